@@ -1,0 +1,59 @@
+# gpufence: `make help` lists everything.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The newest supported interpreter on this machine; override with `make PYTHON=python3.12 test`.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: venv
+venv: $(STAMP)  ## the project's own environment in .venv, pinned with hashes
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "gpufence needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python3"; exit 2; }
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments: install its venv module (on Debian: apt install python3-venv)"; exit 2; }
+	@echo "Installing gpufence and its tools into $(VENV) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP)  ## the whole story on a real control plane (ARGS=--keep leaves it running)
+	@$(BIN)/python tests/controlplane/demo.py $(ARGS)
+
+.PHONY: test
+test: check $(STAMP)  ## lint, types and every test, the real control plane's included
+	$(BIN)/pytest $(ARGS)
+
+.PHONY: check
+check: $(STAMP)  ## what CI runs besides the tests: format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+.PHONY: format
+format: $(STAMP)  ## rewrite the sources as `make check` wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: controlplane
+controlplane: $(STAMP)  ## build and cache the real control plane (about five minutes, once)
+	$(BIN)/python tests/controlplane/build.py
+
+.PHONY: lock
+lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/dev.txt
+
+.PHONY: clean
+clean:  ## remove what the targets made here (not the control plane's cache)
+	rm -rf $(VENV) .demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
