@@ -1,0 +1,1 @@
+"""The decisions: policy document, rules and the engine. Pure: no I/O, no clock."""

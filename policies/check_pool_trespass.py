@@ -1,0 +1,207 @@
+"""Pod without a GPU request that reaches for the GPU nodes.
+
+## What it checks
+
+A Pod that requests no device of a pool must neither be able nor ask to be placed on the pool's
+nodes:
+
+- it tolerates the pool's taint by the taint's key,
+- or by a wildcard (`operator: Exists` without a key), unless it is a DaemonSet's Pod: node agents
+  run on every node,
+- or it requires the pool's labels, in `nodeSelector` or in any term of its required node
+  affinity.
+
+A toleration is no finding where the Pod's own node selection keeps it off the pool's nodes.
+
+## Why
+
+A GPU node costs as much as a rack of others. A web server parked on one keeps it from scaling
+down, and takes the CPU and memory that the next training job needs.
+
+## Denied
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  tolerations:
+    - key: nvidia.com/gpu
+      operator: Exists
+      effect: NoSchedule
+  containers:
+    - name: web
+      image: nginx:1.29
+```
+
+## Use instead
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  tolerations:
+    - operator: Exists
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+          - matchExpressions:
+              - key: nvidia.com/gpu.present
+                operator: DoesNotExist
+  containers:
+    - name: web
+      image: nginx:1.29
+```
+
+## Settings
+
+- `pools[].taints`, `pools[].nodeSelector`: what the fence is made of.
+- `exemptions.namespaces`, `exemptions.usernames`, `exemptions.runtimeClasses`: whom it lets
+  through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.compiled import Policy, Pool, Taint
+from policies.facts import Facts, JSONObject
+from policies.finding import Finding
+from policies.pod import Pod
+from policies.requests import unresolved_claims
+from policies.scheduling import (
+    FENCING_EFFECTS,
+    Alternative,
+    alternatives,
+    asks_for,
+    can_match,
+    is_wildcard,
+    may_tolerate,
+    requires,
+)
+
+ID = "pool-trespass"
+
+DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Yield a finding for each toleration and node selection that reaches for a foreign pool."""
+    requested = {request.pool for request in pod.requests}
+    selection = list(alternatives(pod.spec))
+    for pool in policy.pools:
+        if pool in requested:
+            continue
+        if not _is_confined(selection, requested):
+            yield from _by_toleration(pod, pool, selection, facts)
+        yield from _by_label(pod, pool, selection, facts)
+
+
+def _by_toleration(
+    pod: Pod, pool: Pool, selection: list[Alternative], facts: Facts
+) -> Iterator[Finding]:
+    reaching = [
+        (index, toleration, taint)
+        for index, toleration in enumerate(pod.spec.get("tolerations") or ())
+        if (taint := _reached_taint(toleration, pool)) is not None
+        and not (is_wildcard(toleration) and _is_daemon_set_pod(pod, facts))
+    ]
+    if not reaching or not any(can_match(alternative, pool.labels) for alternative in selection):
+        return
+    for index, toleration, taint in reaching:
+        if is_wildcard(toleration):
+            reason = "a Pod without a GPU request tolerates every taint"
+            advice = "Name the taints that it has to tolerate, or keep it off with the required "
+            advice += f"node affinity {_avoid(pool)}"
+        else:
+            reason = "a Pod without a GPU request tolerates the taint of GPU nodes"
+            advice = f"Remove the toleration, or request a device: {pool.example_request}"
+        yield Finding(
+            ID,
+            pod.at(f"spec.tolerations[{index}]"),
+            reason,
+            f"{_describe(toleration)} admits it to the nodes of pool {pool.name} (tainted {taint}), "
+            f"but {_no_request(pod, facts)}",
+            advice,
+        )
+
+
+def _by_label(
+    pod: Pod, pool: Pool, selection: list[Alternative], facts: Facts
+) -> Iterator[Finding]:
+    for alternative in selection:
+        if asks_for(alternative, pool.labels):
+            labels = ", ".join(f"{key}={value}" for key, value in pool.labels.items())
+            yield Finding(
+                ID,
+                pod.at(_selecting_path(alternative, pool)),
+                "a Pod without a GPU request selects GPU nodes",
+                f"it requires nodes with {labels}, which are the nodes of pool {pool.name}, "
+                f"but {_no_request(pod, facts)}",
+                f"Remove the node selection, or request a device: {pool.example_request}",
+            )
+            return
+
+
+def _reached_taint(toleration: JSONObject, pool: Pool) -> Taint | None:
+    for taint in pool.taints:
+        if taint.effect in FENCING_EFFECTS and may_tolerate(toleration, taint):
+            return taint
+    return None
+
+
+def _is_confined(selection: list[Alternative], requested: set[Pool]) -> bool:
+    """Tell whether every node that the Pod can be placed on belongs to a pool that it requests."""
+    return bool(requested) and all(
+        any(
+            all(requires(alternative, key, value) for key, value in pool.labels.items())
+            for pool in requested
+        )
+        for alternative in selection
+    )
+
+
+def _is_daemon_set_pod(pod: Pod, facts: Facts) -> bool:
+    """Tell whether the Pod is, beyond forgery, a DaemonSet's.
+
+    An owner reference is text that anybody can write; it counts only where the DaemonSet controller
+    made the request.
+    """
+    if pod.kind == "DaemonSet":
+        return True
+    return facts.username == DAEMON_SET_CONTROLLER and any(
+        owner.get("controller") and owner.get("kind") == "DaemonSet"
+        for owner in pod.metadata.get("ownerReferences") or ()
+    )
+
+
+def _selecting_path(alternative: Alternative, pool: Pool) -> str:
+    for key in pool.labels:
+        if key in alternative.labels:
+            return f"spec.nodeSelector[{key}]"
+    return alternative.path
+
+
+def _avoid(pool: Pool) -> str:
+    return f"{next(iter(pool.labels))} DoesNotExist"
+
+
+def _describe(toleration: JSONObject) -> str:
+    key, operator = toleration.get("key"), toleration.get("operator") or "Equal"
+    effect = toleration.get("effect") or "every effect"
+    if not key:
+        return f"a toleration without a key (operator {operator}, {effect})"
+    value = f"={toleration.get('value') or ''}" if operator == "Equal" else f" {operator}"
+    return f"the toleration {key}{value} ({effect})"
+
+
+def _no_request(pod: Pod, facts: Facts) -> str:
+    text = "none of its containers requests one of their devices"
+    if unresolved := unresolved_claims(pod, facts):
+        names = ", ".join(name for _, name in unresolved)
+        text += f"; of its resource claims, nothing is known of {names}"
+    return text

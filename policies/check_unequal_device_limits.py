@@ -1,0 +1,116 @@
+"""Device resource whose request and limit differ, or that is no whole number.
+
+## What it checks
+
+Every extended resource of every container and init container: request and limit are equal by value
+(`1`, `"1"` and `1000m` are equal), whole and not negative. Where one side is missing, the setter
+`device-requests` fills it from the other; in the template of a core workload (Deployment, Job, ...)
+a missing limit stays a finding, because the API server refuses such a template before gpufence is
+asked.
+
+## Why
+
+Devices cannot be overcommitted or split: the API server refuses such a Pod. In a Deployment, a Job
+or a training operator's custom resource that refusal comes late and in the wrong place; here it
+comes with the manifest.
+
+## Denied
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        requests:
+          nvidia.com/gpu: 1
+        limits:
+          nvidia.com/gpu: 2
+```
+
+## Use instead
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/gpu: 2
+```
+
+## Settings
+
+None beyond the rule's action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.compiled import Policy
+from policies.facts import Facts
+from policies.finding import Finding
+from policies.pod import RESOURCE_SIDES, Container, Pod
+from policies.quantity import is_extended_resource_name, is_whole, parse_quantity
+
+ID = "unequal-device-limits"
+
+
+def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
+    """Yield a finding for each extended resource of each container that the API would refuse."""
+    pod = pod.as_written or pod
+    for container in pod.containers():
+        limits, requests = container.resources("limits"), container.resources("requests")
+        for name in sorted({*limits, *requests}):
+            if is_extended_resource_name(name):
+                yield from _check(pod, container, name)
+
+
+def _check(pod: Pod, container: Container, name: str) -> Iterator[Finding]:
+    where = pod.at(f"{container.field}.resources")
+    given = {
+        side: container.resources(side)[name]
+        for side in RESOURCE_SIDES
+        if name in container.resources(side)
+    }
+    for side, quantity in given.items():
+        nanos = parse_quantity(quantity)
+        if nanos < 0 or not is_whole(nanos):
+            yield Finding(
+                ID,
+                f"{where}.{side}[{name}]",
+                "a device count is not a whole number",
+                f'container "{container.name}" asks for {quantity} of {name}; devices are counted '
+                "in whole numbers from 0",
+                f"Write {name}: {max(1, -(-nanos // 10**9))}",
+            )
+            return
+    if len({parse_quantity(quantity) for quantity in given.values()}) > 1:
+        limit, request = given["limits"], given["requests"]
+        yield Finding(
+            ID,
+            f"{where}.requests[{name}]",
+            "device request and limit differ",
+            f'container "{container.name}" requests {request} and is limited to {limit} of {name}; '
+            "devices are not overcommitted, so the two must be equal",
+            f"Write {name}: {limit} under limits and leave it out of requests",
+        )
+    elif "limits" not in given and parse_quantity(given["requests"]) >= 0:
+        yield Finding(
+            ID,
+            f"{where}.limits",
+            "a device has a request and no limit",
+            f'container "{container.name}" requests {given["requests"]} of {name}; for devices the '
+            "API server requires the limit and takes the request from it",
+            f"Write {name}: {given['requests']} under limits instead of requests",
+        )

@@ -1,0 +1,58 @@
+"""ResourceClaims, ResourceClaimTemplates and DeviceClasses as facts.
+
+Source: ``resource.k8s.io/v1`` (``devices.requests[].exactly`` and ``.firstAvailable[]``); in
+``v1beta1`` and before, a request names its ``deviceClassName`` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from policies.facts import Claim, JSONObject, ObjectKey
+
+GROUP = "resource.k8s.io"
+
+
+def read_claim(spec: Any) -> Claim:
+    """Return what a ResourceClaim's spec asks for; entries that are no requests ask nothing."""
+    requests = []
+    for request in _list(_dict(_dict(spec).get("devices")).get("requests")):
+        alternatives = _list(request.get("firstAvailable"))
+        alternatives = alternatives or [_dict(request.get("exactly")) or request]
+        classes = {a.get("deviceClassName") for a in alternatives}
+        requests.append(frozenset(name for name in classes if isinstance(name, str)))
+    return Claim(tuple(requests))
+
+
+def read_claims(
+    objects: Iterable[tuple[str, JSONObject]],
+) -> tuple[dict[ObjectKey, Claim], dict[ObjectKey, Claim], dict[str, str]]:
+    """Return claims, claim templates and extended resource classes among ``objects``.
+
+    Each object comes with the namespace it is in; the results are the fields ``claims``,
+    ``claim_templates`` and ``extended_resource_classes`` of ``Facts``. Other kinds are passed over.
+    """
+    claims: dict[ObjectKey, Claim] = {}
+    templates: dict[ObjectKey, Claim] = {}
+    classes: dict[str, str] = {}
+    for namespace, obj in objects:
+        if str(obj.get("apiVersion")).partition("/")[0] != GROUP:
+            continue
+        name, spec = str(_dict(obj.get("metadata")).get("name")), _dict(obj.get("spec"))
+        match obj.get("kind"):
+            case "ResourceClaim":
+                claims[namespace, name] = read_claim(spec)
+            case "ResourceClaimTemplate":
+                templates[namespace, name] = read_claim(spec.get("spec"))
+            case "DeviceClass" if isinstance(spec.get("extendedResourceName"), str):
+                classes[spec["extendedResourceName"]] = name
+    return claims, templates, classes
+
+
+def _dict(value: Any) -> JSONObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[JSONObject]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,44 @@
+"""What a rule may know beyond the Pod, as frozen plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+JSONObject = dict[str, Any]
+"""An object of the Kubernetes API as parsed JSON: nothing is dropped, nothing is defaulted."""
+
+ObjectKey = tuple[str, str]
+"""Namespace and name."""
+
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The device classes that a ResourceClaim, or a template of one, asks for.
+
+    One entry a request: the classes of which any one will do (``exactly`` names one,
+    ``firstAvailable`` several). Source: ``resource.k8s.io/v1`` ``DeviceRequest``.
+    """
+
+    requests: tuple[frozenset[str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Who asks for what, and what is known of the cluster.
+
+    A claim that is not in ``claims`` is unresolved: it neither opens the fence nor condemns a Pod.
+    """
+
+    namespace: str = "default"
+    username: str = ""
+    operation: Operation = "CREATE"
+    subresource: str = ""
+    old: JSONObject | None = None
+    claims: Mapping[ObjectKey, Claim] = field(default_factory=dict)
+    claim_templates: Mapping[ObjectKey, Claim] = field(default_factory=dict)
+    extended_resource_classes: Mapping[str, str] = field(default_factory=dict)
+    """Extended resource name to the DeviceClass that stands behind it (KEP-5004)."""

@@ -1,0 +1,38 @@
+"""Resource names given exactly or by prefix (``nvidia.com/mig-*``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NameSet:
+    """A set of names, some of them open at the end."""
+
+    exact: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, patterns: Iterable[str]) -> NameSet:
+        """Return the set that ``patterns`` name: each exact, or a prefix followed by ``*``."""
+        given = list(patterns)
+        return cls(
+            frozenset(name for name in given if not name.endswith("*")),
+            tuple(name[:-1] for name in given if name.endswith("*")),
+        )
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.exact or (bool(self.prefixes) and name.startswith(self.prefixes))
+
+    def overlap(self, other: NameSet) -> str | None:
+        """Return a name or pattern that both sets hold, if there is one."""
+        for name in sorted(self.exact):
+            if name in other:
+                return name
+        for prefix in self.prefixes:
+            if any(name.startswith(prefix) for name in other.exact):
+                return f"{prefix}*"
+            if any(p.startswith(prefix) or prefix.startswith(p) for p in other.prefixes):
+                return f"{prefix}*"
+        return None

@@ -1,0 +1,294 @@
+"""The policy document: ``apiVersion: gpufence.dev/v1alpha1``, ``kind: FencePolicy``.
+
+The document is validated here and compiled into ``policies.compiled.Policy``, which is what rules
+read. Reading files is not done here: documents come in as parsed YAML or JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from policies import compiled
+from policies.finding import Action
+from policies.names import NameSet
+from policies.quantity import is_extended_resource_name, is_label_value, is_qualified_name
+from policies.registry import RULES
+
+API_VERSION = "gpufence.dev/v1alpha1"
+KIND = "FencePolicy"
+_MAX_UID = 2**31 - 1
+
+
+class PolicyError(ValueError):
+    """The document is no valid policy; ``problems`` says where and why, one sentence each."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def _extended_resource_pattern(pattern: str) -> str:
+    name = f"{pattern[:-1]}x" if pattern.endswith("*") else pattern
+    if "*" in name or not is_extended_resource_name(name):
+        raise ValueError(
+            "is not the name of an extended resource; write vendor.example/name, "
+            "or vendor.example/prefix-*"
+        )
+    return pattern
+
+
+def _qualified_name(name: str) -> str:
+    if not is_qualified_name(name):
+        raise ValueError("is not a qualified name; write name or domain.example/name")
+    return name
+
+
+def _label_value(value: str) -> str:
+    if not is_label_value(value):
+        raise ValueError("is not a label value: up to 63 letters, digits, '-', '_' and '.'")
+    return value
+
+
+QualifiedName = Annotated[str, AfterValidator(_qualified_name)]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+ResourcePattern = Annotated[str, AfterValidator(_extended_resource_pattern)]
+UserID = Annotated[int, Field(ge=1, le=_MAX_UID)]
+
+
+class _Part(BaseModel):
+    """A part of the document: camelCase keys, immutable, unknown keys refused, no coercion."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        validate_by_name=False,
+    )
+
+
+class TaintSpec(_Part):
+    """A taint of the pool's nodes."""
+
+    key: QualifiedName = Field(description="The taint's key.")
+    value: LabelValue | None = Field(
+        None, description="The taint's value; without one, any value is meant."
+    )
+    effect: compiled.TaintEffect = Field(
+        "NoSchedule", description="NoSchedule, PreferNoSchedule or NoExecute."
+    )
+
+
+class PoolSpec(_Part):
+    """A set of GPU nodes."""
+
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="A short name.")
+    resources: list[ResourcePattern] = Field(
+        default_factory=list,
+        description="Extended resources that the nodes offer: exact, or a prefix followed by *.",
+    )
+    shared_resources: list[ResourcePattern] = Field(
+        default_factory=list,
+        description="Those of the resources that are shares of a device (time-slicing, MPS): "
+        "requested at most once per container.",
+    )
+    device_classes: list[str] = Field(
+        default_factory=list, description="DeviceClasses (DRA) that the nodes' devices belong to."
+    )
+    taints: list[TaintSpec] = Field(
+        default_factory=list, description="The taints that fence the nodes."
+    )
+    node_selector: dict[QualifiedName, LabelValue] = Field(
+        min_length=1, description="The labels that identify the nodes, all of them."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> PoolSpec:
+        if not self.resources and not self.device_classes:
+            raise ValueError("offers nothing: name at least one of its resources or deviceClasses")
+        offered = NameSet.of(self.resources)
+        for shared in self.shared_resources:
+            if offered.overlap(NameSet.of([shared])) is None:
+                raise ValueError(
+                    f"has the shared resource {shared!r}, which is not among its resources; "
+                    "add it there too"
+                )
+        return self
+
+
+class HardeningSpec(_Part):
+    """What is filled into GPU Pods, and the profile that they must meet."""
+
+    level: compiled.ProfileLevel = Field(
+        "restricted", description="The Pod Security profile that GPU Pods must meet."
+    )
+    run_as_user: UserID | None = Field(
+        65532, description="The UID that is set where the Pod sets none; null leaves it open."
+    )
+    run_as_group: UserID | None = Field(
+        None, description="The GID that is set where the Pod sets none; null leaves it open."
+    )
+    fs_group: UserID | None = Field(
+        None,
+        description="The group that owns volumes where the Pod sets none; null leaves it open.",
+    )
+
+
+class ExemptionsSpec(_Part):
+    """Whose Pods are left alone."""
+
+    namespaces: list[str] = Field(default_factory=list, description="Names of namespaces.")
+    usernames: list[str] = Field(
+        default_factory=list, description="Names of users or service accounts that ask."
+    )
+    runtime_classes: list[str] = Field(
+        default_factory=list, description="Names of the RuntimeClasses of Pods."
+    )
+
+
+def _known_rules(actions: dict[str, Action]) -> dict[str, Action]:
+    known = [rule.id for rule in RULES]
+    for rule in actions:
+        if rule not in known:
+            raise ValueError(f"names no rule {rule!r}; the rules are {', '.join(known)}")
+    return actions
+
+
+class FencePolicy(_Part):
+    """The policy document of gpufence."""
+
+    api_version: Literal["gpufence.dev/v1alpha1"] = Field(description="The document's version.")
+    kind: Literal["FencePolicy"] = Field(description="The document's kind.")
+    pools: list[PoolSpec] = Field(min_length=1, description="The pools of GPU nodes.")
+    hardening: HardeningSpec = Field(
+        default_factory=HardeningSpec, description="What GPU Pods must look like."
+    )
+    rules: Annotated[dict[str, Action], AfterValidator(_known_rules)] = Field(
+        default_factory=dict,
+        description="What becomes of each rule's findings; a rule that is not named is on enforce.",
+    )
+    exemptions: ExemptionsSpec = Field(
+        default_factory=ExemptionsSpec, description="Whose Pods are left alone."
+    )
+
+    @model_validator(mode="after")
+    def _pools_do_not_overlap(self) -> FencePolicy:
+        for index, pool in enumerate(self.pools):
+            for other in self.pools[:index]:
+                if pool.name == other.name:
+                    raise ValueError(f"has two pools named {pool.name!r}; give each its own name")
+                shared = NameSet.of(other.resources).overlap(NameSet.of(pool.resources))
+                shared = shared or next(
+                    iter(sorted(set(other.device_classes) & set(pool.device_classes))), None
+                )
+                if shared is not None:
+                    raise ValueError(
+                        f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}, so a "
+                        "request for it would name neither; leave it in one of them"
+                    )
+        return self
+
+    def compile(self) -> compiled.Policy:
+        """Return the policy as the rules read it."""
+        actions: dict[str, Action] = {rule.id: "enforce" for rule in RULES}
+        return compiled.Policy(
+            pools=tuple(_compile_pool(pool) for pool in self.pools),
+            hardening=compiled.Hardening(
+                level=self.hardening.level,
+                run_as_user=self.hardening.run_as_user,
+                run_as_group=self.hardening.run_as_group,
+                fs_group=self.hardening.fs_group,
+            ),
+            actions=actions | self.rules,
+            exemptions=compiled.Exemptions(
+                namespaces=frozenset(self.exemptions.namespaces),
+                usernames=frozenset(self.exemptions.usernames),
+                runtime_classes=frozenset(self.exemptions.runtime_classes),
+            ),
+        )
+
+
+def parse_policy(document: Any) -> FencePolicy:
+    """Validate a document that was read from YAML or JSON.
+
+    Raises:
+        PolicyError: with a sentence for each problem: where it is, what it is, what is accepted.
+    """
+    if not isinstance(document, Mapping):
+        raise PolicyError([f"a policy is a mapping with kind: {KIND}, not {document!r:.60}"])
+    try:
+        return FencePolicy.model_validate(document)
+    except ValidationError as error:
+        raise PolicyError(_sentence(e) for e in error.errors()) from error
+
+
+def default_policy_text() -> str:
+    """Return the policy that ships with gpufence, as YAML."""
+    return resources.files("policies").joinpath("default.yaml").read_text(encoding="utf-8")
+
+
+def _compile_pool(pool: PoolSpec) -> compiled.Pool:
+    return compiled.Pool(
+        name=pool.name,
+        resources=NameSet.of(pool.resources),
+        device_classes=frozenset(pool.device_classes),
+        taints=tuple(compiled.Taint(t.key, t.effect, t.value) for t in pool.taints),
+        labels=dict(pool.node_selector),
+        shared_resources=NameSet.of(pool.shared_resources),
+    )
+
+
+def _sentence(error: Any) -> str:
+    """Turn one of pydantic's errors into a sentence: where, what, and what is accepted."""
+    location = list(error["loc"])
+    where = _path(location) or "the policy"
+    match error["type"]:
+        case "extra_forbidden":
+            accepted = ", ".join(_accepted_keys(location[:-1]))
+            return f"{where}: unknown key; accepted here: {accepted}"
+        case "missing":
+            return f"{where}: is missing"
+        case "value_error":
+            return f"{where}: {error['ctx']['error']}"
+        case "literal_error":
+            return f"{where}: is {error['input']!r}, but must be {error['ctx']['expected']}"
+        case _:
+            got = f" (found {error['input']!r:.60})"
+            return f"{where}: {error['msg'][0].lower()}{error['msg'][1:]}{got}"
+
+
+def _path(location: list[str | int]) -> str:
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".")
+
+
+def _accepted_keys(location: list[str | int]) -> list[str]:
+    """Return the keys of the part of the document at ``location``."""
+    part: type[BaseModel] = FencePolicy
+    for step in location:
+        if isinstance(step, int):
+            continue
+        for name, field in part.model_fields.items():
+            if step == (field.alias or name):
+                part = _model_in(field.annotation) or part
+    return [field.alias or name for name, field in part.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)

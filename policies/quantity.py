@@ -1,0 +1,135 @@
+"""Resource quantities and resource names, as the Kubernetes API reads them.
+
+Source: ``k8s.io/apimachinery/pkg/api/resource/quantity.go`` (``ParseQuantity``) and
+``k8s.io/kubernetes/pkg/apis/core/v1/helper/helpers.go`` (``IsExtendedResourceName``).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+NANOS = 10**9
+"""A quantity is kept as a whole number of nanos: the API keeps nothing finer (it rounds up)."""
+
+_NANOS_PER_MILLI = 10**6
+_MAX_BINARY = (2**63 - 1) * NANOS
+# Beyond this, quantities are all "absurdly large" (or round up to one nano): the bound keeps
+# `1e999999999` from costing a gigabyte of digits.
+_MAX_EXPONENT = 1000
+
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)0*(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
+    r"(?P<suffix>[eEinumkKMGTP]*[+-]?[0-9]*)",
+    re.ASCII,
+)
+_EXPONENT = re.compile(r"[eE](?P<exponent>[+-]?[0-9]+)", re.ASCII)
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+# ParseQuantity takes another way for these two and, on that way only, refuses a missing number.
+_BINARY_NEEDING_DIGITS = frozenset({"Pi", "Ei"})
+
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
+_SUBDOMAIN = re.compile(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
+)
+
+
+class InvalidQuantityError(ValueError):
+    """The value is none of the API's quantities."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(
+            f"{value!r} is not a quantity; write a number with an optional suffix, "
+            'for example 1, "500m" or "16Gi"'
+        )
+        self.value = value
+
+
+def parse_quantity(value: object) -> int:
+    """Return the quantity in nanos, rounded up (away from zero) as the API does.
+
+    ``value`` is what JSON or YAML gave: a string, a number, or ``None`` (which the API reads as 0).
+
+    Raises:
+        InvalidQuantityError: the value is none of the API's quantities.
+    """
+    if isinstance(value, str):
+        return _parse(value)
+    if value is None:
+        return 0
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _parse(repr(value))
+    raise InvalidQuantityError(value)
+
+
+def is_whole(nanos: int) -> bool:
+    """Tell whether validation takes the quantity as an integer.
+
+    The API rounds up to thousandths first (``Quantity.MilliValue() % 1000``), and so do we.
+    """
+    return -(-nanos // _NANOS_PER_MILLI) % 1000 == 0
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> int:
+    match = _QUANTITY.fullmatch(text.strip())
+    if not text.strip() or match is None:
+        raise InvalidQuantityError(text)
+    whole, fraction, suffix = match["whole"], match["fraction"] or "", match["suffix"]
+    digits = int(whole + fraction or "0")
+    if suffix in _BINARY:
+        if suffix in _BINARY_NEEDING_DIGITS and not re.search("[0-9]", text):
+            raise InvalidQuantityError(text)
+        nanos = min(_scale(digits << _BINARY[suffix], -len(fraction)), _MAX_BINARY)
+    else:
+        exponent = _decimal_exponent(text, suffix)
+        if exponent < _DECIMAL["n"] and not re.match("[+-]?[0-9.]*[0-9]", text.strip()):
+            raise InvalidQuantityError(text)
+        nanos = _scale(digits, exponent - len(fraction))
+    return -nanos if match["sign"] == "-" else nanos
+
+
+def _decimal_exponent(text: str, suffix: str) -> int:
+    if suffix in _DECIMAL:
+        return _DECIMAL[suffix]
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None:
+        raise InvalidQuantityError(text)
+    return max(-_MAX_EXPONENT, min(_MAX_EXPONENT, int(match["exponent"][:10])))
+
+
+def _scale(digits: int, exponent: int) -> int:
+    """Return ``digits * 10**exponent`` in nanos, rounded up."""
+    shift = exponent + 9
+    power: int = 10 ** abs(shift)
+    return digits * power if shift >= 0 else -(-digits // power)
+
+
+@lru_cache(maxsize=4096)
+def is_extended_resource_name(name: str) -> bool:
+    """Tell whether the API takes ``name`` as an extended resource (a device plugin's, mostly).
+
+    Outside of ``kubernetes.io``, not quota's ``requests.`` form, and a qualified name.
+    """
+    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
+        return False
+    return is_qualified_name(f"requests.{name}")
+
+
+@lru_cache(maxsize=4096)
+def is_qualified_name(name: str) -> bool:
+    """Tell whether ``name`` is up to 63 characters, after an optional subdomain and slash.
+
+    Source: ``IsQualifiedName`` in ``k8s.io/apimachinery/pkg/util/validation``; label keys, taint
+    keys and resource names are qualified names.
+    """
+    prefix, slash, rest = name.rpartition("/")
+    if slash and not (0 < len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix)):
+        return False
+    return 0 < len(rest) <= 63 and _NAME.fullmatch(rest) is not None
+
+
+def is_label_value(value: str) -> bool:
+    """Tell whether ``value`` may be a label's value: empty, or a name of up to 63 characters."""
+    return not value or (len(value) <= 63 and _NAME.fullmatch(value) is not None)

@@ -1,0 +1,90 @@
+"""Every rule, in the order in which it runs. The ids are part of gpufence's interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from policies import (
+    check_device_leak,
+    check_pool_trespass,
+    check_shared_device_count,
+    check_unequal_device_limits,
+    check_unrestricted_gpu_pod,
+    check_unschedulable_gpu_pod,
+    set_device_requests,
+    set_pool_node_affinity,
+    set_pool_toleration,
+    set_restricted_security_context,
+)
+from policies.compiled import Policy
+from policies.facts import Facts
+from policies.finding import Finding
+from policies.pod import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Setter:
+    """A rule that adds to a working copy of the Pod, and never takes away.
+
+    ``page`` is the rule's documentation page, ``summary`` says what it adds.
+    """
+
+    id: str
+    page: str
+    apply: Callable[[Pod, Policy, Facts], None]
+    summary: str
+    gpu_pods_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule that returns findings, and never changes the Pod."""
+
+    id: str
+    page: str
+    check: Callable[[Pod, Policy, Facts], Iterator[Finding]]
+    gpu_pods_only: bool
+
+
+class _SetterModule(Protocol):
+    ID: str
+    SUMMARY: str
+    __doc__: str | None
+
+    def apply(self, pod: Pod, policy: Policy, facts: Facts, /) -> None: ...
+
+
+class _CheckModule(Protocol):
+    ID: str
+    __doc__: str | None
+
+    def check(self, pod: Pod, policy: Policy, facts: Facts, /) -> Iterator[Finding]: ...
+
+
+def _setter(module: _SetterModule, *, gpu_pods_only: bool = True) -> Setter:
+    return Setter(module.ID, module.__doc__ or "", module.apply, module.SUMMARY, gpu_pods_only)
+
+
+def _check(module: _CheckModule, *, gpu_pods_only: bool = False) -> Check:
+    return Check(module.ID, module.__doc__ or "", module.check, gpu_pods_only)
+
+
+SETTERS: tuple[Setter, ...] = (
+    _setter(set_device_requests, gpu_pods_only=False),
+    _setter(set_pool_toleration),
+    _setter(set_pool_node_affinity),
+    _setter(set_restricted_security_context),
+)
+
+CHECKS: tuple[Check, ...] = (
+    _check(check_unequal_device_limits),
+    _check(check_shared_device_count),
+    _check(check_unschedulable_gpu_pod),
+    _check(check_unrestricted_gpu_pod, gpu_pods_only=True),
+    _check(check_pool_trespass),
+    _check(check_device_leak),
+)
+
+RULES: tuple[Setter | Check, ...] = (*SETTERS, *CHECKS)

@@ -1,0 +1,88 @@
+"""Which pools a Pod requests devices of: by extended resource, by claim, by device class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from policies.compiled import Policy, Pool
+from policies.facts import Claim, Facts, JSONObject
+from policies.pod import RESOURCE_SIDES, Pod
+from policies.quantity import parse_quantity
+
+IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""A DeviceClass can be asked for under this name in a container's resources (KEP-5004)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One request of a Pod for devices of one pool.
+
+    ``certain`` is false where the request could also be met from elsewhere (``firstAvailable``
+    with classes of several pools): such a Pod may use the pool but is not confined to it.
+    """
+
+    pool: Pool
+    path: str
+    what: str
+    certain: bool = True
+
+
+def device_requests(pod: Pod, policy: Policy, facts: Facts) -> tuple[DeviceRequest, ...]:
+    """Return every request of the Pod for a pool's devices; none for a Pod that is no GPU Pod."""
+    return (*_by_resource(pod, policy, facts), *_by_claim(pod, policy, facts))
+
+
+def unresolved_claims(pod: Pod, facts: Facts) -> list[tuple[str, str]]:
+    """Return path and name of each claim that nothing is known of."""
+    return [
+        (pod.at(f"spec.resourceClaims[{index}]"), name)
+        for index, name, claim in _claims(pod.spec, facts)
+        if claim is None
+    ]
+
+
+def pool_of_resource(name: str, policy: Policy, facts: Facts) -> Pool | None:
+    """Return the pool that a resource name in a container's resources stands for."""
+    if "/" not in name:
+        return None
+    pool = policy.pool_of_resource(name)
+    if pool is None and policy.pool_of_class:
+        device_class = facts.extended_resource_classes.get(name)
+        if name.startswith(IMPLICIT_RESOURCE_PREFIX):
+            device_class = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
+        pool = policy.pool_of_class.get(device_class or "")
+    return pool
+
+
+def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:
+    for container in pod.containers():
+        seen = set()
+        for side in RESOURCE_SIDES:
+            for name, quantity in container.resources(side).items():
+                if "/" not in name or name in seen:
+                    continue
+                pool = pool_of_resource(name, policy, facts)
+                # A quantity of 0 is no request: it is written in the wild to look like one.
+                if pool is not None and parse_quantity(quantity) > 0:
+                    seen.add(name)
+                    path = pod.at(f"{container.field}.resources.{side}[{name}]")
+                    yield DeviceRequest(pool, path, f"{name}: {quantity}")
+
+
+def _by_claim(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:
+    for index, name, claim in _claims(pod.spec, facts):
+        for classes in claim.requests if claim else ():
+            pools = {policy.pool_of_class.get(name) for name in classes}
+            for pool in sorted(filter(None, pools), key=lambda pool: pool.name):
+                path = pod.at(f"spec.resourceClaims[{index}]")
+                what = f"claim {name} on device class {', '.join(sorted(classes))}"
+                yield DeviceRequest(pool, path, what, certain=len(pools) == 1)
+
+
+def _claims(spec: JSONObject, facts: Facts) -> Iterator[tuple[int, str, Claim | None]]:
+    for index, entry in enumerate(spec.get("resourceClaims") or ()):
+        if name := entry.get("resourceClaimName"):
+            yield index, name, facts.claims.get((facts.namespace, name))
+        elif name := entry.get("resourceClaimTemplateName"):
+            yield index, name, facts.claim_templates.get((facts.namespace, name))

@@ -1,0 +1,283 @@
+"""The types of every field that a rule reads, checked before any rule runs.
+
+The API server has typed its objects already; files and forged reviews have not. A value of the
+wrong type is answered here once, with its path, so that no rule has to expect it. Fields that no
+rule reads may hold anything. The checking itself is msgspec's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from policies.quantity import InvalidQuantityError, parse_quantity
+from policies.templates import Template, field_path
+
+
+class MalformedObjectError(ValueError):
+    """The object is not what its kind promises: what, where, and what to write instead."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+        self.problem = problem
+
+
+class _Shape(msgspec.Struct, rename="camel", gc=False):
+    """A part of an object: only the fields that rules read, all of them nullable as in the API."""
+
+
+class _Capabilities(_Shape):
+    add: list[str] | None = None
+    drop: list[str] | None = None
+
+
+class _Typed(_Shape):
+    type: str | None = None
+
+
+class _SELinuxOptions(_Shape):
+    type: str | None = None
+    user: str | None = None
+    role: str | None = None
+
+
+class _WindowsOptions(_Shape):
+    host_process: bool | None = None
+
+
+class _Sysctl(_Shape):
+    name: str | None = None
+
+
+class _SecurityContext(_Shape):
+    privileged: bool | None = None
+    allow_privilege_escalation: bool | None = None
+    capabilities: _Capabilities | None = None
+    proc_mount: str | None = None
+    run_as_non_root: bool | None = None
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    fs_group: int | None = None
+    seccomp_profile: _Typed | None = None
+    app_armor_profile: _Typed | None = None
+    se_linux_options: _SELinuxOptions | None = None
+    windows_options: _WindowsOptions | None = None
+    sysctls: list[_Sysctl] | None = None
+
+
+class _Host(_Shape):
+    host: str | None = None
+
+
+class _Handler(_Shape):
+    http_get: _Host | None = None
+    tcp_socket: _Host | None = None
+
+
+class _Lifecycle(_Shape):
+    post_start: _Handler | None = None
+    pre_stop: _Handler | None = None
+
+
+class _Port(_Shape):
+    host_port: int | None = None
+
+
+class _EnvVar(_Shape):
+    name: str | None = None
+    value: str | None = None
+    value_from: dict[str, Any] | None = None
+
+
+class _VolumeMount(_Shape):
+    name: str | None = None
+
+
+class _Resources(_Shape):
+    limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
+
+
+class _Container(_Shape):
+    name: str | None = None
+    image: str | None = None
+    env: list[_EnvVar] | None = None
+    env_from: list[dict[str, Any]] | None = None
+    ports: list[_Port] | None = None
+    resources: _Resources | None = None
+    volume_mounts: list[_VolumeMount] | None = None
+    security_context: _SecurityContext | None = None
+    liveness_probe: _Handler | None = None
+    readiness_probe: _Handler | None = None
+    startup_probe: _Handler | None = None
+    lifecycle: _Lifecycle | None = None
+
+
+class _HostPath(_Shape):
+    path: str | None = None
+
+
+class _Volume(_Shape):
+    name: str | None = None
+    host_path: _HostPath | None = None
+
+
+class _Toleration(_Shape):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class _Requirement(_Shape):
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class _Term(_Shape):
+    match_expressions: list[_Requirement] | None = None
+    match_fields: list[_Requirement] | None = None
+
+
+class _NodeSelector(_Shape):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _NodeAffinity(_Shape):
+    required_during_scheduling_ignored_during_execution: _NodeSelector | None = None
+
+
+class _Affinity(_Shape):
+    node_affinity: _NodeAffinity | None = None
+
+
+class _ResourceClaim(_Shape):
+    name: str | None = None
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _OS(_Shape):
+    name: str | None = None
+
+
+class _PodSpec(_Shape):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    ephemeral_containers: list[_Container] | None = None
+    volumes: list[_Volume] | None = None
+    tolerations: list[_Toleration] | None = None
+    node_selector: dict[str, str | None] | None = None
+    node_name: str | None = None
+    affinity: _Affinity | None = None
+    resource_claims: list[_ResourceClaim] | None = None
+    resources: _Resources | None = None
+    runtime_class_name: str | None = None
+    security_context: _SecurityContext | None = None
+    os: _OS | None = None
+    host_network: bool | None = None
+    host_pid: bool | None = msgspec.field(default=None, name="hostPID")
+    host_ipc: bool | None = msgspec.field(default=None, name="hostIPC")
+    host_users: bool | None = None
+
+
+class _Owner(_Shape):
+    kind: str | None = None
+    api_version: str | None = None
+    controller: bool | None = None
+
+
+class _Metadata(_Shape):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    annotations: dict[str, str | None] | None = None
+    deletion_timestamp: str | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Object(_Shape):
+    metadata: _Metadata | None = None
+
+
+_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>.*?)`)?", re.DOTALL)
+_WORDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number with a fraction",
+    "int": "a whole number",
+    "null": "nothing",
+    "object": "a mapping",
+    "str": "a string",
+}
+
+
+def check_object(obj: Any) -> None:
+    """Check the object's own metadata.
+
+    Raises:
+        MalformedObjectError: naming the first field of the wrong type.
+    """
+    _convert(obj, _Object, "")
+
+
+def check_template(template: Template) -> None:
+    """Check a Pod or pod template: types of the fields that rules read, and its quantities.
+
+    Raises:
+        MalformedObjectError: naming the first field of the wrong type, or quantity that is none.
+    """
+    where = field_path(template.spec_path)
+    _convert(template.raw.get("metadata"), _Metadata | None, _sibling(template, "metadata"))
+    if template.raw.get("spec") is None:
+        raise MalformedObjectError(where, "is missing")
+    spec = template.raw["spec"]
+    _convert(spec, _PodSpec, where)
+    _check_quantities(spec.get("resources"), where)
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            _check_quantities(container.get("resources"), f"{where}.{kind}[{index}]")
+
+
+def _check_quantities(resources: Any, where: str) -> None:
+    for side, quantities in (resources or {}).items():
+        if side not in ("limits", "requests"):
+            continue
+        for name, quantity in (quantities or {}).items():
+            try:
+                parse_quantity(quantity)
+            except InvalidQuantityError as error:
+                raise MalformedObjectError(
+                    f"{where}.resources.{side}[{name}]", str(error)
+                ) from error
+
+
+def _sibling(template: Template, key: str) -> str:
+    return field_path((*template.spec_path[:-1], key))
+
+
+def _convert(value: Any, shape: Any, prefix: str) -> None:
+    try:
+        msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        match = _MESSAGE.fullmatch(str(error))
+        path, problem = (match["path"] or "", match["problem"]) if match else ("", str(error))
+        if match and match["key"]:
+            path += " (a key)"
+        raise MalformedObjectError(f"{prefix}{path}".removeprefix("."), _plain(problem)) from error
+
+
+def _plain(problem: str) -> str:
+    """Turn msgspec's words into the user's."""
+    if wrong := re.fullmatch(r"Expected `(?P<want>.*?)(?: \| null)?`, got `(?P<got>.*)`", problem):
+        want, got = (_WORDS.get(wrong[key], wrong[key]) for key in ("want", "got"))
+        quote = "; put the value in quotes" if (wrong["want"], wrong["got"]) in _UNQUOTED else ""
+        return f"must be {want}, but is {got}{quote}"
+    return problem
+
+
+_UNQUOTED = {("str", "bool"), ("str", "int"), ("str", "float")}
