@@ -1,0 +1,84 @@
+"""Finds the oracle and the official Pod Security fixtures in the cache, or puts them there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from controlplane import cache, toolchain
+from controlplane.errors import ControlPlaneError
+from controlplane.gobuild import ENVIRONMENT, GoModule
+from oracle import pod_security_fixtures
+
+HERE = Path(__file__).parent
+
+
+def root() -> Path:
+    """Return the oracle's folder in the cache, beside the control plane's."""
+    return cache.root().with_name("oracle")
+
+
+def module() -> GoModule:
+    return GoModule(HERE, {"oracle": "."}, ldflags="-s -w", what="the oracle")
+
+
+def binary() -> Path:
+    """Return the path of the oracle's binary, having built it where the cache has none.
+
+    Raises:
+        ControlPlaneError: no Go toolchain is to be had, or the build failed.
+    """
+    return module().binaries(["oracle"], root())["oracle"]
+
+
+def testdata() -> Path:
+    """Return a folder with the official fixtures of the newest version of each level.
+
+    They are copied out of the published module into the cache, never into the project.
+
+    Raises:
+        ControlPlaneError: no Go toolchain is to be had, or the module could not be fetched.
+    """
+    name = pod_security_fixtures.MODULE
+    kept = root() / f"{name.rpartition('/')[2]}-{_pinned(name)}"
+    with cache.lock(kept.with_name(f"{kept.name}.lock"), "fetching the Pod Security fixtures"):
+        if not kept.exists():
+            source = _fetch(name) / pod_security_fixtures.TESTDATA
+            with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetching-") as temporary:
+                copy = Path(temporary) / "copy"
+                for level in pod_security_fixtures.LEVELS:
+                    newest = Path(level) / pod_security_fixtures.latest(source, level)
+                    # Contents only: files of the module cache are read-only, and would stay so.
+                    shutil.copytree(source / newest, copy / newest, copy_function=shutil.copyfile)
+                copy.replace(kept)
+    return kept
+
+
+def _pinned(name: str) -> str:
+    match = re.search(rf"(?m)^\s+{re.escape(name)} (v\S+)$", (HERE / "go.mod").read_text())
+    if match is None:
+        raise ControlPlaneError(f"{HERE / 'go.mod'} does not require {name}: add it, `go mod tidy`")
+    return match[1]
+
+
+def _fetch(name: str) -> Path:
+    """Return the folder of a module of go.mod, downloaded if need be."""
+    done = subprocess.run(
+        [toolchain.go(module().required_go()), "mod", "download", "-json", name],
+        cwd=HERE,
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ControlPlaneError(
+            f"The Go module {name} could not be downloaded:\n{done.stdout}{done.stderr}"
+            "Give Go a way to it (see `go help goproxy`)."
+        )
+    return Path(json.loads(done.stdout)["Dir"])

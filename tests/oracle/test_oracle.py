@@ -1,0 +1,592 @@
+"""The oracle is asked what anyone can look up, so that a comparison with it means something."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from controlplane.binaries import VERSION
+from oracle.cached import testdata as official_testdata
+from oracle.driver import Oracle, OracleError, RawJSON
+from oracle.pod_security_fixtures import fixtures, latest
+
+pytestmark = pytest.mark.timeout(900)
+"""The first test of a session may have to build the oracle."""
+
+Pod = dict[str, Any]
+
+CONTAINER = {
+    "name": "main",
+    "image": "registry.example/app",
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
+RESTRICTED: Pod = {
+    "metadata": {"name": "pod"},
+    "spec": {
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [CONTAINER],
+    },
+}
+
+
+def merged(base: Any, change: Any) -> Any:
+    """Return a copy of `base` with `change` laid over it, by RFC 7386 (null removes)."""
+    if not isinstance(change, dict) or not isinstance(base, dict):
+        return copy.deepcopy(change)
+    result = copy.deepcopy(base)
+    for key, value in change.items():
+        result[key] = merged(base.get(key), value)
+        if value is None:
+            del result[key]
+    return result
+
+
+def restricted(spec: Pod | None = None, *, container: Pod | None = None, **metadata: Any) -> Pod:
+    """Return a Pod that `restricted` allows, with these changes."""
+    containers = [merged(CONTAINER, container or {})]
+    result: Pod = merged(
+        RESTRICTED, {"metadata": metadata, "spec": {"containers": containers, **(spec or {})}}
+    )
+    return result
+
+
+def container_context(**fields: Any) -> Pod:
+    return {"securityContext": fields}
+
+
+class TestWhatAnswers:
+    def test_is_the_kubernetes_that_the_control_plane_is_built_from(self, oracle: Oracle) -> None:
+        modules = oracle.about().modules
+        assert modules["k8s.io/kubernetes"] == VERSION
+        staging = VERSION.replace("v1.", "v0.", 1)
+        for name in ("api", "apimachinery", "component-helpers", "pod-security-admission"):
+            assert modules[f"k8s.io/{name}"] == staging
+
+    def test_has_the_comparison_operators_of_tolerations_off_by_default(
+        self, oracle: Oracle
+    ) -> None:
+        assert oracle.about().comparison_operators is False
+
+
+class TestPodSecurity:
+    def test_agrees_with_every_official_fixture(self, oracle: Oracle) -> None:
+        found = fixtures(official_testdata())
+        assert len(found) == 148, (
+            "another release, other fixtures: read what is new, then count again"
+        )
+        for level in ("baseline", "restricted"):
+            of_level = [fixture for fixture in found if fixture.level == level]
+            for allowed in (True, False):
+                expected = [fixture for fixture in of_level if fixture.allowed is allowed]
+                verdicts = oracle.pod_security_each(
+                    [fixture.pod for fixture in expected], level=level, defaulted=True
+                )
+                odd = [
+                    (str(fixture), verdict)
+                    for fixture, verdict in zip(expected, verdicts, strict=True)
+                    if verdict.allowed is not allowed
+                ]
+                assert odd == []
+
+    def test_latest_is_the_newest_version_that_has_fixtures(self, oracle: Oracle) -> None:
+        for level in ("baseline", "restricted"):
+            assert latest(official_testdata(), level) == oracle.about().pod_security_latest
+
+    def test_refuses_a_privileged_pod_and_says_every_reason(self, oracle: Oracle) -> None:
+        pod = {"spec": {"containers": [{"name": "a", **container_context(privileged=True)}]}}
+        verdict = oracle.pod_security(pod)
+        assert verdict.allowed is False
+        assert verdict.reasons == (
+            "privileged",
+            "allowPrivilegeEscalation != false",
+            "unrestricted capabilities",
+            "runAsNonRoot != true",
+            "seccompProfile",
+        )
+        assert verdict.details[0] == 'container "a" must not set securityContext.privileged=true'
+
+    def test_allows_a_pod_that_is_hardened_by_the_book(self, oracle: Oracle) -> None:
+        verdict = oracle.pod_security(RESTRICTED)
+        assert verdict.allowed
+        assert verdict.reasons == verdict.details == ()
+
+    @pytest.mark.parametrize(
+        ("pod", "baseline", "hardened"),
+        [
+            pytest.param(restricted({"hostNetwork": True}), False, False, id="host network"),
+            pytest.param(
+                restricted(container=container_context(procMount="Unmasked")),
+                False,
+                False,
+                id="unmasked /proc",
+            ),
+            pytest.param(
+                restricted({"hostUsers": False}, container=container_context(procMount="Unmasked")),
+                True,
+                False,
+                id="unmasked /proc in a user namespace",
+            ),
+            pytest.param(
+                restricted(
+                    {"hostUsers": False, "securityContext": {"runAsNonRoot": False, "runAsUser": 0}}
+                ),
+                True,
+                True,
+                id="root in a user namespace",
+            ),
+            pytest.param(
+                restricted({"hostUsers": True, "securityContext": {"runAsUser": 0}}),
+                True,
+                False,
+                id="root without a user namespace",
+            ),
+            pytest.param(
+                restricted(
+                    container={"readinessProbe": {"tcpSocket": {"host": "127.0.0.1", "port": 1}}}
+                ),
+                False,
+                False,
+                id="a probe of another host",
+            ),
+            pytest.param(
+                restricted(
+                    container={"lifecycle": {"preStop": {"httpGet": {"host": "h", "port": 1}}}}
+                ),
+                False,
+                False,
+                id="a lifecycle hook to another host",
+            ),
+            pytest.param(
+                restricted(
+                    {"os": {"name": "windows"}, "securityContext": {"seccompProfile": None}}
+                ),
+                True,
+                True,
+                id="Windows without seccomp",
+            ),
+            pytest.param(
+                restricted(
+                    {"os": {"name": "windows"}},
+                    container=container_context(windowsOptions={"hostProcess": True}),
+                ),
+                False,
+                False,
+                id="a Windows host process",
+            ),
+            pytest.param(
+                restricted(
+                    {"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1"}]}}
+                ),
+                True,
+                True,
+                id="a safe sysctl",
+            ),
+            pytest.param(
+                restricted(
+                    {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}
+                ),
+                False,
+                False,
+                id="an unsafe sysctl",
+            ),
+            pytest.param(
+                restricted({"securityContext": {"seLinuxOptions": {"type": "container_engine_t"}}}),
+                True,
+                True,
+                id="SELinux type of container engines",
+            ),
+            pytest.param(
+                restricted(container=container_context(seLinuxOptions={"role": "system_r"})),
+                False,
+                False,
+                id="SELinux role",
+            ),
+            pytest.param(
+                restricted(
+                    annotations={
+                        "container.apparmor.security.beta.kubernetes.io/main": "unconfined"
+                    }
+                ),
+                False,
+                False,
+                id="AppArmor off by annotation",
+            ),
+            pytest.param(
+                restricted(
+                    annotations={
+                        "container.apparmor.security.beta.kubernetes.io/main": "localhost/mine"
+                    }
+                ),
+                True,
+                True,
+                id="a local AppArmor profile by annotation",
+            ),
+            pytest.param(
+                restricted(container=container_context(appArmorProfile={})),
+                False,
+                False,
+                id="an AppArmor profile without a type",
+            ),
+            pytest.param(
+                restricted({"ephemeralContainers": [{"name": "debug", "image": "sh"}]}),
+                True,
+                False,
+                id="an ephemeral container with nothing set",
+            ),
+            pytest.param(
+                restricted(container=container_context(capabilities={"add": ["NET_BIND_SERVICE"]})),
+                True,
+                True,
+                id="the one capability",
+            ),
+            pytest.param(
+                restricted(container=container_context(capabilities={"drop": ["all"]})),
+                True,
+                False,
+                id="ALL in lower case",
+            ),
+            pytest.param(
+                restricted({"volumes": [{"name": "v", "image": {"reference": "model"}}]}),
+                True,
+                True,
+                id="an image volume",
+            ),
+            pytest.param(
+                restricted({"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}),
+                True,
+                False,
+                id="an NFS volume",
+            ),
+        ],
+    )
+    def test_knows_the_unusual(
+        self, oracle: Oracle, pod: Pod, baseline: bool, hardened: bool
+    ) -> None:
+        assert oracle.pod_security(pod, level="baseline").allowed is baseline
+        assert oracle.pod_security(pod, level="restricted").allowed is hardened
+
+    def test_applies_the_version_that_is_asked_for(self, oracle: Oracle) -> None:
+        pod = restricted({"hostUsers": False}, container=container_context(procMount="Unmasked"))
+        assert not oracle.pod_security(pod, level="baseline", version="v1.34").allowed
+        assert oracle.pod_security(pod, level="baseline", version="v1.35").allowed
+
+    def test_sees_a_volume_without_a_source_as_the_api_server_stores_it_only_when_asked(
+        self, oracle: Oracle
+    ) -> None:
+        pod = restricted({"volumes": [{"name": "scratch"}]})
+        assert oracle.pod_security(pod).details == (
+            'volume "scratch" uses restricted volume type "unknown"',
+        )
+        assert oracle.pod_security(pod, defaulted=True).allowed
+
+    def test_reads_field_names_by_their_case(self, oracle: Oracle) -> None:
+        pod = restricted({"hostnetwork": True})
+        with pytest.raises(OracleError, match=r"unknown field .*hostnetwork"):
+            oracle.pod_security(pod)
+        assert oracle.pod_security(pod, lenient=True).allowed
+
+
+def node(name: str, *taints: Pod, **labels: str) -> Pod:
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"taints": list(taints)}}
+
+
+def affine(*terms: Pod) -> Pod:
+    required = {"nodeSelectorTerms": list(terms)}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def term(key: str, operator: str, *values: str) -> Pod:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+FIELD = {"key": "metadata.name", "operator": "In"}
+TAINT_EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+class TestFeasibility:
+    def test_tells_which_predicate_keeps_a_pod_from_a_node(self, oracle: Oracle) -> None:
+        pod = {"spec": {"nodeSelector": {"disk": "ssd"}}}
+        tainted, plain = oracle.feasible(
+            pod, [node("a", GPU_TAINT, disk="ssd"), node("b", disk="hdd")]
+        )
+        assert (tainted.feasible, tainted.taints, tainted.affinity) == (False, False, True)
+        assert tainted.untolerated == GPU_TAINT
+        assert (plain.feasible, plain.taints, plain.affinity) == (False, True, False)
+        assert plain.untolerated is None
+
+    def test_counts_only_the_effects_that_keep_pods_away(self, oracle: Oracle) -> None:
+        taints = [{"key": "k", "effect": effect} for effect in TAINT_EFFECTS]
+        verdicts = oracle.feasible({"spec": {}}, [node("n", taint) for taint in taints])
+        assert [verdict.feasible for verdict in verdicts] == [False, False, True]
+
+    def test_binds_by_name(self, oracle: Oracle) -> None:
+        verdicts = oracle.feasible({"spec": {"nodeName": "b"}}, [node("a"), node("b")])
+        assert [verdict.node_name for verdict in verdicts] == [False, True]
+
+    @pytest.mark.parametrize(
+        ("affinity", "matches"),
+        [
+            pytest.param(affine(), False, id="no term"),
+            pytest.param(affine({}), False, id="an empty term"),
+            pytest.param(
+                affine({}, term("gpu", "Exists")), True, id="an empty term beside another"
+            ),
+            pytest.param(affine(term("gpu", "Exists")), True, id="Exists"),
+            pytest.param(affine(term("tpu", "NotIn", "yes")), True, id="NotIn a missing label"),
+            pytest.param(affine(term("count", "Gt", "7")), True, id="8 is greater than 7"),
+            pytest.param(affine(term("count", "Gt", "8")), False, id="8 is not greater than 8"),
+            pytest.param(affine(term("count", "Lt", "009")), True, id="leading zeros"),
+            pytest.param(affine(term("gpu", "Lt", "9")), False, id="a label that is no number"),
+            pytest.param(
+                affine({"matchFields": [FIELD | {"values": ["n"]}]}), True, id="by the node's name"
+            ),
+            pytest.param(
+                affine({"matchFields": [FIELD | {"values": ["n", "m"]}]}),
+                False,
+                id="two names in a field",
+            ),
+        ],
+    )
+    def test_matches_terms_as_the_scheduler(
+        self, oracle: Oracle, affinity: Pod, matches: bool
+    ) -> None:
+        labelled = node("n", gpu="yes", count="8")
+        (verdict,) = oracle.feasible({"spec": {"affinity": affinity}}, [labelled])
+        assert verdict.affinity is matches
+
+    def test_an_invalid_term_matches_nothing_and_does_not_spoil_the_others(
+        self, oracle: Oracle
+    ) -> None:
+        broken = term("gpu", "Like", "y*")
+        (alone,) = oracle.feasible({"spec": {"affinity": affine(broken)}}, [node("n", gpu="yes")])
+        assert not alone.affinity
+        assert 'Unsupported value: "Like"' in alone.affinity_error
+        both = affine(broken, term("gpu", "Exists"))
+        (beside,) = oracle.feasible({"spec": {"affinity": both}}, [node("n", gpu="yes")])
+        assert beside.affinity
+
+
+class TestTolerations:
+    @pytest.mark.parametrize(
+        ("toleration", "tolerated"),
+        [
+            pytest.param({"operator": "Exists"}, True, id="the wildcard"),
+            pytest.param({"key": "nvidia.com/gpu", "operator": "Exists"}, True, id="the key"),
+            pytest.param({"key": "nvidia.com/gpu"}, False, id="the key with no value"),
+            pytest.param({"key": "nvidia.com/gpu", "value": "present"}, True, id="key and value"),
+            pytest.param({"operator": "Exists", "effect": "NoExecute"}, False, id="another effect"),
+            pytest.param({"key": "gpu", "operator": "Exists"}, False, id="another key"),
+            pytest.param({"value": "present"}, True, id="no key and the same value"),
+            pytest.param({"operator": "exists"}, False, id="an operator in lower case"),
+        ],
+    )
+    def test_tolerate_as_the_scheduler(
+        self, oracle: Oracle, toleration: Pod, tolerated: bool
+    ) -> None:
+        assert oracle.tolerates(toleration, GPU_TAINT) is tolerated
+
+    def test_compare_numbers_only_behind_the_feature_gate(self, oracle: Oracle) -> None:
+        toleration = {"key": "k", "operator": "Gt", "value": "5"}
+        taints = [
+            {"key": "k", "value": value, "effect": "NoSchedule"} for value in ("6", "5", "06")
+        ]
+        pairs = [(toleration, taint) for taint in taints]
+        assert oracle.tolerates_each(pairs) == [False, False, False]
+        assert oracle.tolerates_each(pairs, comparison_operators=True) == [True, False, False]
+
+
+class TestQuantities:
+    @pytest.mark.parametrize(
+        ("written", "value"),
+        [
+            ("1", 1),
+            (1, 1),
+            ("1000m", 1),
+            (RawJSON("1e3"), 1000),
+            ("1E", 10**18),
+            ("1.5Gi", 3 * 2**29),
+            (" 2 ", 2),
+            ("\N{NO-BREAK SPACE}2", 2),
+            ("Ki", 0),
+            (None, 0),
+            (".", 0),
+            ("0.1n", Fraction(1, 10**9)),
+            ("-0.1n", Fraction(-1, 10**9)),
+            ("8Ei", 2**63 - 1),
+            ("16E", 16 * 10**18),
+            ("1e4294967296", 1),
+        ],
+    )
+    def test_have_the_value_that_the_library_reads(
+        self, oracle: Oracle, written: object, value: Fraction
+    ) -> None:
+        (verdict,) = oracle.quantities([written])
+        assert verdict.ok, verdict.error
+        assert verdict.value == value
+
+    @pytest.mark.parametrize(
+        "written",
+        ["", "1K", "1e", "0x10", "1_000", "NaN", True, [], {}, "1 m", "1\n", RawJSON(r'"\u0031"')],
+    )
+    def test_are_refused_when_the_library_cannot_read_them(
+        self, oracle: Oracle, written: object
+    ) -> None:
+        (verdict,) = oracle.quantities([written])
+        assert not verdict.ok
+        assert verdict.value is None
+        assert verdict.error
+
+    @pytest.mark.parametrize(
+        ("written", "whole"),
+        [("2", True), ("2.0", True), ("1500m", False), ("1.0001", False), ("1.9999999", True)],
+    )
+    def test_are_whole_by_the_rule_of_validation(
+        self, oracle: Oracle, written: str, whole: bool
+    ) -> None:
+        (verdict,) = oracle.quantities([written])
+        assert verdict.is_integer is whole
+
+    def test_compare_by_value(self, oracle: Oracle) -> None:
+        pairs = [("1", "1000m"), (1, "1"), ("1Ki", "1k"), ("1k", "1Ki"), (None, "0"), ("-1", 0)]
+        assert oracle.compare_each(pairs) == [0, 0, 1, -1, 0, -1]
+
+    def test_that_would_take_the_library_minutes_are_not_asked(self, oracle: Oracle) -> None:
+        with pytest.raises(OracleError, match="leaves exponents beyond 4096 alone"):
+            oracle.quantities(["1e-1000000000"])
+
+    def test_that_cannot_be_read_cannot_be_compared(self, oracle: Oracle) -> None:
+        with pytest.raises(OracleError, match="quantities must match"):
+            oracle.compare("one", 1)
+
+
+class TestResourceNames:
+    @pytest.mark.parametrize(
+        ("name", "extended"),
+        [
+            ("nvidia.com/gpu", True),
+            ("nvidia.com/mig-1g.10gb", True),
+            ("example.com/FPGA", True),
+            ("cpu", False),
+            ("hugepages-2Mi", False),
+            ("requests.foo/bar", False),
+            ("kubernetes.io/foo", False),
+            ("devices.kubernetes.io/foo", False),
+            ("NVIDIA.com/gpu", False),
+            ("nvidia.com/", False),
+            ("nvidia.com/a/b", False),
+            (f"nvidia.com/{'g' * 63}", True),
+            (f"nvidia.com/{'g' * 64}", False),
+        ],
+    )
+    def test_are_extended_by_the_rule_of_the_api(
+        self, oracle: Oracle, name: str, extended: bool
+    ) -> None:
+        (verdict,) = oracle.resource_names([name])
+        assert verdict.extended is extended
+        assert verdict.integer is extended
+        if extended:
+            assert not verdict.native
+            assert not verdict.overcommit
+
+    def test_that_stand_for_a_device_class_are_native(self, oracle: Oracle) -> None:
+        name = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+        (verdict,) = oracle.resource_names([name])
+        assert verdict.device_class == "gpu.nvidia.com"
+        assert (verdict.extended, verdict.native, verdict.overcommit) == (False, True, True)
+
+
+class TestValidation:
+    def test_creates_a_pod_and_shows_it_with_its_defaults(self, oracle: Oracle) -> None:
+        pod = restricted(container={"resources": {"limits": {"nvidia.com/gpu": 1}}})
+        verdict = oracle.validate(pod)
+        assert verdict.valid, verdict.errors
+        (container,) = verdict.pod["spec"]["containers"]
+        assert container["resources"]["requests"] == {"nvidia.com/gpu": "1"}
+        assert verdict.pod["spec"]["schedulerName"] == "default-scheduler"
+
+    def test_says_everything_that_is_wrong(self, oracle: Oracle) -> None:
+        resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1500m"}}
+        pod = restricted(
+            {"tolerations": [{"value": "present"}]}, container={"resources": resources}
+        )
+        verdict = oracle.validate(pod)
+        assert not verdict.valid
+        told = "\n".join(verdict.errors)
+        assert "must be an integer" in told
+        assert "must be equal to nvidia.com/gpu limit of 1" in told
+        assert "operator must be Exists when `key` is empty" in told
+
+    def test_takes_privileged_containers_as_allowed(self, oracle: Oracle) -> None:
+        pod = restricted(
+            container=container_context(privileged=True, allowPrivilegeEscalation=True)
+        )
+        assert oracle.validate(pod).valid
+
+
+def fake(program: str, *, deadline: float = 20.0) -> Oracle:
+    return Oracle([sys.executable, "-c", program], deadline=deadline)
+
+
+class TestTheDriver:
+    def test_sends_more_than_the_pipes_hold_without_waiting(self, oracle: Oracle) -> None:
+        padding = {"metadata": {"annotations": {"padding": "x" * 1000}}}
+        pods = [merged(RESTRICTED, padding) for _ in range(1000)]
+        pods[700]["spec"]["hostPID"] = True
+        verdicts = oracle.pod_security_each(pods)
+        assert [i for i, verdict in enumerate(verdicts) if not verdict.allowed] == [700]
+
+    def test_carries_a_pod_of_a_megabyte(self, oracle: Oracle) -> None:
+        huge = restricted(annotations={"padding": "é" * (1 << 20)})
+        assert oracle.pod_security(huge).allowed
+
+    def test_asks_nothing_for_nothing(self, oracle: Oracle) -> None:
+        assert oracle.pod_security_each([]) == []
+
+    def test_names_the_question_that_was_at_fault_and_goes_on(self, oracle: Oracle) -> None:
+        with pytest.raises(OracleError, match=r"hostUsers of type bool\n.*maybe"):
+            oracle.pod_security(restricted({"hostUsers": "maybe"}))
+        assert oracle.pod_security(RESTRICTED).allowed
+
+    def test_gives_up_on_a_question_at_the_deadline_and_asks_the_next_of_a_new_process(
+        self,
+    ) -> None:
+        # Answers only what mentions "easy", as the real one hangs only over some questions.
+        program = (
+            "import json, sys, time\n"
+            "for line in sys.stdin:\n"
+            "    if 'easy' not in line: time.sleep(600)\n"
+            "    print(json.dumps({'id': json.loads(line)['id'], 'result': -1}), flush=True)\n"
+        )
+        with fake(program, deadline=0.5) as oracle:
+            with pytest.raises(OracleError, match=r"gave no answer in 0.5 s(.|\n)*\"hard\""):
+                oracle.compare_each([("easy", 1), ("hard", 1)])
+            assert oracle.compare("easy", 1) == -1
+
+    def test_shows_the_last_words_of_a_process_that_died(self) -> None:
+        with (
+            fake("import sys; sys.stdin.readline(); sys.exit('fatal: out of memory')") as oracle,
+            pytest.raises(OracleError, match=r"ended\. It said: fatal: out of memory"),
+        ):
+            oracle.compare(1, 2)
+
+    def test_notices_a_process_that_died_before_it_had_read_the_question(self) -> None:
+        with (
+            fake("raise SystemExit('no such thing')") as oracle,
+            pytest.raises(OracleError, match=r"ended\. It said: no such thing"),
+        ):
+            oracle.quantities(["1"] * 100_000)
+
+    def test_does_not_take_one_answer_for_another(self) -> None:
+        program = 'for _ in open(0): print(\'{"id": 99, "result": 0}\', flush=True)'
+        with (
+            fake(program) as oracle,
+            pytest.raises(OracleError, match=r'0 was answered by \{"id": 99'),
+        ):
+            oracle.compare(1, 2)
