@@ -91,6 +91,9 @@ DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each toleration and node selection that reaches for a foreign pool."""
+    spec = pod.spec
+    if not (spec.get("tolerations") or spec.get("nodeSelector") or spec.get("affinity")):
+        return
     requested = {request.pool for request in pod.requests}
     selection = list(alternatives(pod.spec))
     for pool in policy.pools:

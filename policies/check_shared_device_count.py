@@ -63,7 +63,7 @@ ID = "shared-device-count"
 
 def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each container that asks for more than one share of a device."""
-    for container in pod.containers():
+    for container in pod.device_containers():
         seen = set()
         for side in RESOURCE_SIDES:
             for name, quantity in sorted(container.resources(side).items()):

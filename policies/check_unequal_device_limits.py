@@ -69,7 +69,7 @@ ID = "unequal-device-limits"
 def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each extended resource of each container that the API would refuse."""
     pod = pod.as_written or pod
-    for container in pod.containers():
+    for container in pod.device_containers():
         limits, requests = container.resources("limits"), container.resources("requests")
         for name in sorted({*limits, *requests}):
             if is_extended_resource_name(name):

@@ -94,7 +94,8 @@ def _exemption(found: Iterable[Template], policy: Policy, facts: Facts) -> str:
 
 def _pod(template: Template, policy: Policy, facts: Facts) -> Pod:
     pod = Pod(template.raw, field_path(template.spec_path), template.kind)
-    return replace(pod, requests=device_requests(pod, policy, facts))
+    pod.requests = device_requests(pod, policy, facts)
+    return pod
 
 
 def _mutate(
@@ -102,40 +103,42 @@ def _mutate(
 ) -> tuple[JSONObject, list[Pod]]:
     """Return the object with the enforced setters applied, and its Pods as they then are.
 
-    A setter that changes nothing costs no copy: the object itself is returned.
+    Where nothing would be added, that is the object itself.
     """
-    setters = [
-        setter for setter in _applicable(pods, facts) if policy.actions[setter.id] == "enforce"
+    plan = [
+        [setter for setter in _setters(pod, facts) if policy.actions[setter.id] == "enforce"]
+        for pod in pods
     ]
-    if not setters:
+    if not any(plan):
         return obj, pods
     copy = clone(obj)
-    working = [
-        replace(pod, raw=template.raw, as_written=pod if is_core_workload(obj) else None)
-        for pod, template in zip(pods, templates(copy), strict=True)
-    ]
-    for setter in setters:
-        for pod in working:
-            if pod.requests or not setter.gpu_pods_only:
-                setter.apply(pod, policy, facts)
+    core = is_core_workload(obj)
+    working = []
+    for pod, template, setters in zip(pods, templates(copy), plan, strict=True):
+        changed = replace(pod, raw=template.raw, as_written=pod if core else None)
+        for setter in setters:
+            setter.apply(changed, policy, facts)
+        working.append(changed)
     return (copy, working) if copy != obj else (obj, pods)
 
 
-def _applicable(pods: list[Pod], facts: Facts) -> Iterator[Setter]:
-    """Yield the setters that may run for this request.
+def _setters(pod: Pod, facts: Facts) -> Iterator[Setter]:
+    """Yield the setters that may change the Pod in this request.
 
     The spec of an existing Pod is immutable but for its new ephemeral containers.
     """
-    existing = pods[0].kind == "Pod" and facts.operation == "UPDATE"
+    if not pod.requests and not pod.device_containers():
+        return
+    existing = pod.kind == "Pod" and facts.operation == "UPDATE"
     for setter in SETTERS:
         if existing and (setter.id != HARDENING_ID or facts.subresource != "ephemeralcontainers"):
             continue
-        if not setter.gpu_pods_only or any(pod.requests for pod in pods):
+        if pod.requests or not setter.gpu_pods_only:
             yield setter
 
 
 def _findings(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    for setter in _applicable([pod], facts):
+    for setter in _setters(pod, facts):
         action = policy.actions[setter.id]
         if action in ("warn", "audit"):
             yield from _would_add(setter, pod, policy, facts, action)

@@ -5,8 +5,7 @@ A rule that walks by itself forgets init or ephemeral containers one day; so non
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from policies.facts import JSONObject
@@ -46,7 +45,7 @@ class Container(NamedTuple):
         return resources
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Pod:
     """A view of one Pod or pod template; the raw JSON stays what it is.
 
@@ -62,6 +61,8 @@ class Pod:
     as_written: Pod | None = None
     """For the template of a core workload, what the API server itself validates: the template
     without what the setters would add to the Pods made of it."""
+    _containers: tuple[Container, ...] | None = field(default=None, init=False, repr=False)
+    _device_containers: tuple[Container, ...] | None = field(default=None, init=False, repr=False)
 
     @property
     def spec(self) -> JSONObject:
@@ -76,12 +77,29 @@ class Pod:
         """Return where in the object stands what is ``field`` (``spec...``) in a Pod."""
         return f"{self.spec_path}{field.removeprefix('spec')}"
 
-    def containers(self) -> Iterator[Container]:
-        """Yield init containers (sidecars among them), containers and ephemeral containers."""
-        spec = self.spec
-        for kind in CONTAINER_KINDS:
-            for index, raw in enumerate(spec.get(kind) or ()):
-                yield Container(raw, kind, index)
+    def containers(self) -> tuple[Container, ...]:
+        """Return init containers (sidecars among them), containers and ephemeral containers."""
+        if self._containers is None:
+            spec = self.spec
+            self._containers = tuple(
+                Container(raw, kind, position)
+                for kind in CONTAINER_KINDS
+                for position, raw in enumerate(spec.get(kind) or ())
+            )
+        return self._containers
+
+    def device_containers(self) -> tuple[Container, ...]:
+        """Return the containers whose resources name more than CPU, memory and the like.
+
+        Device resources carry a domain (``nvidia.com/gpu``), the others do not.
+        """
+        if self._device_containers is None:
+            self._device_containers = tuple(
+                container
+                for container in self.containers()
+                if any("/" in name for side in RESOURCE_SIDES for name in container.resources(side))
+            )
+        return self._device_containers
 
     @property
     def is_windows(self) -> bool:

@@ -56,7 +56,7 @@ def pool_of_resource(name: str, policy: Policy, facts: Facts) -> Pool | None:
 
 
 def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:
-    for container in pod.containers():
+    for container in pod.device_containers():
         seen = set()
         for side in RESOURCE_SIDES:
             for name, quantity in container.resources(side).items():

@@ -57,11 +57,10 @@ SUMMARY = "the missing side, limit or request, of device resources"
 
 def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
     """Fill limits from requests and requests from limits, for extended resources."""
-    for container in pod.containers():
-        resources = container.raw.get("resources")
-        if resources:
-            _fill(resources, "limits", "requests")
-            _fill(resources, "requests", "limits")
+    for container in pod.device_containers():
+        resources = container.raw["resources"]
+        _fill(resources, "limits", "requests")
+        _fill(resources, "requests", "limits")
 
 
 def _fill(resources: JSONObject, side: str, other: str) -> None:
