@@ -51,7 +51,8 @@ spec:
         nodeSelectorTerms:
           - matchExpressions:
               - key: nvidia.com/gpu.present
-                operator: DoesNotExist
+                operator: NotIn
+                values: ["true"]
   containers:
     - name: web
       image: nginx:1.29
@@ -117,18 +118,20 @@ def _by_toleration(
         return
     for index, toleration, taint in reaching:
         if is_wildcard(toleration):
-            reason = "a Pod without a GPU request tolerates every taint"
-            advice = "Name the taints that it has to tolerate, or keep it off with the required "
-            advice += f"node affinity {_avoid(pool)}"
+            reason = f"{_subject(pod)} tolerates every taint"
+            advice = (
+                "Name the taints that it has to tolerate, or keep it off with this expression in "
+            )
+            advice += f"every term of its required node affinity: {_avoid(pool)}"
         else:
-            reason = "a Pod without a GPU request tolerates the taint of GPU nodes"
+            reason = f"{_subject(pod)} tolerates the taint of GPU nodes"
             advice = f"Remove the toleration, or request a device: {pool.example_request}"
         yield Finding(
             ID,
             pod.at(f"spec.tolerations[{index}]"),
             reason,
-            f"{_describe(toleration)} admits it to the nodes of pool {pool.name} (tainted {taint}), "
-            f"but {_no_request(pod, facts)}",
+            f"{_describe(toleration)} admits it to the nodes of pool {pool.name}, which are tainted "
+            f"{taint}, but {_no_request(pod, facts)}",
             advice,
         )
 
@@ -136,18 +139,22 @@ def _by_toleration(
 def _by_label(
     pod: Pod, pool: Pool, selection: list[Alternative], facts: Facts
 ) -> Iterator[Finding]:
+    seen: set[str] = set()
     for alternative in selection:
         if asks_for(alternative, pool.labels):
             labels = ", ".join(f"{key}={value}" for key, value in pool.labels.items())
+            path = _selecting_path(alternative, pool)
+            if path in seen:
+                continue
+            seen.add(path)
             yield Finding(
                 ID,
-                pod.at(_selecting_path(alternative, pool)),
-                "a Pod without a GPU request selects GPU nodes",
+                pod.at(path),
+                f"{_subject(pod)} selects GPU nodes",
                 f"it requires nodes with {labels}, which are the nodes of pool {pool.name}, "
                 f"but {_no_request(pod, facts)}",
                 f"Remove the node selection, or request a device: {pool.example_request}",
             )
-            return
 
 
 def _reached_taint(toleration: JSONObject, pool: Pool) -> Taint | None:
@@ -189,8 +196,16 @@ def _selecting_path(alternative: Alternative, pool: Pool) -> str:
     return alternative.path
 
 
+def _subject(pod: Pod) -> str:
+    return (
+        "a Pod with a request for other devices" if pod.requests else "a Pod without a GPU request"
+    )
+
+
 def _avoid(pool: Pool) -> str:
-    return f"{next(iter(pool.labels))} DoesNotExist"
+    key, value = next(iter(pool.labels.items()))
+    # NotIn is met by nodes without the label, too.
+    return f'{{key: {key}, operator: NotIn, values: ["{value}"]}}'
 
 
 def _describe(toleration: JSONObject) -> str:

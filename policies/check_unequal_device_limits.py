@@ -105,7 +105,7 @@ def _check(pod: Pod, container: Container, name: str) -> Iterator[Finding]:
             "devices are not overcommitted, so the two must be equal",
             f"Write {name}: {limit} under limits and leave it out of requests",
         )
-    elif "limits" not in given and parse_quantity(given["requests"]) >= 0:
+    elif "limits" not in given:
         yield Finding(
             ID,
             f"{where}.limits",

@@ -73,9 +73,10 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         if request.certain:
             first_of_pool.setdefault(request.pool, request)
     requests = list(first_of_pool.values())
-    for request in requests[1:]:
-        if request.pool.labels != requests[0].pool.labels:
-            yield _two_pools(requests[0], request)
+    others = [r for r in requests[1:] if r.pool.labels != requests[0].pool.labels]
+    if others:
+        yield from (_two_pools(requests[0], other) for other in others)
+        return
     selection = list(alternatives(pod.spec)) if requests else []
     for request in requests:
         if not any(can_match(alternative, request.pool.labels) for alternative in selection):

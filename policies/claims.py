@@ -39,7 +39,9 @@ def read_claims(
     for namespace, obj in objects:
         if str(obj.get("apiVersion")).partition("/")[0] != GROUP:
             continue
-        name, spec = str(_dict(obj.get("metadata")).get("name")), _dict(obj.get("spec"))
+        name, spec = _dict(obj.get("metadata")).get("name"), _dict(obj.get("spec"))
+        if not isinstance(name, str):
+            continue
         match obj.get("kind"):
             case "ResourceClaim":
                 claims[namespace, name] = read_claim(spec)

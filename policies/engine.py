@@ -6,6 +6,7 @@ give one verdict.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,12 +14,12 @@ from typing import Any, Literal
 
 from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
-from policies.finding import Action, Finding
+from policies.finding import Finding
 from policies.pod import Pod
 from policies.registry import CHECKS, SETTERS, Setter
 from policies.requests import device_requests
 from policies.set_restricted_security_context import ID as HARDENING_ID
-from policies.shape import check_object, check_template
+from policies.shape import MalformedObjectError, check_object, check_template
 from policies.templates import Template, field_path, is_core_workload, templates
 
 Verdict = Literal["allowed", "mutated", "denied", "skipped"]
@@ -55,29 +56,53 @@ class Decision:
 def decide(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
     """Decide on one object: a Pod, or a workload whose pod templates are mutated and checked.
 
-    The object is not changed. An object without a pod template is skipped, one that is being
-    deleted is let go, and on UPDATE what the old object had already does not count again.
+    The object is not changed. An object without a pod template is skipped. On UPDATE, one that is
+    being deleted is let go, and what the old object had already does not count again: finalizers
+    must go, replicas must scale.
 
     Raises:
         MalformedObjectError: a field that a rule reads is of the wrong type, or no quantity.
     """
     check_object(obj)
+    if facts.operation != "UPDATE" or facts.old is None:
+        return _judge(obj, policy, facts)
+    if _is_being_deleted(obj) or _is_being_deleted(facts.old):
+        return Decision(obj, obj, exemption="it is being deleted")
+    decision = _judge(obj, policy, facts)
+    if not decision.findings:
+        return decision
+    try:
+        known = _judge(facts.old, policy, facts).findings
+    except MalformedObjectError:
+        known = ()
+    return replace(decision, findings=tuple(_only_new(decision.findings, known)))
+
+
+def clone(value: Any) -> Any:
+    """Return a deep copy of parsed JSON."""
+    if isinstance(value, dict):
+        return {key: clone(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clone(item) for item in value]
+    return value
+
+
+def _is_being_deleted(obj: JSONObject) -> bool:
+    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def _judge(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
     found = templates(obj)
     if not found:
         return Decision(obj, obj, has_template=False)
-    if (obj.get("metadata") or {}).get("deletionTimestamp"):
-        return Decision(obj, obj, exemption="it is being deleted")
-    found = tuple(_checked(found))
+    for template in found:
+        check_template(template)
     if exemption := _exemption(found, policy, facts):
         return Decision(obj, obj, exemption=exemption)
-
-    pods = [_pod(template, policy, facts) for template in found]
-    mutated, pods = _mutate(obj, pods, policy, facts)
-    findings = [finding for pod in pods for finding in _findings(pod, policy, facts)]
-    if findings and facts.operation == "UPDATE" and facts.old is not None:
-        findings = _only_new(findings, facts.old, policy, facts)
+    mutated, pods = _mutate(obj, [_pod(t, policy, facts) for t in found], policy, facts)
+    findings = tuple(finding for pod in pods for finding in _findings(pod, policy, facts))
     pools = dict.fromkeys(request.pool.name for pod in pods for request in pod.requests)
-    return Decision(obj, mutated, tuple(findings), pools=tuple(pools))
+    return Decision(obj, mutated, findings, pools=tuple(pools))
 
 
 def _exemption(found: Iterable[Template], policy: Policy, facts: Facts) -> str:
@@ -139,9 +164,8 @@ def _setters(pod: Pod, facts: Facts) -> Iterator[Setter]:
 
 def _findings(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     for setter in _setters(pod, facts):
-        action = policy.actions[setter.id]
-        if action in ("warn", "audit"):
-            yield from _would_add(setter, pod, policy, facts, action)
+        if policy.actions[setter.id] in ("warn", "audit"):
+            yield from _would_add(setter, pod, policy, facts)
     for rule in CHECKS:
         action = policy.actions[rule.id]
         if action == "off" or (rule.gpu_pods_only and not pod.requests):
@@ -150,57 +174,52 @@ def _findings(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             yield finding if action == "enforce" else replace(finding, action=action)
 
 
-def _would_add(
-    setter: Setter, pod: Pod, policy: Policy, facts: Facts, action: Action
-) -> Iterator[Finding]:
+def _would_add(setter: Setter, pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Say what a setter would add that the policy does not let add it."""
     trial = replace(pod, raw=clone(pod.raw))
     setter.apply(trial, policy, facts)
-    if trial.raw != pod.raw:
+    additions = list(_additions(pod.spec, trial.spec, pod.spec_path))
+    if additions:
+        action = policy.actions[setter.id]
         yield Finding(
             setter.id,
-            pod.at("spec"),
+            pod.spec_path,
             f"the Pod lacks {setter.summary}",
-            f"gpufence would add {setter.summary}, but its policy has {setter.id} on {action}",
-            action=action,
+            f"gpufence would add {'; '.join(additions)}, but its policy has {setter.id} on "
+            f"{action}",
+            "Write it yourself",
+            action,
         )
 
 
-def _only_new(
-    findings: list[Finding], old: JSONObject, policy: Policy, facts: Facts
-) -> list[Finding]:
-    """Leave out what the old object had already: finalizers must go, replicas must scale.
+def _additions(before: Any, after: Any, path: str) -> Iterator[str]:
+    """Yield path and value of everything that ``after`` has more."""
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in after.items():
+            if before.get(key) is None:
+                yield f"{path}.{key}: {json.dumps(value)}"
+            else:
+                yield from _additions(before[key], value, f"{path}.{key}")
+    elif isinstance(before, list) and isinstance(after, list):
+        for index, value in enumerate(after):
+            if index >= len(before):
+                yield f"{path}[{index}]: {json.dumps(value)}"
+            else:
+                yield from _additions(before[index], value, f"{path}[{index}]")
 
-    Findings are told apart by what they say, not by their path: an entry that moved in its list is
-    not a new finding.
-    """
-    before = Counter(
-        _identity(finding)
-        for template in _checked(templates(old))
-        for finding in _findings(_pod(template, policy, facts), policy, facts)
-    )
-    new = []
+
+def _only_new(findings: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Finding]:
+    """Leave out what was known: an entry that only moved in its list is not a new finding."""
+    before = Counter(_identity(finding) for finding in known)
     for finding in findings:
-        if before[_identity(finding)] > 0:
-            before[_identity(finding)] -= 1
+        identity = _identity(finding)
+        if before[identity] > 0:
+            before[identity] -= 1
         else:
-            new.append(finding)
-    return new
-
-
-def _checked(found: Iterable[Template]) -> Iterator[Template]:
-    for template in found:
-        check_template(template)
-        yield template
+            yield finding
 
 
 def _identity(finding: Finding) -> tuple[str, str, str]:
     return finding.rule, finding.reason, finding.detail
-
-
-def clone(value: Any) -> Any:
-    """Return a deep copy of parsed JSON."""
-    if isinstance(value, dict):
-        return {key: clone(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [clone(item) for item in value]
-    return value

@@ -74,8 +74,13 @@ class Pod:
         return self.raw.get("metadata") or {}
 
     def at(self, field: str) -> str:
-        """Return where in the object stands what is ``field`` (``spec...``) in a Pod."""
-        return f"{self.spec_path}{field.removeprefix('spec')}"
+        """Return where in the object stands what is ``field`` (``spec...``) in a Pod.
+
+        A pod template's metadata stands beside its spec, as a Pod's does.
+        """
+        if field.startswith("spec"):
+            return f"{self.spec_path}{field.removeprefix('spec')}"
+        return f"{self.spec_path.removesuffix('spec')}{field}"
 
     def containers(self) -> tuple[Container, ...]:
         """Return init containers (sidecars among them), containers and ephemeral containers."""
@@ -91,13 +96,17 @@ class Pod:
     def device_containers(self) -> tuple[Container, ...]:
         """Return the containers whose resources name more than CPU, memory and the like.
 
-        Device resources carry a domain (``nvidia.com/gpu``), the others do not.
+        Device resources carry a domain (``nvidia.com/gpu``), the others do not. Ephemeral
+        containers may not have resources, so what one claims to need is nothing.
         """
         if self._device_containers is None:
             self._device_containers = tuple(
                 container
                 for container in self.containers()
-                if any("/" in name for side in RESOURCE_SIDES for name in container.resources(side))
+                if container.kind != "ephemeralContainers"
+                and any(
+                    "/" in name for side in RESOURCE_SIDES for name in container.resources(side)
+                )
             )
         return self._device_containers
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -23,7 +24,12 @@ from pydantic.alias_generators import to_camel
 from policies import compiled
 from policies.finding import Action
 from policies.names import NameSet
-from policies.quantity import is_extended_resource_name, is_label_value, is_qualified_name
+from policies.quantity import (
+    is_extended_resource_name,
+    is_label_value,
+    is_qualified_name,
+    is_subdomain,
+)
 from policies.registry import RULES
 
 API_VERSION = "gpufence.dev/v1alpha1"
@@ -61,6 +67,20 @@ def _label_value(value: str) -> str:
     return value
 
 
+def _subdomain(name: str) -> str:
+    if not is_subdomain(name):
+        raise ValueError("is not a name: lower-case letters, digits, '-' and '.', up to 253")
+    return name
+
+
+def _action(value: Any) -> Any:
+    # In YAML 1.1, which Kubernetes reads, an unquoted off is the boolean false.
+    return "off" if value is False else value
+
+
+SubdomainName = Annotated[str, AfterValidator(_subdomain)]
+NonEmpty = Annotated[str, Field(min_length=1)]
+RuleAction = Annotated[Action, BeforeValidator(_action)]
 QualifiedName = Annotated[str, AfterValidator(_qualified_name)]
 LabelValue = Annotated[str, AfterValidator(_label_value)]
 ResourcePattern = Annotated[str, AfterValidator(_extended_resource_pattern)]
@@ -104,7 +124,7 @@ class PoolSpec(_Part):
         description="Those of the resources that are shares of a device (time-slicing, MPS): "
         "requested at most once per container.",
     )
-    device_classes: list[str] = Field(
+    device_classes: list[SubdomainName] = Field(
         default_factory=list, description="DeviceClasses (DRA) that the nodes' devices belong to."
     )
     taints: list[TaintSpec] = Field(
@@ -149,21 +169,25 @@ class HardeningSpec(_Part):
 class ExemptionsSpec(_Part):
     """Whose Pods are left alone."""
 
-    namespaces: list[str] = Field(default_factory=list, description="Names of namespaces.")
-    usernames: list[str] = Field(
+    namespaces: list[SubdomainName] = Field(
+        default_factory=list, description="Names of namespaces."
+    )
+    usernames: list[NonEmpty] = Field(
         default_factory=list, description="Names of users or service accounts that ask."
     )
-    runtime_classes: list[str] = Field(
+    runtime_classes: list[SubdomainName] = Field(
         default_factory=list, description="Names of the RuntimeClasses of Pods."
     )
 
 
-def _known_rules(actions: dict[str, Action]) -> dict[str, Action]:
+def _known_rule(rule: str) -> str:
     known = [rule.id for rule in RULES]
-    for rule in actions:
-        if rule not in known:
-            raise ValueError(f"names no rule {rule!r}; the rules are {', '.join(known)}")
-    return actions
+    if rule not in known:
+        raise ValueError(f"no such rule; the rules are {', '.join(known)}")
+    return rule
+
+
+RuleId = Annotated[str, AfterValidator(_known_rule)]
 
 
 class FencePolicy(_Part):
@@ -175,7 +199,7 @@ class FencePolicy(_Part):
     hardening: HardeningSpec = Field(
         default_factory=HardeningSpec, description="What GPU Pods must look like."
     )
-    rules: Annotated[dict[str, Action], AfterValidator(_known_rules)] = Field(
+    rules: dict[RuleId, RuleAction] = Field(
         default_factory=dict,
         description="What becomes of each rule's findings; a rule that is not named is on enforce.",
     )
@@ -252,8 +276,8 @@ def _compile_pool(pool: PoolSpec) -> compiled.Pool:
 
 def _sentence(error: Any) -> str:
     """Turn one of pydantic's errors into a sentence: where, what, and what is accepted."""
-    location = list(error["loc"])
-    where = _path(location) or "the policy"
+    location = [step for step in error["loc"] if step != "[key]"]
+    where, found = _path(location) or "the policy", error["input"]
     match error["type"]:
         case "extra_forbidden":
             accepted = ", ".join(_accepted_keys(location[:-1]))
@@ -263,16 +287,33 @@ def _sentence(error: Any) -> str:
         case "value_error":
             return f"{where}: {error['ctx']['error']}"
         case "literal_error":
-            return f"{where}: is {error['input']!r}, but must be {error['ctx']['expected']}"
+            return f"{where}: is {found!r:.60}, but must be {error['ctx']['expected']}"
+        case "too_short" | "string_too_short":
+            return f"{where}: is empty; name at least one"
+        case "string_pattern_mismatch":
+            return f"{where}: is {found!r:.60}; write lower-case letters, digits and '-', up to 63"
+        case "string_type":
+            quote = "; put the value in quotes" if isinstance(found, bool | int | float) else ""
+            return f"{where}: must be a string, but is {found!r:.60}{quote}"
+        case "model_type" | "dict_type":
+            return f"{where}: must be a mapping, but is {found!r:.60}"
+        case "list_type":
+            return f"{where}: must be a list, but is {found!r:.60}"
         case _:
-            got = f" (found {error['input']!r:.60})"
-            return f"{where}: {error['msg'][0].lower()}{error['msg'][1:]}{got}"
+            text = error["msg"]
+            return f"{where}: {text[0].lower()}{text[1:]} (found {found!r:.60})"
+
+
+_MAPPINGS = ("nodeSelector", "rules")
 
 
 def _path(location: list[str | int]) -> str:
-    text = ""
+    """Return the path as Kubernetes prints paths: free keys of a mapping stand in brackets."""
+    text, previous = "", None
     for step in location:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+        in_brackets = isinstance(step, int) or previous in _MAPPINGS
+        text += f"[{step}]" if in_brackets else f".{step}"
+        previous = step
     return text.removeprefix(".")
 
 

@@ -14,13 +14,18 @@ NANOS = 10**9
 
 _NANOS_PER_MILLI = 10**6
 _MAX_BINARY = (2**63 - 1) * NANOS
-# Beyond this, quantities are all "absurdly large" (or round up to one nano): the bound keeps
+# Beyond this, quantities are all absurdly large, or round up to one nano: the bound keeps
 # `1e999999999` from costing a gigabyte of digits.
 _MAX_EXPONENT = 1000
+# No quantity that means anything is longer; matching and remembering must stay cheap for any text.
+_MAX_LENGTH = 128
+# The API cuts white space off the JSON text, in which tabs and newlines stand escaped, and escapes
+# it does not undo.
+_SPACE = " \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 _QUANTITY = re.compile(
-    r"(?P<sign>[+-]?)0*(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
-    r"(?P<suffix>[eEinumkKMGTP]*[+-]?[0-9]*)",
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
+    r"(?P<suffix>(?:[eEinumkKMGTP]+(?:[+-]?[0-9]+)?)?)",
     re.ASCII,
 )
 _EXPONENT = re.compile(r"[eE](?P<exponent>[+-]?[0-9]+)", re.ASCII)
@@ -34,13 +39,17 @@ _SUBDOMAIN = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
 )
 
+_MAX_QUALIFIED_NAME = 253 + 1 + 63
+
 
 class InvalidQuantityError(ValueError):
     """The value is none of the API's quantities."""
 
     def __init__(self, value: object) -> None:
+        shown = "so large a number" if type(value) is int else repr(value)
+        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
         super().__init__(
-            f"{value!r} is not a quantity; write a number with an optional suffix, "
+            f"{shown} is not a quantity; write a number with an optional suffix, "
             'for example 1, "500m" or "16Gi"'
         )
         self.value = value
@@ -54,13 +63,16 @@ def parse_quantity(value: object) -> int:
     Raises:
         InvalidQuantityError: the value is none of the API's quantities.
     """
-    if isinstance(value, str):
-        return _parse(value)
     if value is None:
         return 0
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _parse(repr(value))
-    raise InvalidQuantityError(value)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InvalidQuantityError(value)
+    if isinstance(value, int) and value.bit_length() > _MAX_LENGTH:
+        raise InvalidQuantityError(value)
+    text = value.strip(_SPACE) if isinstance(value, str) else repr(value)
+    if len(text) > _MAX_LENGTH:
+        raise InvalidQuantityError(value)
+    return _parse(text)
 
 
 def is_whole(nanos: int) -> bool:
@@ -73,20 +85,20 @@ def is_whole(nanos: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> int:
-    match = _QUANTITY.fullmatch(text.strip())
-    if not text.strip() or match is None:
+    match = _QUANTITY.fullmatch(text)
+    if not text or match is None:
         raise InvalidQuantityError(text)
     whole, fraction, suffix = match["whole"], match["fraction"] or "", match["suffix"]
     digits = int(whole + fraction or "0")
     if suffix in _BINARY:
-        if suffix in _BINARY_NEEDING_DIGITS and not re.search("[0-9]", text):
-            raise InvalidQuantityError(text)
-        nanos = min(_scale(digits << _BINARY[suffix], -len(fraction)), _MAX_BINARY)
+        exponent, nanos = 0, _scale(digits << _BINARY[suffix], -len(fraction))
+        nanos = min(nanos, _MAX_BINARY)
     else:
         exponent = _decimal_exponent(text, suffix)
-        if exponent < _DECIMAL["n"] and not re.match("[+-]?[0-9.]*[0-9]", text.strip()):
-            raise InvalidQuantityError(text)
         nanos = _scale(digits, exponent - len(fraction))
+    needs_digits = suffix in _BINARY_NEEDING_DIGITS or exponent < _DECIMAL["n"]
+    if needs_digits and not whole + fraction:
+        raise InvalidQuantityError(text)
     return -nanos if match["sign"] == "-" else nanos
 
 
@@ -94,9 +106,12 @@ def _decimal_exponent(text: str, suffix: str) -> int:
     if suffix in _DECIMAL:
         return _DECIMAL[suffix]
     match = _EXPONENT.fullmatch(suffix)
-    if match is None:
+    exponent = int(match["exponent"]) if match else 2**63
+    if not -(2**63) <= exponent < 2**63:
         raise InvalidQuantityError(text)
-    return max(-_MAX_EXPONENT, min(_MAX_EXPONENT, int(match["exponent"][:10])))
+    # The API casts to 32 bits.
+    exponent = (exponent + 2**31) % 2**32 - 2**31
+    return max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent))
 
 
 def _scale(digits: int, exponent: int) -> int:
@@ -106,7 +121,6 @@ def _scale(digits: int, exponent: int) -> int:
     return digits * power if shift >= 0 else -(-digits // power)
 
 
-@lru_cache(maxsize=4096)
 def is_extended_resource_name(name: str) -> bool:
     """Tell whether the API takes ``name`` as an extended resource (a device plugin's, mostly).
 
@@ -117,17 +131,26 @@ def is_extended_resource_name(name: str) -> bool:
     return is_qualified_name(f"requests.{name}")
 
 
-@lru_cache(maxsize=4096)
 def is_qualified_name(name: str) -> bool:
     """Tell whether ``name`` is up to 63 characters, after an optional subdomain and slash.
 
     Source: ``IsQualifiedName`` in ``k8s.io/apimachinery/pkg/util/validation``; label keys, taint
     keys and resource names are qualified names.
     """
+    return len(name) <= _MAX_QUALIFIED_NAME and _is_qualified_name(name)
+
+
+@lru_cache(maxsize=4096)
+def _is_qualified_name(name: str) -> bool:
     prefix, slash, rest = name.rpartition("/")
-    if slash and not (0 < len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix)):
+    if slash and not is_subdomain(prefix):
         return False
     return 0 < len(rest) <= 63 and _NAME.fullmatch(rest) is not None
+
+
+def is_subdomain(name: str) -> bool:
+    """Tell whether ``name`` is a DNS subdomain (RFC 1123), as most objects' names are."""
+    return 0 < len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
 
 
 def is_label_value(value: str) -> bool:

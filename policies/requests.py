@@ -51,7 +51,7 @@ def pool_of_resource(name: str, policy: Policy, facts: Facts) -> Pool | None:
         device_class = facts.extended_resource_classes.get(name)
         if name.startswith(IMPLICIT_RESOURCE_PREFIX):
             device_class = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
-        pool = policy.pool_of_class.get(device_class or "")
+        pool = policy.pool_of_class.get(device_class) if device_class else None
     return pool
 
 
@@ -73,7 +73,7 @@ def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceReque
 def _by_claim(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:
     for index, name, claim in _claims(pod.spec, facts):
         for classes in claim.requests if claim else ():
-            pools = {policy.pool_of_class.get(name) for name in classes}
+            pools = {policy.pool_of_class.get(device_class) for device_class in classes}
             for pool in sorted(filter(None, pools), key=lambda pool: pool.name):
                 path = pod.at(f"spec.resourceClaims[{index}]")
                 what = f"claim {name} on device class {', '.join(sorted(classes))}"

@@ -125,7 +125,7 @@ def alternatives(spec: JSONObject) -> Iterator[Alternative]:
 
 def matches_node(spec: JSONObject, name: str, labels: Mapping[str, str]) -> bool:
     """Tell whether the Pod's nodeSelector and required node affinity accept the node."""
-    return any(_accepts(alternative, name, labels) for alternative in alternatives(spec))
+    return any(accepts(alternative, name, labels) for alternative in alternatives(spec))
 
 
 def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
@@ -174,7 +174,8 @@ def asks_for(alternative: Alternative, labels: Mapping[str, str]) -> bool:
     )
 
 
-def _accepts(alternative: Alternative, name: str, labels: Mapping[str, str]) -> bool:
+def accepts(alternative: Alternative, name: str, labels: Mapping[str, str]) -> bool:
+    """Tell whether the node of that name and those labels meets the alternative."""
     return (
         all(labels.get(key) == value for key, value in alternative.labels.items())
         and all(_expression_met(e, labels.get(e.get("key") or "")) for e in alternative.expressions)
@@ -235,7 +236,7 @@ def _candidates(requirements: list[JSONObject]) -> list[str | None]:
     """Return values of which one meets all requirements, if any value does at all.
 
     A label that is absent, every value that a requirement names, a value that none names, and the
-    integers next to every bound: one more on each side than NotIn could take away.
+    integers next to every bound, in a spelling that none names.
     """
     named = {value for r in requirements for value in r.get("values") or ()}
     bounds = [
@@ -245,13 +246,15 @@ def _candidates(requirements: list[JSONObject]) -> list[str | None]:
         for bound in [parse_int64("".join(r.get("values") or ()))]
         if bound is not None
     ]
-    reach = len(named) + 1
+    # Label values have no sign, but they may have leading zeros: "06" is 6 and is not "6".
+    width = max((len(value) for value in named), default=0) + 1
     near = {
-        str(value)
+        spelling
         for bound in bounds
-        for step in range(1, reach + 1)
-        for value in (bound - step, bound + step)
-        if value in _INT64
+        for value in (bound - 1, bound + 1)
+        if 0 <= value < 2**63
+        for spelling in (str(value), str(value).zfill(width))
+        if len(spelling) <= 63
     }
     fresh = "other"
     while fresh in named:

@@ -7,6 +7,8 @@ the Pod covers that taint already, judged as kube-scheduler judges: an empty key
 covers every key, an empty effect every effect, and a taint whose value the policy leaves open is
 covered by `Exists` only.
 
+Taints of effect `PreferNoSchedule` keep nothing away and need no toleration.
+
 ## Why
 
 GPU nodes are tainted so that nothing else lands on them. A GPU Pod without the toleration stays

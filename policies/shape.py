@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from policies.pod import CONTAINER_KINDS
 from policies.quantity import InvalidQuantityError, parse_quantity
 from policies.templates import Template, field_path
 
@@ -238,7 +239,7 @@ def check_template(template: Template) -> None:
     spec = template.raw["spec"]
     _convert(spec, _PodSpec, where)
     _check_quantities(spec.get("resources"), where)
-    for kind in ("initContainers", "containers"):
+    for kind in CONTAINER_KINDS:
         for index, container in enumerate(spec.get(kind) or ()):
             _check_quantities(container.get("resources"), f"{where}.{kind}[{index}]")
 

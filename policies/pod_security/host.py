@@ -149,8 +149,8 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
         f"{bad.named} {bad.verb('names', 'name')} the {'host' if len(hosts) == 1 else 'hosts'} "
         f"{quote(hosts)} in probes or lifecycle hooks",
         "no host",
-        "Remove host: the Pod itself is asked then; for a virtual host write httpHeaders: "
-        f"[{{name: Host, value: {hosts[0]}}}]",
+        "Remove host: the Pod itself is called then; the name of a virtual host goes into "
+        "httpHeaders: [{name: Host, value: NAME}]",
     )
 
 
