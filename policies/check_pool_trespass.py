@@ -130,7 +130,7 @@ def _by_toleration(
             ID,
             pod.at(f"spec.tolerations[{index}]"),
             reason,
-            f"{_describe(toleration)} admits it to the nodes of pool {pool.name}, which are tainted "
+            f"{_describe(toleration)} admits it to the nodes of pool {pool.name} with taint "
             f"{taint}, but {_no_request(pod, facts)}",
             advice,
         )

@@ -295,6 +295,12 @@ def _sentence(error: Any) -> str:
         case "string_type":
             quote = "; put the value in quotes" if isinstance(found, bool | int | float) else ""
             return f"{where}: must be a string, but is {found!r:.60}{quote}"
+        case "int_type":
+            return f"{where}: must be a whole number, but is {found!r:.60}"
+        case "greater_than_equal" | "less_than_equal":
+            bound = "at least" if error["type"].startswith("greater") else "at most"
+            limit = error["ctx"].get("ge", error["ctx"].get("le"))
+            return f"{where}: must be {bound} {limit}, but is {found}"
         case "model_type" | "dict_type":
             return f"{where}: must be a mapping, but is {found!r:.60}"
         case "list_type":

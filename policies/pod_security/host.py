@@ -190,14 +190,10 @@ def _restricted_source(volume: JSONObject) -> str | None:
     it an emptyDir before any admission (core/v1/defaults.go, SetDefaults_Volume). A source that no
     Kubernetes of today knows is restricted, as the library's own list is of what may pass.
     """
-    source = None
-    for field, value in volume.items():
-        if value is None or field == "name":
-            continue
-        if field in _ACCEPTED_VOLUMES:
+    for field in _ACCEPTED_VOLUMES.intersection(volume):
+        if volume[field] is not None:
             return None
-        source = source or field
-    return source
+    return next((key for key in volume if key != "name" and volume[key] is not None), None)
 
 
 def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) -> Violation | None:
