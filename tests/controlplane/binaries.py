@@ -1,0 +1,93 @@
+"""Finds the control plane's binaries: $KUBEBUILDER_ASSETS, then the cache, else builds them.
+
+What is built is pinned by go.mod and go.sum beside this file: Kubernetes' own commands, and etcd
+in the version that Kubernetes itself requires.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane import cache
+from controlplane.gobuild import GoModule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HERE = Path(__file__).parent
+VERSION = "v1.36.3"
+PACKAGES = {
+    "etcd": "./etcd",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+}
+ENVTEST = frozenset({"etcd", "kube-apiserver", "kubectl"})
+"""What a $KUBEBUILDER_ASSETS folder holds (sigs.k8s.io/controller-runtime, setup-envtest)."""
+
+
+def ldflags(version: str = VERSION) -> str:
+    """Return linker flags: no symbol tables, and the version that the binaries tell of themselves.
+
+    The variables are those that Kubernetes' own build sets (hack/lib/version.sh).
+    """
+    major, minor, _ = version.removeprefix("v").split(".")
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    settings = [
+        f"-X {package}.{name}={value}"
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+        for name, value in {**values, "gitCommit": ""}.items()
+    ]
+    return " ".join(["-s", "-w", *settings])
+
+
+def module() -> GoModule:
+    return GoModule(HERE, PACKAGES, ldflags(), f"the Kubernetes {VERSION} control plane")
+
+
+def binaries(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
+    """Return the path of every binary by its name, building what is found nowhere.
+
+    Raises:
+        ControlPlaneError: no Go toolchain is to be had, or a build failed.
+    """
+    found = from_assets(environ.get("KUBEBUILDER_ASSETS", ""))
+    missing = [name for name in PACKAGES if name not in found]
+    return found | module().binaries(missing, cache.root(environ))
+
+
+def from_assets(folder: str) -> dict[str, Path]:
+    """Return what a $KUBEBUILDER_ASSETS folder has of the binaries: all of envtest's, or none.
+
+    A set of another minor version is no use: what it lacks comes from the cache, and Kubernetes
+    supports no scheduler or controller manager that is newer than its API server
+    (https://kubernetes.io/releases/version-skew-policy/).
+    """
+    if not folder:
+        return {}
+    paths = {name: Path(folder).absolute() / name for name in PACKAGES}
+    found = {name: path for name, path in paths.items() if os.access(path, os.X_OK)}
+    lacking = sorted(ENVTEST - found.keys())
+    if lacking:
+        cache.say(f"KUBEBUILDER_ASSETS={folder} is not used: it has no {', '.join(lacking)}")
+        return {}
+    told = version_of(found["kube-apiserver"])
+    if minor(told) != minor(VERSION):
+        wanted = minor(VERSION)
+        cache.say(f"KUBEBUILDER_ASSETS={folder} is not used: it is {told}, not a {wanted}")
+        return {}
+    return found
+
+
+def version_of(component: Path) -> str:
+    """Return the version that a Kubernetes component tells, e.g. "v1.36.3"; "" if it tells none."""
+    done = subprocess.run([component, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.strip().removeprefix("Kubernetes ")
+
+
+def minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])

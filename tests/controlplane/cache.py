@@ -1,0 +1,51 @@
+"""Where built things are kept between runs, and the lock that keeps two runs from building both."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+REPORT_EVERY = 10.0
+"""Seconds between two signs of life on stderr: a silent CI job looks dead."""
+
+
+def root(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the cache's folder by the XDG Base Directory Specification. It need not exist yet."""
+    configured = environ.get("XDG_CACHE_HOME", "")
+    # The specification says that a relative path is invalid and to be ignored.
+    base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
+    return base / "gpufence" / "controlplane"
+
+
+def say(message: str) -> None:
+    """Tell the person or the CI log that waits how far things are."""
+    print(f"controlplane: {message}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def lock(path: Path, what: str) -> Iterator[None]:
+    """Hold an exclusive lock on the file `path`, waiting as long as another process has it.
+
+    The kernel lets go of it when the holder dies, so a killed build leaves nothing to clean up.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        started = reported = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() - reported >= REPORT_EVERY:
+                    reported = time.monotonic()
+                    say(f"another process has been {what} for {reported - started:.0f} s, waiting")
+                time.sleep(0.2)
+        yield

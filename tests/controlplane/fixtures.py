@@ -1,0 +1,53 @@
+"""The control plane as pytest fixtures. tests/conftest.py names this module in `pytest_plugins`.
+
+Binaries are looked for, and built if need be, before the first test: a build outlasts the time that
+one test has, and whoever waits for it shall see its progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from controlplane.binaries import binaries
+from controlplane.cluster import ControlPlane
+from controlplane.errors import ControlPlaneError
+
+FOUND = pytest.StashKey[dict[str, Path] | ControlPlaneError]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Have the binaries before the first test, if any test wants them."""
+    wanted = any("control_plane" in getattr(item, "fixturenames", ()) for item in session.items)
+    if not wanted or session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        try:
+            session.config.stash[FOUND] = binaries()
+        except ControlPlaneError as error:
+            # Only the tests that need them shall fail of it.
+            session.config.stash[FOUND] = error
+
+
+@pytest.fixture(scope="session")
+def control_plane(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """A running control plane without nodes, one for all tests of the session.
+
+    A test takes a namespace of its own, and has nodes for itself (`ControlPlane.nodes`).
+    """
+    found = pytestconfig.stash[FOUND]
+    if isinstance(found, ControlPlaneError):
+        raise found
+    with ControlPlane(tmp_path_factory.mktemp("controlplane"), found=found) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> str:
+    """The name of a namespace of the test's own, in which Pods can be created."""
+    return control_plane.create_namespace("test-")

@@ -1,0 +1,135 @@
+"""Builds commands of a Go module, pinned by its go.sum, into a cache keyed by all that counts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from controlplane import cache, toolchain
+from controlplane.errors import ControlPlaneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# Static, without paths of the building machine, and only from what go.mod and go.sum pin.
+FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
+ENVIRONMENT = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
+
+
+@dataclass(frozen=True)
+class GoModule:
+    """A Go module in a folder, and the commands wanted from it."""
+
+    folder: Path
+    packages: Mapping[str, str]
+    """Go package by the name of its binary."""
+    ldflags: str
+    what: str
+    """What is built, in a few words, for the person who waits."""
+
+    def key(self) -> str:
+        """Hash everything that the binaries depend on, but for Go itself and the machine's kind."""
+        digest = hashlib.sha256(repr((sorted(self.packages.items()), self.ldflags, FLAGS)).encode())
+        sources = [p for p in self.folder.rglob("*") if p.suffix == ".go" or is_pin(p)]
+        for path in sorted(sources):
+            digest.update(f"\n{path.relative_to(self.folder)}\n".encode() + path.read_bytes())
+        return f"{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
+
+    def required_go(self) -> toolchain.Version:
+        """Return the version on the `go` line of go.mod."""
+        match = re.search(r"(?m)^go ([\d.]+)$", (self.folder / "go.mod").read_text())
+        if match is None:
+            raise ControlPlaneError(f"{self.folder}/go.mod has no go line: add one, `go 1.26.0`")
+        return tuple(map(int, match[1].split(".")))
+
+    def binaries(self, names: Iterable[str], root: Path) -> dict[str, Path]:
+        """Return the binaries `names` from the cache below `root`, having built those it lacked."""
+        home = root / self.key()
+        paths = {name: home / name for name in names}
+        if all(path.exists() for path in paths.values()):
+            return paths
+        with cache.lock(home.with_suffix(".lock"), f"building {self.what}"):
+            missing = [name for name, path in paths.items() if not path.exists()]
+            if missing:
+                self._build(missing, home)
+        return paths
+
+    def _build(self, names: list[str], home: Path) -> None:
+        go = toolchain.go(self.required_go())
+        cache.say(f"building {self.what}: {', '.join(names)}. Once only; minutes if all is new")
+        started = time.monotonic()
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.parent, prefix="building-") as temporary:
+            for number, name in enumerate(names, 1):
+                built = Path(temporary) / name
+                self._build_one(go, name, built, f"{name} ({number} of {len(names)})")
+                built.replace(home / name)
+        cache.say(f"built {len(names)} binaries in {time.monotonic() - started:.0f} s into {home}")
+
+    def _build_one(self, go: Path, name: str, target: Path, label: str) -> None:
+        output = ["-ldflags", self.ldflags, "-o", str(target)]
+        with tempfile.TemporaryFile() as log:
+            build = subprocess.Popen(
+                [str(go), "build", "-v", *FLAGS, *output, self.packages[name]],
+                cwd=self.folder,
+                env=os.environ | ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                _watch(build, log, label)
+            finally:
+                if build.poll() is None:
+                    build.terminate()
+                    build.wait()
+            if build.returncode:
+                raise ControlPlaneError(_failure(name, self, _lines(log)))
+
+
+def is_pin(path: Path) -> bool:
+    return path.name in {"go.mod", "go.sum"}
+
+
+def _watch(build: subprocess.Popen[bytes], log: IO[bytes], label: str) -> None:
+    started = time.monotonic()
+    cache.say(f"{label} ...")
+    while True:
+        try:
+            build.wait(timeout=cache.REPORT_EVERY)
+        except subprocess.TimeoutExpired:
+            seconds = time.monotonic() - started
+            cache.say(f"{label}: {seconds:.0f} s, {_progress(_lines(log))}")
+        else:
+            return
+
+
+def _lines(log: IO[bytes]) -> list[str]:
+    # By position, because the builder appends to the same open file.
+    return os.pread(log.fileno(), os.fstat(log.fileno()).st_size, 0).decode().splitlines()
+
+
+def _progress(lines: list[str]) -> str:
+    """Say how far a `go build -v` is: it prints each module and each package that it works on."""
+    downloaded = sum(line.startswith("go: downloading ") for line in lines)
+    return f"{downloaded} modules downloaded, {len(lines) - downloaded} packages compiled"
+
+
+def _failure(name: str, module: GoModule, lines: list[str]) -> str:
+    told = [line for line in lines if not re.fullmatch(r"go: downloading .*|[\w./-]+", line)]
+    tail = "\n".join(told[-20:]) or "it said nothing; was it killed for want of memory?"
+    return (
+        f"Building {name} in {module.folder} failed:\n{tail}\n"
+        "If modules could not be downloaded, give Go a way to them (see `go help goproxy`). Where "
+        "the binaries are at hand already, put all of them into one folder and name it in "
+        "KUBEBUILDER_ASSETS."
+    )

@@ -1,0 +1,44 @@
+"""Kubernetes objects that a test needs around the one that it is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Taint = dict[str, str]
+
+CAPACITY = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "200Gi", "pods": "110"}
+RESTRICTED = {
+    f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")
+}
+"""Labels of a namespace in which only Pods of Pod Security's `restricted` profile are created."""
+
+
+def node(
+    name: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Taint] = (),
+    resources: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a Node that is ready, as its kubelet would register it.
+
+    `resources` come on top of CAPACITY, e.g. `{"nvidia.com/gpu": "8"}`.
+    """
+    capacity = {**CAPACITY, **(resources or {})}
+    system = {"hostname": name, "os": "linux", "arch": "amd64"}
+    known = {f"kubernetes.io/{key}": value for key, value in system.items()}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**known, **(labels or {})}},
+        "spec": {"taints": list(taints)},
+        "status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]},
+    }
+
+
+def taint(key: str, value: str = "", effect: str = "NoSchedule") -> Taint:
+    return {"key": key, "value": value, "effect": effect}

@@ -1,0 +1,123 @@
+"""The certificates and keys of a control plane that lives for minutes: made anew for each."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFE = dt.timedelta(days=7)  # of a demo that someone leaves running over the weekend
+BACKDATED = dt.timedelta(minutes=5)
+
+
+class Authority:
+    """A certificate authority whose files, and those that it issues, lie in one folder."""
+
+    def __init__(self, folder: Path, name: str = "gpufence-controlplane") -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = subject(name)
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            key_cert_sign=True,
+            crl_sign=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        builder = self._builder(self._name, self._key.public_key())
+        self._certificate = (
+            builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.certificate = write(folder / "ca.crt", pem(self._certificate))
+
+    def server(self, name: str, *addresses: str) -> tuple[Path, Path]:
+        """Issue a serving certificate for names and IP addresses: files of (certificate, key)."""
+        alternatives = x509.SubjectAlternativeName([alternative(a) for a in addresses])
+        return self._issue(name, subject(name), ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+
+    def client(self, user: str, *groups: str) -> tuple[Path, Path]:
+        """Issue a client certificate: Kubernetes reads the user from CN and groups from O."""
+        file = user.replace(":", "-")
+        return self._issue(file, subject(user, *groups), ExtendedKeyUsageOID.CLIENT_AUTH)
+
+    def _issue(
+        self,
+        file: str,
+        name: x509.Name,
+        purpose: x509.ObjectIdentifier,
+        alternatives: x509.SubjectAlternativeName | None = None,
+    ) -> tuple[Path, Path]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = self._builder(name, key.public_key()).add_extension(
+            x509.ExtendedKeyUsage([purpose]), critical=False
+        )
+        if alternatives is not None:
+            builder = builder.add_extension(alternatives, critical=False)
+        certificate = pem(builder.sign(self._key, hashes.SHA256()))
+        return (
+            write(self._folder / f"{file}.crt", certificate),
+            write(self._folder / f"{file}.key", private_pem(key)),
+        )
+
+    def _builder(self, name: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = dt.datetime.now(dt.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(now + LIFE)
+        )
+
+
+def key_pair(folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a key pair, as service account tokens are signed with: files of (public, private)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return write(folder / f"{name}.pub", public), write(folder / f"{name}.key", private_pem(key))
+
+
+def subject(name: str, *groups: str) -> x509.Name:
+    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def alternative(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
+
+
+def pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def write(path: Path, data: bytes) -> Path:
+    """Write a file that only we may read."""
+    path.touch(mode=0o600)
+    path.write_bytes(data)
+    return path

@@ -1,0 +1,131 @@
+"""One server process: started with a log file, waited for until it serves, stopped by its id."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from controlplane.errors import ControlPlaneError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LAUNCH = Path(__file__).with_name("launch.py")
+POLL_EVERY = 0.05
+
+
+class Probe(Protocol):
+    def __call__(self) -> str:
+        """Return "" once the process serves, else what is still missing."""
+
+
+class Process:
+    """A server that dies with us: also when we are killed (on Linux, by the kernel; see launch.py).
+
+    Start it from a thread that lives as long as the server shall: the kernel counts the thread, not
+    the process, as the parent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        environ: Mapping[str, str] | None = None,
+        stop_within: float = 10.0,
+    ) -> None:
+        self.name = name
+        self.command = [str(part) for part in command]
+        self.log = log
+        self._environ = environ
+        self._stop_within = stop_within
+        self._running: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id (the launcher's own: the command takes its place), None unless started."""
+        return self._running.pid if self._running else None
+
+    def start(self) -> None:
+        """Start it. Its output is appended to the log file."""
+        launcher = [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid())]
+        with self.log.open("ab") as log:
+            self._running = subprocess.Popen(
+                [*launcher, *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environ,
+                # Its own process group: Ctrl-C in the terminal is ours to handle, and what it
+                # starts is stopped with it.
+                start_new_session=True,
+            )
+
+    def wait(self, probe: Probe, within: float) -> None:
+        """Wait until `probe` is content.
+
+        Raises:
+            ControlPlaneError: the process ended, or `within` seconds were not enough. The message
+                shows the end of the log.
+        """
+        if self._running is None:
+            raise ControlPlaneError(f"{self.name} is not started: call start() first")
+        deadline = time.monotonic() + within
+        while missing := probe():
+            code = self._running.poll()
+            if code is not None:
+                raise ControlPlaneError(self._report(f"ended with exit code {code}"))
+            if time.monotonic() > deadline:
+                raise ControlPlaneError(self._report(f"not ready after {within:.0f} s: {missing}"))
+            time.sleep(POLL_EVERY)
+
+    def stop(self) -> None:
+        """End it and all that it started: SIGTERM, then SIGKILL if that takes too long."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        _signal_group(running.pid, signal.SIGTERM)
+        try:
+            running.wait(timeout=self._stop_within)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            _signal_group(running.pid, signal.SIGKILL)
+            running.wait()
+
+    def tail(self, lines: int = 25) -> str:
+        """Return the end of the log."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        except FileNotFoundError:
+            return ""
+
+    def _report(self, what: str) -> str:
+        return (
+            f"{self.name} {what}.\n"
+            f"The end of its log ({self.log}):\n{self.tail() or '(nothing)'}\n"
+            f"Its command: {' '.join(self.command)}"
+        )
+
+
+def runs(pid: int) -> bool:
+    """Say whether a process of any parent still runs (Linux); a zombie does not."""
+    try:
+        # The state comes after the command's name, which may hold anything: proc_pid_stat(5).
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    # Gone already is as good as stopped. macOS answers EPERM for a group of zombies.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

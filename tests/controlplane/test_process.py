@@ -1,0 +1,79 @@
+"""Server processes: started, waited for, stopped, and what is said when that fails."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from controlplane.errors import ControlPlaneError
+from controlplane.poll import until
+from controlplane.process import Process, runs
+
+
+def server(tmp_path: Path, script: str, stop_within: float = 10.0) -> Process:
+    command = [sys.executable, "-c", script]
+    return Process("server", command, tmp_path / "server.log", stop_within=stop_within)
+
+
+def test_a_process_that_ends_before_it_serves_is_reported_with_the_end_of_its_log(
+    tmp_path: Path,
+) -> None:
+    process = server(tmp_path, "print('port is taken'); raise SystemExit(7)")
+    process.start()
+    with pytest.raises(ControlPlaneError) as raised:
+        process.wait(lambda: "nobody listens", within=30)
+    told = str(raised.value).splitlines()
+    assert told[0] == "server ended with exit code 7."
+    assert told[1] == f"The end of its log ({tmp_path / 'server.log'}):"
+    assert told[2] == "port is taken"
+    process.stop()
+
+
+def test_a_process_that_does_not_get_ready_is_reported_with_what_is_missing(tmp_path: Path) -> None:
+    process = server(tmp_path, "import time; time.sleep(60)")
+    process.start()
+    try:
+        with pytest.raises(ControlPlaneError, match="not ready after 0 s: nobody listens"):
+            process.wait(lambda: "nobody listens", within=0.2)
+    finally:
+        process.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_process_that_heeds_no_sigterm_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    process = server(
+        tmp_path,
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = os.fork()\n"
+        "if child: print(child, flush=True)\n"
+        "time.sleep(60)\n",
+        stop_within=0.2,
+    )
+    process.start()
+    process.wait(lambda: "" if process.tail() else "no child yet", within=30)
+    assert process.pid is not None
+    pids = [process.pid, int(process.tail())]
+    assert all(runs(pid) for pid in pids)
+    started = time.monotonic()
+    process.stop()
+    assert time.monotonic() - started < 10
+    until(lambda: not any(runs(pid) for pid in pids), "both to be gone", within=10)
+
+
+def test_a_process_is_given_the_time_to_end_by_itself(tmp_path: Path) -> None:
+    process = server(
+        tmp_path,
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('bye')))\n"
+        "print('up', flush=True)\n"
+        "signal.pause()\n",
+    )
+    process.start()
+    process.wait(lambda: "" if process.tail() else "not up", within=30)
+    process.stop()
+    assert process.tail() == "up\nbye"
+    assert process.pid is None
+    process.stop()

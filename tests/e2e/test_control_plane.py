@@ -1,0 +1,125 @@
+"""The bare control plane does what Kubernetes does: what differs elsewhere is gpufence's doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.objects import RESTRICTED, node, taint
+from controlplane.poll import until
+from controlplane.process import runs
+
+pytestmark = pytest.mark.e2e
+
+FENCE = taint("nvidia.com/gpu", "present")
+GPU_NODE = node(
+    "fenced-gpu",
+    labels={"nvidia.com/gpu.present": "true"},
+    taints=[FENCE],
+    resources={"nvidia.com/gpu": "8"},
+)
+
+
+def pod(image: str = "registry.example/app", **spec: object) -> dict[str, object]:
+    container = {"name": "main", "image": image}
+    return {"metadata": {"name": "pod"}, "spec": {"containers": [container], **spec}}
+
+
+def test_every_component_is_the_pinned_kubernetes(control_plane: ControlPlane) -> None:
+    versions = control_plane.kubectl.json("version")
+    assert versions["serverVersion"]["gitVersion"] == "v1.36.3"
+    assert versions["clientVersion"]["gitVersion"] == "v1.36.3"
+
+
+def test_a_deployment_becomes_pods_on_the_plain_node_and_not_behind_the_taint(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    with control_plane.nodes(GPU_NODE, node("plain")):
+        control_plane.kubectl(
+            "create", "deployment", "web", "--image=nginx", "--replicas=3", "-n", namespace
+        )
+
+        def names() -> list[str]:
+            pods = control_plane.kubectl.json("get", "pods", "-l", "app=web", "-n", namespace)
+            return [each["metadata"]["name"] for each in pods["items"]]
+
+        until(lambda: len(names()) == 3, "three Pods of the Deployment")
+        assert [control_plane.bound_to(namespace, name) for name in names()] == ["plain"] * 3
+
+
+def test_a_taint_that_a_pod_does_not_tolerate_keeps_it_away(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    with control_plane.nodes(GPU_NODE):
+        control_plane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
+        assert "untolerated taint" in control_plane.unschedulable(namespace, "pod")
+
+
+def test_simulated_nodes_stay_ready_and_keep_only_their_own_taints(
+    control_plane: ControlPlane,
+) -> None:
+    with control_plane.nodes(GPU_NODE):
+        seen = control_plane.kubectl.json("get", "node", "fenced-gpu")
+        assert seen["spec"]["taints"] == [FENCE]
+        assert seen["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+        assert [(c["type"], c["status"]) for c in seen["status"]["conditions"]] == [
+            ("Ready", "True")
+        ]
+
+
+def test_pod_security_restricted_is_enforced_where_the_namespace_says_so(
+    control_plane: ControlPlane,
+) -> None:
+    namespace = control_plane.create_namespace("restricted-", RESTRICTED)
+    with pytest.raises(ApiError, match='violates PodSecurity "restricted:latest"') as raised:
+        control_plane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
+    assert raised.value.status == 403
+
+
+def test_dynamic_resource_allocation_is_served_in_its_stable_version(
+    control_plane: ControlPlane,
+) -> None:
+    served = control_plane.api.request("GET", "/apis/resource.k8s.io/v1")
+    kinds = {resource["kind"] for resource in served["resources"]}
+    assert {"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"} <= kinds
+
+
+# The end of the starter, of a control plane that is not this session's own.
+
+STARTER = """
+import sys
+from pathlib import Path
+from controlplane.cluster import ControlPlane
+with ControlPlane(Path(sys.argv[1])) as cluster:
+    parts = (cluster.etcd, cluster.apiserver, cluster.manager, cluster.scheduler)
+    print(*[part.pid for part in parts], flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
+@pytest.mark.parametrize("number", [signal.SIGKILL, None], ids=["killed", "ended"])
+def test_no_process_outlives_the_one_that_started_it(
+    tmp_path: Path, number: signal.Signals | None
+) -> None:
+    tests = str(Path(__file__).parents[1])
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER, tmp_path],
+        env=os.environ | {"PYTHONPATH": tests},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as starter:
+        assert starter.stdout is not None
+        pids = [int(pid) for pid in starter.stdout.readline().split()]
+        assert len(pids) == 4
+        assert all(runs(pid) for pid in pids)
+        if number is not None:
+            starter.send_signal(number)
+    until(lambda: not [pid for pid in pids if runs(pid)], "all four to be gone", within=20)

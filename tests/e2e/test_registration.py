@@ -1,0 +1,42 @@
+"""Registering a webhook, and the word that comes back when the API server cannot reach it."""
+
+from __future__ import annotations
+
+import pytest
+from controlplane import webhooks
+from controlplane.cluster import ControlPlane, free_ports
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_webhook_that_nobody_serves_is_reported_with_the_api_servers_own_words(
+    control_plane: ControlPlane,
+) -> None:
+    [port] = free_ports(1)
+    authority = (control_plane.folder / "ca.crt").read_bytes()
+    try:
+        with pytest.raises(TimeoutError, match=r"failed calling webhook.*connection refused"):
+            webhooks.register(control_plane, f"https://127.0.0.1:{port}", authority, within=1)
+    finally:
+        webhooks.unregister(control_plane)
+    answer = control_plane.kubectl("create", "configmap", "probe", "--dry-run=server")
+    assert answer.stdout == "configmap/probe created (server dry run)\n"
+
+
+def test_the_sample_configuration_is_accepted_and_survives_the_api_server(
+    control_plane: ControlPlane,
+) -> None:
+    wanted = webhooks.configurations("https://webhook.example:9443", b"a certificate")
+    assert [each["kind"] for each in wanted] == [
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ]
+    for configuration in wanted:
+        created = control_plane.api.request(
+            "POST",
+            "/apis/admissionregistration.k8s.io/v1/"
+            f"{configuration['kind'].lower()}s?dryRun=All&fieldValidation=Strict",
+            configuration,
+        )
+        for sent, kept in zip(configuration["webhooks"], created["webhooks"], strict=True):
+            assert {key: kept[key] for key in sent} == sent
