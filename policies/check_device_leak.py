@@ -78,7 +78,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each variable and each volume that opens devices."""
     for container in pod.containers():
         found = _visible_devices(container.raw)
-        if found is not None and not _requests_device(container, policy, facts):
+        if found is not None and not requests_device(container, policy, facts):
             index, shown = found
             yield Finding(
                 ID,
@@ -116,7 +116,8 @@ def _visible_devices(container: JSONObject) -> tuple[int, str] | None:
     return found
 
 
-def _requests_device(container: Container, policy: Policy, facts: Facts) -> bool:
+def requests_device(container: Container, policy: Policy, facts: Facts) -> bool:
+    """Tell whether the container itself requests a device of a pool, or holds a claim."""
     if (container.raw.get("resources") or {}).get("claims"):
         return True
     return any(

@@ -72,6 +72,7 @@ from collections.abc import Iterator
 from policies.compiled import Policy, Pool, Taint
 from policies.facts import Facts, JSONObject
 from policies.finding import Finding
+from policies.nodes import NodeIndex
 from policies.pod import Pod
 from policies.requests import unresolved_claims
 from policies.scheduling import (
@@ -87,13 +88,14 @@ from policies.scheduling import (
 
 ID = "pool-trespass"
 
+_PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "nodeName")
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each toleration and node selection that reaches for a foreign pool."""
     spec = pod.spec
-    if not (spec.get("tolerations") or spec.get("nodeSelector") or spec.get("affinity")):
+    if not any(spec.get(field) for field in _PLACING_FIELDS):
         return
     requested = {request.pool for request in pod.requests}
     selection = list(alternatives(pod.spec))
@@ -102,7 +104,12 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             continue
         if not _is_confined(selection, requested):
             yield from _by_toleration(pod, pool, selection, facts)
-        yield from _by_label(pod, pool, selection, facts)
+        by_label = list(_by_label(pod, pool, selection, facts))
+        yield from by_label
+        if facts.nodes is not None:
+            yield from _by_name(pod, pool, facts.nodes, facts)
+            if not by_label:
+                yield from _by_known_nodes(pod, pool, selection, facts.nodes, facts)
 
 
 def _by_toleration(
@@ -115,6 +122,8 @@ def _by_toleration(
         and not (is_wildcard(toleration) and _is_daemon_set_pod(pod, facts))
     ]
     if not reaching or not any(can_match(alternative, pool.labels) for alternative in selection):
+        return
+    if facts.nodes is not None and _picks_others(selection, pool, facts.nodes):
         return
     for index, toleration, taint in reaching:
         if is_wildcard(toleration):
@@ -155,6 +164,66 @@ def _by_label(
                 f"but {_no_request(pod, facts)}",
                 f"Remove the node selection, or request a device: {pool.example_request}",
             )
+
+
+def _by_name(pod: Pod, pool: Pool, nodes: NodeIndex, facts: Facts) -> Iterator[Finding]:
+    """Yield a finding where the Pod is bound to a node of the pool by its author.
+
+    Past the scheduler, a NoSchedule taint keeps nothing away: kubelet looks at NoExecute only
+    (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``).
+    """
+    name = pod.spec.get("nodeName")
+    node = nodes.get(name) if name else None
+    if node is None or not node.belongs_to(pool) or _is_mirror_pod(pod, facts):
+        return
+    yield Finding(
+        ID,
+        pod.at("spec.nodeName"),
+        f"{_subject(pod)} is bound to a GPU node",
+        f"node {name} belongs to pool {pool.name}, but {_no_request(pod, facts)}",
+        f"Remove nodeName, or request a device: {pool.example_request}",
+    )
+
+
+def _by_known_nodes(
+    pod: Pod, pool: Pool, selection: list[Alternative], nodes: NodeIndex, facts: Facts
+) -> Iterator[Finding]:
+    for alternative in selection:
+        if not (alternative.labels or alternative.expressions or alternative.fields):
+            continue
+        if alternative.fields and _is_daemon_set_pod(pod, facts):
+            continue
+        accepted = [node.belongs_to(pool) for node in nodes.accepted_by(alternative)]
+        if accepted and all(accepted):
+            yield Finding(
+                ID,
+                pod.at(alternative.path or "spec.nodeSelector"),
+                f"{_subject(pod)} selects GPU nodes",
+                f"every node that it selects ({len(accepted)} today) belongs to pool {pool.name}, "
+                f"but {_no_request(pod, facts)}",
+                f"Remove the node selection, or request a device: {pool.example_request}",
+            )
+
+
+def _picks_others(selection: list[Alternative], pool: Pool, nodes: NodeIndex) -> bool:
+    """Tell whether the node selection accepts known nodes, and none of the pool's.
+
+    A selection that accepts no known node at all may be meant for nodes that an autoscaler adds.
+    """
+    accepted = [node for alternative in selection for node in nodes.accepted_by(alternative)]
+    return bool(accepted) and not any(node.belongs_to(pool) for node in accepted)
+
+
+def _is_mirror_pod(pod: Pod, facts: Facts) -> bool:
+    """Tell whether a kubelet shows a static Pod of its own node.
+
+    The NodeRestriction admission plugin lets a kubelet create mirror Pods bound to itself only.
+    """
+    annotations = pod.metadata.get("annotations") or {}
+    return (
+        facts.username == f"system:node:{pod.spec.get('nodeName')}"
+        and "kubernetes.io/config.mirror" in annotations
+    )
 
 
 def _reached_taint(toleration: JSONObject, pool: Pool) -> Taint | None:

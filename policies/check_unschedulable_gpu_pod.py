@@ -4,6 +4,7 @@
 
 - The Pod's own node selection excludes the nodes of the pool whose devices it requests, or
   excludes every node (a node selector term without expressions and fields matches none).
+- It is bound by `nodeName` to a node outside of the pool (where the cluster's nodes are known).
 - It requests devices of two pools: a node belongs to one.
 - Devices are asked for under the Pod's own `resources`, where Kubernetes accepts only CPU, memory
   and huge pages.
@@ -81,6 +82,18 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     for request in requests:
         if not any(can_match(alternative, request.pool.labels) for alternative in selection):
             yield _excluded(pod, request.pool, request)
+    name = pod.spec.get("nodeName")
+    node = facts.nodes.get(name) if facts.nodes is not None and name else None
+    for request in requests:
+        if node is not None and not node.belongs_to(request.pool):
+            yield Finding(
+                ID,
+                pod.at("spec.nodeName"),
+                "it is bound to a node without the devices",
+                f"it requests {request.what}, which the nodes of pool {request.pool.name} offer, "
+                f"but node {name} is none of them",
+                "Remove nodeName: the scheduler finds a node",
+            )
 
 
 def _pod_level(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Literal, NamedTuple
 
 from policies.finding import Action
@@ -25,6 +26,16 @@ class Taint(NamedTuple):
         return f"{self.key}{value}:{self.effect}"
 
 
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """The namespaces that may request a pool: by name, or by labels that they carry."""
+
+    names: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    refuse_unknown: bool = False
+    """Whether a namespace is refused whose labels would decide but are not known."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """A set of GPU nodes: what they offer, the taints that fence them, the labels on them."""
@@ -35,6 +46,11 @@ class Pool:
     taints: tuple[Taint, ...]
     labels: Mapping[str, str]
     shared_resources: NameSet
+    runtime_class: str | None = None
+    tenants: Tenants | None = None
+    """Who may request the pool's devices; ``None`` for everybody."""
+    largest_request: int | None = None
+    """How many devices one Pod may request; ``None`` for any number."""
 
     @property
     def example_request(self) -> str:
@@ -68,6 +84,34 @@ class Exemptions:
     runtime_classes: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class ExceptionEntry:
+    """Findings that are tolerated for a while: of which rules, where, of what, why, until when.
+
+    An empty set of rules, kinds or names stands for all. ``expires`` is the first day on which the
+    exception no longer counts.
+    """
+
+    rules: frozenset[str]
+    namespaces: frozenset[str]
+    kinds: frozenset[str]
+    names: NameSet
+    reason: str
+    expires: date | None = None
+
+    def covers(self, rule: str, namespace: str, kind: str, name: str) -> bool:
+        """Tell whether the exception is about this finding, expired or not."""
+        return (
+            (not self.rules or rule in self.rules)
+            and namespace in self.namespaces
+            and (not self.kinds or kind in self.kinds)
+            and (not self.names or name in self.names)
+        )
+
+    def has_expired(self, today: date | None) -> bool:
+        return self.expires is not None and today is not None and today >= self.expires
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
     """A FencePolicy, ready for use."""
@@ -76,11 +120,18 @@ class Policy:
     hardening: Hardening = Hardening()
     actions: Mapping[str, Action] = field(default_factory=dict)
     exemptions: Exemptions = Exemptions()
+    overrides: Mapping[str, Mapping[str, Action]] = field(default_factory=dict)
+    """The actions of the namespaces that have actions of their own, every rule among them."""
+    exceptions: tuple[ExceptionEntry, ...] = ()
     pool_of_class: Mapping[str, Pool] = field(init=False)
 
     def __post_init__(self) -> None:
         classes = {name: pool for pool in self.pools for name in pool.device_classes}
         object.__setattr__(self, "pool_of_class", classes)
+
+    def actions_in(self, namespace: str) -> Mapping[str, Action]:
+        """Return each rule's action for objects of the namespace."""
+        return self.overrides.get(namespace, self.actions)
 
     def pool_of_resource(self, name: str) -> Pool | None:
         """Return the pool that offers the extended resource, if one does."""

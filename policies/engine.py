@@ -10,11 +10,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, Literal
 
 from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
-from policies.finding import Finding
+from policies.finding import Action, Finding
 from policies.pod import Pod
 from policies.registry import CHECKS, SETTERS, Setter
 from policies.requests import device_requests
@@ -39,6 +40,8 @@ class Decision:
     exemption: str = ""
     pools: tuple[str, ...] = ()
     has_template: bool = True
+    excepted: tuple[Finding, ...] = ()
+    """Findings that one of the policy's exceptions covers, and that therefore do not count."""
 
     @property
     def allowed(self) -> bool:
@@ -100,9 +103,41 @@ def _judge(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
     if exemption := _exemption(found, policy, facts):
         return Decision(obj, obj, exemption=exemption)
     mutated, pods = _mutate(obj, [_pod(t, policy, facts) for t in found], policy, facts)
-    findings = tuple(finding for pod in pods for finding in _findings(pod, policy, facts))
+    findings = [finding for pod in pods for finding in _findings(pod, policy, facts)]
+    excepted: list[Finding] = []
+    if findings and policy.exceptions:
+        findings, excepted = _except(findings, obj, policy, facts)
     pools = dict.fromkeys(request.pool.name for pod in pods for request in pod.requests)
-    return Decision(obj, mutated, findings, pools=tuple(pools))
+    return Decision(obj, mutated, tuple(findings), pools=tuple(pools), excepted=tuple(excepted))
+
+
+def _except(
+    findings: Iterable[Finding], obj: JSONObject, policy: Policy, facts: Facts
+) -> tuple[list[Finding], list[Finding]]:
+    """Part the findings that count from those that an exception covers.
+
+    Where the exception has expired, the finding says so.
+    """
+    metadata = obj.get("metadata") or {}
+    kind = str(obj.get("kind"))
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    counting: list[Finding] = []
+    excepted: list[Finding] = []
+    for finding in findings:
+        entries = [
+            entry
+            for entry in policy.exceptions
+            if entry.covers(finding.rule, facts.namespace, kind, name)
+        ]
+        if any(not entry.has_expired(facts.today) for entry in entries):
+            excepted.append(finding)
+        elif entries:
+            last = max(entries, key=lambda entry: entry.expires or date.max)
+            note = f"; an exception for it ({last.reason}) expired on {last.expires}"
+            counting.append(replace(finding, detail=finding.detail + note))
+        else:
+            counting.append(finding)
+    return counting, excepted
 
 
 def _exemption(found: Iterable[Template], policy: Policy, facts: Facts) -> str:
@@ -130,8 +165,9 @@ def _mutate(
 
     Where nothing would be added, that is the object itself.
     """
+    actions = policy.actions_in(facts.namespace)
     plan = [
-        [setter for setter in _setters(pod, facts) if policy.actions[setter.id] == "enforce"]
+        [setter for setter in _setters(pod, facts) if actions[setter.id] == "enforce"]
         for pod in pods
     ]
     if not any(plan):
@@ -163,24 +199,27 @@ def _setters(pod: Pod, facts: Facts) -> Iterator[Setter]:
 
 
 def _findings(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    actions = policy.actions_in(facts.namespace)
     for setter in _setters(pod, facts):
-        if policy.actions[setter.id] in ("warn", "audit"):
-            yield from _would_add(setter, pod, policy, facts)
+        action = actions[setter.id]
+        if action in ("warn", "audit"):
+            yield from _would_add(setter, pod, policy, facts, action)
     for rule in CHECKS:
-        action = policy.actions[rule.id]
+        action = actions[rule.id]
         if action == "off" or (rule.gpu_pods_only and not pod.requests):
             continue
         for finding in rule.check(pod, policy, facts):
             yield finding if action == "enforce" else replace(finding, action=action)
 
 
-def _would_add(setter: Setter, pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def _would_add(
+    setter: Setter, pod: Pod, policy: Policy, facts: Facts, action: Action
+) -> Iterator[Finding]:
     """Say what a setter would add that the policy does not let add it."""
     trial = replace(pod, raw=clone(pod.raw))
     setter.apply(trial, policy, facts)
     additions = list(_additions(pod.spec, trial.spec, pod.spec_path))
     if additions:
-        action = policy.actions[setter.id]
         yield Finding(
             setter.id,
             pod.spec_path,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from datetime import date
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from policies.nodes import NodeIndex
 
 JSONObject = dict[str, Any]
 """An object of the Kubernetes API as parsed JSON: nothing is dropped, nothing is defaulted."""
@@ -42,3 +46,11 @@ class Facts:
     claim_templates: Mapping[ObjectKey, Claim] = field(default_factory=dict)
     extended_resource_classes: Mapping[str, str] = field(default_factory=dict)
     """Extended resource name to the DeviceClass that stands behind it (KEP-5004)."""
+    nodes: NodeIndex | None = None
+    """The cluster's nodes; ``None`` where nobody looked."""
+    namespace_labels: Mapping[str, str] | None = None
+    """Labels of the namespace; ``None`` where they are not known."""
+    runtime_classes: frozenset[str] | None = None
+    """Names of the cluster's RuntimeClasses; ``None`` where nobody looked."""
+    today: date | None = None
+    """The day on which exceptions expire or not; ``None`` lets none expire."""

@@ -25,6 +25,9 @@ class NameSet:
     def __contains__(self, name: str) -> bool:
         return name in self.exact or (bool(self.prefixes) and name.startswith(self.prefixes))
 
+    def __bool__(self) -> bool:
+        return bool(self.exact or self.prefixes)
+
     def overlap(self, other: NameSet) -> str | None:
         """Return a name or pattern that both sets hold, if there is one."""
         for name in sorted(self.exact):

@@ -7,6 +7,7 @@ read. Reading files is not done here: documents come in as parsed YAML or JSON.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import date
 from importlib import resources
 from typing import Annotated, Any, Literal, get_args
 
@@ -111,6 +112,25 @@ class TaintSpec(_Part):
     )
 
 
+class TenantsSpec(_Part):
+    """The namespaces that may request a pool: any that one of the two names."""
+
+    names: list[SubdomainName] = Field(default_factory=list, description="Names of namespaces.")
+    match_labels: dict[QualifiedName, LabelValue] = Field(
+        default_factory=dict, description="Labels that a namespace carries, all of them."
+    )
+    unknown: Literal["allow", "refuse"] = Field(
+        "allow",
+        description="What becomes of a namespace whose labels are not known.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> TenantsSpec:
+        if not self.names and not self.match_labels:
+            raise ValueError("lets nobody in: name at least one of names or matchLabels")
+        return self
+
+
 class PoolSpec(_Part):
     """A set of GPU nodes."""
 
@@ -132,6 +152,15 @@ class PoolSpec(_Part):
     )
     node_selector: dict[QualifiedName, LabelValue] = Field(
         min_length=1, description="The labels that identify the nodes, all of them."
+    )
+    runtime_class: SubdomainName | None = Field(
+        None, description="The RuntimeClass that GPU Pods get where they name none."
+    )
+    allowed_namespaces: TenantsSpec | None = Field(
+        None, description="The namespaces that may request the pool; without it, every one."
+    )
+    largest_request: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="How many of the pool's devices one Pod may request."
     )
 
     @model_validator(mode="after")
@@ -190,6 +219,45 @@ def _known_rule(rule: str) -> str:
 RuleId = Annotated[str, AfterValidator(_known_rule)]
 
 
+class OverrideSpec(_Part):
+    """Other actions for some namespaces."""
+
+    namespaces: list[SubdomainName] = Field(min_length=1, description="Names of namespaces.")
+    rules: dict[RuleId, RuleAction] = Field(
+        min_length=1, description="What becomes of each rule's findings there."
+    )
+
+
+def _day(value: Any) -> Any:
+    # YAML readers that know dates give one, the others give its text.
+    if isinstance(value, str):
+        try:
+            return date.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError("is not a day; write it as 2026-12-31") from error
+    return value
+
+
+class ExceptionSpec(_Part):
+    """Findings that are tolerated for a while."""
+
+    rules: list[RuleId] = Field(
+        default_factory=list, description="Rules whose findings are tolerated; none for all."
+    )
+    namespaces: list[SubdomainName] = Field(min_length=1, description="Names of namespaces.")
+    kinds: list[NonEmpty] = Field(
+        default_factory=list, description="Kinds of objects: Pod, Deployment; none for all."
+    )
+    names: list[NonEmpty] = Field(
+        default_factory=list,
+        description="Names of objects, exact or a prefix followed by *; none for all.",
+    )
+    reason: NonEmpty = Field(description="Why, for whoever reads this next year.")
+    expires: Annotated[date, BeforeValidator(_day)] | None = Field(
+        None, description="The first day on which the exception no longer counts."
+    )
+
+
 class FencePolicy(_Part):
     """The policy document of gpufence."""
 
@@ -205,6 +273,12 @@ class FencePolicy(_Part):
     )
     exemptions: ExemptionsSpec = Field(
         default_factory=ExemptionsSpec, description="Whose Pods are left alone."
+    )
+    overrides: list[OverrideSpec] = Field(
+        default_factory=list, description="Other actions for some namespaces; the last one counts."
+    )
+    exceptions: list[ExceptionSpec] = Field(
+        default_factory=list, description="Findings that are tolerated for a while."
     )
 
     @model_validator(mode="after")
@@ -227,6 +301,11 @@ class FencePolicy(_Part):
     def compile(self) -> compiled.Policy:
         """Return the policy as the rules read it."""
         actions: dict[str, Action] = {rule.id: "enforce" for rule in RULES}
+        actions |= self.rules
+        overrides: dict[str, dict[str, Action]] = {}
+        for override in self.overrides:
+            for namespace in override.namespaces:
+                overrides[namespace] = overrides.get(namespace, actions) | override.rules
         return compiled.Policy(
             pools=tuple(_compile_pool(pool) for pool in self.pools),
             hardening=compiled.Hardening(
@@ -235,7 +314,9 @@ class FencePolicy(_Part):
                 run_as_group=self.hardening.run_as_group,
                 fs_group=self.hardening.fs_group,
             ),
-            actions=actions | self.rules,
+            actions=actions,
+            overrides=overrides,
+            exceptions=tuple(_compile_exception(entry) for entry in self.exceptions),
             exemptions=compiled.Exemptions(
                 namespaces=frozenset(self.exemptions.namespaces),
                 usernames=frozenset(self.exemptions.usernames),
@@ -271,6 +352,30 @@ def _compile_pool(pool: PoolSpec) -> compiled.Pool:
         taints=tuple(compiled.Taint(t.key, t.effect, t.value) for t in pool.taints),
         labels=dict(pool.node_selector),
         shared_resources=NameSet.of(pool.shared_resources),
+        runtime_class=pool.runtime_class,
+        tenants=_compile_tenants(pool.allowed_namespaces),
+        largest_request=pool.largest_request,
+    )
+
+
+def _compile_tenants(tenants: TenantsSpec | None) -> compiled.Tenants | None:
+    if tenants is None:
+        return None
+    return compiled.Tenants(
+        names=frozenset(tenants.names),
+        labels=dict(tenants.match_labels),
+        refuse_unknown=tenants.unknown == "refuse",
+    )
+
+
+def _compile_exception(entry: ExceptionSpec) -> compiled.ExceptionEntry:
+    return compiled.ExceptionEntry(
+        rules=frozenset(entry.rules),
+        namespaces=frozenset(entry.namespaces),
+        kinds=frozenset(entry.kinds),
+        names=NameSet.of(entry.names),
+        reason=entry.reason,
+        expires=entry.expires,
     )
 
 
@@ -310,7 +415,7 @@ def _sentence(error: Any) -> str:
             return f"{where}: {text[0].lower()}{text[1:]} (found {found!r:.60})"
 
 
-_MAPPINGS = ("nodeSelector", "rules")
+_MAPPINGS = ("matchLabels", "nodeSelector", "rules")
 
 
 def _path(location: list[str | int]) -> str:

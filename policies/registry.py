@@ -8,15 +8,19 @@ from typing import Protocol
 
 from policies import (
     check_device_leak,
+    check_oversized_device_request,
+    check_pool_not_allowed,
     check_pool_trespass,
     check_shared_device_count,
     check_unequal_device_limits,
     check_unrestricted_gpu_pod,
     check_unschedulable_gpu_pod,
     set_device_requests,
+    set_gpu_runtime_class,
     set_pool_node_affinity,
     set_pool_toleration,
     set_restricted_security_context,
+    set_void_visible_devices,
 )
 from policies.compiled import Policy
 from policies.facts import Facts
@@ -76,11 +80,15 @@ SETTERS: tuple[Setter, ...] = (
     _setter(set_pool_toleration),
     _setter(set_pool_node_affinity),
     _setter(set_restricted_security_context),
+    _setter(set_void_visible_devices),
+    _setter(set_gpu_runtime_class),
 )
 
 CHECKS: tuple[Check, ...] = (
     _check(check_unequal_device_limits),
     _check(check_shared_device_count),
+    _check(check_oversized_device_request, gpu_pods_only=True),
+    _check(check_pool_not_allowed, gpu_pods_only=True),
     _check(check_unschedulable_gpu_pod),
     _check(check_unrestricted_gpu_pod, gpu_pods_only=True),
     _check(check_pool_trespass),

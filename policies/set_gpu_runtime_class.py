@@ -1,0 +1,60 @@
+"""The runtime class of the pool.
+
+## What it adds
+
+The RuntimeClass that the policy names for the pool, where the Pod names none and the cluster has
+it.
+
+## Why
+
+On some clusters the NVIDIA runtime is not the nodes' default, and a container then starts without
+its GPU. A RuntimeClass that does not exist would have the API server refuse the Pod, so where it
+is missing, or nobody looked, nothing is added.
+
+## Before
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+```
+
+## After
+
+```yaml
+spec:
+  runtimeClassName: nvidia
+```
+
+## Settings
+
+- `pools[].runtimeClass`: the name of the RuntimeClass.
+"""
+
+from __future__ import annotations
+
+from policies.compiled import Policy
+from policies.facts import Facts
+from policies.pod import Pod
+
+ID = "gpu-runtime-class"
+SUMMARY = "the pool's runtime class"
+
+
+def apply(pod: Pod, _policy: Policy, facts: Facts) -> None:
+    """Name the first requested pool's runtime class, where the cluster has it."""
+    if pod.spec.get("runtimeClassName"):
+        return
+    for request in pod.requests:
+        name = request.pool.runtime_class
+        if name and facts.runtime_classes is not None and name in facts.runtime_classes:
+            pod.spec["runtimeClassName"] = name
+            return

@@ -1,0 +1,74 @@
+"""NVIDIA_VISIBLE_DEVICES=void for containers of a GPU Pod that request no device.
+
+## What it adds
+
+`NVIDIA_VISIBLE_DEVICES: void` in the init containers, sidecars and containers of a GPU Pod that
+request no NVIDIA device and do not set the variable themselves.
+
+## Why
+
+CUDA base images set the variable to `all`. On a node whose default runtime is NVIDIA's, a sidecar
+made from such an image sees every GPU of the node, whoever they are assigned to.
+
+## Before
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+    - name: log-shipper
+      image: nvcr.io/nvidia/cuda:13.0.1-base-ubuntu24.04
+```
+
+## After
+
+```yaml
+spec:
+  containers:
+    - {}
+    - env:
+        - name: NVIDIA_VISIBLE_DEVICES
+          value: void
+```
+
+## Settings
+
+None beyond the rule's action.
+"""
+
+from __future__ import annotations
+
+from policies.check_device_leak import VISIBLE_DEVICES, requests_device
+from policies.compiled import Policy, Pool
+from policies.facts import Facts
+from policies.pod import Pod
+
+ID = "void-visible-devices"
+SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
+
+
+def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
+    """Hide the node's GPUs from the containers that request none."""
+    if not any(_is_nvidia(request.pool) for request in pod.requests):
+        return
+    for container in pod.containers():
+        env = container.raw.get("env") or []
+        if container.kind == "ephemeralContainers" or requests_device(container, policy, facts):
+            continue
+        if all(variable.get("name") != VISIBLE_DEVICES for variable in env):
+            container.raw["env"] = [*env, {"name": VISIBLE_DEVICES, "value": "void"}]
+
+
+def _is_nvidia(pool: Pool) -> bool:
+    names = {*pool.resources.exact, *pool.resources.prefixes}
+    return any(name.startswith("nvidia.com/") for name in names) or any(
+        name.endswith(".nvidia.com") for name in pool.device_classes
+    )
