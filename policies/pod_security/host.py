@@ -30,7 +30,7 @@ _SHARED_MEMORY = (
 )
 
 _INSTEAD = {
-    "device": "Remove the volume of devices: a container has those that it requests",
+    "device": "Remove the volume of devices or drivers: a container has those of what it requests",
     "shared memory": f"For shared memory write {_SHARED_MEMORY}",
     "data": "For data write persistentVolumeClaim: {claimName: NAME}, for scratch space "
     "emptyDir: {}",
@@ -226,4 +226,4 @@ def _wanted(volume: JSONObject) -> str:
     path: str = (source or {}).get("path") or ""
     if path.startswith(("/dev/shm", "/run/shm")):  # noqa: S108 - read from a manifest
         return "shared memory"
-    return "device" if f"{path}/".startswith("/dev/") else "data"
+    return "device" if f"{path}/".startswith("/dev/") or "nvidia" in path else "data"

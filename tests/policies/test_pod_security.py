@@ -443,7 +443,28 @@ REFUSED = {
         "spec.volumes[0].hostPath",
         'volume "dev" uses hostPath',
         VOLUME_TYPES,
-        "Remove the volume of devices: a container has those that it requests",
+        "Remove the volume of devices or drivers: a container has those of what it requests",
+    ),
+    "drivers of the node as a volume": Refusal(
+        pod(volumes=[{"name": "cuda", "hostPath": {"path": "/home/kubernetes/bin/nvidia/lib64"}}]),
+        "restricted volume types",
+        "spec.volumes[0].hostPath",
+        'volume "cuda" uses hostPath',
+        VOLUME_TYPES,
+        "Remove the volume of devices or drivers: a container has those of what it requests",
+    ),
+    "the node's shared memory and data as volumes": Refusal(
+        pod(
+            volumes=[
+                {"name": "data", "hostPath": {"path": "/data"}},
+                {"name": "shm", "hostPath": {"path": SHM}},
+            ]
+        ),
+        "restricted volume types",
+        "spec.volumes[0].hostPath",
+        'volumes "data" and "shm" use hostPath',
+        VOLUME_TYPES,
+        f"For shared memory write {SHARED_MEMORY}. {INSTEAD_OF_DATA}",
     ),
     "data of the node and of servers": Refusal(
         pod(
