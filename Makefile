@@ -30,7 +30,7 @@ demo: $(STAMP)  ## the whole story on a real control plane (ARGS=--keep leaves i
 	@$(BIN)/python tests/controlplane/demo.py $(ARGS)
 
 .PHONY: test
-test: check $(STAMP)  ## lint, types and every test, the real control plane's included
+test: check controlplane  ## lint, types and every test, the real control plane's included
 	$(BIN)/pytest $(ARGS)
 
 .PHONY: check
@@ -46,8 +46,18 @@ format: $(STAMP)  ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff check --fix .
 
 .PHONY: controlplane
-controlplane: $(STAMP)  ## build and cache the real control plane (about five minutes, once)
-	$(BIN)/python tests/controlplane/build.py
+controlplane: $(STAMP)  ## build and cache the real control plane and the oracle (five minutes, once)
+	@$(BIN)/python tests/controlplane/build.py
+	@$(BIN)/python tests/oracle/build.py
+
+.PHONY: golden
+golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases (read the diff)
+	GPUFENCE_GOLDEN=1 $(BIN)/pytest -q tests/policies/test_cases.py
+
+.PHONY: laws
+laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each
+	@$(BIN)/python tests/oracle/build.py
+	GPUFENCE_LAWS=20000 $(BIN)/pytest tests/laws --timeout 7200 $(ARGS)
 
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
+
 from oracle.driver import Level
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+
 from controlplane.binaries import VERSION
 from oracle.cached import testdata as official_testdata
 from oracle.driver import Oracle, OracleError, RawJSON

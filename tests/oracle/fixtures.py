@@ -1,8 +1,11 @@
+"""The oracle as a pytest fixture. tests/conftest.py names this module in `pytest_plugins`."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+
 from oracle.cached import binary
 from oracle.driver import Oracle
 

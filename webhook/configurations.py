@@ -1,0 +1,172 @@
+"""The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration of a policy.
+
+Printed by ``gpufence manifests``, and applied by a server that registers itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from policies.compiled import Policy
+from policies.facts import JSONObject
+from webhook.conditions import names_devices, touches_fence
+
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+"""Set by the API server on every namespace; nobody can change it (KEP-2161)."""
+
+# The core workloads, by where their pod template's spec stands.
+_TEMPLATES: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
+    (
+        "workloads",
+        "object.spec.template.spec",
+        (
+            ("apps", "v1", "deployments,statefulsets,daemonsets,replicasets"),
+            ("batch", "v1", "jobs"),
+            ("", "v1", "replicationcontrollers"),
+        ),
+    ),
+    (
+        "cronjobs",
+        "object.spec.jobTemplate.spec.template.spec",
+        (("batch", "v1", "cronjobs"),),
+    ),
+    ("podtemplates", "object.template.spec", (("", "v1", "podtemplates"),)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """How the API server reaches gpufence, and what it does when it cannot.
+
+    ``service`` is namespace, name and port of a Service; ``url`` takes its place where the API
+    server is to dial an address by itself. ``ca_bundle`` is base64 of PEM, or empty where another
+    controller writes it.
+    """
+
+    name: str = "gpufence"
+    service: tuple[str, str, int] | None = None
+    url: str = ""
+    ca_bundle: str = ""
+    failure_policy: Literal["Fail", "Ignore"] = "Fail"
+    timeout_seconds: int = 3
+    with_nodes: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+def configurations(policy: Policy, registration: Registration) -> tuple[JSONObject, JSONObject]:
+    """Return the mutating and the validating configuration, in this order."""
+    return _mutating(policy, registration), _validating(policy, registration)
+
+
+def _mutating(policy: Policy, registration: Registration) -> JSONObject:
+    webhook = _webhook(
+        "pods",
+        "/mutate",
+        policy,
+        registration,
+        rules=[
+            _rule("", "v1", ["pods"], ["CREATE"]),
+            _rule("", "v1", ["pods/ephemeralcontainers"], ["UPDATE"]),
+        ],
+        condition=names_devices("object.spec", defaulted=True),
+    )
+    webhook["reinvocationPolicy"] = "IfNeeded"
+    return _configuration("MutatingWebhookConfiguration", [webhook], registration)
+
+
+def _validating(policy: Policy, registration: Registration) -> JSONObject:
+    fence = touches_fence("object.spec", policy, with_nodes=registration.with_nodes)
+    pods = _webhook(
+        "pods",
+        "/validate",
+        policy,
+        registration,
+        rules=[
+            _rule("", "v1", ["pods"], ["CREATE", "UPDATE"]),
+            _rule("", "v1", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
+        ],
+        condition=f"{names_devices('object.spec', defaulted=True)} || {fence}",
+    )
+    webhooks = [pods]
+    for name, spec, resources in _TEMPLATES:
+        fence = touches_fence(spec, policy, with_nodes=registration.with_nodes)
+        webhooks.append(
+            _webhook(
+                name,
+                "/validate",
+                policy,
+                registration,
+                rules=[
+                    _rule(group, version, plural.split(","), ["CREATE", "UPDATE"])
+                    for group, version, plural in resources
+                ],
+                condition=f"{names_devices(spec, defaulted=False)} || {fence}",
+            )
+        )
+    return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
+
+
+def _configuration(kind: str, webhooks: list[JSONObject], registration: Registration) -> JSONObject:
+    metadata: JSONObject = {"name": registration.name}
+    if registration.labels:
+        metadata["labels"] = dict(registration.labels)
+    if registration.annotations:
+        metadata["annotations"] = dict(registration.annotations)
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "webhooks": webhooks,
+    }
+
+
+def _webhook(
+    name: str,
+    path: str,
+    policy: Policy,
+    registration: Registration,
+    *,
+    rules: list[JSONObject],
+    condition: str,
+) -> JSONObject:
+    exempt = sorted(policy.exemptions.namespaces)
+    webhook: JSONObject = {
+        "name": f"{name}.gpufence.dev",
+        "clientConfig": _client_config(path, registration),
+        "rules": rules,
+        "matchPolicy": "Equivalent",
+        "matchConditions": [{"name": "reaches-for-gpu-nodes", "expression": condition}],
+        "failurePolicy": registration.failure_policy,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": registration.timeout_seconds,
+    }
+    if exempt:
+        webhook["namespaceSelector"] = {
+            "matchExpressions": [{"key": NAMESPACE_LABEL, "operator": "NotIn", "values": exempt}]
+        }
+    return webhook
+
+
+def _client_config(path: str, registration: Registration) -> JSONObject:
+    config: JSONObject = {}
+    if registration.service is not None:
+        namespace, name, port = registration.service
+        config["service"] = {"namespace": namespace, "name": name, "path": path, "port": port}
+    else:
+        config["url"] = f"{registration.url}{path}"
+    if registration.ca_bundle:
+        config["caBundle"] = registration.ca_bundle
+    return config
+
+
+def _rule(group: str, version: str, resources: list[str], operations: list[str]) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": resources,
+        "operations": operations,
+        "scope": "Namespaced",
+    }
