@@ -42,6 +42,8 @@ class Facts:
     operation: Operation = "CREATE"
     subresource: str = ""
     old: JSONObject | None = None
+    final: bool = False
+    """Whether a Pod is judged as it will be stored: no setter runs, whatever it lacks it lacks."""
     claims: Mapping[ObjectKey, Claim] = field(default_factory=dict)
     claim_templates: Mapping[ObjectKey, Claim] = field(default_factory=dict)
     extended_resource_classes: Mapping[str, str] = field(default_factory=dict)
