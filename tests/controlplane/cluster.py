@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from controlplane import kubeconfig, pki
+from controlplane import flags, kubeconfig, pki
 from controlplane.api import Api, ApiError
 from controlplane.binaries import binaries
 from controlplane.kubectl import Kubectl
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 START_WITHIN = 90.0  # seconds; five where nothing else runs, more on a CI machine that is busy
-SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 NAMESPACE_READY_WITHIN = 30.0
 
 
 class ControlPlane:
     """One control plane. As a context manager it runs inside the block and leaves only its logs.
 
-    `apiserver_flags` come after the own flags of the API server and win over them.
+    `apiserver_flags` come last on the API server's command line, so a single value wins over ours.
     """
 
     def __init__(
@@ -43,24 +42,39 @@ class ControlPlane:
         found: Mapping[str, Path] | None = None,
     ) -> None:
         self.folder = folder
-        self._binaries = found or binaries()
-        self._apiserver_flags = apiserver_flags
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._port, self._manager_port, self._scheduler_port = free_ports(3)
+        self._binaries = found or binaries()
         # The path of a Unix socket has some hundred characters at most; that of `folder` may not.
         self._sockets = Path(tempfile.mkdtemp(prefix="gpufence-"))
-        self._etcd_socket = self._sockets / "etcd"
+        port, self._manager_port, self._scheduler_port = free_ports(3)
         self._authority = pki.Authority(folder)
-        self._serving = self._authority.server("server", "127.0.0.1", "localhost")
+        self._layout = flags.Layout(
+            folder=folder,
+            sockets=self._sockets,
+            port=port,
+            authority=self._authority.certificate,
+            serving=self._authority.server("server", "127.0.0.1", "localhost"),
+            service_accounts=pki.key_pair(folder, "service-account"),
+        )
         admin = self._authority.client("admin", "system:masters")
-        self.url = f"https://127.0.0.1:{self._port}"
-        self.kubeconfig = self._kubeconfig("admin", admin)
-        self.api = Api(self._port, self._authority.certificate, admin)
+        self.url = f"https://127.0.0.1:{port}"
+        self.kubeconfig = self._kubeconfig(folder / "kubeconfig", "admin", admin)
+        self.api = Api(port, self._authority.certificate, admin)
         self.kubectl = Kubectl(self._binaries["kubectl"], self.kubeconfig, folder / "kubectl-cache")
-        self.etcd = self._process("etcd", self._etcd_flags())
-        self.apiserver = self._process("kube-apiserver", self._api_flags())
-        self.manager = self._process("kube-controller-manager", self._manager_flags())
-        self.scheduler = self._process("kube-scheduler", self._scheduler_flags())
+        self.etcd = self._process("etcd", flags.etcd(self._layout))
+        self.apiserver = self._process(
+            "kube-apiserver", [*flags.apiserver(self._layout), *apiserver_flags]
+        )
+        self.manager = self._process(
+            "kube-controller-manager",
+            flags.controller_manager(
+                self._layout, self._manager_port, self._component("kube-controller-manager")
+            ),
+        )
+        self.scheduler = self._process(
+            "kube-scheduler",
+            flags.scheduler(self._layout, self._scheduler_port, self._component("kube-scheduler")),
+        )
 
     def start(self) -> None:
         """Start it, with the data it had before a stop(), and wait until it schedules Pods.
@@ -190,92 +204,22 @@ class ControlPlane:
             return str(error)
         return ""
 
-    def _kubeconfig(self, user: str, client: tuple[Path, Path]) -> Path:
-        path = self.folder / ("kubeconfig" if user == "admin" else f"{user}.kubeconfig")
-        return kubeconfig.write(path, self.url, self._authority.certificate, user, client)
+    def _component(self, name: str) -> Path:
+        """Write a component's kubeconfig; the user is one that default RBAC roles are bound to."""
+        user = f"system:{name}"
+        path = self.folder / f"{name}.kubeconfig"
+        return self._kubeconfig(path, user, self._authority.client(user))
 
-    def _etcd_flags(self) -> list[str]:
-        # Others are told host:port addresses only, which no other member is there to dial.
-        nowhere = "http://localhost:2380"
-        return [
-            f"--data-dir={self.folder / 'etcd'}",
-            "--name=single",
-            f"--listen-client-urls=unix://{self._etcd_socket}",
-            f"--advertise-client-urls={nowhere}",
-            f"--listen-peer-urls=unix://{self._sockets / 'peer'}",
-            f"--initial-advertise-peer-urls={nowhere}",
-            f"--initial-cluster=single={nowhere}",
-            "--unsafe-no-fsync",  # nothing here needs to survive a power cut
-            "--log-level=warn",
-        ]
+    def _kubeconfig(self, path: Path, user: str, client: tuple[Path, Path]) -> Path:
+        return kubeconfig.write(path, self.url, self._authority.certificate, user, client)
 
     def _etcd_silent(self) -> str:
         with socket.socket(socket.AF_UNIX) as client:
             try:
-                client.connect(str(self._etcd_socket))
+                client.connect(str(self._layout.etcd_socket))
             except OSError as error:
-                return f"{self._etcd_socket}: {error}"
+                return f"{self._layout.etcd_socket}: {error}"
         return ""
-
-    def _api_flags(self) -> list[str]:
-        certificate, key = self._serving
-        public, private = pki.key_pair(self.folder, "service-account")
-        return [
-            f"--etcd-servers=unix://{self._etcd_socket}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={self._port}",
-            # Never dialled (nobody reconciles endpoints), but without a default route there is no
-            # other way to start. The address is one of RFC 5737's for documentation.
-            "--advertise-address=192.0.2.1",
-            "--endpoint-reconciler-type=none",
-            f"--cert-dir={self.folder}",
-            f"--tls-cert-file={certificate}",
-            f"--tls-private-key-file={key}",
-            f"--client-ca-file={self._authority.certificate}",
-            f"--service-account-issuer={SERVICE_ACCOUNT_ISSUER}",
-            f"--service-account-key-file={public}",
-            f"--service-account-signing-key-file={private}",
-            "--service-cluster-ip-range=10.96.0.0/16",
-            "--authorization-mode=Node,RBAC",
-            "--allow-privileged=true",
-            "--enable-admission-plugins=NodeRestriction",
-            # It taints each new Node, for the node lifecycle controller, which is off, to lift.
-            "--disable-admission-plugins=TaintNodesByCondition",
-            # Webhooks behind a Service are dialled at the addresses of its EndpointSlices.
-            "--enable-aggregator-routing=true",
-            "--profiling=false",
-            *self._apiserver_flags,
-        ]
-
-    def _manager_flags(self) -> list[str]:
-        user = "system:kube-controller-manager"
-        return [
-            *self._component_flags(user, self._manager_port),
-            "--controllers=*,-node-lifecycle-controller",
-            f"--root-ca-file={self._authority.certificate}",
-            f"--service-account-private-key-file={self.folder / 'service-account.key'}",
-            "--use-service-account-credentials=true",
-            # By default it creates a folder below /usr/libexec.
-            f"--flex-volume-plugin-dir={self.folder / 'flex-volume'}",
-        ]
-
-    def _scheduler_flags(self) -> list[str]:
-        return self._component_flags("system:kube-scheduler", self._scheduler_port)
-
-    def _component_flags(self, user: str, port: int) -> list[str]:
-        certificate, key = self._serving
-        config = self._kubeconfig(user.removeprefix("system:"), self._authority.client(user))
-        return [
-            f"--kubeconfig={config}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={port}",
-            f"--tls-cert-file={certificate}",
-            f"--tls-private-key-file={key}",
-            "--leader-elect=false",
-            # The defaults (20 and 50 a second) are what a start would be waiting for.
-            "--kube-api-qps=1000",
-            "--kube-api-burst=1000",
-        ]
 
 
 def free_ports(count: int) -> list[int]:

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.errors import ControlPlaneError
+from controlplane.gpufence import Server
+from controlplane.webhooks import register, unregister
 
 FOUND = pytest.StashKey[dict[str, Path] | ControlPlaneError]()
 
@@ -45,6 +48,21 @@ def control_plane(
         raise found
     with ControlPlane(tmp_path_factory.mktemp("controlplane"), found=found) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def gpufence_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A running `gpufence serve` with the default policy, which no API server knows of yet."""
+    with Server(tmp_path_factory.mktemp("gpufence")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def fenced(control_plane: ControlPlane, gpufence_server: Server) -> Iterator[Server]:
+    """The webhook, registered with the control plane for the tests of one module."""
+    register(control_plane, gpufence_server.url, gpufence_server.authority)
+    yield gpufence_server
+    unregister(control_plane)
 
 
 @pytest.fixture

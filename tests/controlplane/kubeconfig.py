@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 
 import yaml
+
 from controlplane import pki
 
 

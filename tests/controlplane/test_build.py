@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from controlplane import binaries, cache, toolchain
 from controlplane.errors import ControlPlaneError
 from controlplane.gobuild import GoModule

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from controlplane.errors import ControlPlaneError
 from controlplane.poll import until
 from controlplane.process import Process, runs

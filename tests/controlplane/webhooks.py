@@ -5,19 +5,24 @@ from __future__ import annotations
 import base64
 import re
 import string
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+
 from controlplane.api import Api, ApiError
 from controlplane.poll import until
 
 if TYPE_CHECKING:
     from controlplane.cluster import ControlPlane
 
-CALLS = re.compile(
-    r'^apiserver_admission_webhook_request_total\{[^}]*\bname="([^"]+)"[^}]*\} (\S+)$', re.MULTILINE
+SERIES = re.compile(
+    r"^apiserver_admission_webhook_request_total\{(?P<labels>.*)\} (?P<count>\S+)$", re.MULTILINE
 )
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+BOTH = frozenset({"admit", "validating"})
+"""The API server's words for its two kinds of webhooks (k8s.io/apiserver, admission/metrics)."""
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 GPU_POD = {
     "metadata": {"generateName": "probe-"},
@@ -48,12 +53,19 @@ def register(cluster: ControlPlane, url: str, ca_pem: bytes, within: float = 15.
         TimeoutError: the API server does not get through to the webhook; the message says why.
     """
     unregister(cluster)
-    wanted = configurations(url, ca_pem)
-    cluster.kubectl.apply(*wanted)
-    names = {webhook["name"] for each in wanted for webhook in each["webhooks"]}
+    cluster.kubectl.apply(*configurations(url, ca_pem))
+    wait_until_called(cluster, within)
+
+
+def wait_until_called(cluster: ControlPlane, within: float = 15.0) -> None:
+    """Wait until the API server calls both webhooks: it learns of new ones a moment later.
+
+    Raises:
+        TimeoutError: it does not; the message says what a Pod's creation was answered.
+    """
     probe = Probe(cluster.api)
     try:
-        until(lambda: names <= probe.called(), "the API server to call both webhooks", within)
+        until(lambda: probe.called() == BOTH, "the API server to call both webhooks", within)
     except TimeoutError as error:
         raise TimeoutError(f"{error}; a Pod's creation was answered: {probe.answer}") from error
 
@@ -68,7 +80,7 @@ def unregister(cluster: ControlPlane) -> None:
 
 
 class Probe:
-    """Finds out which webhooks the API server calls now: it learns of changes a moment later."""
+    """Finds out which kinds of gpufence's webhooks the API server calls now."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -76,18 +88,21 @@ class Probe:
         """What the last creation was answered with."""
 
     def called(self) -> set[str]:
-        """Return the names of the webhooks that are called when a GPU Pod is created (dry-run)."""
-        before = self._counts()
+        """Return the kinds of webhooks (see BOTH) that a GPU Pod's creation (dry-run) calls."""
+        before = calls(self._api.text("/metrics"))
         try:
             self._api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", GPU_POD)
             self.answer = "created"
         except ApiError as error:
             self.answer = str(error)
-        after = self._counts()
-        return {name for name, count in after.items() if count > before.get(name, 0)}
+        return {kind for kind, _ in calls(self._api.text("/metrics")) - before}
 
-    def _counts(self) -> dict[str, float]:
-        counts: dict[str, float] = {}
-        for name, count in CALLS.findall(self._api.text("/metrics")):
-            counts[name] = counts.get(name, 0) + float(count)
-        return counts
+
+def calls(metrics: str) -> Counter[tuple[str, str]]:
+    """Return how often gpufence's webhooks were called, by kind and name, from /metrics."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for series in SERIES.finditer(metrics):
+        labels = dict(LABEL.findall(series["labels"]))
+        if labels["name"].endswith(".gpufence.dev"):
+            counts[labels["type"], labels["name"]] += int(float(series["count"]))
+    return counts

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from controlplane import webhooks
 from controlplane.cluster import ControlPlane, free_ports
 

@@ -1,0 +1,108 @@
+"""The command lines of the control plane's components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the files of one control plane are, and the port of its API server."""
+
+    folder: Path
+    sockets: Path
+    port: int
+    authority: Path
+    serving: tuple[Path, Path]
+    """The (certificate, key) that every component serves with."""
+    service_accounts: tuple[Path, Path]
+    """The (public, private) keys of service account tokens."""
+
+    @property
+    def etcd_socket(self) -> Path:
+        return self.sockets / "etcd"
+
+
+def etcd(layout: Layout) -> list[str]:
+    # What it advertises must be host:port; no other member is there to dial it.
+    nowhere = "http://localhost:2380"
+    return [
+        f"--data-dir={layout.folder / 'etcd'}",
+        "--name=single",
+        f"--listen-client-urls=unix://{layout.etcd_socket}",
+        f"--advertise-client-urls={nowhere}",
+        f"--listen-peer-urls=unix://{layout.sockets / 'peer'}",
+        f"--initial-advertise-peer-urls={nowhere}",
+        f"--initial-cluster=single={nowhere}",
+        "--unsafe-no-fsync",  # nothing here needs to survive a power cut
+        "--log-level=warn",
+    ]
+
+
+def apiserver(layout: Layout) -> list[str]:
+    public, private = layout.service_accounts
+    return [
+        f"--etcd-servers=unix://{layout.etcd_socket}",
+        f"--secure-port={layout.port}",
+        *serving(layout),
+        # Never dialled (nobody reconciles endpoints), but without a default route there is no
+        # other way to start. The address is one of RFC 5737's for documentation.
+        "--advertise-address=192.0.2.1",
+        "--endpoint-reconciler-type=none",
+        f"--cert-dir={layout.folder}",
+        f"--client-ca-file={layout.authority}",
+        f"--service-account-issuer={ISSUER}",
+        f"--service-account-key-file={public}",
+        f"--service-account-signing-key-file={private}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--authorization-mode=Node,RBAC",
+        "--allow-privileged=true",
+        "--enable-admission-plugins=NodeRestriction",
+        # It taints each new Node, for the node lifecycle controller, which is off, to lift.
+        "--disable-admission-plugins=TaintNodesByCondition",
+        # Webhooks behind a Service are dialled at the addresses of its EndpointSlices.
+        "--enable-aggregator-routing=true",
+        "--profiling=false",
+    ]
+
+
+def controller_manager(layout: Layout, port: int, kubeconfig: Path) -> list[str]:
+    _, private = layout.service_accounts
+    return [
+        *client(layout, port, kubeconfig),
+        "--controllers=*,-node-lifecycle-controller",
+        f"--root-ca-file={layout.authority}",
+        f"--service-account-private-key-file={private}",
+        "--use-service-account-credentials=true",
+        # By default it creates a folder below /usr/libexec.
+        f"--flex-volume-plugin-dir={layout.folder / 'flex-volume'}",
+    ]
+
+
+def scheduler(layout: Layout, port: int, kubeconfig: Path) -> list[str]:
+    return client(layout, port, kubeconfig)
+
+
+def client(layout: Layout, port: int, kubeconfig: Path) -> list[str]:
+    """Return what the components have in common that work through the API server."""
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--secure-port={port}",
+        *serving(layout),
+        "--leader-elect=false",
+        # The defaults (20 and 50 a second) are what a start would be waiting for.
+        "--kube-api-qps=1000",
+        "--kube-api-burst=1000",
+    ]
+
+
+def serving(layout: Layout) -> list[str]:
+    certificate, key = layout.serving
+    return [
+        "--bind-address=127.0.0.1",
+        f"--tls-cert-file={certificate}",
+        f"--tls-private-key-file={key}",
+    ]
