@@ -1,0 +1,12 @@
+"""Certificates of the webhook server: issue, store, renew and serve them.
+
+- `certs.names`      the names that a serving certificate is for, validated
+- `certs.keypair`    a certificate and its private key as PEM, checked to belong together
+- `certs.authority`  creates the authority and issues the serving leaf that it signs
+- `certs.renewal`    decides whether a leaf or an authority is due, as a pure predicate
+- `certs.files`      writes and reads key pairs as files
+- `certs.reload`     serves a key pair over TLS and takes up its successor without a restart
+
+Nothing in here reads the clock: the time is passed in, as an aware `datetime`. Everything that a
+user can cause is a `certs.errors.CertificateError`.
+"""

@@ -1,0 +1,30 @@
+"""Errors of this package: each says what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class CertificateError(Exception):
+    """Something about certificates that the user can put right.
+
+    `what` is a clause without a subject ("is encrypted"), whose subject is `where` (a path, a name,
+    an option's value); `cure` is a sentence without its full stop.
+    """
+
+    def __init__(self, what: str, *, where: str, cure: str) -> None:
+        super().__init__(f"{where}: {what}. {cure}.")
+        self.what = what
+        self.where = where
+        self.cure = cure
+
+
+class RequestError(CertificateError):
+    """What was asked for cannot be issued: a name, an address or a lifetime is at fault."""
+
+
+class MaterialError(CertificateError):
+    """A certificate or a key cannot be used: unreadable PEM, a pair that does not match,
+    expired."""
+
+
+class StorageError(CertificateError):
+    """A file cannot be read or written."""

@@ -1,0 +1,115 @@
+"""A certificate and its private key as PEM, and the checks that both deserve before use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from certs.errors import MaterialError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+
+# What the parser raises for bytes that are no certificate, or none that it understands.
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """PEM of a certificate and of its private key.
+
+    `certificate_pem` may hold a chain, the certificate of the key first, as in a Secret of type
+    `kubernetes.io/tls`. The key stays out of `repr`, and so out of logs and tracebacks.
+    """
+
+    certificate_pem: bytes
+    key_pem: bytes = field(repr=False)
+
+
+def parse_certificates(pem: bytes, where: str) -> tuple[x509.Certificate, ...]:
+    """Return every certificate of a PEM bundle, at least one; raises MaterialError."""
+    try:
+        certificates = tuple(x509.load_pem_x509_certificates(pem))
+        for certificate in certificates:
+            # Parsing is lazy: look at the parts that are needed later, so that they cannot fail
+            # there.
+            certificate.public_key()
+            _ = certificate.extensions
+    except _UNREADABLE as error:
+        raise MaterialError(
+            f"holds no readable PEM certificate ({_first_line(error)})",
+            where=where,
+            cure="Put the PEM of an X.509 certificate there, from"
+            ' "-----BEGIN CERTIFICATE-----" to "-----END CERTIFICATE-----"',
+        ) from error
+    return certificates
+
+
+def parse_key(pem: bytes, where: str) -> PrivateKeyTypes:
+    """Return the private key of a PEM document; raises MaterialError."""
+    try:
+        return load_pem_private_key(pem, password=None)
+    except TypeError as error:
+        raise MaterialError(
+            "is encrypted with a passphrase, which a server cannot be asked for",
+            where=where,
+            cure="Store the key unencrypted and let file permissions protect it (mode 0600)",
+        ) from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise MaterialError(
+            f"holds no readable PEM private key ({_first_line(error)})",
+            where=where,
+            cure='Put the PEM of the key there, which begins with "-----BEGIN PRIVATE KEY-----"',
+        ) from error
+
+
+def parse_pair(
+    pair: KeyPair, certificate_at: str = "certificate", key_at: str = "private key"
+) -> tuple[x509.Certificate, PrivateKeyTypes]:
+    """Return the first certificate and its key, checked to belong together; raises MaterialError.
+
+    `certificate_at` and `key_at` name the two in messages (a path, a key of a Secret).
+    """
+    certificate = parse_certificates(pair.certificate_pem, certificate_at)[0]
+    key = parse_key(pair.key_pem, key_at)
+    if key.public_key() != certificate.public_key():
+        raise MaterialError(
+            f"does not belong to {certificate_at}",
+            where=key_at,
+            cure="Replace both together; in a chain, the certificate of the key comes first",
+        )
+    return certificate, key
+
+
+def check_validity(certificate: x509.Certificate, now: datetime, where: str) -> None:
+    """Raise MaterialError unless `now` is within the certificate's life (RFC 5280, 4.1.2.5)."""
+    if now > certificate.not_valid_after_utc:
+        raise MaterialError(
+            f"expired at {certificate.not_valid_after_utc.isoformat()}",
+            where=where,
+            cure="Issue a new certificate, or correct the clock of this machine",
+        )
+    if now < certificate.not_valid_before_utc:
+        raise MaterialError(
+            f"is not valid before {certificate.not_valid_before_utc.isoformat()}",
+            where=where,
+            cure="Wait until then, or correct the clock of this machine",
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,409 @@
+"""The authority and its leaves, judged by cryptography's own path validation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import UTC, datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
+from certs.errors import MaterialError, RequestError
+from certs.keypair import KeyPair, parse_certificates, parse_key, parse_pair
+from certs.names import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+
+    from certs.names import IPAddress
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+# Lifetimes from the shortest to a hundred years, in odd fractions of a second too.
+LIFETIMES = st.timedeltas(min_value=SECOND, max_value=timedelta(days=36500))
+MOMENTS = st.datetimes(
+    min_value=datetime(2000, 1, 1),  # noqa: DTZ001 - the strategy adds the zone
+    max_value=datetime(2100, 1, 1),  # noqa: DTZ001
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45))]),
+)
+
+
+def certificate_of(pair: KeyPair) -> x509.Certificate:
+    return parse_certificates(pair.certificate_pem, "test")[0]
+
+
+def verify(
+    leaf: KeyPair, authorities: list[KeyPair], subject: str | IPAddress, at: datetime
+) -> list[x509.Certificate]:
+    """Validate as a TLS client does; raises VerificationError."""
+    name = x509.DNSName(subject) if isinstance(subject, str) else x509.IPAddress(subject)
+    verifier = (
+        PolicyBuilder()
+        .store(Store([certificate_of(authority) for authority in authorities]))
+        .time(at.astimezone(UTC).replace(tzinfo=None))
+        .build_server_verifier(name)
+    )
+    return verifier.verify(certificate_of(leaf), [])
+
+
+def self_signed(
+    key: CertificateIssuerPrivateKeyTypes,
+    *extensions: x509.ExtensionType,
+    algorithm: hashes.HashAlgorithm | None,
+) -> KeyPair:
+    """A certificate from somewhere else, made by hand."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "elsewhere")])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(NOW - DAY)
+        .not_valid_after(NOW + 365 * DAY)
+    )
+    for extension in extensions:
+        builder = builder.add_extension(
+            extension, critical=isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        )
+    assert algorithm is None or isinstance(algorithm, hashes.SHA256)
+    return KeyPair(
+        builder.sign(key, algorithm).public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+
+
+def test_a_client_that_trusts_the_authority_accepts_the_leaf_under_each_of_its_names(
+    authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
+) -> None:
+    for subject in (*names.dns, *names.ip):
+        chain = verify(leaf, [authority], subject, now)
+        assert chain == [certificate_of(leaf), certificate_of(authority)]
+
+
+def test_a_client_refuses_the_leaf_under_any_other_name_or_authority(
+    authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
+) -> None:
+    with pytest.raises(VerificationError):
+        verify(leaf, [authority], "other.gpufence.svc", now)
+    with pytest.raises(VerificationError):
+        verify(leaf, [create_authority(now)], names.dns[0], now)
+
+
+def test_in_the_overlap_of_a_rotation_the_leaves_of_both_authorities_are_accepted(
+    authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
+) -> None:
+    successor = create_authority(now)
+    next_leaf = issue_leaf(successor, names, now)
+    for bundle in ([authority, successor], [successor, authority]):
+        assert verify(leaf, bundle, names.dns[0], now)
+        assert verify(next_leaf, bundle, names.dns[0], now)
+
+
+def test_the_authority_can_sign_leaves_and_nothing_else(authority: KeyPair) -> None:
+    certificate = certificate_of(authority)
+    assert {
+        extension.oid: (extension.critical, extension.value) for extension in certificate.extensions
+    } == {
+        x509.BasicConstraints.oid: (True, x509.BasicConstraints(ca=True, path_length=0)),
+        x509.KeyUsage.oid: (
+            True,
+            x509.KeyUsage(
+                digital_signature=False,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                key_cert_sign=True,
+                crl_sign=True,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+        ),
+        x509.SubjectKeyIdentifier.oid: (
+            False,
+            x509.SubjectKeyIdentifier.from_public_key(certificate.public_key()),
+        ),
+    }
+    assert certificate.issuer == certificate.subject
+    certificate.verify_directly_issued_by(certificate)
+
+
+def test_the_leaf_can_serve_and_nothing_else(
+    authority: KeyPair, leaf: KeyPair, names: Names
+) -> None:
+    certificate = certificate_of(leaf)
+    assert {
+        extension.oid: (extension.critical, extension.value) for extension in certificate.extensions
+    } == {
+        x509.BasicConstraints.oid: (True, x509.BasicConstraints(ca=False, path_length=None)),
+        x509.KeyUsage.oid: (
+            True,
+            x509.KeyUsage(
+                digital_signature=True,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                key_cert_sign=False,
+                crl_sign=False,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+        ),
+        x509.ExtendedKeyUsage.oid: (
+            False,
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+        ),
+        x509.SubjectAlternativeName.oid: (
+            False,
+            x509.SubjectAlternativeName(
+                [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.ip)]
+            ),
+        ),
+        x509.SubjectKeyIdentifier.oid: (
+            False,
+            x509.SubjectKeyIdentifier.from_public_key(certificate.public_key()),
+        ),
+        x509.AuthorityKeyIdentifier.oid: (
+            False,
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
+                certificate_of(authority)
+                .extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+                .value
+            ),
+        ),
+    }
+
+
+def test_keys_are_ecdsa_on_p256_and_stored_as_plain_pkcs8(
+    authority: KeyPair, leaf: KeyPair
+) -> None:
+    for pair in (authority, leaf):
+        certificate, key = parse_pair(pair)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        assert isinstance(key.curve, ec.SECP256R1)
+        assert isinstance(certificate.signature_hash_algorithm, hashes.SHA256)
+        assert pair.key_pem.startswith(b"-----BEGIN PRIVATE KEY-----\n")
+
+
+def test_no_two_certificates_share_serial_key_or_authority_name() -> None:
+    authorities = [create_authority(NOW) for _ in range(20)]
+    leaves = [issue_leaf(authorities[0], Names.parse(["a.svc"]), NOW) for _ in range(20)]
+    certificates = [certificate_of(pair) for pair in (*authorities, *leaves)]
+    assert len({certificate.serial_number for certificate in certificates}) == 40
+    assert len({pair.key_pem for pair in (*authorities, *leaves)}) == 40
+    assert len({certificate_of(authority).subject for authority in authorities}) == 20
+    # RFC 5280 section 4.1.2.2: positive, 20 octets at most.
+    assert all(0 < certificate.serial_number < 2**159 for certificate in certificates)
+
+
+def test_the_key_never_shows_in_a_representation(leaf: KeyPair) -> None:
+    assert "PRIVATE KEY" not in repr(leaf)
+    assert "PRIVATE KEY" not in str(leaf)
+
+
+def test_a_certificate_begins_a_little_early_for_clocks_that_are_behind() -> None:
+    now = NOW.replace(microsecond=999_999)
+    authority = create_authority(now, 10 * DAY)
+    assert certificate_of(authority).not_valid_before_utc == NOW - CLOCK_SKEW
+    assert certificate_of(authority).not_valid_after_utc == NOW + 10 * DAY
+    leaf = issue_leaf(authority, Names.parse(["a.svc"]), now, DAY)
+    assert certificate_of(leaf).not_valid_before_utc == NOW - CLOCK_SKEW
+    assert certificate_of(leaf).not_valid_after_utc == NOW + DAY
+
+
+def test_a_leaf_begins_no_earlier_and_ends_no_later_than_its_authority() -> None:
+    authority = create_authority(NOW, HOUR)
+    leaf = issue_leaf(authority, Names.parse(["a.svc"]), NOW - CLOCK_SKEW / 2, DAY)
+    life = certificate_of(leaf).not_valid_before_utc, certificate_of(leaf).not_valid_after_utc
+    assert life == (NOW - CLOCK_SKEW, NOW + HOUR)
+
+
+@settings(deadline=None)
+@given(now=MOMENTS, authority_life=LIFETIMES, leaf_life=LIFETIMES, data=st.data())
+def test_a_leaf_is_accepted_exactly_during_its_own_life_which_its_authority_covers(
+    now: datetime, authority_life: timedelta, leaf_life: timedelta, data: st.DataObject
+) -> None:
+    authority = create_authority(now, authority_life)
+    ca = certificate_of(authority)
+    issued_at = data.draw(
+        st.datetimes(
+            min_value=ca.not_valid_before_utc.replace(tzinfo=None),
+            max_value=ca.not_valid_after_utc.replace(tzinfo=None),
+            timezones=st.just(UTC),
+        ),
+        label="issued at",
+    )
+    leaf = issue_leaf(authority, Names.parse(["a.svc"]), issued_at, leaf_life)
+    begin, end = certificate_of(leaf).not_valid_before_utc, certificate_of(leaf).not_valid_after_utc
+    assert ca.not_valid_before_utc <= begin <= issued_at
+    assert begin <= end <= ca.not_valid_after_utc
+    assert end <= issued_at + leaf_life
+    assert end > issued_at - SECOND  # whole seconds
+    for at in (begin, end, max(begin, min(end, issued_at))):
+        assert verify(leaf, [authority], "a.svc", at)
+    for at in (begin - SECOND, end + SECOND):
+        with pytest.raises(VerificationError):
+            verify(leaf, [authority], "a.svc", at)
+
+
+@pytest.mark.parametrize("lifetime", [timedelta(0), timedelta(milliseconds=999), -DAY])
+def test_a_lifetime_under_a_second_is_refused(lifetime: timedelta) -> None:
+    with pytest.raises(RequestError, match="which is less than a second"):
+        create_authority(NOW, lifetime)
+    with pytest.raises(RequestError, match="lifetime of the serving certificate: is "):
+        issue_leaf(create_authority(NOW), Names.parse(["a.svc"]), NOW, lifetime)
+
+
+def test_a_lifetime_past_the_calendar_is_refused() -> None:
+    with pytest.raises(RequestError, match="which reaches past the year 9999"):
+        create_authority(NOW, timedelta.max)
+
+
+def test_a_time_without_a_zone_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="now must be an aware datetime"):
+        create_authority(NOW.replace(tzinfo=None))
+
+
+def test_an_authority_outside_its_life_signs_nothing() -> None:
+    authority = create_authority(NOW, DAY)
+    names = Names.parse(["a.svc"])
+    issue_leaf(authority, names, NOW + DAY)
+    with pytest.raises(MaterialError, match="certificate of the authority: expired at 2026-03-02"):
+        issue_leaf(authority, names, NOW + DAY + SECOND)
+    with pytest.raises(MaterialError, match="is not valid before 2026-03-01"):
+        issue_leaf(authority, names, NOW - CLOCK_SKEW - SECOND)
+
+
+def test_a_leaf_signs_nothing(leaf: KeyPair, names: Names, now: datetime) -> None:
+    with pytest.raises(MaterialError, match="is not the certificate of an authority"):
+        issue_leaf(leaf, names, now)
+    bare = self_signed(ec.generate_private_key(ec.SECP256R1()), algorithm=hashes.SHA256())
+    with pytest.raises(MaterialError, match="is not the certificate of an authority"):
+        issue_leaf(bare, names, NOW)
+
+
+def test_the_key_of_another_authority_signs_nothing(
+    authority: KeyPair, names: Names, now: datetime
+) -> None:
+    mixed = KeyPair(authority.certificate_pem, create_authority(now).key_pem)
+    with pytest.raises(MaterialError) as caught:
+        issue_leaf(mixed, names, now)
+    assert str(caught.value) == (
+        "key of the authority: does not belong to certificate of the authority."
+        " Replace both together; in a chain, the certificate of the key comes first."
+    )
+
+
+def test_an_authority_from_elsewhere_with_an_rsa_key_signs() -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    usage = certificate_of(create_authority(NOW)).extensions.get_extension_for_class(x509.KeyUsage)
+    authority = self_signed(
+        key,
+        x509.BasicConstraints(ca=True, path_length=None),
+        usage.value,
+        algorithm=hashes.SHA256(),
+    )
+    leaf = issue_leaf(authority, Names.parse(["a.svc"]), NOW)
+    certificate_of(leaf).verify_directly_issued_by(certificate_of(authority))
+    # It carries no subject key identifier of its own, so the leaf names the usual one.
+    named = certificate_of(leaf).extensions.get_extension_for_class(x509.AuthorityKeyIdentifier)
+    usual = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    assert named.value.key_identifier == usual.digest
+
+
+def test_an_authority_whose_key_signs_in_another_way_is_refused() -> None:
+    authority = self_signed(
+        ed25519.Ed25519PrivateKey.generate(),
+        x509.BasicConstraints(ca=True, path_length=None),
+        algorithm=None,
+    )
+    with pytest.raises(MaterialError, match="is of a kind that cannot sign here"):
+        issue_leaf(authority, Names.parse(["a.svc"]), NOW)
+
+
+def test_a_key_with_a_passphrase_is_refused_with_a_way_out() -> None:
+    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+    )
+    with pytest.raises(MaterialError) as caught:
+        parse_key(pem, "/certs/tls.key")
+    assert str(caught.value) == (
+        "/certs/tls.key: is encrypted with a passphrase, which a server cannot be asked for."
+        " Store the key unencrypted and let file permissions protect it (mode 0600)."
+    )
+
+
+def test_a_bundle_gives_all_of_its_certificates(authority: KeyPair, leaf: KeyPair) -> None:
+    bundle = leaf.certificate_pem + b"comment\n" + authority.certificate_pem
+    assert parse_certificates(bundle, "bundle") == (
+        certificate_of(leaf),
+        certificate_of(authority),
+    )
+
+
+def _truncated(pem: bytes) -> bytes:
+    return pem[: len(pem) // 2]
+
+
+def _other_base64(pem: bytes) -> bytes:
+    return pem.replace(b"\nMI", b"\nAA", 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda _: b"", lambda _: b"\0" * 100, lambda _: os.urandom(500), _truncated, _other_base64],
+)
+def test_damaged_material_is_named_and_never_a_crash(
+    leaf: KeyPair, damage: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(MaterialError, match=r"^/c/tls\.crt: holds no readable PEM certificate \("):
+        parse_certificates(damage(leaf.certificate_pem), "/c/tls.crt")
+    with pytest.raises(MaterialError, match=r"^/c/tls\.key: holds no readable PEM private key \("):
+        parse_key(damage(leaf.key_pem), "/c/tls.key")
+
+
+def test_a_key_where_the_certificate_belongs_is_refused(leaf: KeyPair) -> None:
+    with pytest.raises(MaterialError, match="holds no readable PEM certificate"):
+        parse_certificates(leaf.key_pem, "tls.crt")
+    with pytest.raises(MaterialError, match="holds no readable PEM private key"):
+        parse_key(leaf.certificate_pem, "tls.key")
+
+
+# A serial number that is not positive is still read, with this warning, by the library.
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+@settings(deadline=None)
+@given(position=st.integers(0, 2000), byte=st.integers(0, 255))
+def test_one_wrong_byte_is_refused_or_read_and_never_a_crash(position: int, byte: int) -> None:
+    authority = create_authority(NOW)
+    certificate, key = bytearray(authority.certificate_pem), bytearray(authority.key_pem)
+    certificate[position % len(certificate)] = byte
+    key[position % len(key)] = byte
+    for pair in (
+        KeyPair(bytes(certificate), authority.key_pem),
+        KeyPair(authority.certificate_pem, bytes(key)),
+    ):
+        with contextlib.suppress(MaterialError):
+            # What is read is still the pair: the byte was outside the encoding, or the same.
+            assert parse_pair(pair)[0].public_key() == parse_pair(authority)[0].public_key()

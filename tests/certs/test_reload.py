@@ -1,0 +1,607 @@
+"""A real listener on loopback whose certificate is renewed under it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from certs.authority import create_authority, issue_leaf
+from certs.errors import CertificateError, MaterialError, StorageError
+from certs.files import issue
+from certs.keypair import KeyPair, parse_certificates, parse_key
+from certs.names import Names
+from certs.reload import Outcome, Poll, ReloadingContext
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from datetime import datetime
+    from pathlib import Path
+
+HOUR = timedelta(hours=1)
+NAME = "gpufence.gpufence.svc"
+
+LOOPS = pytest.mark.parametrize(
+    "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+
+
+class Files:
+    """tls.crt and tls.key in a folder, and the context that watches them."""
+
+    def __init__(self, directory: Path, pair: KeyPair, now: datetime) -> None:
+        self.certificate = directory / "tls.crt"
+        self.key = directory / "tls.key"
+        self.write(pair)
+        self.context = ReloadingContext(self.certificate, self.key, now)
+
+    def write(self, pair: KeyPair) -> None:
+        self.certificate.write_bytes(pair.certificate_pem)
+        self.key.write_bytes(pair.key_pem)
+
+
+@pytest.fixture
+def files(tmp_path: Path, leaf: KeyPair, now: datetime) -> Files:
+    return Files(tmp_path, leaf, now)
+
+
+@pytest.fixture
+def renewed(authority: KeyPair, names: Names, now: datetime) -> KeyPair:
+    return issue_leaf(authority, names, now, timedelta(days=2))
+
+
+def client_context(authority: KeyPair) -> ssl.SSLContext:
+    """A client as strict as there is, with all that RFC 5280 asks of a chain."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authority.certificate_pem.decode())
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context
+
+
+def der(pair: KeyPair) -> bytes:
+    return parse_certificates(pair.certificate_pem, "test")[0].public_bytes(Encoding.DER)
+
+
+class Handshake:
+    """Client and server in memory, driven step by step: no socket, no thread, no timing."""
+
+    def __init__(
+        self,
+        server: ssl.SSLContext,
+        client: ssl.SSLContext,
+        name: str | None = NAME,
+        session: ssl.SSLSession | None = None,
+    ) -> None:
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.server = server.wrap_bio(to_server, to_client, server_side=True)
+        self.client = client.wrap_bio(to_client, to_server, server_hostname=name, session=session)
+
+    @staticmethod
+    def step(side: ssl.SSLObject) -> bool:
+        """Let one side do what it can; True when its handshake is over."""
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def finish(self) -> Handshake:
+        over = False
+        while not over:
+            over = all([self.step(self.client), self.step(self.server)])
+        # TLS 1.3 sends its session tickets after the handshake, before the first data.
+        self.server.write(b"hello")
+        assert self.client.read(5) == b"hello"
+        return self
+
+    @property
+    def presented(self) -> bytes | None:
+        return self.client.getpeercert(binary_form=True)
+
+
+@contextlib.asynccontextmanager
+async def echo_server(context: ssl.SSLContext) -> AsyncIterator[int]:
+    """Serve lines back on a free loopback port; yields the port, and never listens anew."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+class Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def open(cls, port: int, client: ssl.SSLContext, name: str = NAME) -> Connection:
+        return cls(
+            *await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name)
+        )
+
+    @property
+    def presented(self) -> object:
+        return self.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+
+    async def says_back(self, line: bytes) -> bool:
+        self.writer.write(line)
+        return await self.reader.readline() == line
+
+    async def close(self) -> None:
+        self.writer.close()
+        await self.writer.wait_closed()
+
+
+@LOOPS
+def test_a_renewed_leaf_is_served_by_the_same_listener_and_old_connections_live_on(
+    files: Files,
+    authority: KeyPair,
+    leaf: KeyPair,
+    renewed: KeyPair,
+    now: datetime,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        async with echo_server(files.context.ssl_context) as port:
+            client = client_context(authority)
+            before = await Connection.open(port, client)
+            assert before.presented == der(leaf)
+            assert await before.says_back(b"one\n")
+
+            files.write(renewed)
+            assert files.context.poll(now).outcome is Outcome.RELOADED
+
+            after = await Connection.open(port, client)
+            assert after.presented == der(renewed)
+            assert await after.says_back(b"two\n")
+            assert await before.says_back(b"three\n")
+            assert before.presented == der(leaf)
+            await before.close()
+            await after.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+
+
+@LOOPS
+def test_every_name_of_the_leaf_is_served_to_a_strict_client(
+    files: Files,
+    authority: KeyPair,
+    leaf: KeyPair,
+    names: Names,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        async with echo_server(files.context.ssl_context) as port:
+            # For an IP address a client sends no server name (RFC 6066 section 3).
+            for name in (*names.dns, *map(str, names.ip)):
+                connection = await Connection.open(port, client_context(authority), name)
+                assert connection.presented == der(leaf)
+                await connection.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+
+
+def test_a_client_refuses_the_wrong_name_and_the_wrong_authority(
+    files: Files, authority: KeyPair, now: datetime
+) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        Handshake(files.context.ssl_context, client_context(authority), "other.svc").finish()
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+        Handshake(files.context.ssl_context, client_context(create_authority(now))).finish()
+
+
+def test_a_handshake_under_way_ends_with_the_leaf_that_it_began_with(
+    files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
+) -> None:
+    client = client_context(authority)
+    handshake = Handshake(files.context.ssl_context, client)
+    handshake.step(handshake.client)  # the client's hello
+    handshake.step(handshake.server)  # the server's answer, with the old leaf
+    files.write(renewed)
+    assert files.context.poll(now).outcome is Outcome.RELOADED
+    assert handshake.finish().presented == der(leaf)
+    assert Handshake(files.context.ssl_context, client).finish().presented == der(renewed)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_change_of_the_kind_of_key_is_served_to_every_client(
+    tmp_path: Path, authority: KeyPair, names: Names, now: datetime, version: ssl.TLSVersion
+) -> None:
+    # One SSLContext keeps a certificate per kind of key: it would go on with the ECDSA one.
+    ecdsa, with_rsa = issue_leaf(authority, names, now), rsa_leaf(authority, names, now)
+    files = Files(tmp_path, ecdsa, now)
+    client = client_context(authority)
+    client.minimum_version = client.maximum_version = version
+    for pair in (with_rsa, ecdsa, with_rsa):
+        files.write(pair)
+        assert files.context.poll(now).outcome is Outcome.RELOADED
+        assert Handshake(files.context.ssl_context, client).finish().presented == der(pair)
+
+
+def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) -> KeyPair:
+    """The leaf that cert-manager issues unless told otherwise: RSA 2048."""
+    model = parse_certificates(issue_leaf(authority, names, now).certificate_pem, "test")[0]
+    key = rsa.generate_private_key(public_exponent=65537, key_size=bits)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(model.subject)
+        .issuer_name(model.issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(model.not_valid_before_utc)
+        .not_valid_after(model.not_valid_after_utc)
+    )
+    for extension in model.extensions:
+        value = extension.value
+        if isinstance(value, x509.SubjectKeyIdentifier):
+            value = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(value, extension.critical)
+    signing_key = parse_key(authority.key_pem, "test")
+    assert isinstance(signing_key, ec.EllipticCurvePrivateKey)
+    certificate = builder.sign(signing_key, hashes.SHA256())
+    return KeyPair(
+        certificate.public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+
+
+def test_a_mounted_secret_is_followed_through_its_swap_although_no_time_stamp_changes(
+    tmp_path: Path, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
+) -> None:
+    # The layout of kubelet's atomic writer (pkg/volume/util/atomic_writer.go): files link into
+    # ..data, and ..data links to the newest of the folders that hold the content.
+    def version(name: str, pair: KeyPair) -> None:
+        (tmp_path / name).mkdir()
+        for file, pem in (("tls.crt", pair.certificate_pem), ("tls.key", pair.key_pem)):
+            (tmp_path / name / file).write_bytes(pem)
+            os.utime(tmp_path / name / file, (0, 0))
+
+    version("..2026_03_01", leaf)
+    (tmp_path / "..data").symlink_to("..2026_03_01")
+    for file in ("tls.crt", "tls.key"):
+        (tmp_path / file).symlink_to(f"..data/{file}")
+    context = ReloadingContext(tmp_path / "tls.crt", tmp_path / "tls.key", now)
+    assert context.poll(now).outcome is Outcome.UNCHANGED
+
+    version("..2026_03_02", renewed)
+    assert context.poll(now).outcome is Outcome.UNCHANGED
+    (tmp_path / "..data_tmp").symlink_to("..2026_03_02")
+    (tmp_path / "..data_tmp").replace(tmp_path / "..data")
+    assert context.poll(now).outcome is Outcome.RELOADED
+    assert context.poll(now).outcome is Outcome.UNCHANGED
+    handshake = Handshake(context.ssl_context, client_context(authority)).finish()
+    assert handshake.presented == der(renewed)
+
+
+def test_a_touched_file_is_no_change(files: Files, leaf: KeyPair, now: datetime) -> None:
+    serial = parse_certificates(leaf.certificate_pem, "test")[0].serial_number
+    files.write(leaf)
+    os.utime(files.certificate)
+    assert files.context.poll(now) == Poll(
+        Outcome.UNCHANGED,
+        f"still serving certificate {serial:x}, valid until {files.context.expires.isoformat()}",
+    )
+
+
+def test_a_half_written_pair_is_not_served_until_the_other_half_arrives(
+    files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
+) -> None:
+    client = client_context(authority)
+    old, new = (
+        f"certificate {certificate.serial_number:x},"
+        f" valid until {certificate.not_valid_after_utc.isoformat()}"
+        for certificate in (
+            parse_certificates(pair.certificate_pem, "test")[0] for pair in (leaf, renewed)
+        )
+    )
+    files.certificate.write_bytes(renewed.certificate_pem)
+    refused = files.context.poll(now)
+    assert refused == Poll(
+        Outcome.REFUSED,
+        f"{files.key}: does not belong to {files.certificate}. Replace both together; in a chain,"
+        f" the certificate of the key comes first. Still serving {old}.",
+    )
+    # The same again is equal, so that it is logged once.
+    assert files.context.poll(now) == refused
+    assert Handshake(files.context.ssl_context, client).finish().presented == der(leaf)
+
+    files.key.write_bytes(renewed.key_pem)
+    assert files.context.poll(now) == Poll(Outcome.RELOADED, f"now serving {new}")
+    assert Handshake(files.context.ssl_context, client).finish().presented == der(renewed)
+    assert files.context.expires == (
+        parse_certificates(renewed.certificate_pem, "test")[0].not_valid_after_utc
+    )
+
+
+def break_missing(files: Files, renewed: KeyPair) -> None:
+    files.key.unlink()
+
+
+def break_empty(files: Files, renewed: KeyPair) -> None:
+    files.certificate.write_bytes(b"")
+    files.key.write_bytes(renewed.key_pem)
+
+
+def break_truncated(files: Files, renewed: KeyPair) -> None:
+    files.certificate.write_bytes(renewed.certificate_pem[:200])
+    files.key.write_bytes(renewed.key_pem)
+
+
+def break_swapped(files: Files, renewed: KeyPair) -> None:
+    files.write(KeyPair(renewed.key_pem, renewed.certificate_pem))
+
+
+BREAKAGES = {
+    "missing": (break_missing, "tls.key: does not exist."),
+    "empty": (break_empty, "tls.crt: holds no readable PEM certificate"),
+    "truncated": (break_truncated, "tls.crt: holds no readable PEM certificate"),
+    "swapped": (break_swapped, "tls.crt: holds no readable PEM certificate"),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_broken_files_change_nothing_and_mend(
+    files: Files,
+    authority: KeyPair,
+    leaf: KeyPair,
+    renewed: KeyPair,
+    now: datetime,
+    breakage: str,
+) -> None:
+    break_files, complaint = BREAKAGES[breakage]
+    break_files(files, renewed)
+    poll = files.context.poll(now)
+    assert poll.outcome is Outcome.REFUSED
+    assert complaint in poll.reason
+    client = client_context(authority)
+    assert Handshake(files.context.ssl_context, client).finish().presented == der(leaf)
+    files.write(renewed)
+    assert files.context.poll(now).outcome is Outcome.RELOADED
+    assert Handshake(files.context.ssl_context, client).finish().presented == der(renewed)
+
+
+def test_files_that_return_to_what_is_served_are_no_change(
+    files: Files, leaf: KeyPair, now: datetime
+) -> None:
+    files.key.write_bytes(b"")
+    assert files.context.poll(now).outcome is Outcome.REFUSED
+    files.write(leaf)
+    assert files.context.poll(now).outcome is Outcome.UNCHANGED
+
+
+def test_an_expired_successor_is_refused_and_a_future_one_is_taken_up_in_its_time(
+    files: Files, authority: KeyPair, names: Names, now: datetime
+) -> None:
+    files.write(issue_leaf(authority, names, now, HOUR))
+    poll = files.context.poll(now + 2 * HOUR)
+    assert poll.outcome is Outcome.REFUSED
+    assert "tls.crt: expired at " in poll.reason
+
+    files.write(issue_leaf(authority, names, now + HOUR))
+    poll = files.context.poll(now)
+    assert poll.outcome is Outcome.REFUSED
+    assert "tls.crt: is not valid before " in poll.reason
+    # The content is the same as at the last poll: the time alone has changed.
+    assert files.context.poll(now + HOUR).outcome is Outcome.RELOADED
+
+
+def test_what_only_openssl_finds_wrong_is_refused_too(
+    files: Files, authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
+) -> None:
+    files.write(rsa_leaf(authority, names, now, bits=1024))
+    poll = files.context.poll(now)
+    assert poll.outcome is Outcome.REFUSED
+    assert f"{files.certificate} with {files.key}: is refused by OpenSSL (" in poll.reason
+    handshake = Handshake(files.context.ssl_context, client_context(authority)).finish()
+    assert handshake.presented == der(leaf)
+
+
+def test_a_server_does_not_begin_without_a_usable_pair(
+    tmp_path: Path, leaf: KeyPair, now: datetime
+) -> None:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    with pytest.raises(StorageError, match=r"tls\.crt: does not exist\. Name a file that does"):
+        ReloadingContext(certificate, key, now)
+    certificate.write_bytes(leaf.certificate_pem)
+    key.write_bytes(b"")
+    with pytest.raises(MaterialError, match=r"tls\.key: holds no readable PEM private key"):
+        ReloadingContext(certificate, key, now)
+    key.write_bytes(leaf.key_pem)
+    with pytest.raises(CertificateError, match=r"tls\.crt: expired at"):
+        ReloadingContext(certificate, key, now + timedelta(days=3650))
+
+
+def test_the_context_of_the_listener_stays_the_same(
+    files: Files, renewed: KeyPair, now: datetime
+) -> None:
+    before = files.context.ssl_context
+    files.write(renewed)
+    files.context.poll(now)
+    assert files.context.ssl_context is before
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_current_versions_of_tls_are_spoken_with_forward_secrecy(
+    files: Files, authority: KeyPair, version: ssl.TLSVersion
+) -> None:
+    client = client_context(authority)
+    client.minimum_version = client.maximum_version = version
+    handshake = Handshake(files.context.ssl_context, client).finish()
+    assert handshake.client.version() == version.name.replace("_", ".")
+    cipher = handshake.client.cipher()
+    assert cipher is not None
+    assert cipher[0].startswith(("TLS_AES_", "TLS_CHACHA20_", "ECDHE-ECDSA-"))
+    assert not cipher[0].endswith("-SHA")
+
+
+def test_a_client_that_could_do_both_gets_tls_1_3(files: Files, authority: KeyPair) -> None:
+    handshake = Handshake(files.context.ssl_context, client_context(authority)).finish()
+    assert handshake.client.version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"])
+def test_weaker_suites_are_refused(files: Files, authority: KeyPair, suite: str) -> None:
+    client = client_context(authority)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    client.set_ciphers(suite)
+    with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
+        Handshake(files.context.ssl_context, client).finish()
+
+
+def test_older_versions_and_renegotiation_are_refused(files: Files) -> None:
+    # As settings: a client of today's OpenSSL can neither speak nor do them.
+    assert files.context.ssl_context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert files.context.ssl_context.options & ssl.OP_NO_RENEGOTIATION
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [(["h2", "http/1.1"], "http/1.1"), (["http/1.1"], "http/1.1"), (["h2"], None), (None, None)],
+)
+def test_only_http_1_1_is_ever_agreed_on(
+    files: Files, authority: KeyPair, offered: list[str] | None, chosen: str | None
+) -> None:
+    client = client_context(authority)
+    if offered is not None:
+        client.set_alpn_protocols(offered)
+    handshake = Handshake(files.context.ssl_context, client).finish()
+    assert handshake.client.selected_alpn_protocol() == chosen
+    assert handshake.server.selected_alpn_protocol() == chosen
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_is_resumed_also_after_a_reload(
+    files: Files,
+    authority: KeyPair,
+    renewed: KeyPair,
+    now: datetime,
+    version: ssl.TLSVersion,
+) -> None:
+    client = client_context(authority)
+    client.minimum_version = client.maximum_version = version
+    listener = files.context.ssl_context
+    session = Handshake(listener, client).finish().client.session
+    assert session is not None
+    assert Handshake(listener, client, session=session).finish().client.session_reused
+    session = Handshake(listener, client).finish().client.session
+    files.write(renewed)
+    assert files.context.poll(now).outcome is Outcome.RELOADED
+    assert Handshake(listener, client, session=session).finish().client.session_reused
+
+
+@LOOPS
+def test_an_authority_rotation_with_overlap_under_load_fails_no_connection(
+    files: Files,
+    authority: KeyPair,
+    leaf: KeyPair,
+    names: Names,
+    now: datetime,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    # What issue_leaf and poll must make possible: clients trust both, then leaves move over.
+    successor = create_authority(now)
+    overlap = KeyPair(authority.certificate_pem + successor.certificate_pem, b"")
+    client = client_context(overlap)
+    served: list[object] = []
+    answered = asyncio.Condition()
+    done = asyncio.Event()
+
+    async def load(port: int) -> None:
+        while not done.is_set():
+            connection = await Connection.open(port, client)
+            assert await connection.says_back(b"ping\n")
+            presented = connection.presented
+            await connection.close()
+            async with answered:
+                served.append(presented)
+                answered.notify_all()
+
+    async def until_served(expected: bytes) -> None:
+        async with asyncio.timeout(60), answered:
+            await answered.wait_for(lambda: expected in served)
+
+    async def scenario() -> None:
+        async with echo_server(files.context.ssl_context) as port, asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(load(port))
+            await until_served(der(leaf))
+            for number in range(10):
+                signer = successor if number >= 5 else authority
+                pair = issue_leaf(signer, names, now)
+                files.certificate.write_bytes(pair.certificate_pem)
+                assert files.context.poll(now).outcome is Outcome.REFUSED
+                files.key.write_bytes(pair.key_pem)
+                assert files.context.poll(now).outcome is Outcome.RELOADED
+                await until_served(der(pair))
+            done.set()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())
+    assert len(set(served)) == 11
+
+
+def test_polls_from_another_thread_never_disturb_a_handshake(
+    files: Files, authority: KeyPair, names: Names, leaf: KeyPair, now: datetime
+) -> None:
+    client = client_context(authority)
+    pairs = [issue_leaf(authority, names, now) for _ in range(50)]
+    failures: list[str] = []
+
+    def renew() -> None:
+        for pair in pairs:
+            files.write(pair)
+            poll = files.context.poll(now)
+            if poll.outcome is not Outcome.RELOADED:
+                failures.append(poll.reason)
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    presented = [Handshake(files.context.ssl_context, client).finish().presented]
+    while thread.is_alive():
+        presented.append(Handshake(files.context.ssl_context, client).finish().presented)
+    thread.join()
+    presented.append(Handshake(files.context.ssl_context, client).finish().presented)
+    assert failures == []
+    assert set(presented) <= {der(leaf), *map(der, pairs)}
+    assert presented[-1] == der(pairs[-1])
+
+
+def test_issued_files_serve_a_blocking_client_as_they_are(tmp_path: Path, now: datetime) -> None:
+    issue([NAME], [], tmp_path, now)
+    context = ReloadingContext(tmp_path / "tls.crt", tmp_path / "tls.key", now).ssl_context
+    trusting = ssl.create_default_context(cafile=tmp_path / "ca.crt")
+    left, right = socket.socketpair()
+
+    def serve() -> None:
+        with context.wrap_socket(left, server_side=True) as server:
+            server.sendall(server.recv(100).upper())
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with trusting.wrap_socket(right, server_hostname=NAME) as client:
+        client.sendall(b"hello")
+        assert client.recv(100) == b"HELLO"
+    thread.join()
