@@ -1,0 +1,157 @@
+"""Reads the cases, manifests on disk with their expected outcome: README.md has the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+
+from policies.claims import read_claims
+from policies.compiled import Policy, Taint
+from policies.engine import Decision, decide
+from policies.facts import Facts, JSONObject, Operation
+from policies.finding import Finding
+from policies.nodes import Node, NodeIndex
+from policies.policy import default_policy_text, parse_policy
+from policies.registry import RULES, Setter
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "docs" / "examples"
+
+_HEADER = frozenset(
+    ["kind", "policy", "rules", "namespace", "username", "operation", "subresource", "old", "today"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One manifest, the rule that it is about, and where its expected outcome stands.
+
+    ``expected`` is the file of the expected findings, ``after`` that of the whole mutated object.
+    """
+
+    rule: str
+    passes: bool
+    manifest: Path
+    expected: Path
+    after: Path | None = None
+
+    def __str__(self) -> str:
+        return str(self.manifest.relative_to(HERE).with_suffix("")).removesuffix("/before")
+
+    def decide(self) -> Decision:
+        """Decide on the manifest with this rule at work, and no other of its kind."""
+        *beside, obj = load_all(self.manifest.read_text())
+        header = beside.pop(0) if beside and beside[0].get("kind") == "Case" else {}
+        if unknown := set(header) - _HEADER:
+            raise ValueError(f"{self.manifest}: unknown keys in its header: {sorted(unknown)}")
+        facts = _facts(header, beside)
+        document = policy_document(header.get("policy", "default"))
+        rules = document.get("rules", {}) | self._others_off() | header.get("rules", {})
+        return decide(obj, compiled(document | {"rules": rules}), facts)
+
+    def _others_off(self) -> dict[str, str]:
+        """A setter's case tests that setter alone, a check's that check behind all the setters."""
+        setter = any(rule.id == self.rule and isinstance(rule, Setter) for rule in RULES)
+        return {
+            rule.id: "off"
+            for rule in RULES
+            if rule.id != self.rule and (setter or not isinstance(rule, Setter))
+        }
+
+
+def _facts(header: JSONObject, beside: list[JSONObject]) -> Facts:
+    namespace = header.get("namespace", "default")
+    operation: Operation = header.get("operation", "CREATE")
+    assert operation in get_args(Operation)
+    claims, claim_templates, classes = read_claims(
+        (fact["metadata"].get("namespace", namespace), fact) for fact in beside
+    )
+    nodes = [_node(fact) for fact in beside if fact["kind"] == "Node"]
+    runtime_classes = {
+        fact["metadata"]["name"] for fact in beside if fact["kind"] == "RuntimeClass"
+    }
+    namespaces = {
+        fact["metadata"]["name"]: fact["metadata"].get("labels", {})
+        for fact in beside
+        if fact["kind"] == "Namespace"
+    }
+    return Facts(
+        namespace=namespace,
+        username=header.get("username", "alice"),
+        operation=operation,
+        subresource=header.get("subresource", ""),
+        old=header.get("old"),
+        claims=claims,
+        claim_templates=claim_templates,
+        extended_resource_classes=classes,
+        nodes=NodeIndex(nodes) if nodes else None,
+        namespace_labels=namespaces.get(namespace),
+        runtime_classes=frozenset(runtime_classes) if runtime_classes else None,
+        today=date.fromisoformat(header["today"]) if "today" in header else None,
+    )
+
+
+def _node(node: JSONObject) -> Node:
+    taints = node.get("spec", {}).get("taints", [])
+    return Node(
+        node["metadata"]["name"],
+        node["metadata"].get("labels", {}),
+        tuple(Taint(taint["key"], taint["effect"], taint.get("value", "")) for taint in taints),
+    )
+
+
+def cases_of_check(rule: str) -> list[Case]:
+    """Return the cases in ``<rule>/pass`` and ``<rule>/fail``."""
+    return [
+        Case(rule, outcome == "pass", file, file.with_suffix(".expected.yaml"))
+        for outcome in ("pass", "fail")
+        for file in sorted((HERE / rule / outcome).glob("*.yaml"))
+        if not file.name.endswith(".expected.yaml")
+    ]
+
+
+def cases_of_setter(rule: str) -> list[Case]:
+    """Return the cases in ``<rule>/<situation>``."""
+    return [
+        Case(rule, True, before, before.with_name("expected.yaml"), before.with_name("after.yaml"))
+        for before in sorted((HERE / rule).glob("*/before.yaml"))
+    ]
+
+
+def policy_document(name: str) -> JSONObject:
+    """Return the policy ``default``, one of ``policies/``, or an example of the documentation."""
+    if name == "default":
+        (document,) = load_all(default_policy_text())
+        return document
+    files = [HERE / "policies" / f"{name}.yaml", EXAMPLES / f"policy-{name}.yaml"]
+    (document,) = load_all(next(file for file in files if file.exists()).read_text())
+    return document
+
+
+def compiled(document: JSONObject) -> Policy:
+    return parse_policy(document).compile()
+
+
+def load_all(text: str) -> list[JSONObject]:
+    """Return the YAML documents of a text."""
+    return list(yaml.safe_load_all(text))
+
+
+def dump(value: Any) -> str:
+    return str(yaml.safe_dump(value, sort_keys=False, width=100, allow_unicode=True))
+
+
+def as_written(finding: Finding) -> dict[str, str]:
+    """Return a finding as an ``expected.yaml`` has it; ``enforce`` goes without saying."""
+    shown = {
+        "rule": finding.rule,
+        "path": finding.path,
+        "reason": finding.reason,
+        "detail": finding.detail,
+        "advice": finding.advice,
+    }
+    return shown if finding.action == "enforce" else shown | {"action": finding.action}

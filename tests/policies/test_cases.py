@@ -1,0 +1,85 @@
+"""Every case on disk has the outcome that is written beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases.loading import (
+    HERE,
+    Case,
+    as_written,
+    cases_of_check,
+    cases_of_setter,
+    dump,
+    load_all,
+)
+from policies.registry import CHECKS, RULES, SETTERS
+
+GOLDEN = bool(os.environ.get("GPUFENCE_GOLDEN"))
+"""Write the expected outcomes instead of comparing with them."""
+
+CHECK_CASES = [case for check in CHECKS for case in cases_of_check(check.id)]
+SETTER_CASES = [case for setter in SETTERS for case in cases_of_setter(setter.id)]
+
+
+@pytest.mark.parametrize("case", CHECK_CASES, ids=str)
+def test_a_check_finds_what_is_written_beside_the_manifest(case: Case) -> None:
+    findings = [as_written(finding) for finding in case.decide().findings]
+    assert bool(findings) is not case.passes, findings
+    assert_outcome(case.expected, findings or None)
+
+
+@pytest.mark.parametrize("case", SETTER_CASES, ids=str)
+def test_a_setter_makes_of_the_manifest_what_is_written_beside_it(case: Case) -> None:
+    decision = case.decide()
+    findings = [as_written(finding) for finding in decision.findings]
+    assert_outcome(case.expected, findings or None)
+    assert case.after is not None
+    assert_outcome(case.after, decision.mutated)
+
+
+def test_no_file_among_the_cases_goes_unread() -> None:
+    cases = [*CHECK_CASES, *SETTER_CASES]
+    read = {file for case in cases for file in (case.manifest, case.expected, case.after)}
+    ours = {HERE / "README.md", HERE / "loading.py", *(HERE / "policies").glob("*.yaml")}
+    found = {path for path in HERE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert found - ours - read == set()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_every_rule_has_cases_of_both_sorts(rule: Any) -> None:
+    if rule in SETTERS:
+        changed = [
+            load_all(case.manifest.read_text())[-1:] != load_all((case.after or Path()).read_text())
+            for case in cases_of_setter(rule.id)
+        ]
+        assert {True, False} <= set(changed), "a case that it changes, and one that it leaves alone"
+    else:
+        assert {case.passes for case in cases_of_check(rule.id)} == {True, False}
+
+
+@pytest.mark.parametrize("case", [*CHECK_CASES, *SETTER_CASES], ids=str)
+def test_case_names_are_words_in_kebab_case(case: Case) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", Path(str(case)).name)
+
+
+def assert_outcome(file: Path, outcome: Any) -> None:
+    """Compare with the file, where ``None`` stands for no file; or write it."""
+    if GOLDEN:
+        if outcome is None:
+            file.unlink(missing_ok=True)
+        else:
+            file.write_text(dump(outcome))
+    if outcome is None:
+        assert not file.exists(), f"{file.relative_to(HERE)} says that something is to be found"
+        return
+    assert file.exists(), f"{file.relative_to(HERE)} is missing: {outcome}"
+    (expected,) = load_all(file.read_text())
+    # As JSON text: to Python 1, True and 1.0 are equal, and to Kubernetes they are not.
+    assert json.dumps(expected, indent=1) == json.dumps(outcome, indent=1)
