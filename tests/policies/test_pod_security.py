@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle.cached import binary
+
 from oracle.cached import testdata as official_testdata
 from oracle.driver import Oracle
 from oracle.pod_security_fixtures import fixtures
 from pod_security_strategies import pods
-
 from policies.check_unrestricted_gpu_pod import ID, check
 from policies.compiled import Hardening, Policy
 from policies.facts import Facts
@@ -22,8 +21,6 @@ from policies.pod import Pod
 from policies.pod_security import CONTROLS, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from policies.finding import Finding
 
 JSON = dict[str, Any]
@@ -730,12 +727,6 @@ class TestBaseline:
         assert reasons(raw) == ()
 
 
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    with Oracle([binary()]) as running:
-        yield running
-
-
 @pytest.mark.timeout(900)
 class TestTheOfficialLibrary:
     """The first of these tests may have to build it."""
@@ -762,7 +753,7 @@ class TestTheOfficialLibrary:
                 if not known and not raw["spec"].get("hostNetwork"):
                     assert reasons(raw, level) == verdict.reasons
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(batch=st.lists(pods(min_sources=1), min_size=1, max_size=10))
     def test_gives_the_same_reasons_for_any_pod(self, oracle: Oracle, batch: list[JSON]) -> None:
         for level in LEVELS:
@@ -771,7 +762,7 @@ class TestTheOfficialLibrary:
                 assert reasons(raw, level) == verdict.reasons
                 assert bool(findings(raw, level)) != verdict.allowed
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(batch=st.lists(pods(min_sources=1), min_size=1, max_size=10))
     def test_blames_nobody_less(self, oracle: Oracle, batch: list[JSON]) -> None:
         """Whatever the library puts in quotes (containers, values), the finding names too."""
@@ -783,7 +774,7 @@ class TestTheOfficialLibrary:
                 for name in re.findall(r'"([\w./-]+)"', plain):
                     assert name in finding.detail, detail
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(batch=st.lists(pods(), min_size=1, max_size=10))
     def test_gives_the_same_verdict_before_and_after_the_api_server_s_defaults(
         self, oracle: Oracle, batch: list[JSON]

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracle.cached import binary
-from oracle.driver import Oracle
-from pod_security_strategies import creatable_pods, pods
 
+from pod_security_strategies import creatable_pods, pods
 from policies.check_unrestricted_gpu_pod import check
 from policies.compiled import Hardening, Policy
 from policies.facts import Facts
@@ -19,7 +17,7 @@ from policies.pod import Pod
 from policies.set_restricted_security_context import apply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from oracle.driver import Oracle
 
 JSON = dict[str, Any]
 
@@ -294,7 +292,7 @@ class TestADebugContainer:
         assert contexts(after, "ephemeralContainers") == [{**IDENTITY, **SECCOMP, **FILLED}]
         assert "securityContext" not in after["spec"]
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(raw=creatable_pods(ephemeral=True), count=st.integers(0, 1), policy=POLICIES)
     def test_is_all_that_changes(self, raw: JSON, count: int, policy: Policy) -> None:
         old = copy.deepcopy(raw)
@@ -307,20 +305,20 @@ class TestADebugContainer:
         assert debugged(old, *filled, policy=policy) == filled
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(raw=pods(), policy=POLICIES)
 def test_a_second_call_changes_nothing(raw: JSON, policy: Policy) -> None:
     once = hardened(raw, policy)
     assert hardened(once, policy) == once
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(raw=pods(), policy=POLICIES)
 def test_nothing_that_the_author_wrote_is_gone_or_changed(raw: JSON, policy: Policy) -> None:
     assert_holds(raw, hardened(raw, policy))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(raw=pods(), policy=POLICIES)
 def test_nobody_who_was_root_is_stopped_and_nobody_else_becomes_root(
     raw: JSON, policy: Policy
@@ -333,7 +331,7 @@ def test_nobody_who_was_root_is_stopped_and_nobody_else_becomes_root(
             assert_starts_as_before(raw["spec"], before, after["spec"], then)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(raw=pods(), policy=POLICIES)
 def test_what_is_found_afterwards_was_found_before(raw: JSON, policy: Policy) -> None:
     before = {finding.reason for finding in check(Pod(raw), policy, Facts())}
@@ -341,7 +339,7 @@ def test_what_is_found_afterwards_was_found_before(raw: JSON, policy: Policy) ->
     assert after <= before
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     shape=st.fixed_dictionaries(
         {"containers": st.integers(1, 3)},
@@ -356,17 +354,11 @@ def test_a_pod_that_sets_nothing_passes(shape: dict[str, int], os: JSON, policy:
     assert list(check(Pod(after), policy, Facts())) == []
 
 
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    with Oracle([binary()]) as running:
-        yield running
-
-
 @pytest.mark.timeout(900)
 class TestTheApiServer:
     """The first of these tests may have to build what stands in for it."""
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(batch=st.lists(creatable_pods(), min_size=1, max_size=10), policy=POLICIES)
     def test_still_creates_what_it_would_have_created(
         self, oracle: Oracle, batch: list[JSON], policy: Policy
@@ -378,7 +370,7 @@ class TestTheApiServer:
         for raw, verdict in zip(after, oracle.validate_each(after), strict=True):
             assert verdict.valid, (raw, verdict.errors)
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(batch=st.lists(pods(), min_size=1, max_size=10), policy=POLICIES)
     def test_finds_no_new_fault_by_pod_security(
         self, oracle: Oracle, batch: list[JSON], policy: Policy
