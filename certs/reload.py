@@ -1,8 +1,8 @@
 """TLS for the webhook's listener, whose certificate changes without a restart.
 
-Kubernetes updates a mounted Secret by swapping a symbolic link, and nothing says when: so the files
-are asked, by content, whenever `poll` is called. There is no thread and no task in here; the server
-has its own.
+Nothing says when a source has a new pair (Kubernetes updates a mounted Secret by swapping a
+symbolic link), so it is asked, by content, whenever `poll` is called. There is no thread and no
+task in here; the server has its own.
 
 Each certificate gets an SSLContext of its own, which the listener's context hands to every new
 handshake. Loading a successor into the one live context would be shorter, and wrong twice (both
@@ -13,19 +13,25 @@ after a change from ECDSA to RSA the old one is still served.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
+import os
 import ssl
+import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from certs.errors import CertificateError, MaterialError
-from certs.files import read_file
 from certs.keypair import KeyPair, check_validity, parse_pair
+from certs.source import FileSource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
     from pathlib import Path
+
+    from certs.source import Source
 
 # AEAD with forward secrecy only, for what still speaks TLS 1.2; TLS 1.3 has no other suites.
 _TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -59,18 +65,17 @@ class _Served:
     description: str
 
 
-class ReloadingContext:
-    """A listener's SSLContext that serves the newest usable pair of two files.
+class ServingContext:
+    """A listener's SSLContext that serves the newest usable pair of a source.
 
     TLS 1.2 at least; ALPN offers http/1.1 alone, since over HTTP/2 an API server sends all of its
     calls down one connection, to one replica. Session tickets are on and outlast a reload.
     """
 
-    def __init__(self, certificate: Path, key: Path, now: datetime) -> None:
+    def __init__(self, source: Source, now: datetime) -> None:
         """Load the pair for the first time; raises what `certs.files.read_pair` raises."""
-        self._certificate = certificate
-        self._key = key
-        self._served = self._load(self._read(), now)
+        self._source = source
+        self._served = self._load(source.read(), now)
         self._listener = _server_context()
         self._listener.sni_callback = self._present
 
@@ -85,7 +90,7 @@ class ReloadingContext:
         return self._served.expires
 
     def poll(self, now: datetime) -> Poll:
-        """Look at the files; if their content is new and usable, serve it from now on.
+        """Look at the source; if its content is new and usable, serve it from now on.
 
         Anything else leaves the certificate that is served in place and says why: it is tried again
         at the next poll, so that a pair of which only one half was written heals by itself.
@@ -93,7 +98,7 @@ class ReloadingContext:
         nothing changed; may be called from any thread.
         """
         try:
-            pair = self._read()
+            pair = self._source.read()
             if _digest(pair) == self._served.digest:
                 return Poll(Outcome.UNCHANGED, f"still serving {self._served.description}")
             self._served = self._load(pair, now)
@@ -110,22 +115,19 @@ class ReloadingContext:
         """Hand the current certificate to a handshake; called with and without a server name."""
         connection.context = self._served.context
 
-    def _read(self) -> KeyPair:
-        return KeyPair(certificate_pem=read_file(self._certificate), key_pem=read_file(self._key))
-
     def _load(self, pair: KeyPair, now: datetime) -> _Served:
-        leaf, _ = parse_pair(pair, str(self._certificate), str(self._key))
-        check_validity(leaf, now, str(self._certificate))
+        certificate_at, key_at = self._source.certificate_at, self._source.key_at
+        leaf, _ = parse_pair(pair, certificate_at, key_at)
+        check_validity(leaf, now, certificate_at)
         context = _server_context()
         try:
-            # OpenSSL reads the files again. If they changed since, it has checked the newer pair
-            # itself, and the next poll finds another digest and catches up. A passphrase is given
-            # so that it never asks for one.
-            context.load_cert_chain(self._certificate, self._key, password="")
+            with _as_file(pair) as path:
+                # A passphrase is given so that it never asks for one.
+                context.load_cert_chain(path, password="")
         except OSError as error:  # ssl.SSLError is one
             raise MaterialError(
                 f"is refused by OpenSSL ({error})",
-                where=f"{self._certificate} with {self._key}",
+                where=f"{certificate_at} with {key_at}",
                 cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
             ) from error
         expires = leaf.not_valid_after_utc
@@ -135,6 +137,32 @@ class ReloadingContext:
             expires=expires,
             description=f"certificate {leaf.serial_number:x}, valid until {expires.isoformat()}",
         )
+
+
+@contextlib.contextmanager
+def _as_file(pair: KeyPair) -> Iterator[str]:
+    """Yield the path of a file with the pair in it: Python's ssl takes no keys from memory.
+
+    On Linux it is a file in memory, so that a key from a Secret never meets a disk.
+    """
+    content = b"\n".join((pair.certificate_pem, pair.key_pem))
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            yield file.name
+        return
+    with os.fdopen(os.memfd_create("gpufence-key-pair"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+class ReloadingContext(ServingContext):
+    """A ServingContext of two files."""
+
+    def __init__(self, certificate: Path, key: Path, now: datetime) -> None:
+        super().__init__(FileSource(certificate, key), now)
 
 
 def _server_context() -> ssl.SSLContext:

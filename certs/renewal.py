@@ -50,7 +50,7 @@ def needs_renewal(
         check_validity(certificate, now, "serving certificate")
     except MaterialError as error:
         return Renewal(needed=True, reason=f"{error.where} {error.what}")
-    if not any(_is_issued_by(certificate, authority) for authority in current):
+    if not any(is_issued_by(certificate, authority) for authority in current):
         issuer = certificate.issuer.rfc4514_string()
         return Renewal(
             needed=True, reason=f"serving certificate is signed by no current authority ({issuer})"
@@ -100,7 +100,8 @@ def _valid_authorities(authorities: Sequence[bytes], now: datetime) -> list[x509
     ]
 
 
-def _is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Tell whether the authority signed the certificate; neither's validity counts here."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):

@@ -23,7 +23,8 @@ from certs.errors import CertificateError, MaterialError, StorageError
 from certs.files import issue
 from certs.keypair import KeyPair, parse_certificates, parse_key
 from certs.names import Names
-from certs.reload import Outcome, Poll, ReloadingContext
+from certs.reload import Outcome, Poll, ServingContext
+from certs.source import FileSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -45,7 +46,7 @@ class Files:
         self.certificate = directory / "tls.crt"
         self.key = directory / "tls.key"
         self.write(pair)
-        self.context = ReloadingContext(self.certificate, self.key, now)
+        self.context = ServingContext(FileSource(self.certificate, self.key), now)
 
     def write(self, pair: KeyPair) -> None:
         self.certificate.write_bytes(pair.certificate_pem)
@@ -283,7 +284,7 @@ def test_a_mounted_secret_is_followed_through_its_swap_although_no_time_stamp_ch
     (tmp_path / "..data").symlink_to("..2026_03_01")
     for file in ("tls.crt", "tls.key"):
         (tmp_path / file).symlink_to(f"..data/{file}")
-    context = ReloadingContext(tmp_path / "tls.crt", tmp_path / "tls.key", now)
+    context = ServingContext(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), now)
     assert context.poll(now).outcome is Outcome.UNCHANGED
 
     version("..2026_03_02", renewed)
@@ -424,14 +425,14 @@ def test_a_server_does_not_begin_without_a_usable_pair(
 ) -> None:
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     with pytest.raises(StorageError, match=r"tls\.crt: does not exist\. Name a file that does"):
-        ReloadingContext(certificate, key, now)
+        ServingContext(FileSource(certificate, key), now)
     certificate.write_bytes(leaf.certificate_pem)
     key.write_bytes(b"")
     with pytest.raises(MaterialError, match=r"tls\.key: holds no readable PEM private key"):
-        ReloadingContext(certificate, key, now)
+        ServingContext(FileSource(certificate, key), now)
     key.write_bytes(leaf.key_pem)
     with pytest.raises(CertificateError, match=r"tls\.crt: expired at"):
-        ReloadingContext(certificate, key, now + timedelta(days=3650))
+        ServingContext(FileSource(certificate, key), now + timedelta(days=3650))
 
 
 def test_the_context_of_the_listener_stays_the_same(
@@ -591,7 +592,9 @@ def test_polls_from_another_thread_never_disturb_a_handshake(
 
 def test_issued_files_serve_a_blocking_client_as_they_are(tmp_path: Path, now: datetime) -> None:
     issue([NAME], [], tmp_path, now)
-    context = ReloadingContext(tmp_path / "tls.crt", tmp_path / "tls.key", now).ssl_context
+    context = ServingContext(
+        FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), now
+    ).ssl_context
     trusting = ssl.create_default_context(cafile=tmp_path / "ca.crt")
     left, right = socket.socketpair()
 

@@ -1,0 +1,81 @@
+"""Where the serving key pair comes from: files, or a Secret that somebody else reads.
+
+cert-manager is no source of its own: what it issues is mounted as files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from certs.errors import StorageError
+from certs.files import read_file
+from certs.keypair import KeyPair
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Source(Protocol):
+    """Hands out the newest key pair that it has."""
+
+    @property
+    def certificate_at(self) -> str:
+        """Where the certificate is, in words for messages: a path, a key of a Secret."""
+
+    @property
+    def key_at(self) -> str:
+        """Where the private key is, in words for messages."""
+
+    def read(self) -> KeyPair:
+        """Return the pair as it is now, unchecked; raises CertificateError where there is none."""
+
+
+class FileSource:
+    """Two files, as cert-manager's Secret is mounted, or as `certs.files.issue` writes them.
+
+    Kubernetes updates a mounted Secret by swapping a symbolic link: each read may find new content.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    @property
+    def certificate_at(self) -> str:
+        return str(self._certificate)
+
+    @property
+    def key_at(self) -> str:
+        return str(self._key)
+
+    def read(self) -> KeyPair:
+        return KeyPair(certificate_pem=read_file(self._certificate), key_pem=read_file(self._key))
+
+
+class HeldSource:
+    """A pair that is handed over in memory, by whoever watches the Secret that it lies in."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._pair: KeyPair | None = None
+
+    @property
+    def certificate_at(self) -> str:
+        return f"tls.crt of {self._where}"
+
+    @property
+    def key_at(self) -> str:
+        return f"tls.key of {self._where}"
+
+    def hold(self, pair: KeyPair) -> None:
+        """Put the pair in place of the one that is held."""
+        self._pair = pair
+
+    def read(self) -> KeyPair:
+        if self._pair is None:
+            raise StorageError(
+                "has not been read yet",
+                where=self._where,
+                cure="Wait: the server reads it as soon as it reaches the API server",
+            )
+        return self._pair

@@ -1,0 +1,256 @@
+"""The Secret's plan: which change is due in which state, and that a rotation never breaks trust."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certs.authority import create_authority, issue_leaf
+from certs.keypair import KeyPair, parse_certificates
+from certs.names import Names
+from certs.renewal import is_issued_by, needs_renewal
+from certs.secret import Change, Stored, Timing, carry_out, plan, read_secret, write_secret
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+DAY = timedelta(days=1)
+SECOND = timedelta(seconds=1)
+NAMES = Names.parse(["gpufence.gpufence-system.svc"])
+TIMING = Timing(authority=300 * DAY, leaf=30 * DAY, settle=timedelta(seconds=30), overlap=DAY / 24)
+
+AUTHORITY = create_authority(NOW, 300 * DAY)
+NEXT = create_authority(NOW, 300 * DAY)
+OLD = create_authority(NOW, 300 * DAY).certificate_pem
+LEAF = issue_leaf(AUTHORITY, NAMES, NOW, 30 * DAY)
+GARBAGE = KeyPair(b"no certificate", b"no key")
+KEYLESS = KeyPair(AUTHORITY.certificate_pem, b"lost")
+
+STEADY = Stored(AUTHORITY, LEAF)
+AGED = Stored(AUTHORITY, issue_leaf(AUTHORITY, NAMES, NOW + 200 * DAY, 30 * DAY))
+OVERLAP = dataclasses.replace(STEADY, next=NEXT)
+PROMOTED = Stored(AUTHORITY, LEAF, old=OLD, promoted=NOW)
+
+CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change]] = {
+    "an empty Secret": (None, NOW, None, Change.CREATE),
+    "a new one": (STEADY, NOW, None, Change.NOTHING),
+    "one whose leaf is a second from due": (STEADY, NOW + 19 * DAY, None, Change.NOTHING),
+    "one whose leaf is past 2/3": (STEADY, NOW + 20 * DAY, None, Change.RENEW),
+    "one whose leaf has expired": (STEADY, NOW + 31 * DAY, None, Change.RENEW),
+    "one whose leaf is of another authority": (
+        Stored(NEXT, LEAF),
+        NOW,
+        None,
+        Change.RENEW,
+    ),
+    "one whose leaf is unreadable": (Stored(AUTHORITY, GARBAGE), NOW, None, Change.RENEW),
+    "one whose authority is past 2/3": (AGED, NOW + 200 * DAY, None, Change.PUBLISH),
+    "one whose authority and leaf are due": (STEADY, NOW + 200 * DAY, None, Change.RENEW),
+    "one whose authority has expired": (STEADY, NOW + 301 * DAY, None, Change.CREATE),
+    "one of garbage": (Stored(GARBAGE, GARBAGE), NOW, None, Change.CREATE),
+    "one whose authority lost its key, but whose leaf serves": (
+        Stored(KEYLESS, LEAF),
+        NOW,
+        None,
+        Change.PUBLISH,
+    ),
+    "one whose authority lost its key, as did its leaf": (
+        Stored(KEYLESS, KeyPair(LEAF.certificate_pem, b"lost")),
+        NOW,
+        None,
+        Change.CREATE,
+    ),
+    "one whose authority expired while its successor waited": (
+        dataclasses.replace(OVERLAP, authority=create_authority(NOW - 2 * DAY, DAY)),
+        NOW,
+        None,
+        Change.PROMOTE,
+    ),
+    "an overlap that not every configuration carries": (OVERLAP, NOW, None, Change.NOTHING),
+    "an overlap that was carried this moment": (OVERLAP, NOW, 0 * SECOND, Change.NOTHING),
+    "an overlap that is a second from settled": (OVERLAP, NOW, 29 * SECOND, Change.NOTHING),
+    "an overlap that has settled": (OVERLAP, NOW, 30 * SECOND, Change.PROMOTE),
+    "an overlap that has settled, with a leaf that is due": (
+        OVERLAP,
+        NOW + 20 * DAY,
+        30 * SECOND,
+        Change.RENEW,
+    ),
+    "an overlap whose next authority is garbage": (
+        dataclasses.replace(OVERLAP, next=GARBAGE),
+        NOW,
+        30 * SECOND,
+        Change.NOTHING,
+    ),
+    "a promotion a second before the overlap's end": (
+        PROMOTED,
+        NOW + DAY / 24 - SECOND,
+        DAY,
+        Change.NOTHING,
+    ),
+    "a promotion at the overlap's end": (PROMOTED, NOW + DAY / 24, None, Change.RETIRE),
+    "a promotion of which nobody knows when it was": (
+        dataclasses.replace(PROMOTED, promoted=None),
+        NOW,
+        None,
+        Change.RETIRE,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_change_that_is_due_for(case: str) -> None:
+    stored, now, carried_for, change = CASES[case]
+    found = plan(stored, NAMES, now, TIMING, carried_for)
+    assert found.change is change, found.reason
+    assert found.reason
+
+
+def test_a_leaf_that_lacks_a_name_is_renewed() -> None:
+    names = Names.parse(["gpufence.elsewhere.svc"])
+    found = plan(STEADY, names, NOW, TIMING)
+    assert (found.change, found.reason) == (
+        Change.RENEW,
+        "serving certificate lacks gpufence.elsewhere.svc",
+    )
+
+
+SIGNING = {
+    name: case
+    for name, case in CASES.items()
+    if case[-1] in (Change.CREATE, Change.RENEW, Change.PROMOTE)
+}
+
+
+@pytest.mark.parametrize("case", SIGNING)
+def test_after_a_new_leaf_nothing_about_it_is_due_for(case: str) -> None:
+    stored, now, _, change = SIGNING[case]
+    after = carry_out(change, stored, NAMES, now, TIMING)
+    assert not needs_renewal(after.leaf, (after.authority.certificate_pem,), NAMES, now).needed
+    assert stored is None or after.leaf != stored.leaf
+
+
+def test_a_rotation_step_by_step() -> None:
+    now = NOW + 200 * DAY
+    published = carry_out(Change.PUBLISH, AGED, NAMES, now, TIMING)
+    assert published.leaf == AGED.leaf
+    assert published.next is not None
+    assert published.authorities == (AUTHORITY.certificate_pem, published.next.certificate_pem)
+
+    promoted = carry_out(Change.PROMOTE, published, NAMES, now, TIMING)
+    assert promoted.authority == published.next
+    assert promoted.next is None
+    assert promoted.promoted == now
+    assert set(promoted.authorities) == set(published.authorities)
+    assert AUTHORITY.key_pem not in dataclasses.astuple(promoted)
+
+    retired = carry_out(Change.RETIRE, promoted, NAMES, now, TIMING)
+    assert retired == Stored(promoted.authority, promoted.leaf)
+
+
+@given(
+    start=st.integers(0, 290),
+    steps=st.lists(st.tuples(st.floats(0, 12), st.booleans()), min_size=1, max_size=25),
+)
+@settings(max_examples=60)
+def test_law_a_leaf_is_trusted_by_every_configuration_that_is_at_most_one_step_behind(
+    start: int, steps: list[tuple[float, bool]]
+) -> None:
+    """Configurations follow the Secret with a delay, or not at all for a while.
+
+    Whatever the pace, as long as nothing expires while nobody acts, they carry the issuer of the
+    leaf that is in the Secret, and of the one that was there before it.
+    """
+    now = NOW + start * DAY
+    stored: Stored | None = Stored(AUTHORITY, issue_leaf(AUTHORITY, NAMES, now, 30 * DAY))
+    assert stored is not None
+    carried = stored.authorities
+    since: datetime | None = now
+    before = stored.leaf
+    for days, follows in steps:
+        now += timedelta(days=days)
+        carried_for = now - since if since and set(stored.authorities) <= set(carried) else None
+        found = plan(stored, NAMES, now, TIMING, carried_for)
+        if found.change is Change.CREATE or (
+            found.change is Change.PROMOTE and carried_for is None
+        ):
+            return  # an authority expired before its successor was carried: nothing overlaps
+        after = carry_out(found.change, stored, NAMES, now, TIMING)
+        if after.leaf != stored.leaf:
+            before = stored.leaf
+        if found.change is not Change.RETIRE:
+            for leaf in (after.leaf, before):
+                assert is_trusted(leaf, carried)
+        else:
+            assert is_trusted(after.leaf, carried)
+            before = after.leaf
+        stored = after
+        if follows:
+            carried, since = stored.authorities, since or now
+
+
+def is_trusted(leaf: KeyPair, authorities: tuple[bytes, ...]) -> bool:
+    [certificate] = parse_certificates(leaf.certificate_pem, "test")
+    return any(is_issued_by(certificate, parse_certificates(pem, "test")[0]) for pem in authorities)
+
+
+# The Secret as an object.
+
+
+@pytest.mark.parametrize("stored", [STEADY, OVERLAP, PROMOTED])
+def test_what_is_written_is_read_again(stored: Stored) -> None:
+    assert read_secret(write_secret(stored, "gpufence", "system", None)) == stored
+
+
+def test_a_new_secret_is_of_the_type_for_serving_pairs() -> None:
+    secret = write_secret(STEADY, "gpufence", "system", None)
+    assert secret["type"] == "kubernetes.io/tls"
+    assert secret["metadata"] == {"name": "gpufence", "namespace": "system"}
+    assert base64.b64decode(secret["data"]["tls.crt"]) == LEAF.certificate_pem
+
+
+def test_what_others_put_into_the_secret_stays_there() -> None:
+    found = {
+        "metadata": {
+            "name": "gpufence",
+            "resourceVersion": "7",
+            "labels": {"team": "platform"},
+            "annotations": {"note": "hands off"},
+        },
+        "data": {"other": "eA=="},
+        "type": "Opaque",
+    }
+    secret = write_secret(PROMOTED, "gpufence", "system", found)
+    assert secret["type"] == "Opaque"
+    assert secret["data"]["other"] == "eA=="
+    assert secret["metadata"]["resourceVersion"] == "7"
+    assert secret["metadata"]["labels"] == {"team": "platform"}
+    assert secret["metadata"]["annotations"]["note"] == "hands off"
+    after = write_secret(STEADY, "gpufence", "system", secret)
+    assert after["metadata"]["annotations"] == {"note": "hands off"}
+    assert "old-ca.crt" not in after["data"]
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {},
+        {"data": None},
+        {"data": {"tls.crt": "", "tls.key": "", "ca.crt": "", "ca.key": ""}},
+        {"data": {**write_secret(STEADY, "a", "b", None)["data"], "ca.key": "not base64!"}},
+    ],
+)
+def test_a_secret_without_all_four_parts_is_as_good_as_empty(secret: dict[str, object]) -> None:
+    assert read_secret(secret) is None
+
+
+def test_keys_stay_out_of_what_is_printed() -> None:
+    assert "PRIVATE" not in repr(OVERLAP)
+
+
+def test_authorities_that_do_not_parse_are_not_published() -> None:
+    broken = dataclasses.replace(STEADY, old=b"no certificate", next=GARBAGE)
+    assert broken.bundle == AUTHORITY.certificate_pem
