@@ -1,0 +1,221 @@
+"""What becomes of a review: the wire format of every answer, and who is asked what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from policies.engine import decide
+from policies.facts import Facts
+from reviewing import (
+    JSON,
+    UID,
+    default_policy,
+    deployment,
+    gpu_pod,
+    patch_of,
+    plain_pod,
+    review,
+    trespassing_pod,
+    with_value,
+)
+from served import Hook, MakeHook
+
+BOTH = pytest.mark.parametrize("path", ["/mutate", "/validate"])
+
+
+def answer(response: JSON) -> JSON:
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": UID} | response,
+    }
+
+
+@BOTH
+async def test_a_plain_pod_is_allowed_in_as_few_words_as_can_be(hook: Hook, path: str) -> None:
+    assert await hook.ask(path, review(plain_pod())) == (200, answer({"allowed": True}))
+
+
+async def test_a_gpu_pod_is_allowed_with_a_patch(hook: Hook) -> None:
+    status, patched = await hook.ask("/mutate", review(gpu_pod()))
+    operations = patch_of(patched)
+    del patched["response"]["patch"]
+    assert (status, patched) == (200, answer({"allowed": True, "patchType": "JSONPatch"}))
+    assert {operation["op"] for operation in operations} == {"add"}
+    expected = decide(gpu_pod(), default_policy(), Facts(namespace="ml")).mutated
+    assert jsonpatch.apply_patch(gpu_pod(), operations) == expected
+    assert expected["spec"]["tolerations"][0]["key"] == "nvidia.com/gpu"
+
+
+async def test_what_was_mutated_once_is_left_alone_and_allowed(hook: Hook) -> None:
+    _, patched = await hook.ask("/mutate", review(gpu_pod()))
+    mutated = jsonpatch.apply_patch(gpu_pod(), patch_of(patched))
+    for path in ("/mutate", "/validate"):
+        assert await hook.response(path, review(mutated)) == {"uid": UID, "allowed": True}
+
+
+async def test_a_gpu_pod_that_came_past_the_mutation_is_judged_as_it_stands(hook: Hook) -> None:
+    response = await hook.response("/validate", review(gpu_pod()))
+    assert response["status"]["code"] == 403
+    assert "- unrestricted-gpu-pod: " in response["status"]["message"]
+
+
+async def test_a_trespasser_is_refused_with_what_to_change(hook: Hook) -> None:
+    response = await hook.response("/validate", review(trespassing_pod()))
+    message = response["status"].pop("message")
+    assert response == {
+        "uid": UID,
+        "allowed": False,
+        "status": {"code": 403, "reason": "Forbidden"},
+        "auditAnnotations": {"pool-trespass": f"enforce: {message.split('- pool-trespass: ')[1]}"},
+    }
+    first, second = message.split("\n")
+    assert first == "gpufence found 1 thing to change in this Pod:"
+    assert second.startswith("- pool-trespass: a Pod without a GPU request tolerates the taint of")
+    assert "(at spec.tolerations[0])" in second
+
+
+async def test_everything_that_is_wrong_is_said_at_once(hook: Hook) -> None:
+    pod = trespassing_pod()
+    pod["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
+    pod["spec"]["volumes"] = [{"name": "gpu", "hostPath": {"path": "/dev/nvidia0"}}]
+    response = await hook.response("/validate", review(deployment(pod)))
+    lines = response["status"]["message"].split("\n")
+    assert lines[0] == "gpufence found 3 things to change in this Deployment:"
+    assert [line.split(":")[0] for line in lines[1:]] == [
+        "- pool-trespass",
+        "- pool-trespass",
+        "- device-leak",
+    ]
+    assert "(at spec.template.spec.tolerations[0])" in lines[1]
+
+
+async def test_mutation_never_refuses_for_a_finding(hook: Hook) -> None:
+    response = await hook.response("/mutate", review(trespassing_pod()))
+    assert response == {"uid": UID, "allowed": True}
+
+
+async def test_workloads_are_checked_but_stay_as_they_are_written(hook: Hook) -> None:
+    workload = deployment(gpu_pod())
+    for path in ("/mutate", "/validate"):
+        assert await hook.response(path, review(workload)) == {"uid": UID, "allowed": True}
+
+
+async def test_a_rule_on_warn_warns_and_lets_go(make_hook: MakeHook) -> None:
+    hook = await make_hook(default_policy(pool_trespass="warn"))
+    response = await hook.response("/validate", review(trespassing_pod()))
+    [warning] = response.pop("warnings")
+    assert warning.startswith("pool-trespass: a Pod without a GPU request tolerates")
+    assert len(warning) <= 256
+    assert response.pop("auditAnnotations")["pool-trespass"].startswith("warn: ")
+    assert response == {"uid": UID, "allowed": True}
+
+
+async def test_a_setter_on_warn_changes_nothing_and_says_what_it_would(
+    make_hook: MakeHook,
+) -> None:
+    hook = await make_hook(default_policy(pool_toleration="warn"))
+    _, patched = await hook.ask("/mutate", review(gpu_pod()))
+    mutated = jsonpatch.apply_patch(gpu_pod(), patch_of(patched))
+    assert "tolerations" not in mutated["spec"]
+    assert "warnings" not in patched["response"]
+    [warning] = (await hook.response("/validate", review(mutated)))["warnings"]
+    assert warning.startswith("pool-toleration: the Pod lacks")
+
+
+async def test_a_rule_on_audit_tells_the_audit_log_alone(make_hook: MakeHook) -> None:
+    hook = await make_hook(default_policy(pool_trespass="audit"))
+    response = await hook.response("/validate", review(trespassing_pod()))
+    assert response.pop("auditAnnotations")["pool-trespass"].startswith("audit: ")
+    assert response == {"uid": UID, "allowed": True}
+
+
+async def test_a_refusal_carries_the_warnings_of_other_rules(make_hook: MakeHook) -> None:
+    hook = await make_hook(default_policy(device_leak="warn"))
+    pod = trespassing_pod()
+    pod["spec"]["volumes"] = [{"name": "gpu", "hostPath": {"path": "/dev/nvidia0"}}]
+    response = await hook.response("/validate", review(pod))
+    assert response["allowed"] is False
+    assert "device-leak" not in response["status"]["message"]
+    assert response["warnings"][0].startswith("device-leak: ")
+
+
+async def test_a_dry_run_is_answered_like_the_real_thing(hook: Hook) -> None:
+    for path, pod in (("/mutate", gpu_pod()), ("/validate", trespassing_pod())):
+        real = await hook.response(path, review(pod))
+        assert await hook.response(path, review(pod, dryRun=True)) == real
+
+
+async def test_an_object_without_a_namespace_is_in_that_of_the_request(hook: Hook) -> None:
+    pod = trespassing_pod()
+    del pod["metadata"]["namespace"]
+    exempt = await hook.response("/validate", review(pod, namespace="kube-system"))
+    assert exempt == {
+        "uid": UID,
+        "allowed": True,
+        "auditAnnotations": {"exempt": "the policy exempts namespace kube-system"},
+    }
+    fenced = await hook.response("/validate", review(pod, namespace="shop"))
+    assert not fenced["allowed"]
+
+
+async def test_who_asks_counts(hook: Hook) -> None:
+    pod = trespassing_pod()
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    controller = {"username": "system:serviceaccount:kube-system:daemon-set-controller"}
+    assert not (await hook.response("/validate", review(pod)))["allowed"]
+    assert (await hook.response("/validate", review(pod, userInfo=controller)))["allowed"]
+
+
+async def test_an_update_is_not_refused_for_what_was_there_before(hook: Hook) -> None:
+    old, new = trespassing_pod(), trespassing_pod()
+    new["metadata"]["labels"] = {"app": "web"}
+    update: dict[str, Any] = {"operation": "UPDATE", "oldObject": old}
+    assert (await hook.response("/validate", review(new, **update)))["allowed"]
+    assert not (
+        await hook.response("/validate", review(new, **update | {"oldObject": plain_pod()}))
+    )["allowed"]
+
+
+async def test_an_ephemeral_container_is_hardened_and_judged(hook: Hook) -> None:
+    _, patched = await hook.ask("/mutate", review(gpu_pod()))
+    old = jsonpatch.apply_patch(gpu_pod(), patch_of(patched))
+    debugged = with_value(old, "spec.ephemeralContainers", [{"name": "debug", "image": "sh:1"}])
+    update: dict[str, Any] = {
+        "operation": "UPDATE",
+        "subResource": "ephemeralcontainers",
+        "oldObject": old,
+    }
+    assert not (await hook.response("/validate", review(debugged, **update)))["allowed"]
+    _, patched = await hook.ask("/mutate", review(debugged, **update))
+    paths = [operation["path"] for operation in patch_of(patched)]
+    assert paths == ["/spec/ephemeralContainers/0/securityContext"]
+    mutated = jsonpatch.apply_patch(debugged, patch_of(patched))
+    assert (await hook.response("/validate", review(mutated, **update)))["allowed"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"operation": "DELETE", "object": None, "oldObject": trespassing_pod()},
+        {"operation": "CONNECT", "subResource": "exec"},
+        {"operation": "UPDATE", "subResource": "status"},
+        {"operation": "CREATE", "subResource": "binding"},
+    ],
+    ids=["deletion", "exec", "status", "binding"],
+)
+async def test_what_places_no_pod_is_allowed(hook: Hook, path: str, fields: JSON) -> None:
+    response = await hook.response(path, review(trespassing_pod(), **fields))
+    assert response == {"uid": UID, "allowed": True}
+
+
+@BOTH
+async def test_kinds_without_a_pod_template_are_allowed(hook: Hook, path: str) -> None:
+    custom = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}}
+    assert await hook.response(path, review(custom)) == {"uid": UID, "allowed": True}

@@ -1,0 +1,266 @@
+"""The HTTP edge: what is refused before a review is read, and that nothing wears it out."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import zlib
+
+import pytest
+
+from reviewing import UID, encode, plain_pod, review, with_value
+from served import Hook
+from webhook.app import MAX_BODY
+
+GOOD = encode(review(plain_pod()))
+JSON_TYPE = {"Content-Type": "application/json"}
+BOTH = pytest.mark.parametrize("path", ["/mutate", "/validate"])
+
+
+async def assert_good_ones_are_served(hook: Hook) -> None:
+    assert await hook.response("/validate", GOOD) == {"uid": UID, "allowed": True}
+
+
+async def post(
+    hook: Hook, body: bytes, headers: dict[str, str], query: str = ""
+) -> tuple[int, str]:
+    data = io.BytesIO(body)
+    async with hook.client.post(f"/validate{query}", data=data, headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def converse(hook: Hook, *parts: bytes) -> bytes:
+    """Send bytes over a connection of their own, and return all that comes until it is closed."""
+    reader, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        async with asyncio.timeout(10):
+            return await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+@BOTH
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"])
+async def test_only_post_is_served(hook: Hook, path: str, method: str) -> None:
+    async with hook.client.request(method, path, data=GOOD, headers=JSON_TYPE) as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "POST"
+        expected = f"{method} is not served here: POST an AdmissionReview\n"
+        assert await response.text() == expected
+    await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json",
+        "application/json; charset=utf-8",
+        "application/json;charset=UTF-8",
+        "Application/JSON",
+    ],
+)
+async def test_json_is_json_whatever_its_parameters(hook: Hook, content_type: str) -> None:
+    status, _ = await post(hook, GOOD, {"Content-Type": content_type})
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "",
+        "text/plain",
+        "application/json-patch+json",
+        "application/vnd.kubernetes.protobuf",
+        "json",
+    ],
+)
+async def test_another_content_type_is_refused(hook: Hook, content_type: str) -> None:
+    status, text = await post(hook, GOOD, {"Content-Type": content_type})
+    assert status == 415
+    assert text == (
+        f"Content-Type '{content_type}' is not read here: "
+        "send an AdmissionReview as plain application/json\n"
+    )
+    await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(GOOD)),
+        ("deflate", zlib.compress(GOOD)),
+        ("gzip", gzip.compress(b" " * 100_000_000, compresslevel=1)),
+    ],
+    ids=["gzip", "deflate", "a bomb"],
+)
+async def test_a_compressed_body_is_not_unpacked(hook: Hook, coding: str, body: bytes) -> None:
+    status, text = await post(hook, body, JSON_TYPE | {"Content-Encoding": coding})
+    assert status == 415
+    assert text.startswith(f"Content-Encoding '{coding}' is not read here")
+    await assert_good_ones_are_served(hook)
+
+
+def body_of(size: int) -> bytes:
+    """Return a good review of a size in bytes."""
+    empty = with_value(review(plain_pod()), "request.object.metadata.annotations.a", "")
+    filler = "x" * (size - len(encode(empty)))
+    return encode(with_value(empty, "request.object.metadata.annotations.a", filler))
+
+
+async def test_two_of_the_largest_objects_are_judged(hook: Hook) -> None:
+    status, answer = await hook.ask("/validate", body_of(MAX_BODY))
+    assert (status, answer["response"]["allowed"]) == (200, True)
+
+
+async def test_a_body_beyond_that_is_refused_by_its_length(hook: Hook) -> None:
+    status, text = await post(hook, body_of(MAX_BODY + 1), JSON_TYPE)
+    assert (status, text) == (
+        413,
+        "the body is over 8 MiB: no review with two objects is as large\n",
+    )
+    await assert_good_ones_are_served(hook)
+
+
+async def test_a_body_beyond_that_is_refused_where_it_does_not_say_its_length(hook: Hook) -> None:
+    answer = await converse(
+        hook,
+        b"POST /validate HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"%x\r\n%b\r\n0\r\n\r\n" % (MAX_BODY + 1, body_of(MAX_BODY + 1)),
+    )
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.endswith(b"the body is over 8 MiB: no review with two objects is as large\n")
+    await assert_good_ones_are_served(hook)
+
+
+async def test_a_length_of_a_terabyte_is_refused_unread(hook: Hook) -> None:
+    async with hook.client.post("/validate", headers=JSON_TYPE, data=b"") as response:
+        assert response.status == 400
+    reader, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
+    writer.write(
+        b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 1000000000000\r\n\r\n{"
+    )
+    async with asyncio.timeout(10):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+    writer.close()
+    await writer.wait_closed()
+    await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize("seconds", ["3s", "10s", "1m0s", "500ms"])
+async def test_the_timeout_that_an_api_server_appends_is_understood(
+    hook: Hook, seconds: str
+) -> None:
+    status, _ = await post(hook, GOOD, JSON_TYPE, f"?timeout={seconds}")
+    assert status == 200
+
+
+async def test_a_timeout_that_is_none_is_named(hook: Hook) -> None:
+    status, text = await post(hook, GOOD, JSON_TYPE, "?timeout=soon")
+    assert status == 400
+    assert text == (
+        "the query's timeout is at fault: 'soon' is no duration; write it like 3s, 1m30s or 500ms\n"
+    )
+
+
+async def test_a_body_that_does_not_come_is_given_up_before_its_caller_gives_up(hook: Hook) -> None:
+    reader, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
+    writer.write(
+        b"POST /validate?timeout=100ms HTTP/1.1\r\nHost: x\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n" + GOOD[:100]
+    )
+    async with asyncio.timeout(10):
+        assert await reader.readline() == b"HTTP/1.1 408 Request Timeout\r\n"
+        answer = await reader.readuntil(b"as its caller's timeout asks\n")
+    assert b"the body did not arrive within 0.09 s" in answer
+    writer.close()
+    await writer.wait_closed()
+    await assert_good_ones_are_served(hook)
+
+
+POST = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+NO_HTTP = {
+    "TLS on a plain port": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "text": b"let me in\r\n\r\n",
+    "HTTP 9.9": b"POST /validate HTTP/9.9\r\n\r\n",
+    "a header without a colon": POST + b"no colon\r\n\r\n",
+    "a length that is none": POST + b"Content-Length: many\r\n\r\n",
+    "a negative length": POST + b"Content-Length: -1\r\n\r\n",
+    "a long header": POST + b"Long: " + b"x" * 100_000 + b"\r\n\r\n",
+    "a chunk without a size": POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", NO_HTTP)
+async def test_what_is_no_http_is_a_plain_error(hook: Hook, name: str) -> None:
+    answer = await converse(hook, NO_HTTP[name])
+    assert answer.split(b" ", 2)[1] == b"400"
+    await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize("sent", [0, 10, len(GOOD) - 1])
+async def test_a_caller_that_hangs_up_leaves_nothing_behind(hook: Hook, sent: int) -> None:
+    _, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
+    head = f"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(GOOD)}\r\n"
+    writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + GOOD[:sent])
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    await assert_good_ones_are_served(hook)
+    async with asyncio.timeout(10):
+        await hook.lifecycle.finished()
+
+
+async def test_what_is_not_served_is_not_found(hook: Hook) -> None:
+    for path in ("/", "/mutate/", "/healthz", "/metrics", "/validate/../mutate/x"):
+        async with hook.client.post(path, data=GOOD, headers=JSON_TYPE) as response:
+            assert response.status == 404
+
+
+async def test_a_hundred_reviews_at_once_are_each_answered_under_their_own_uid(hook: Hook) -> None:
+    uids = [f"uid-{number}" for number in range(100)]
+    answers = await asyncio.gather(
+        *(hook.response("/validate", review(plain_pod(), uid=uid)) for uid in uids)
+    )
+    assert [answer["uid"] for answer in answers] == uids
+
+
+async def test_the_operations_port_tells_health_readiness_and_metrics(hook: Hook) -> None:
+    for path, text in (("/healthz", "ok\n"), ("/readyz", "ok\n")):
+        async with hook.operations.get(path) as response:
+            assert (response.status, await response.text()) == (200, text)
+    async with hook.operations.get("/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain; version=")
+    openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    async with hook.operations.get("/metrics", headers=openmetrics) as response:
+        assert response.content_type == "application/openmetrics-text"
+
+
+@pytest.mark.parametrize(
+    ("serving", "draining", "reason"),
+    [(False, False, "starting\n"), (True, True, "shutting down\n")],
+)
+async def test_a_server_that_is_not_to_be_sent_requests_says_why(
+    hook: Hook, serving: bool, draining: bool, reason: str
+) -> None:
+    hook.lifecycle.serving, hook.lifecycle.draining = serving, draining
+    async with hook.operations.get("/readyz") as response:
+        assert (response.status, await response.text()) == (503, reason)
+    async with hook.operations.get("/healthz") as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("body", [GOOD, b"{}"], ids=["a review", "an error"])
+async def test_a_draining_server_sends_its_callers_elsewhere(hook: Hook, body: bytes) -> None:
+    async with hook.client.post("/validate", data=body, headers=JSON_TYPE) as response:
+        assert "Connection" not in response.headers
+    hook.lifecycle.draining = True
+    async with hook.client.post("/validate", data=body, headers=JSON_TYPE) as response:
+        assert response.headers["Connection"] == "close"

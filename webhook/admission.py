@@ -1,0 +1,201 @@
+"""From the body of a review to the body of its answer: decode, decide, encode.
+
+``/mutate`` adds to Pods what the setters add, and says nothing of findings: later webhooks and the
+API server's defaults may still change the Pod. ``/validate`` judges what came out of all that. An
+object that is not what its kind promises is refused by either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import date
+from typing import Any, Literal
+
+from policies.compiled import Policy
+from policies.engine import decide
+from policies.facts import JSONObject
+from policies.shape import MalformedObjectError
+from policies.templates import is_core_workload
+from webhook import messages, response, review
+from webhook.logs import event
+from webhook.metrics import Metrics, Result, kind_label
+from webhook.patch import diff
+from webhook.phases import setters_only
+
+Endpoint = Literal["/mutate", "/validate"]
+ENDPOINTS: tuple[Endpoint, ...] = ("/mutate", "/validate")
+
+_OPERATIONS = frozenset({"CREATE", "UPDATE"})
+
+# Of a Pod's subresources, those whose object is the Pod with another spec. The others (status,
+# binding, scale, ...) change nothing that a rule judges, and a cluster stands still without them.
+_SUBRESOURCES = frozenset({"", "ephemeralcontainers", "resize"})
+
+# The deepest objects of the API, custom resources with embedded schemas, stay far below this.
+_DEEP = 200
+
+_log = logging.getLogger("gpufence")
+
+
+class Admission:
+    """Answers reviews by one policy. Holds no state between calls but the counters."""
+
+    def __init__(self, policy: Policy, metrics: Metrics, today: Callable[[], date]) -> None:
+        self._policy = policy
+        self._mutating = setters_only(policy)
+        self._metrics = metrics
+        self._today = today
+
+    def answer(self, endpoint: Endpoint, body: bytes) -> bytes:
+        """Return the body of the answer: always a review with the caller's uid.
+
+        Raises:
+            BadReviewError: the body holds no uid, so that no review can answer it.
+        """
+        try:
+            request = review.decode(body)
+        except review.BadReviewError as error:
+            if not error.uid:
+                raise
+            self._metrics.answered(endpoint, "bad_request")
+            event(
+                _log,
+                logging.WARNING,
+                "bad request",
+                path=endpoint,
+                uid=error.uid,
+                problem=str(error),
+            )
+            return response.encode(response.bad_request(error.uid, str(error)), error.api_version)
+        answer, result = self._respond(endpoint, request)
+        kind = kind_label(request.kind.api_version, request.kind.kind)
+        self._metrics.answered(endpoint, result, request.operation, kind)
+        return response.encode(answer)
+
+    def _respond(
+        self, endpoint: Endpoint, request: review.Request
+    ) -> tuple[response.Response, Result]:
+        """Return the response, whatever goes wrong."""
+        uid, kind = request.uid, request.kind.kind
+        try:
+            if request.operation not in _OPERATIONS or request.sub_resource not in _SUBRESOURCES:
+                return response.allowed(uid), "allowed"
+            obj = review.object_of(request)
+            if endpoint == "/mutate":
+                return self._mutate(request, obj)
+            return self._validate(request, obj)
+        except review.BadReviewError as error:
+            _log_request(logging.WARNING, "bad request", endpoint, request, problem=str(error))
+            return response.bad_request(uid, str(error)), "bad_request"
+        except MalformedObjectError as error:
+            problem = str(error)
+        except Exception as error:
+            if not (isinstance(error, RecursionError) and _is_deep(request.object)):
+                self._metrics.failed()
+                _log_request(logging.ERROR, "internal error", endpoint, request, failure=True)
+                return response.errored(uid, _apology(request)), "error"
+            problem = "it is nested too deeply"
+        _log_request(logging.INFO, "malformed object", endpoint, request, problem=problem)
+        message = f"gpufence cannot judge this {kind}, because it is malformed: {problem}"
+        return response.malformed(uid, message), "malformed"
+
+    def _mutate(self, request: review.Request, obj: JSONObject) -> tuple[response.Response, Result]:
+        """Add what the setters add to a Pod.
+
+        Workloads stay as they are: a change would show as drift in GitOps, and the Pods that are
+        made of them are changed in their turn.
+
+        No audit annotations: an API server calls again when another webhook has changed the Pod,
+        and takes a second annotation of the same name with another value for a mistake.
+        """
+        if not _is_pod(request):
+            return response.allowed(request.uid), "allowed"
+        decision = decide(obj, self._mutating, request.facts(self._today(), final=False))
+        operations = diff(obj, decision.mutated)
+        return response.patched(request.uid, operations), "patched" if operations else "allowed"
+
+    def _validate(
+        self, request: review.Request, obj: JSONObject
+    ) -> tuple[response.Response, Result]:
+        """Refuse what an enforced rule finds, and tell of the rest.
+
+        A Pod is judged as it stands; the template of a workload as the Pods that will be made of
+        it, which the setters will change first.
+        """
+        decision = decide(obj, self._policy, request.facts(self._today(), final=True))
+        if not decision.has_template and is_core_workload(obj):
+            raise MalformedObjectError("", "it has no pod template where its kind has one")
+        findings = decision.findings
+        annotations = messages.audit_annotations(decision)
+        warnings = messages.warnings([f for f in findings if f.action == "warn"])
+        self._metrics.found(findings)
+        if decision.allowed:
+            answer = response.allowed(request.uid, annotations=annotations, warnings=warnings)
+            return answer, "allowed"
+        enforced = [finding for finding in findings if finding.action == "enforce"]
+        rules = sorted({finding.rule for finding in enforced})
+        _log_request(logging.INFO, "denied", "/validate", request, rules=rules)
+        message = messages.refusal(enforced, request.kind.kind)
+        answer = response.denied(request.uid, message, annotations=annotations, warnings=warnings)
+        return answer, "denied"
+
+
+def _is_pod(request: review.Request) -> bool:
+    return (request.kind.api_version, request.kind.kind) == ("v1", "Pod")
+
+
+def _is_deep(value: Any) -> bool:
+    """Tell whether a value is nested more deeply than any object of the API."""
+    level = [value]
+    for _ in range(_DEEP):
+        level = [
+            item
+            for value in level
+            if isinstance(value, (dict, list))
+            for item in (value.values() if isinstance(value, dict) else value)
+        ]
+    return bool(level)
+
+
+def _apology(request: review.Request) -> str:
+    kind = request.kind.kind
+    return (
+        f"gpufence itself failed on this {kind}, and lets nothing pass that it could not judge. "
+        f"The fault is gpufence's, not the {kind}'s: please tell whoever runs the cluster. "
+        f"gpufence's log has the details under uid {request.uid}; until it is mended, the policy's "
+        "exemptions, or the action of the rule that is named there, let such objects through"
+    )
+
+
+def _log_request(
+    level: int,
+    name: str,
+    endpoint: Endpoint,
+    request: review.Request,
+    *,
+    failure: bool = False,
+    **fields: object,
+) -> None:
+    event(
+        _log,
+        level,
+        name,
+        failure=failure,
+        path=endpoint,
+        uid=request.uid,
+        operation=request.operation,
+        kind=request.kind.kind,
+        namespace=request.namespace,
+        name=_name(request),
+        user=request.user_info.username,
+        dryRun=bool(request.dry_run),
+        **fields,
+    )
+
+
+def _name(request: review.Request) -> str:
+    """Return the object's name, or what it will begin with."""
+    metadata = (request.object or {}).get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    return str(request.name or known.get("name") or known.get("generateName") or "")

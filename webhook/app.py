@@ -1,0 +1,159 @@
+"""The HTTP edge: a checklist before a review is looked at, and the endpoints for operators.
+
+Whatever arrives, the answer is a review with the caller's uid, or a plain HTTP error in text, which
+an API server passes on to its user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import perf_counter
+from typing import NoReturn
+
+from aiohttp import hdrs, web
+
+from webhook.admission import ENDPOINTS, Admission, Endpoint
+from webhook.deadline import deadline
+from webhook.lifecycle import Lifecycle
+from webhook.logs import event
+from webhook.metrics import Metrics
+from webhook.review import BadReviewError
+
+MAX_BODY = 8 * 1024 * 1024
+"""An API server takes objects of up to 3 MiB (k8s.io/apiserver, MaxRequestBodyBytes). A review
+carries two, the new and the old, which makes 6; 2 more are room for the envelope, and for what the
+objects gain by being written out as JSON anew."""
+
+_JSON = "application/json"
+
+_log = logging.getLogger("gpufence")
+
+
+def admission_app(admission: Admission, metrics: Metrics, lifecycle: Lifecycle) -> web.Application:
+    """Return the application that API servers talk to: ``/mutate`` and ``/validate``."""
+    app = web.Application(client_max_size=MAX_BODY)
+    for endpoint in ENDPOINTS:
+        # Any method, so that a wrong one is answered below and not by the router.
+        app.router.add_route("*", endpoint, _Edge(endpoint, admission, metrics, lifecycle).serve)
+    return app
+
+
+def operations_app(metrics: Metrics, unready: Callable[[], str]) -> web.Application:
+    """Return the application for kubelets and Prometheus, which is served without TLS.
+
+    ``/healthz`` says that the process answers; a restart would mend nothing else. ``/readyz`` says
+    whether requests should be sent here: ``unready`` returns the reason why not.
+    """
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_request: web.Request) -> web.Response:
+        reason = unready()
+        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
+
+    async def expose(request: web.Request) -> web.Response:
+        body, content_type = metrics.expose(request.headers.get(hdrs.ACCEPT, ""))
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", expose)
+    return app
+
+
+class _Edge:
+    """What happens to a request before and after the admission itself."""
+
+    def __init__(
+        self, endpoint: Endpoint, admission: Admission, metrics: Metrics, lifecycle: Lifecycle
+    ) -> None:
+        self._endpoint = endpoint
+        self._admission = admission
+        self._metrics = metrics
+        self._lifecycle = lifecycle
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        started = perf_counter()
+        response: web.Response
+        with self._lifecycle.request():
+            try:
+                response = await self._answer(request)
+            except web.HTTPException as error:
+                self._refused(error)
+                response = web.Response(status=error.status, text=error.text, headers=error.headers)
+        self._metrics.took(self._endpoint, perf_counter() - started)
+        if self._lifecycle.draining:
+            # The caller's next request then goes to another replica, by a new connection.
+            response.force_close()
+        return response
+
+    def _refused(self, error: web.HTTPException) -> None:
+        self._metrics.answered(self._endpoint, "bad_request")
+        event(
+            _log,
+            logging.WARNING,
+            "bad request",
+            path=self._endpoint,
+            status=error.status,
+            problem=(error.text or "").strip(),
+        )
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        if request.method != hdrs.METH_POST:
+            _refuse_method(request.method)
+        if request.content_type != _JSON:
+            _refuse_media_type(f"Content-Type {request.headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
+        if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
+            _refuse_media_type(f"Content-Encoding {request.headers[hdrs.CONTENT_ENCODING]!r:.100}")
+        body = await self._read(request)
+        if not body:
+            raise web.HTTPBadRequest(text="the body is empty: POST an AdmissionReview\n")
+        try:
+            answer = self._admission.answer(self._endpoint, body)
+        except BadReviewError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from error
+        return web.Response(body=answer, content_type=_JSON)
+
+    async def _read(self, request: web.Request) -> bytes:
+        """Return the whole body, within its size and its time."""
+        try:
+            seconds = deadline(request.query.get("timeout"))
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"the query's timeout is at fault: {error}\n") from error
+        if (request.content_length or 0) > MAX_BODY:
+            _refuse_size()
+        try:
+            # Nothing after this awaits: deciding takes microseconds, and then the answer is there.
+            async with asyncio.timeout(seconds):
+                return await request.read()
+        except TimeoutError as error:
+            message = f"the body did not arrive within {seconds:g} s, as its caller's timeout asks"
+            raise web.HTTPRequestTimeout(text=f"{message}\n") from error
+        except web.HTTPRequestEntityTooLarge:
+            _refuse_size()
+        except web.RequestPayloadError as error:
+            message = "the body is not framed as HTTP/1.1 says, and cannot be read"
+            raise web.HTTPBadRequest(text=f"{message}\n") from error
+
+
+def _refuse_method(method: str) -> NoReturn:
+    raise web.HTTPMethodNotAllowed(
+        method, [hdrs.METH_POST], text=f"{method:.20} is not served here: POST an AdmissionReview\n"
+    )
+
+
+def _refuse_media_type(found: str) -> NoReturn:
+    raise web.HTTPUnsupportedMediaType(
+        text=f"{found} is not read here: send an AdmissionReview as plain {_JSON}\n"
+    )
+
+
+def _refuse_size() -> NoReturn:
+    mebibytes = MAX_BODY // 1024**2
+    raise web.HTTPRequestEntityTooLarge(
+        MAX_BODY, text=f"the body is over {mebibytes} MiB: no review with two objects is as large\n"
+    )

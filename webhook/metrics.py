@@ -1,0 +1,111 @@
+"""What Prometheus is told. Every label has a bounded set of values, whatever is sent."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from typing import Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+)
+from prometheus_client.exposition import choose_encoder
+
+from policies.compiled import Policy
+from policies.finding import Finding
+from policies.templates import is_core_workload
+
+Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error"]
+"""What became of a request; ``malformed`` faults the object, ``bad_request`` the call."""
+
+UNKNOWN = "unknown"
+OTHER_KIND = "other"
+
+# From a small Pod's decision, tens of microseconds, to the webhook's own timeout of 3 s.
+_BUCKETS = (50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0, 3.0)
+
+
+class Metrics:
+    """The metrics of one server, in a registry of their own."""
+
+    def __init__(self, policy: Policy, policy_name: str) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._requests = Counter(
+            "gpufence_admission_requests",
+            "Admission requests that were answered.",
+            ("path", "operation", "kind", "result"),
+            registry=self.registry,
+        )
+        self._duration = Histogram(
+            "gpufence_admission_duration_seconds",
+            "Time from a request's headers to its answer.",
+            ("path",),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._findings = Counter(
+            "gpufence_findings",
+            "Findings of the rules, at the validating endpoint.",
+            ("rule", "action"),
+            registry=self.registry,
+        )
+        self._internal_errors = Counter(
+            "gpufence_internal_errors",
+            "Requests on which gpufence itself failed; each is in the log with its traceback.",
+            registry=self.registry,
+        )
+        pools = ",".join(pool.name for pool in policy.pools)
+        Info("gpufence_policy", "The policy in force.", registry=self.registry).info(
+            {"policy": policy_name, "pools": pools}
+        )
+        Info("gpufence_build", "The version that runs.", registry=self.registry).info(
+            {"version": metadata.version("gpufence"), "python": platform.python_version()}
+        )
+
+    def track_certificate(self, expiry: Callable[[], float]) -> None:
+        """Show when the serving certificate ends; ``expiry`` returns it in seconds of the epoch."""
+        Gauge(
+            "gpufence_certificate_expiry_timestamp_seconds",
+            "End of the life of the serving certificate.",
+            registry=self.registry,
+        ).set_function(expiry)
+
+    def answered(
+        self, path: str, result: Result, operation: str = UNKNOWN, kind: str = OTHER_KIND
+    ) -> None:
+        """Count an answer; ``kind`` is what ``kind_label`` makes of it."""
+        self._requests.labels(path, operation, kind, result).inc()
+
+    def took(self, path: str, seconds: float) -> None:
+        """Record how long an answer took."""
+        self._duration.labels(path).observe(seconds)
+
+    def found(self, findings: Iterable[Finding]) -> None:
+        """Count findings."""
+        for finding in findings:
+            self._findings.labels(finding.rule, finding.action).inc()
+
+    def failed(self) -> None:
+        """Count a failure of gpufence itself."""
+        self._internal_errors.inc()
+
+    def expose(self, accept: str) -> tuple[bytes, str]:
+        """Return all metrics, and their content type, in a format that ``accept`` asks for."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+
+def kind_label(api_version: str, kind: str) -> str:
+    """Return the kind where it is one of the core groups', which are few, and ``other`` if not."""
+    if (api_version, kind) == ("v1", "Pod"):
+        return kind
+    if is_core_workload({"apiVersion": api_version, "kind": kind}):
+        return kind
+    return OTHER_KIND
