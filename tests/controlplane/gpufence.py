@@ -14,7 +14,7 @@ from controlplane.process import Process
 
 COMMAND = Path(sys.executable).with_name("gpufence")
 """The console script of the environment that runs this."""
-HOST = "localhost"
+HOST = "127.0.0.1"
 START_WITHIN = 30.0
 
 
@@ -26,13 +26,16 @@ class Server:
 
     def __init__(self, folder: Path, flags: Sequence[str] = ()) -> None:
         self._certificates = folder / "certs"
-        self.issue = ["certs", "issue", "--dns-name", HOST, "--out", str(self._certificates)]
+        self.issue = ["certs", "issue", "--ip", HOST, "--out", str(self._certificates)]
         """The arguments of the command that issues the certificates."""
         self.serve = [
             "serve",
-            *("--host", "127.0.0.1", "--port", "0", "--metrics-port", "0"),
+            *("--host", HOST, "--port", "0"),
+            *("--metrics-host", HOST, "--metrics-port", "0"),
             *("--tls-cert", str(self._certificates / "tls.crt")),
             *("--tls-key", str(self._certificates / "tls.key")),
+            # Nobody is to be given the time to notice: the one caller knows of the end.
+            *("--drain-seconds", "0"),
             *flags,
         ]
         """The arguments of the command that serves."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -78,5 +78,5 @@ def expect(condition: object, told: str) -> None:
         raise StoryError(told)
 
 
-def names(words: Sequence[str]) -> str:
-    return ", ".join(sorted(set(words))) or "none"
+def names(words: Iterable[str]) -> str:
+    return ", ".join(sorted(words))

@@ -6,6 +6,7 @@ import pytest
 
 from controlplane import webhooks
 from controlplane.cluster import ControlPlane, free_ports
+from controlplane.gpufence import Server
 
 pytestmark = pytest.mark.e2e
 
@@ -41,3 +42,19 @@ def test_the_sample_configuration_is_accepted_and_survives_the_api_server(
         )
         for sent, kept in zip(configuration["webhooks"], created["webhooks"], strict=True):
             assert {key: kept[key] for key in sent} == sent
+
+
+def test_a_registered_webhook_is_asked_and_an_unregistered_one_is_not(
+    control_plane: ControlPlane, gpufence_server: Server, namespace: str
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+
+    def tolerated() -> set[str]:
+        created = control_plane.api.request("POST", pods, webhooks.GPU_POD)
+        return {toleration["key"] for toleration in created["spec"]["tolerations"]}
+
+    for _ in range(2):
+        webhooks.register(control_plane, gpufence_server.url, gpufence_server.authority)
+        assert "nvidia.com/gpu" in tolerated()
+        webhooks.unregister(control_plane)
+        assert "nvidia.com/gpu" not in tolerated()
