@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -110,13 +111,17 @@ def test_no_process_outlives_the_one_that_started_it(
     tmp_path: Path, number: signal.Signals | None
 ) -> None:
     tests = str(Path(__file__).parents[1])
-    with subprocess.Popen(
-        [sys.executable, "-c", STARTER, tmp_path],
-        env=os.environ | {"PYTHONPATH": tests},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as starter:
+    with (
+        tempfile.TemporaryDirectory() as short,
+        subprocess.Popen(
+            [sys.executable, "-c", STARTER, tmp_path],
+            # Killed, it cannot tidy up after itself.
+            env=os.environ | {"PYTHONPATH": tests, "TMPDIR": short},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as starter,
+    ):
         assert starter.stdout is not None
         pids = [int(pid) for pid in starter.stdout.readline().split()]
         assert len(pids) == 4
