@@ -1,0 +1,328 @@
+"""Claims are looked up when an object names them, within the time that there is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters import Clock, Counts, facts_of, named, policy
+from fake_apiserver import (
+    CLAIM_TEMPLATES,
+    CLAIMS,
+    DEVICE_CLASSES,
+    NODES,
+    FakeApiServer,
+    eventually,
+)
+from policies.facts import Claim, Facts
+from webhook.cluster.claims import ClaimName, LookupTiming, claims_named
+from webhook.cluster.facts import ClusterFacts
+
+JSON = dict[str, Any]
+GPU = Claim((frozenset({"gpu.nvidia.com"}),))
+
+
+def claim(name: str, *classes: str) -> JSON:
+    """Return a claim on one device, of any of the classes."""
+    request: JSON = {"name": "gpu", "exactly": {"deviceClassName": classes[0]}}
+    if len(classes) > 1:
+        ranked = [{"name": each, "deviceClassName": each} for each in classes]
+        request = {"name": "gpu", "firstAvailable": ranked}
+    return {**named(name), "spec": {"devices": {"requests": [request]}}}
+
+
+def template(name: str, *classes: str) -> JSON:
+    return {**named(name), "spec": {"spec": claim(name, *classes)["spec"]}}
+
+
+def pod(*entries: JSON) -> JSON:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [], "resourceClaims": list(entries)},
+    }
+
+
+def by_template(name: str) -> JSON:
+    return {"name": "gpu", "resourceClaimTemplateName": name}
+
+
+def by_name(name: str) -> JSON:
+    return {"name": "gpu", "resourceClaimName": name}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApiServer]:
+    api = FakeApiServer(NODES, DEVICE_CLASSES, CLAIMS, CLAIM_TEMPLATES)
+    api.put(CLAIMS, claim("shared", "gpu.nvidia.com"))
+    api.put(CLAIM_TEMPLATES, template("one-gpu", "gpu.nvidia.com"))
+    await api.start()
+    yield api
+    await api.stop()
+
+
+async def resolve(cluster: ClusterFacts, *entries: JSON, seconds: float = 2.0) -> Facts:
+    return await cluster.facts_for(Facts(namespace="ml"), pod(*entries), seconds)
+
+
+def asked_for(api: FakeApiServer, path: str) -> int:
+    return sum(asked.path == path for asked in api.asked)
+
+
+async def test_a_claim_and_a_template_of_one_are_resolved_by_their_names(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    api.put(CLAIMS, claim("either", "gpu.nvidia.com", "mig.nvidia.com"))
+    counts = Counts()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        entries = by_template("one-gpu"), by_name("shared"), by_name("either")
+        facts = await resolve(cluster, *entries)
+    either = Claim((frozenset({"gpu.nvidia.com", "mig.nvidia.com"}),))
+    assert facts.claims == {("ml", "shared"): GPU, ("ml", "either"): either}
+    assert facts.claim_templates == {("ml", "one-gpu"): GPU}
+    assert counts.lookups == {"found": 3}
+
+
+async def test_the_claims_of_the_old_object_and_of_workloads_are_resolved_too(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    old = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "spec": {"template": pod(by_name("shared"))},
+    }
+    new: JSON = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "spec": {"replicas": {"Worker": {"template": pod(by_template("one-gpu"))}}},
+    }
+    worker = new["spec"]["replicas"]["Worker"]["template"]
+    worker["spec"]["containers"] = [{"name": "train", "image": "train"}]
+    async with facts_of(api, tmp_path) as cluster:
+        facts = await cluster.facts_for(Facts(namespace="ml", old=old), new, 2.0)
+    assert facts.claims == {("ml", "shared"): GPU}
+    assert facts.claim_templates == {("ml", "one-gpu"): GPU}
+
+
+async def test_a_pod_without_claims_is_not_kept_waiting_for_anything(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with facts_of(api, tmp_path) as cluster:
+        running = cluster.facts_for(Facts(namespace="ml"), pod(), 2.0)
+        with pytest.raises(StopIteration):
+            running.send(None)  # the first step is the last: there was nothing to wait for
+    assert not asked_for(api, f"{CLAIMS}/shared")
+
+
+async def test_without_device_classes_in_the_policy_no_claim_is_looked_up(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with facts_of(api, tmp_path, policy(deviceClasses=[])) as cluster:
+        assert (await resolve(cluster, by_name("shared"))).claims == {}
+    assert not asked_for(api, f"{CLAIMS}/shared")
+
+
+async def test_what_is_found_is_remembered_for_a_short_time(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    clock, counts = Clock(), Counts()
+    async with facts_of(api, tmp_path, clock=clock, observer=counts) as cluster:
+        for step in (0.0, 9.9, 0.2):
+            clock.now += step
+            assert (await resolve(cluster, by_name("shared"))).claims == {("ml", "shared"): GPU}
+    assert asked_for(api, f"{CLAIMS}/shared") == 2
+    assert counts.lookups == {"found": 2, "cached": 1}
+
+
+async def test_a_claim_that_is_created_after_its_pod_is_found_a_second_later(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    clock, counts = Clock(), Counts()
+    async with facts_of(api, tmp_path, clock=clock, observer=counts) as cluster:
+        assert (await resolve(cluster, by_name("late"))).claims == {}
+        api.put(CLAIMS, claim("late", "gpu.nvidia.com"))
+        assert (await resolve(cluster, by_name("late"))).claims == {}
+        clock.now += 1.1
+        assert (await resolve(cluster, by_name("late"))).claims == {("ml", "late"): GPU}
+    assert counts.lookups == {"missing": 1, "cached": 1, "found": 1}
+
+
+async def test_many_who_want_one_claim_at_a_time_cause_one_request(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    path = f"{CLAIM_TEMPLATES}/one-gpu"
+    held = api.held[path] = asyncio.Event()
+    async with facts_of(api, tmp_path) as cluster:
+        asking = [asyncio.create_task(resolve(cluster, by_template("one-gpu"))) for _ in range(20)]
+        await eventually(lambda: asked_for(api, path), "the request")
+        held.set()
+        answers = await asyncio.gather(*asking)
+    assert all(facts.claim_templates == {("ml", "one-gpu"): GPU} for facts in answers)
+    assert asked_for(api, path) == 1
+
+
+async def test_what_is_late_is_unresolved_and_known_to_whoever_asks_next(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    held = api.held[f"{CLAIMS}/shared"] = asyncio.Event()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        began = time.monotonic()
+        facts = await resolve(cluster, by_name("shared"), by_template("one-gpu"), seconds=0.2)
+        assert time.monotonic() - began >= 0.1
+        assert facts.claims == {}
+        assert facts.claim_templates == {("ml", "one-gpu"): GPU}, "the others are not lost with it"
+        held.set()
+        facts = await resolve(cluster, by_name("shared"))
+        assert facts.claims == {("ml", "shared"): GPU}
+    assert asked_for(api, f"{CLAIMS}/shared") == 1
+    assert counts.lookups["late"] == 1
+
+
+async def test_nobody_waits_for_longer_than_half_of_the_time_that_is_left(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    held = api.held[f"{CLAIMS}/shared"] = asyncio.Event()
+    async with facts_of(api, tmp_path) as cluster:
+        for seconds, most in ((0.1, 0.05), (10.0, 1.0)):
+            began = time.monotonic()
+            await resolve(cluster, by_name("shared"), seconds=seconds)
+            waited = time.monotonic() - began
+            assert most <= waited < most + 0.5
+        held.set()
+
+
+async def test_a_failure_leaves_claims_unresolved_is_not_repeated_at_once_and_is_said_once(
+    api: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, counts = Clock(), Counts()
+    api.refuse[f"{CLAIMS}/shared"] = (500, "no leader")
+    async with facts_of(api, tmp_path, clock=clock, observer=counts) as cluster:
+        for step in (0.0, 0.5, 0.6):
+            clock.now += step
+            assert (await resolve(cluster, by_name("shared"))).claims == {}
+        api.refuse.clear()
+        clock.now += 1.1
+        assert (await resolve(cluster, by_name("shared"))).claims == {("ml", "shared"): GPU}
+    assert counts.lookups == {"failed": 2, "cached": 1, "found": 1}
+    told = [each for each in caplog.records if each.message == "claim lookup failed"]
+    assert [each.__dict__["gpufence_fields"] for each in told] == [
+        {"problem": "no leader (HTTP 500)"}
+    ]
+    assert told[0].levelno == logging.WARNING
+
+
+async def test_a_claim_that_was_found_stands_in_for_one_that_cannot_be_looked_up(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    clock, counts = Clock(), Counts()
+    async with facts_of(api, tmp_path, clock=clock, observer=counts) as cluster:
+        await resolve(cluster, by_name("shared"))
+        await api.stop()
+        clock.now += 11
+        assert (await resolve(cluster, by_name("shared"))).claims == {("ml", "shared"): GPU}
+        clock.now += 300
+        assert (await resolve(cluster, by_name("shared"))).claims == {}
+    assert counts.lookups == {"found": 1, "failed": 2}
+
+
+async def test_a_claim_that_is_deleted_is_missing_once_it_is_asked_for_again(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    clock = Clock()
+    async with facts_of(api, tmp_path, clock=clock) as cluster:
+        await resolve(cluster, by_name("shared"))
+        api.remove(CLAIMS, "shared")
+        clock.now += 11
+        assert (await resolve(cluster, by_name("shared"))).claims == {}
+
+
+async def test_an_answer_that_is_no_claim_is_a_failure(api: FakeApiServer, tmp_path: Path) -> None:
+    counts = Counts()
+    api.put(CLAIMS, {**named("odd"), "spec": "none"})
+    api.put(CLAIM_TEMPLATES, {**named("odd"), "spec": {"spec": ["none"]}})
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        facts = await resolve(cluster, by_name("odd"), by_template("odd"))
+    assert facts.claims == {}
+    assert facts.claim_templates == {("ml", "odd"): Claim(())}, "a spec that asks for nothing"
+    assert counts.lookups == {"failed": 1, "found": 1}
+
+
+async def test_no_more_answers_are_remembered_than_there_is_room_for(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    timing = LookupTiming(size=2)
+    async with facts_of(api, tmp_path, observer=counts, lookup_timing=timing) as cluster:
+        for name in ("shared", "a", "b", "b", "shared"):
+            await resolve(cluster, by_name(name))
+    assert counts.lookups == {"found": 2, "missing": 2, "cached": 1}
+
+
+async def test_an_object_that_names_very_many_claims_causes_a_bounded_number_of_requests(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with facts_of(api, tmp_path) as cluster:
+        await eventually(lambda: not cluster.unready(), "everything to be known")
+        before = len([asked for asked in api.asked if not asked.is_watch])
+        await resolve(cluster, *(by_name(f"claim-{number}") for number in range(1000)))
+        after = len([asked for asked in api.asked if not asked.is_watch])
+    assert after - before == 32
+
+
+async def test_an_api_server_that_does_not_answer_is_not_asked_ever_more(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    names = [f"claim-{number}" for number in range(320)]
+    held = asyncio.Event()
+    api.held |= {f"{CLAIMS}/{name}": held for name in names}
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        await asyncio.gather(
+            *(
+                resolve(cluster, *map(by_name, names[start : start + 32]), seconds=0.4)
+                for start in range(0, 320, 32)
+            )
+        )
+        held.set()
+    assert counts.lookups == {"late": 256, "failed": 64}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../../../api/v1/secrets", "a/b", "%2e%2e", "UPPER", "", "a" * 254, 5, None, ["a"], "a b"],
+)
+@pytest.mark.parametrize("entry", [by_name, by_template])
+def test_a_name_that_is_none_never_becomes_part_of_a_request(entry: Any, name: Any) -> None:
+    assert list(claims_named(pod(entry(name)), "ml")) == []
+    assert list(claims_named(pod(by_name("fine")), "../other")) == []
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        None,
+        [],
+        {},
+        {"apiVersion": "v1", "kind": "Pod"},
+        {"apiVersion": "v1", "kind": "Pod", "spec": None},
+        {"apiVersion": "v1", "kind": "Pod", "spec": {"resourceClaims": "many"}},
+        {"apiVersion": "v1", "kind": "Pod", "spec": {"resourceClaims": ["one", None, {}]}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": []},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": "none"}},
+    ],
+)
+def test_an_object_of_any_shape_names_no_claim(obj: Any) -> None:
+    assert list(claims_named(obj, "ml")) == []
+
+
+def test_of_a_claim_and_a_template_in_one_entry_the_claim_counts() -> None:
+    entry = {**by_name("a"), **by_template("b")}
+    assert list(claims_named(pod(entry), "ml")) == [ClaimName("resourceclaims", "ml", "a")]

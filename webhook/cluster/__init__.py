@@ -1,0 +1,24 @@
+"""The facts of a live cluster, kept fresh beside the request path.
+
+Small collections are listed once and then watched: Nodes, and, where the policy needs them,
+Namespaces, RuntimeClasses and DeviceClasses. ResourceClaims and their templates are looked up when
+a Pod names one. A lost connection is taken up again; until then, what was last known stands.
+
+What the service account needs::
+
+    rules:
+      - apiGroups: [""]
+        resources: [nodes, namespaces]
+        verbs: [get, list, watch]
+      - apiGroups: [node.k8s.io]
+        resources: [runtimeclasses]
+        verbs: [get, list, watch]
+      - apiGroups: [resource.k8s.io]
+        resources: [deviceclasses]
+        verbs: [get, list, watch]
+      - apiGroups: [resource.k8s.io]
+        resources: [resourceclaims, resourceclaimtemplates]
+        verbs: [get]
+
+Where one of these is missing, the facts that it would give are, too, and the log says so.
+"""

@@ -1,0 +1,215 @@
+"""ResourceClaims and their templates, looked up when a Pod names one.
+
+They are as many as Pods are, and a Pod is often created a moment after its claim: a watch would
+hold all of them in memory, and still be late. A lookup is a consistent read.
+
+What is not found, or not in time, is left unresolved: such a claim neither opens the fence nor
+condemns a Pod by itself. So a Pod that is created before its claim is no GPU Pod yet: nothing is
+added to it, and a toleration of the GPU nodes' taint is refused. Create the claim first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from policies.claims import read_claim
+from policies.facts import Claim
+from policies.quantity import is_subdomain
+from policies.templates import templates
+from webhook.cluster import wire
+from webhook.cluster.connection import Connection
+from webhook.cluster.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
+from webhook.logs import event
+
+Kind = Literal["resourceclaims", "resourceclaimtemplates"]
+
+LookupResult = Literal["cached", "found", "missing", "failed", "late"]
+"""What became of a lookup; the last three leave the claim unresolved."""
+
+_API = "/apis/resource.k8s.io/v1"
+
+# The claims of an object that are looked up: more than any node has devices.
+_MOST_IN_AN_OBJECT = 32
+
+# Where more requests than this are under way, the API server no longer answers.
+_MOST_UNDER_WAY = 256
+
+_log = logging.getLogger("gpufence")
+_decoder = msgspec.json.Decoder(wire.Claim)
+
+
+class ClaimName(NamedTuple):
+    """What a Pod calls a claim, or the template of one."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTiming:
+    """Seconds, all of them but ``size``, which is how many answers are remembered.
+
+    A claim's spec is immutable: that it was found is wrong only once it is deleted, but that it is
+    missing is wrong as soon as it is created.
+    """
+
+    keep: float = 10.0
+    keep_failure: float = 1.0
+    keep_in_need: float = 300.0
+    """How long a claim that was found stands in for one that cannot be looked up."""
+    request: float = 5.0
+    """How long a request may go on; those who asked have long stopped waiting by then."""
+    size: int = 4096
+
+
+DEFAULT_LOOKUP_TIMING = LookupTiming()
+
+
+class _Answer(NamedTuple):
+    result: LookupResult
+    claim: Claim | None
+    found_at: float
+    expires: float
+
+
+def claims_named(obj: Any, namespace: str) -> Iterator[ClaimName]:
+    """Yield the claims that the object's Pods name, whatever else the object may be.
+
+    It has not been checked by anybody yet. A name that is none is left out: it stands for nothing,
+    and it would become part of a URL.
+    """
+    if not isinstance(obj, dict) or not is_subdomain(namespace):
+        return
+    for template in templates(obj):
+        spec = template.raw.get("spec")
+        entries = spec.get("resourceClaims") if isinstance(spec, dict) else None
+        for entry in entries if isinstance(entries, list) else ():
+            if not isinstance(entry, dict):
+                continue
+            # The claim comes first where a Pod names both, as it does for the rules.
+            if name := entry.get("resourceClaimName"):
+                kind: Kind = "resourceclaims"
+            elif name := entry.get("resourceClaimTemplateName"):
+                kind = "resourceclaimtemplates"
+            if isinstance(name, str) and is_subdomain(name):
+                yield ClaimName(kind, namespace, name)
+
+
+class ClaimLookup:
+    """Looks claims up, remembers for a short time, and asks only once for what many want at once.
+
+    ``looked_up`` is called with the result of each lookup.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        clock: Callable[[], float],
+        looked_up: Callable[[LookupResult], None] = lambda _result: None,
+        timing: LookupTiming = DEFAULT_LOOKUP_TIMING,
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._looked_up = looked_up
+        self._timing = timing
+        self._answers: OrderedDict[ClaimName, _Answer] = OrderedDict()
+        self._under_way: dict[ClaimName, asyncio.Task[_Answer]] = {}
+        self._problem = ""
+
+    async def resolve(self, wanted: Iterable[ClaimName], seconds: float) -> dict[ClaimName, Claim]:
+        """Return the claims that are known, or become so within ``seconds``. Never raises."""
+        answers: dict[ClaimName, _Answer] = {}
+        asked: dict[ClaimName, asyncio.Task[_Answer]] = {}
+        for name in islice(dict.fromkeys(wanted), _MOST_IN_AN_OBJECT):
+            known = self._answers.get(name)
+            if known is not None and self._clock() < known.expires:
+                answers[name] = known._replace(result="cached")
+            elif task := self._ask(name):
+                asked[name] = task
+            else:
+                answers[name] = self._in_need(name, "failed")
+        if asked:
+            # Those that are late go on: their answers are for whoever asks next.
+            await asyncio.wait(asked.values(), timeout=seconds)
+        for name, task in asked.items():
+            in_time = task.done() and not task.cancelled()
+            answers[name] = task.result() if in_time else self._in_need(name, "late")
+        for answer in answers.values():
+            self._looked_up(answer.result)
+        return {name: answer.claim for name, answer in answers.items() if answer.claim}
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ask(self, name: ClaimName) -> asyncio.Task[_Answer] | None:
+        """Return the request for a claim, begun unless it is under way already."""
+        if name not in self._under_way and len(self._under_way) < _MOST_UNDER_WAY:
+            task = self._under_way[name] = asyncio.create_task(self._fetch(name))
+            task.add_done_callback(lambda _task: self._under_way.pop(name))
+        return self._under_way.get(name)
+
+    async def _fetch(self, name: ClaimName) -> _Answer:
+        try:
+            claim = await self._get(name)
+        except Exception as error:
+            answer = self._in_need(name, "failed")
+            self._tell(error)
+        else:
+            keep = self._timing.keep if claim else self._timing.keep_failure
+            now = self._clock()
+            answer = _Answer("found" if claim else "missing", claim, now, now + keep)
+            self._problem = ""
+        self._answers[name] = answer
+        self._answers.move_to_end(name)
+        if len(self._answers) > self._timing.size:
+            self._answers.popitem(last=False)
+        return answer
+
+    async def _get(self, name: ClaimName) -> Claim | None:
+        """Return the claim, ``None`` where there is none of that name.
+
+        Raises:
+            ClusterError: it cannot be looked up.
+        """
+        path = f"{_API}/namespaces/{name.namespace}/{name.kind}/{name.name}"
+        try:
+            body = await self._connection.get(path, seconds=self._timing.request)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+        try:
+            spec = _decoder.decode(body).spec
+        except msgspec.DecodeError as error:
+            raise UnexpectedAnswerError(f"{path} is no claim as it should be: {error}") from error
+        return read_claim(spec if name.kind == "resourceclaims" else spec.get("spec"))
+
+    def _in_need(self, name: ClaimName, result: LookupResult) -> _Answer:
+        """Return the best answer that there is without a request."""
+        now, old = self._clock(), self._answers.get(name)
+        expires = now + self._timing.keep_failure
+        if old is None or now - old.found_at > self._timing.keep_in_need:
+            return _Answer(result, None, now, expires)
+        return old._replace(result=result, expires=expires)
+
+    def _tell(self, error: Exception) -> None:
+        problem = str(error) or type(error).__name__
+        # One line for a failure that goes on, and not one for each Pod.
+        if problem != self._problem:
+            self._problem = problem
+            unexpected = not isinstance(error, ClusterError)
+            event(_log, logging.WARNING, "claim lookup failed", failure=unexpected, problem=problem)

@@ -1,0 +1,111 @@
+"""Nodes: what placement depends on, out of an object of some 20 KB.
+
+A Node is updated far more often than any of that changes: its kubelet reports conditions, images
+and heartbeats. Such an update is read, compared and forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from policies.compiled import Policy, Taint
+from policies.facts import JSONObject
+from policies.nodes import Node, NodeIndex
+from policies.quantity import NANOS, parse_quantity
+from webhook.cluster.reflector import Collection
+from webhook.cluster.wire import Metadata
+
+# What clusters of any size have of label keys and common values; beyond, they are kept twice.
+_MAX_SHARED = 100_000
+
+
+class TaintObject(msgspec.Struct, frozen=True):
+    """``k8s.io/api/core/v1`` ``Taint``."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(msgspec.Struct, frozen=True):
+    taints: list[TaintObject] | None = None
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    allocatable: dict[str, Any] | None = None
+
+
+class NodeObject(msgspec.Struct, frozen=True):
+    """The fields that are read of a Node."""
+
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+NODES = Collection("nodes", "/api/v1/nodes", NodeObject)
+
+
+def node_of(obj: JSONObject, policy: Policy) -> Node:
+    """Return what placement depends on of a Node as parsed JSON or YAML.
+
+    Raises:
+        ValueError: the object is no Node: a field is missing, or of another type.
+    """
+    node = _node(msgspec.convert(obj, NodeObject), policy)
+    if not node.name:
+        raise ValueError("it has no name")
+    return node
+
+
+class NodeStore:
+    """Keeps a NodeIndex, in place."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.index = NodeIndex()
+        self._policy = policy
+        self._shared: dict[str, str] = {}
+
+    def put(self, item: NodeObject, /) -> None:
+        node = _node(item, self._policy)
+        if node != self.index.get(node.name):
+            self.index.update(replace(node, labels=self._share(node.labels)))
+
+    def remove(self, name: str, /) -> None:
+        self.index.remove(name)
+
+    def names(self) -> Iterable[str]:
+        return [node.name for node in self.index]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def _share(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """Return the labels made of strings that other nodes' labels are made of.
+
+        Most of their keys and values are the same on thousands of nodes.
+        """
+        shared = self._shared
+        if len(shared) > _MAX_SHARED:
+            shared.clear()
+        return {
+            shared.setdefault(key, key): shared.setdefault(value, value)
+            for key, value in labels.items()
+        }
+
+
+def _node(item: NodeObject, policy: Policy) -> Node:
+    return Node(
+        item.metadata.name,
+        item.metadata.labels or {},
+        tuple(Taint(taint.key, taint.effect, taint.value) for taint in item.spec.taints or ()),
+        {
+            name: parse_quantity(quantity) // NANOS
+            for name, quantity in (item.status.allocatable or {}).items()
+            if "/" in name and policy.pool_of_resource(name)
+        },
+    )
