@@ -1,0 +1,25 @@
+"""What ends a command early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import IO, Any
+
+import click
+
+EXIT_FOUND = 1
+EXIT_INPUT = 2
+
+
+class InputError(click.ClickException):
+    """The input is at fault: each line says what, where and what to do."""
+
+    exit_code = EXIT_INPUT
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = tuple(lines)
+        super().__init__("\n".join(self.lines))
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        for line in self.lines:
+            click.echo(f"Error: {line}", file=file, err=file is None)

@@ -1,0 +1,98 @@
+"""The entry point of ``gpufence``."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from webhook.cli.lazy import Entry, LazyGroup
+
+EXIT_BUG = 70
+"""EX_SOFTWARE of sysexits.h: neither a finding (1) nor a fault of the input (2)."""
+
+EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
+
+_ENTRIES = {
+    "check": Entry(
+        "webhook.cli.check:check", "Say what is wrong with manifests, and what changes."
+    ),
+    "mutate": Entry(
+        "webhook.cli.mutate:mutate", "Print manifests as the webhook would change them."
+    ),
+    "policy": Entry("webhook.cli.policy:policy", "Show, validate and describe policies."),
+    "serve": Entry("webhook.cli.serve:serve", "Serve admission reviews (the webhook)."),
+    "certs": Entry("webhook.cli.certs:certs", "Issue the webhook's certificates."),
+}
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"gpufence {version('gpufence')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    entries=_ENTRIES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  gpufence check deploy/                      every manifest in a folder
+  kustomize build . | gpufence check -        what a pipe brings
+  gpufence mutate train.yaml                  the Pod as the cluster will get it
+  gpufence policy show > policy.yaml          a policy to start from
+""",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def cli() -> None:
+    """The fence around a Kubernetes cluster's GPU nodes.
+
+    gpufence decides about Pods: those that request a GPU get to the GPU nodes, hardened, and all
+    others stay away. The same decisions are made here, over files, and by the admission webhook.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character is no reason to fail.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = cli.main(args, prog_name="gpufence", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return EXIT_INTERRUPTED
+    except SystemExit:
+        # What click makes of a closed pipe, with the status that stands for findings here.
+        return EXIT_PIPE_CLOSED
+    except BrokenPipeError:
+        # Whoever read has read enough. What is still buffered must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE_CLOSED
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        click.echo(
+            "Error: this is a bug in gpufence; please report it with the lines above.", err=True
+        )
+        return EXIT_BUG
+    return status if isinstance(status, int) else 0

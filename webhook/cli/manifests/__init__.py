@@ -1,0 +1,1 @@
+"""Manifests as kubectl reads them: files, documents, objects, and back to YAML."""

@@ -1,0 +1,125 @@
+"""The documents of a text: split as kubectl splits, each read by itself.
+
+Source: ``YAMLReader`` in ``k8s.io/apimachinery/pkg/util/yaml/decoder.go``. A document that is
+broken hides none of the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.json_reader import read_json
+from webhook.cli.manifests.yaml_reader import Parsed, read_yaml
+
+_SEPARATOR = re.compile(r"^---(.*)\n?", re.MULTILINE)
+_BRACKET = re.compile(r"\s*[{\[]")
+# How JSON goes on after its first bracket, and YAML in flow style hardly.
+_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\"{\[\]])")
+
+
+@dataclass(slots=True, eq=False)
+class Document:
+    """One document of a file, or what is wrong with it.
+
+    ``index`` counts from 0 as YAML does: every ``---`` starts a document, an empty one too, and
+    what stands before the first ``---`` is one if it is more than comments. (For JSON it counts the
+    values.) ``text`` is the part of the file that the document was read from, which starts at line
+    ``text_line``. Lines count from 1, within the file.
+    """
+
+    path: str
+    index: int
+    line: int
+    text: str
+    text_line: int
+    value: Any = None
+    error: ManifestError | None = None
+    item_lines: list[int] = field(default_factory=list)
+
+
+def unreadable(path: str, error: ManifestError) -> Document:
+    """Return what stands for a file that has no text."""
+    return Document(path, 0, error.line or 1, "", 1, error=error)
+
+
+def read_documents(path: str, text: str) -> Iterator[Document]:
+    """Yield the documents of a file, in order, those left out that are empty or only comments."""
+    index = 0
+    for beside, part, line in _split(text):
+        if line == 1 and _is_blank(part):
+            continue
+        if beside:
+            error = ManifestError(
+                f"the document starts with --- {beside:.40}, which kubectl does not take",
+                cure="Put --- on a line of its own",
+            )
+            yield Document(path, index, line - 1, part, line, error=error)
+            index += 1
+            continue
+        for parsed in _read(part):
+            if parsed.value is not None or parsed.error is not None:
+                yield _document(path, index, part, line, parsed)
+            index += 1
+
+
+def _split(text: str) -> Iterator[tuple[str, str, int]]:
+    """Yield what stands beside ``---``, where nothing may, the part below it, and its line."""
+    start, line, beside = 0, 1, ""
+    for match in _SEPARATOR.finditer(text):
+        part = text[start : match.start()]
+        if start or part:
+            yield beside, part, line
+        beside = match[1].strip()
+        beside = "" if beside.startswith("#") else beside
+        line += part.count("\n") + 1
+        start = match.end()
+    yield beside, text[start:], line
+
+
+def _read(part: str) -> list[Parsed]:
+    """Read JSON, one value or several, or one document of YAML."""
+    if not _BRACKET.match(part):
+        return [_read_yaml(part)]
+    found = list(read_json(part))
+    if found[0].error is not None:
+        # YAML in flow style starts with a bracket, too.
+        as_yaml = _read_yaml(part)
+        if as_yaml.error is None or not _JSON.match(part):
+            return [as_yaml]
+    return found
+
+
+def _read_yaml(part: str) -> Parsed:
+    try:
+        return read_yaml(part) or Parsed(None, 1)
+    except ManifestError as error:
+        return Parsed(None, _first_line(part), error=error)
+
+
+def _document(path: str, index: int, text: str, text_line: int, parsed: Parsed) -> Document:
+    above = text_line - 1
+    if parsed.error is not None and parsed.error.line:
+        parsed.error.line += above
+    document = Document(
+        path, index, parsed.line + above, text, text_line, parsed.value, parsed.error
+    )
+    document.item_lines = [line + above for line in parsed.item_lines]
+    if parsed.span is not None:
+        document.text = text[slice(*parsed.span)]
+        document.text_line = document.line
+    return document
+
+
+def _is_blank(text: str) -> bool:
+    """Tell whether there is nothing but comments and directives."""
+    return all(not line or line.isspace() or line.lstrip()[0] in "#%" for line in text.split("\n"))
+
+
+def _first_line(text: str) -> int:
+    """Return the number of the first line with more than a comment."""
+    lines = text.split("\n")
+    return next((n for n, line in enumerate(lines, 1) if not _is_blank(line)), 1)

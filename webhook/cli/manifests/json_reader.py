@@ -1,0 +1,165 @@
+"""JSON: one value, or several in a row (JSON lines among them), with the line of each.
+
+As kubectl reads it, but for duplicate keys and halves of surrogate pairs, which are errors here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.yaml_reader import MAX_DEPTH, Parsed, read_yaml
+
+_INT64_MIN = -(2**63)
+_UINT64_MAX = 2**64 - 1
+_SPACE = re.compile(r"[ \t\r\n]*")
+_LINE_WITH_BRACKET = re.compile(r"^[{\[]", re.MULTILINE)
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_json(text: str) -> Iterator[Parsed]:
+    """Yield the values that ``text`` holds in a row.
+
+    One that is broken comes with its error, and reading goes on at the next line that starts with a
+    bracket.
+    """
+    decoder = json.JSONDecoder(
+        object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
+    )
+    lines = _Lines(text)
+    at = _skip_space(text, 0)
+    while at < len(text):
+        try:
+            value, end = _decode(decoder, text, at)
+        except ManifestError as error:
+            yield Parsed(None, lines.at(at), error=error)
+            following = _LINE_WITH_BRACKET.search(text, at + 1)
+            at = following.start() if following else len(text)
+            continue
+        items = value.get("items") if isinstance(value, dict) else None
+        starts = _item_starts(decoder, text, at) if isinstance(items, list) else ()
+        yield Parsed(value, lines.at(at), [lines.at(start) for start in starts], span=(at, end))
+        at = _skip_space(text, end)
+
+
+def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
+    try:
+        value, end = decoder.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        problem = f"does not parse as JSON: {error.msg[0].lower()}{error.msg[1:]}"
+        raise ManifestError(problem, line=error.lineno, column=error.colno) from error
+    except _DuplicateKeyError as error:
+        raise _locate_duplicate(text, at, error.args[0]) from error
+    except RecursionError:
+        raise ManifestError(f"nested more than {MAX_DEPTH} levels deep") from None
+    if _is_deeper_than(MAX_DEPTH, value):
+        raise ManifestError(f"nested more than {MAX_DEPTH} levels deep")
+    if _SURROGATE_ESCAPE.search(text, at, end) and _SURROGATE.search(
+        json.dumps(value, ensure_ascii=False)
+    ):
+        raise ManifestError(r"has half of a surrogate pair (\ud800 to \udfff), which is no text")
+    return value, end
+
+
+class _DuplicateKeyError(Exception):
+    pass
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _DuplicateKeyError(next(key for key in keys if keys.count(key) > 1))
+    return value
+
+
+def _integer(digits: str) -> int | float:
+    """As the API server: what does not fit 64 bits is a float."""
+    if len(digits) < 19:
+        return int(digits)
+    if len(digits) < 21 and _INT64_MIN <= (value := int(digits)) <= _UINT64_MAX:
+        return value
+    return _float(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ManifestError(f"the number {digits:.40} is too large")
+    return value
+
+
+def _constant(name: str) -> NoReturn:
+    raise ManifestError(f"{name} is a number that JSON does not have")
+
+
+def _locate_duplicate(text: str, at: int, key: str) -> ManifestError:
+    """Return the error with its line: JSON is YAML, and the YAML reader knows where it is."""
+    error = ManifestError(
+        f"the key {key} is set twice in the same object", cure="Remove one of the two"
+    )
+    try:
+        read_yaml(text[at:])
+    except ManifestError as found:
+        if found.line:
+            error.line = text.count("\n", 0, at) + found.line
+            error.column = found.column
+    return error
+
+
+def _is_deeper_than(depth: int, value: Any) -> bool:
+    level = [value]
+    while level and depth >= 0:
+        depth -= 1
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if type(parent) is dict else parent)
+            if type(child) is dict or type(child) is list
+        ]
+    return bool(level)
+
+
+def _item_starts(decoder: json.JSONDecoder, text: str, at: int) -> Iterator[int]:
+    """Yield where each of the root's ``items`` starts; ``text`` is known to parse from ``at``."""
+    at = _skip_space(text, at + 1)
+    while True:
+        key, at = decoder.raw_decode(text, at)
+        at = _skip_space(text, _skip_space(text, at) + 1)
+        if key == "items":
+            break
+        _, at = decoder.raw_decode(text, at)
+        at = _skip_space(text, _skip_space(text, at) + 1)
+    at = _skip_space(text, at + 1)
+    while text[at] != "]":
+        yield at
+        _, at = decoder.raw_decode(text, at)
+        at = _skip_space(text, at)
+        if text[at] == ",":
+            at = _skip_space(text, at + 1)
+
+
+def _skip_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+class _Lines:
+    """Lines, from 1, of offsets that mostly come in ascending order."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._offset = 0
+        self._line = 1
+
+    def at(self, offset: int) -> int:
+        if offset < self._offset:
+            self._offset, self._line = 0, 1
+        self._line += self._text.count("\n", self._offset, offset)
+        self._offset = offset
+        return self._line

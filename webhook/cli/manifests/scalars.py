@@ -1,0 +1,107 @@
+"""What a plain scalar of YAML means to Kubernetes.
+
+Source: ``resolve.go`` of ``go.yaml.in/yaml/v2``, the parser behind ``sigs.k8s.io/yaml`` and so
+behind kubectl and the API server. It is neither YAML 1.1 nor 1.2: ``y`` and ``on`` are true,
+``0o17`` and ``017`` are 15, ``1e3`` is a number, ``12:30:00`` and ``2026-01-31`` are strings.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+
+Scalar = str | int | float | bool | None
+
+MAY_BE_SPECIAL = frozenset("+-.0123456789~yYnNtTfFoO")
+"""What does not start with one of these, and is not empty, is a string."""
+
+_INFINITY = math.inf
+_CONSTANTS: dict[str, Scalar] = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES"), True),
+    **dict.fromkeys(("true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO"), False),
+    **dict.fromkeys(("false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), _INFINITY),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -_INFINITY),
+}
+_NOT_FINITE = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
+_INTEGER = re.compile(
+    r"(?P<sign>[+-]?)(?:0[xX](?P<hexadecimal>[0-9a-fA-F]+)|0[oO]?(?P<octal>[0-7]+)"
+    r"|0[bB](?P<binary>[01]+)|(?P<decimal>0|[1-9][0-9]*))",
+    re.ASCII,
+)
+_BASES = {"hexadecimal": 16, "octal": 8, "binary": 2, "decimal": 10}
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+# strconv.ParseFloat, which alone sees these, lets an underscore stand between two digits.
+_UNDERSCORES = re.compile(r"(?:[^_]|(?<=[0-9])_(?=[0-9]))*", re.ASCII)
+_INT64_MIN = -(2**63)
+_UINT64_MAX = 2**64 - 1
+# int() refuses 4,300 digits and more; they are beyond the floats anyway.
+_MAX_DIGITS = 4000
+
+
+def resolve_plain(text: str) -> Scalar:
+    """Return the value of a plain (unquoted) scalar: a string where it is nothing else.
+
+    Integers beyond 64 bits are floats, as there; a number beyond the floats is a string.
+    """
+    if text and text[0] not in MAY_BE_SPECIAL:
+        return text
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text[0] == ".":
+        return _float(text.replace("_", ""), text) if _UNDERSCORES.fullmatch(text) else text
+    if text[0] not in "+-0123456789":
+        return text
+    plain = text.replace("_", "")
+    match = _INTEGER.fullmatch(plain)
+    if match and match.lastgroup and len(plain) < _MAX_DIGITS:
+        digits = match[match.lastgroup]
+        value = int(f"{match['sign']}{digits}", _BASES[match.lastgroup])
+        if _INT64_MIN <= value <= _UINT64_MAX and not (value > -_INT64_MIN - 1 and match["sign"]):
+            return value
+    return _float(plain, text)
+
+
+def key_text(value: Scalar) -> str | None:
+    """Return a mapping key as JSON has it, a string; ``None`` for what cannot be a key.
+
+    Source: ``convertToJSONableObject`` in ``sigs.k8s.io/yaml/yaml.go``.
+    """
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() if value < 2**63:
+            return str(value)
+        case float():
+            return _float32_text(value)
+    return None
+
+
+def _float(plain: str, text: str) -> Scalar:
+    if not _FLOAT.fullmatch(plain):
+        return text
+    value = float(plain)
+    return text if math.isinf(value) else value
+
+
+def _float32_text(value: float) -> str:
+    """As Go's ``strconv.FormatFloat(value, 'g', -1, 32)``: the fewest digits that tell it apart."""
+    try:
+        packed = struct.pack("<f", value)
+    except OverflowError:
+        packed = struct.pack("<f", math.copysign(_INFINITY, value))
+    (single,) = struct.unpack("<f", packed)
+    if not math.isfinite(single):
+        return _NOT_FINITE[str(single)]
+    digits = next(d for d in range(9) if struct.pack("<f", float(f"{single:.{d}e}")) == packed)
+    text = f"{single:.{digits}e}"
+    exponent = int(text.partition("e")[2])
+    if not -5 < exponent < 6:
+        return text
+    return f"{single:.{max(0, digits - exponent)}f}"

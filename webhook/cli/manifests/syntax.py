@@ -1,0 +1,76 @@
+"""YAML's syntax errors in the reader's words: where, what, and what to look for."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from webhook.cli.manifests.errors import ManifestError
+
+# What the parser says, and what is mostly at fault where it does.
+_CURES = {
+    "mapping values are not allowed": (
+        'Put the value in quotes if it holds ": ", or align the line with its neighbours'
+    ),
+    "did not find expected key": "Align the line with its neighbours, or look for a stray quote",
+    "expected <block end>": "Align the line with its neighbours",
+    "did not find expected '-' indicator": "Align the line with the list entries above it",
+    "did not find expected <document start>": (
+        "The document ended above: look for a stray line, or put a line with --- in between"
+    ),
+    "could not find expected ':'": "Look for a missing colon, or a quote that is not closed",
+    "found unexpected end of stream": "Look for a quote that is not closed",
+    "did not find expected ',' or": "Look for a missing comma, or a bracket that is not closed",
+    "did not find expected node content": "Look for a bracket or a comma too many",
+    "block sequence entries are not allowed": "Put the list on the next line",
+}
+_HELM = (
+    "It looks like a Helm template: check what it renders to, helm template CHART | "
+    "gpufence check -"
+)
+# What YAML does not take as it is, from the set of its printable characters (YAML 1.1, 4.1.1).
+_NOT_PRINTABLE = re.compile(
+    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufffe|\uffff"
+)
+
+
+def explain(error: yaml.YAMLError, text: str) -> ManifestError:
+    """Return what the parser says of ``text`` as an error with line, column and cure."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return not_printable(text) or ManifestError(f"does not parse as YAML: {error}")
+    mark, problem = error.problem_mark, error.problem or ""
+    cure = next((cure for start, cure in _CURES.items() if problem.startswith(start)), "")
+    if problem.startswith("found character"):
+        cure = _stray_character(text, mark.line, mark.column)
+    if "{{" in text:
+        cure = _HELM
+    if error.context:
+        problem = f"{problem}, {error.context}"
+        if error.context_mark is not None and error.context_mark.line < mark.line:
+            lines = mark.line - error.context_mark.line
+            problem += f" that starts {lines} line{'s'[lines == 1 :]} above"
+    return ManifestError(
+        f"does not parse as YAML: {problem}", line=mark.line + 1, column=mark.column + 1, cure=cure
+    )
+
+
+def not_printable(text: str) -> ManifestError | None:
+    """Return the error for the first character that YAML does not take, if there is one."""
+    match = _NOT_PRINTABLE.search(text)
+    if match is None:
+        return None
+    before = text[: match.start()]
+    return ManifestError(
+        f"has the character U+{ord(match[0]):04X}, which YAML does not take",
+        line=before.count("\n") + 1,
+        column=len(before) - before.rfind("\n"),
+        cure="Remove it, or write it as an escape in double quotes",
+    )
+
+
+def _stray_character(text: str, line: int, column: int) -> str:
+    character = text.split("\n")[line][column : column + 1]
+    if character == "\t":
+        return "Indent with spaces: YAML takes no tabs there"
+    return f"Put the value in quotes: it cannot start with {character}"

@@ -1,0 +1,103 @@
+"""``gpufence mutate``: manifests as the cluster will get them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.evaluate import Result, evaluate, nothing_to_do, read_manifests
+from webhook.cli.manifests.documents import Document
+from webhook.cli.manifests.objects import Path
+from webhook.cli.manifests.pointer import replaced
+from webhook.cli.manifests.yaml_writer import to_yaml
+from webhook.cli.options import namespace_option, paths_argument, policy_option
+from webhook.cli.policy_file import load_policy
+from webhook.cli.report.lines import clean
+from webhook.cli.report.sentence import sentence
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  nothing that the policy enforces was found
+  1  something was: standard error says what, and the manifests are printed all the same
+  2  the input or the usage is at fault: nothing is printed
+
+\b
+Examples:
+  gpufence mutate train.yaml
+  kustomize build . | gpufence mutate - | kubectl apply -f -
+  gpufence mutate --output json train.yaml | jq .spec.tolerations
+""",
+)
+@paths_argument
+@policy_option
+@namespace_option
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="YAML documents, or JSON values one after the other.",
+)
+def mutate(paths: tuple[str, ...], policy_path: str | None, namespace: str, output: str) -> int:
+    """Print manifests with what the webhook would add to their Pods.
+
+    PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside) or - for the
+    standard input. Documents come out in the order in which they go in, Lists as Lists, unchanged
+    ones too. Keys keep their order. Comments are not kept, and anchors are written out.
+    """
+    policy = load_policy(policy_path).compile()
+    results = list(evaluate(read_manifests(paths), policy, namespace, datetime.now(UTC).date()))
+    if broken := [result for result in results if result.error is not None]:
+        raise InputError(
+            clean(sentence(result.manifest.document, error))
+            for result in broken
+            if (error := result.error) is not None
+        )
+    if not results:
+        raise InputError([nothing_to_do(paths)])
+    documents = _mutated(results)
+    text = _to_json(documents) if output == "json" else "---\n".join(map(to_yaml, documents))
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.flush()
+    return _report_denied(results)
+
+
+def _mutated(results: Iterable[Result]) -> Iterator[Any]:
+    """Yield each document with its objects as they become."""
+    by_document: dict[Document, dict[Path, Any]] = {}
+    for result in results:
+        replacements = by_document.setdefault(result.manifest.document, {})
+        if result.decision is not None and result.decision.mutated is not result.decision.original:
+            mutated = dict(result.decision.mutated)
+            for key in result.manifest.added:
+                del mutated[key]
+            replacements[result.manifest.path] = mutated
+    for document, replacements in by_document.items():
+        yield replaced(document.value, replacements)
+
+
+def _to_json(documents: Iterable[Any]) -> str:
+    import json
+
+    return "".join(f"{json.dumps(d, indent=2, ensure_ascii=False)}\n" for d in documents)
+
+
+def _report_denied(results: Iterable[Result]) -> int:
+    status = 0
+    for result in results:
+        findings = result.decision.findings if result.decision else ()
+        for finding in findings:
+            if finding.action == "enforce":
+                status = EXIT_FOUND
+                what = f"{result.kind} {result.name}: {finding.rule}: {finding.message}."
+                place = f"{result.manifest.document.path}:{result.manifest.line}"
+                click.echo(f"Refused: {clean(f'{place}: {what}')}", err=True)
+    return status

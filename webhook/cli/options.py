@@ -1,0 +1,23 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+import click
+
+paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+
+policy_option = click.option(
+    "--policy",
+    "policy_path",
+    metavar="FILE",
+    help="The policy to go by; without one, the policy that ships with gpufence.",
+)
+
+namespace_option = click.option(
+    "--namespace",
+    "-n",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help="The namespace of objects that name none.",
+)

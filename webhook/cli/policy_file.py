@@ -1,0 +1,58 @@
+"""The policy that a command goes by: a file's, or the one that ships with gpufence."""
+
+from __future__ import annotations
+
+from policies.policy import FencePolicy, PolicyError, default_policy_text, parse_policy
+from webhook.cli.errors import InputError
+from webhook.cli.locate import locate
+from webhook.cli.manifests.documents import Document, read_documents, unreadable
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.files import display_name, read_text
+from webhook.cli.report.sentence import sentence
+
+DEFAULT_NAME = "default"
+"""What the policy that ships with gpufence is called."""
+
+
+def policy_name(path: str | None) -> str:
+    """Return what the policy is called in messages, logs and metrics."""
+    return DEFAULT_NAME if path is None else display_name(path)
+
+
+def policy_text(path: str | None) -> str:
+    """Return the text of a policy file; without a path, of the default policy.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        return default_policy_text() if path is None else read_text(path)
+    except ManifestError as error:
+        raise InputError([sentence(unreadable(policy_name(path), error), error)]) from error
+
+
+def load_policy(path: str | None) -> FencePolicy:
+    """Read and validate a policy file; without a path, the default policy.
+
+    Raises:
+        InputError: the file cannot be read, or is no valid policy: with a line for each problem.
+    """
+    name = policy_name(path)
+    documents = list(read_documents(name, policy_text(path)))
+    if broken := [(document, document.error) for document in documents if document.error]:
+        raise InputError(sentence(document, error) for document, error in broken)
+    if len(documents) != 1:
+        problem = f"holds {len(documents)} documents, but a policy is one, of kind FencePolicy"
+        cure = "gpufence policy show prints the default one to start from"
+        raise InputError([f"{name}: {problem}. {cure}."])
+    try:
+        return parse_policy(documents[0].value)
+    except PolicyError as error:
+        raise InputError(_located(documents[0], problem) for problem in error.problems) from error
+
+
+def _located(document: Document, problem: str) -> str:
+    """Return a problem, which starts with the path of a field, with its place in the file."""
+    position = locate(document, (), problem.partition(": ")[0])
+    place = f"{document.path}:{position.line}" if position else document.path
+    return f"{place}: {problem}."

@@ -1,0 +1,49 @@
+"""Lines of a report: text in spans, each with what it stands for, but not with how that looks."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+Role = Literal[
+    "",
+    "allowed",
+    "mutated",
+    "denied",
+    "skipped",
+    "invalid",
+    "enforce",
+    "warn",
+    "audit",
+    "rule",
+    "object",
+    "place",
+    "advice",
+    "added",
+    "removed",
+    "aside",
+    "total",
+]
+
+Span = tuple[str, Role]
+
+# Control characters, line ends among them, and those that turn the direction of writing: a name in
+# a manifest must not move the cursor of whoever reads the report.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+class Line(NamedTuple):
+    """A line of a report; one that wraps goes on below its own start, ``indent`` columns in."""
+
+    spans: tuple[Span, ...] = ()
+    indent: int = 0
+    wraps: bool = True
+
+    @property
+    def text(self) -> str:
+        return " " * self.indent + "".join(text for text, _ in self.spans)
+
+
+def clean(text: str) -> str:
+    """Return text from a manifest, with what could act on a terminal written as an escape."""
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)

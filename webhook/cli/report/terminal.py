@@ -1,0 +1,66 @@
+"""Lines of a report as they appear: in colour and wrapped on a terminal, plain elsewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Literal, TextIO
+
+from webhook.cli.report.lines import Line, Role
+
+Color = Literal["auto", "always", "never"]
+
+_STYLES: dict[Role, str] = {
+    "": "none",
+    "allowed": "green",
+    "mutated": "cyan",
+    "denied": "bold red",
+    "skipped": "dim",
+    "invalid": "bold magenta",
+    "enforce": "red",
+    "warn": "yellow",
+    "audit": "blue",
+    "rule": "bold",
+    "object": "bold",
+    "place": "dim",
+    "advice": "green",
+    "added": "green",
+    "removed": "red",
+    "aside": "dim",
+    "total": "bold",
+}
+# Wide enough for nothing to wrap: what is no terminal is searched, not looked at.
+_UNLIMITED = 1_000_000
+_NARROWEST = 20
+
+
+def write(lines: Iterable[Line], stream: TextIO, color: Color) -> None:
+    """Write a report. ``NO_COLOR`` (no-color.org) counts for ``auto``."""
+    is_terminal = stream.isatty()
+    if not is_terminal and color != "always":
+        stream.writelines(f"{line.text}\n" for line in lines)
+        return
+
+    from rich.color import ColorSystem
+    from rich.console import Console
+    from rich.style import Style
+    from rich.text import Text
+
+    plain = color == "never" or (color == "auto" and bool(os.environ.get("NO_COLOR")))
+    console = Console(file=stream, width=None if is_terminal else _UNLIMITED)
+    system = None if plain or console.is_dumb_terminal else ColorSystem.STANDARD
+    styles = {role: Style.parse(style) for role, style in _STYLES.items()}
+
+    def render(text: Text) -> str:
+        segments = text.render(console)
+        return "".join((s.style or Style()).render(s.text, color_system=system) for s in segments)
+
+    for line in lines:
+        if not line.wraps or len(line.text) <= console.width:
+            spans = [styles[role].render(text, color_system=system) for text, role in line.spans]
+            stream.write(f"{' ' * line.indent}{''.join(spans)}\n")
+            continue
+        text = Text.assemble(*((text, styles[role]) for text, role in line.spans), end="")
+        for part in text.wrap(console, max(_NARROWEST, console.width - line.indent)):
+            part.rstrip()
+            stream.write(f"{' ' * line.indent}{render(part)}\n")

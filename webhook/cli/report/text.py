@@ -1,0 +1,122 @@
+"""The report for people: a verdict on each object, why, and what would change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from policies.engine import Decision
+from policies.finding import Finding
+from webhook.cli.evaluate import Result, Verdict
+from webhook.cli.locate import locate
+from webhook.cli.report.difference import Mark, difference
+from webhook.cli.report.lines import Line, Role, clean
+from webhook.cli.report.sentence import explanation, place
+
+_WIDTH = max(map(len, ("allowed", "mutated", "denied", "skipped", "invalid")))
+_SUMMARY_ORDER: tuple[Verdict, ...] = ("invalid", "denied", "mutated", "allowed", "skipped")
+_MARK_ROLES: dict[Mark, Role] = {" ": "", "+": "added", "-": "removed", "@": "aside"}
+
+
+def report(results: Iterable[Result]) -> Iterator[Line]:
+    """Yield the report, line by line, while the results come in."""
+    verdicts: Counter[Verdict] = Counter()
+    warned = 0
+    for result in results:
+        verdicts[result.verdict] += 1
+        findings = result.decision.findings if result.decision else ()
+        warned += sum(finding.action == "warn" for finding in findings)
+        lines = list(_result(result))
+        yield from lines
+        if len(lines) > 1:
+            yield Line()
+    if verdicts and len(lines) == 1:
+        yield Line()
+    yield _summary(verdicts, warned)
+
+
+def _result(result: Result) -> Iterator[Line]:
+    document = result.manifest.document
+    start = f"{document.path}:{result.manifest.line}" if document.text else document.path
+    yield Line(
+        (
+            (result.verdict.ljust(_WIDTH), result.verdict),
+            ("  ", ""),
+            (clean(_title(result)), "object"),
+            ("  ", ""),
+            (clean(start), "place"),
+            (clean(_remark(result)), "aside"),
+        )
+    )
+    if result.error is not None:
+        where, what = place(document, result.error), explanation(document, result.error)
+        yield Line(((clean(f"{where}: "), "place"), (clean(what), "")), indent=2)
+    if result.decision is None:
+        return
+    for finding in result.decision.findings:
+        yield from _finding(result, finding)
+    for finding in result.decision.excepted:
+        text = f"excepted  {finding.rule}  {finding.reason} (at {finding.path})"
+        yield Line(((clean(text), "aside"),), indent=2)
+    if result.verdict == "mutated":
+        yield from _change(result.decision)
+
+
+def _title(result: Result) -> str:
+    """Return kind, namespace and name, as far as there are any."""
+    if not result.kind:
+        return "not a Kubernetes object" if result.verdict == "skipped" else "unreadable"
+    name = "/".join(filter(None, (result.namespace, result.name)))
+    return f"{result.kind} {name}".rstrip()
+
+
+def _remark(result: Result) -> str:
+    if result.decision is None:
+        return ""
+    if result.decision.exemption:
+        return f"  exempt: {result.decision.exemption}"
+    if result.decision.pools:
+        return f"  requests devices of pool {', '.join(result.decision.pools)}"
+    return ""
+
+
+def _finding(result: Result, finding: Finding) -> Iterator[Line]:
+    manifest = result.manifest
+    position = locate(manifest.document, manifest.path, finding.path)
+    line = position.line if position else manifest.line
+    yield Line(
+        (
+            (finding.action, finding.action if finding.action != "off" else ""),
+            ("  ", ""),
+            (finding.rule, "rule"),
+            ("  ", ""),
+            (clean(f"{manifest.document.path}:{line}"), "place"),
+            ("  ", ""),
+            (clean(finding.path), ""),
+        ),
+        indent=2,
+    )
+    yield Line(((clean(f"{finding.reason}: {finding.detail}."), ""),), indent=4)
+    if finding.advice:
+        yield Line((("advice: ", "advice"), (clean(f"{finding.advice}."), "")), indent=4)
+
+
+def _change(decision: Decision) -> Iterator[Line]:
+    """Yield the change of the object as YAML."""
+    for mark, text in difference(decision.original, decision.mutated):
+        shown = "@@" if mark == "@" else f"{mark}{text}"
+        yield Line(((clean(shown), _MARK_ROLES[mark]),), indent=2, wraps=False)
+
+
+def _summary(verdicts: Counter[Verdict], warned: int) -> Line:
+    count = verdicts.total()
+    spans: list[tuple[str, Role]] = [(f"{count} object{'s'[count == 1 :]}", "total")]
+    for verdict in _SUMMARY_ORDER:
+        if verdicts[verdict]:
+            spans += [
+                (": " if len(spans) == 1 else ", ", ""),
+                (f"{verdicts[verdict]} {verdict}", verdict),
+            ]
+    if warned:
+        spans += [("; ", ""), (f"{warned} warning{'s'[warned == 1 :]}", "warn")]
+    return Line(tuple(spans))

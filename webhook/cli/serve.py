@@ -1,0 +1,117 @@
+"""``gpufence serve``: the admission webhook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from webhook.cli.errors import InputError
+from webhook.cli.options import policy_option
+
+_PORT = click.IntRange(0, 65535)
+_SECONDS = click.FloatRange(min=0)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpufence serve --tls-cert certs/tls.crt --tls-key certs/tls.key
+  gpufence serve --policy policy.yaml --host 127.0.0.1 --tls-cert tls.crt --tls-key tls.key
+""",
+)
+@policy_option
+@click.option(
+    "--tls-cert",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The serving certificate, PEM; read again when it changes.",
+)
+@click.option(
+    "--tls-key",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Its private key, PEM, not encrypted.",
+)
+@click.option(
+    "--host",
+    default="0.0.0.0",  # noqa: S104 - a Pod is reached on its own address
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where to listen for reviews (/mutate and /validate), over TLS.",
+)
+@click.option("--port", type=_PORT, default=9443, show_default=True, help="Port for reviews.")
+@click.option(
+    "--metrics-host",
+    default="0.0.0.0",  # noqa: S104 - the kubelet probes it there
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where to listen for /healthz, /readyz and /metrics, without TLS.",
+)
+@click.option(
+    "--metrics-port", type=_PORT, default=8080, show_default=True, help="Port for metrics."
+)
+@click.option(
+    "--drain-seconds",
+    type=_SECONDS,
+    default=5.0,
+    show_default=True,
+    help="How long to go on serving after SIGTERM, not ready, until nobody calls any more.",
+)
+@click.option(
+    "--grace-seconds",
+    type=_SECONDS,
+    default=10.0,
+    show_default=True,
+    help="How long to wait then for requests that are under way.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    show_default=True,
+    help="How to log, to standard error.",
+)
+def serve(
+    policy_path: str | None,
+    tls_cert: Path,
+    tls_key: Path,
+    host: str,
+    port: int,
+    metrics_host: str,
+    metrics_port: int,
+    drain_seconds: float,
+    grace_seconds: float,
+    log_format: Literal["json", "text"],
+) -> int:
+    """Serve admission reviews: the webhook.
+
+    Answers AdmissionReview v1 at /mutate and /validate until SIGTERM, and then drains. Port 0 takes
+    a free one; the log's line "ready" names it.
+    """
+    from certs.errors import CertificateError
+    from webhook import server
+    from webhook.cli.policy_file import load_policy, policy_name
+    from webhook.listen import ListenError
+    from webhook.policy_reload import FixedPolicy
+
+    options = server.ServeOptions(
+        policy=FixedPolicy(load_policy(policy_path).compile()),
+        policy_name=policy_name(policy_path),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        host=host,
+        port=port,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        drain_seconds=drain_seconds,
+        grace_seconds=grace_seconds,
+        log_format=log_format,
+    )
+    try:
+        return server.serve(options)
+    except (CertificateError, ListenError) as error:
+        raise InputError([str(error)]) from error
