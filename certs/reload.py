@@ -24,12 +24,10 @@ from typing import TYPE_CHECKING
 
 from certs.errors import CertificateError, MaterialError
 from certs.keypair import KeyPair, check_validity, parse_pair
-from certs.source import FileSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
-    from pathlib import Path
 
     from certs.source import Source
 
@@ -156,13 +154,6 @@ def _as_file(pair: KeyPair) -> Iterator[str]:
         file.write(content)
         file.flush()
         yield f"/proc/self/fd/{file.fileno()}"
-
-
-class ReloadingContext(ServingContext):
-    """A ServingContext of two files."""
-
-    def __init__(self, certificate: Path, key: Path, now: datetime) -> None:
-        super().__init__(FileSource(certificate, key), now)
 
 
 def _server_context() -> ssl.SSLContext:

@@ -67,6 +67,14 @@ class Stored:
         """The authorities as one PEM document: what `caBundle` is to carry."""
         return b"".join(pem.rstrip(b"\n") + b"\n" for pem in self.authorities)
 
+    def is_carried_by(self, bundle: bytes) -> bool:
+        """Tell whether whoever trusts ``bundle`` (PEM) trusts all of the authorities."""
+        try:
+            trusted = set(parse_certificates(bundle, "bundle"))
+        except MaterialError:
+            return False
+        return all(parse_certificates(pem, "authority")[0] in trusted for pem in self.authorities)
+
     @property
     def next_certificate(self) -> bytes:
         return self.next.certificate_pem if self.next else b""

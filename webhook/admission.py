@@ -42,10 +42,14 @@ class Admission:
     """Answers reviews by one policy. Holds no state between calls but the counters."""
 
     def __init__(self, policy: Policy, metrics: Metrics, today: Callable[[], date]) -> None:
-        self._policy = policy
-        self._mutating = setters_only(policy)
+        self.use(policy)
         self._metrics = metrics
         self._today = today
+
+    def use(self, policy: Policy) -> None:
+        """Answer by another policy from now on."""
+        self._policy = policy
+        self._mutating = setters_only(policy)
 
     def answer(self, endpoint: Endpoint, body: bytes) -> bytes:
         """Return the body of the answer: always a review with the caller's uid.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import NoReturn
 
@@ -40,11 +40,14 @@ def admission_app(admission: Admission, metrics: Metrics, lifecycle: Lifecycle) 
     return app
 
 
-def operations_app(metrics: Metrics, unready: Callable[[], str]) -> web.Application:
+def operations_app(
+    metrics: Metrics, unready: Callable[[], str], troubles: Callable[[], Iterable[str]] = tuple
+) -> web.Application:
     """Return the application for kubelets and Prometheus, which is served without TLS.
 
     ``/healthz`` says that the process answers; a restart would mend nothing else. ``/readyz`` says
-    whether requests should be sent here: ``unready`` returns the reason why not.
+    whether requests should be sent here: ``unready`` returns the reason why not. ``troubles`` are
+    what somebody should look at meanwhile, a line each.
     """
 
     async def healthz(_request: web.Request) -> web.Response:
@@ -52,7 +55,8 @@ def operations_app(metrics: Metrics, unready: Callable[[], str]) -> web.Applicat
 
     async def readyz(_request: web.Request) -> web.Response:
         reason = unready()
-        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
+        lines = [reason or "ok", *troubles()]
+        return web.Response(text="\n".join(lines) + "\n", status=503 if reason else 200)
 
     async def expose(request: web.Request) -> web.Response:
         body, content_type = metrics.expose(request.headers.get(hdrs.ACCEPT, ""))

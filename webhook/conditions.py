@@ -3,8 +3,13 @@
 A Pod that neither requests a device nor touches a fence never leaves the API server, so such Pods
 do not notice when gpufence is down. The conditions may ask too often and must never ask too little:
 they are at most as narrow as the engine. Each is one CEL expression over ``object`` and
-``request``; every optional field is guarded by ``has()``, because reading an absent one is an
-error, and an error is a refusal under ``failurePolicy: Fail``.
+``request``, and must not fail for any valid object, since a failure is a refusal under
+``failurePolicy: Fail``. So every field that the API leaves out when it is empty is guarded by
+``has()``; the others (``containers``, an ``env``'s ``name``, an expression's ``key``) are always
+there (``k8s.io/api/core/v1``, the ``omitempty`` of each field).
+
+The API server evaluates them for every Pod: each list is walked once, and for one plain Pod all
+alternatives are.
 """
 
 from __future__ import annotations
@@ -16,7 +21,6 @@ from policies.check_device_leak import VISIBLE_DEVICES
 from policies.compiled import Policy
 from policies.scheduling import FENCING_EFFECTS
 
-_CONTAINER_LISTS = ("initContainers", "ephemeralContainers")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -26,12 +30,7 @@ def names_devices(spec: str, *, defaulted: bool) -> str:
     ``spec`` is CEL for the spec. Where it is ``defaulted`` (a Pod's, not a template's), the API
     server has copied limits into requests, and looking at requests is enough.
     """
-    sides = ("requests",) if defaulted else ("limits", "requests")
-    in_container = " || ".join(
-        f'has(c.resources.{side}) && c.resources.{side}.exists(k, k.contains("/"))'
-        for side in sides
-    )
-    container = f"has(c.resources) && ({in_container})"
+    container = _device(defaulted)
     return _any(
         f"has({spec}.resourceClaims)",
         f"{spec}.containers.exists(c, {container})",
@@ -39,55 +38,75 @@ def names_devices(spec: str, *, defaulted: bool) -> str:
     )
 
 
-def touches_fence(spec: str, policy: Policy, *, with_nodes: bool) -> str:
-    """Return CEL that holds for a Pod spec that reaches for a pool or for its devices.
+def concerns(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool) -> str:
+    """Return CEL that holds for a Pod spec that names a device, or reaches for a pool's nodes.
 
     ``with_nodes`` says that gpufence knows the cluster's nodes: any node selection may then turn
-    out to pick a pool's.
+    out to pick a pool's. Of an existing Pod that is ``defaulted``, the node is fixed.
     """
-    taints = [taint for pool in policy.pools for taint in pool.taints]
-    fencing = [taint for taint in taints if taint.effect in FENCING_EFFECTS]
-    labels = sorted({key for pool in policy.pools for key in pool.labels})
+    env = f'has(c.env) && c.env.exists(e, e.name == "{VISIBLE_DEVICES}")'
+    container = _any(_device(defaulted), env)
+    return _any(
+        f"has({spec}.resourceClaims)",
+        f"has({spec}.resources)",
+        *_selections(spec, policy, defaulted=defaulted, with_nodes=with_nodes),
+        *_tolerations(spec, policy),
+        f"{spec}.containers.exists(c, {container})",
+        f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
+        f"has({spec}.ephemeralContainers) && {spec}.ephemeralContainers.exists(c, {env})",
+        f"has({spec}.volumes) && {spec}.volumes.exists(v, has(v.hostPath))",
+    )
+
+
+def _device(defaulted: bool) -> str:
+    """Return CEL that holds for a container ``c`` whose resources name a device.
+
+    Device resources carry a domain (``nvidia.com/gpu``), the others do not.
+    """
+    sides = ("requests",) if defaulted else ("limits", "requests")
+    named = _any(
+        *(
+            f'has(c.resources.{side}) && c.resources.{side}.exists(k, k.contains("/"))'
+            for side in sides
+        )
+    )
+    return f"has(c.resources) && {named}"
+
+
+def _selections(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool) -> tuple[str, ...]:
     node_affinity = f"{spec}.affinity.nodeAffinity"
     required = f"has({spec}.affinity) && has({node_affinity}) && has({node_affinity}.{_REQUIRED})"
     if with_nodes:
-        selection = [
+        named = f"has({spec}.nodeName)"
+        return (
             f"has({spec}.nodeSelector)",
-            f'request.operation == "CREATE" && has({spec}.nodeName)',
+            f'request.operation == "CREATE" && {named}' if defaulted else named,
             required,
-        ]
-    else:
-        terms = f"{node_affinity}.{_REQUIRED}.nodeSelectorTerms"
-        in_term = (
-            f"has(t.matchExpressions) && t.matchExpressions.exists(e, e.key in {_list(labels)})"
         )
-        selection = [
-            f"has({spec}.nodeSelector) && {spec}.nodeSelector.exists(k, k in {_list(labels)})",
-            f"{required} && {terms}.exists(t, {in_term})",
-        ]
+    labels = _list({key for pool in policy.pools for key in pool.labels})
+    in_term = f"has(t.matchExpressions) && t.matchExpressions.exists(e, e.key in {labels})"
+    terms = f"{node_affinity}.{_REQUIRED}.nodeSelectorTerms"
+    return (
+        f"has({spec}.nodeSelector) && {spec}.nodeSelector.exists(k, k in {labels})",
+        f"{required} && {terms}.exists(t, {in_term})",
+    )
+
+
+def _tolerations(spec: str, policy: Policy) -> tuple[str, ...]:
+    fencing = [t for pool in policy.pools for t in pool.taints if t.effect in FENCING_EFFECTS]
+    if not fencing:
+        return ()
+    keys, effects = _list({t.key for t in fencing}), _list({t.effect for t in fencing})
     toleration = (
-        '(!has(t.key) || t.key == "" || t.key in '
-        f"{_list(sorted({taint.key for taint in fencing}))}) && "
-        '(!has(t.effect) || t.effect == "" || t.effect in '
-        f"{_list(sorted({taint.effect for taint in fencing}))})"
+        f'(!has(t.key) || t.key == "" || t.key in {keys}) && '
+        f'(!has(t.effect) || t.effect == "" || t.effect in {effects})'
     )
-    env = f'has(c.env) && c.env.exists(e, e.name == "{VISIBLE_DEVICES}")'
-    return _any(
-        *(
-            [f"has({spec}.tolerations) && {spec}.tolerations.exists(t, {toleration})"]
-            * bool(fencing)
-        ),
-        *selection,
-        f"{spec}.containers.exists(c, {env})",
-        *(f"has({spec}.{kind}) && {spec}.{kind}.exists(c, {env})" for kind in _CONTAINER_LISTS),
-        f"has({spec}.volumes) && {spec}.volumes.exists(v, has(v.hostPath))",
-        f"has({spec}.resources)",
-    )
+    return (f"has({spec}.tolerations) && {spec}.tolerations.exists(t, {toleration})",)
 
 
 def _any(*alternatives: str) -> str:
-    return " || ".join(f"({alternative})" for alternative in alternatives)
+    return "(" + " || ".join(f"({alternative})" for alternative in alternatives) + ")"
 
 
 def _list(names: Iterable[str]) -> str:
-    return json.dumps(list(names))
+    return json.dumps(sorted(names))

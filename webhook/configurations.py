@@ -5,12 +5,13 @@ Printed by ``gpufence manifests``, and applied by a server that registers itself
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from policies.compiled import Policy
 from policies.facts import JSONObject
-from webhook.conditions import names_devices, touches_fence
+from webhook.conditions import concerns, names_devices
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """Set by the API server on every namespace; nobody can change it (KEP-2161)."""
@@ -51,8 +52,12 @@ class Registration:
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
     timeout_seconds: int = 3
     with_nodes: bool = False
-    labels: dict[str, str] = field(default_factory=dict)
-    annotations: dict[str, str] = field(default_factory=dict)
+    excluded_namespaces: frozenset[str] = frozenset({"kube-system"})
+    """Never asked about, whatever the policy says: what the cluster needs to come up again."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: Mapping[str, str] | None = None
+    """The ownerReference of both, so that they go when their owner is deleted."""
 
 
 def configurations(policy: Policy, registration: Registration) -> tuple[JSONObject, JSONObject]:
@@ -77,7 +82,7 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
 
 
 def _validating(policy: Policy, registration: Registration) -> JSONObject:
-    fence = touches_fence("object.spec", policy, with_nodes=registration.with_nodes)
+    with_nodes = registration.with_nodes
     pods = _webhook(
         "pods",
         "/validate",
@@ -87,11 +92,10 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
             _rule("", "v1", ["pods"], ["CREATE", "UPDATE"]),
             _rule("", "v1", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
         ],
-        condition=f"{names_devices('object.spec', defaulted=True)} || {fence}",
+        condition=concerns("object.spec", policy, defaulted=True, with_nodes=with_nodes),
     )
     webhooks = [pods]
     for name, spec, resources in _TEMPLATES:
-        fence = touches_fence(spec, policy, with_nodes=registration.with_nodes)
         webhooks.append(
             _webhook(
                 name,
@@ -102,7 +106,7 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
                     _rule(group, version, plural.split(","), ["CREATE", "UPDATE"])
                     for group, version, plural in resources
                 ],
-                condition=f"{names_devices(spec, defaulted=False)} || {fence}",
+                condition=concerns(spec, policy, defaulted=False, with_nodes=with_nodes),
             )
         )
     return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
@@ -114,6 +118,8 @@ def _configuration(kind: str, webhooks: list[JSONObject], registration: Registra
         metadata["labels"] = dict(registration.labels)
     if registration.annotations:
         metadata["annotations"] = dict(registration.annotations)
+    if registration.owner is not None:
+        metadata["ownerReferences"] = [dict(registration.owner)]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
@@ -131,8 +137,11 @@ def _webhook(
     rules: list[JSONObject],
     condition: str,
 ) -> JSONObject:
-    exempt = sorted(policy.exemptions.namespaces)
-    webhook: JSONObject = {
+    exempt = sorted(policy.exemptions.namespaces | registration.excluded_namespaces)
+    selector = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": exempt}
+    # Every field is written out, also where it says what the API server would: what is not ours
+    # could be changed without our seeing it.
+    return {
         "name": f"{name}.gpufence.dev",
         "clientConfig": _client_config(path, registration),
         "rules": rules,
@@ -142,12 +151,9 @@ def _webhook(
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
         "timeoutSeconds": registration.timeout_seconds,
+        "objectSelector": {},
+        "namespaceSelector": {"matchExpressions": [selector]} if exempt else {},
     }
-    if exempt:
-        webhook["namespaceSelector"] = {
-            "matchExpressions": [{"key": NAMESPACE_LABEL, "operator": "NotIn", "values": exempt}]
-        }
-    return webhook
 
 
 def _client_config(path: str, registration: Registration) -> JSONObject:

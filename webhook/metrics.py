@@ -61,13 +61,17 @@ class Metrics:
             "Requests on which gpufence itself failed; each is in the log with its traceback.",
             registry=self.registry,
         )
-        pools = ",".join(pool.name for pool in policy.pools)
-        Info("gpufence_policy", "The policy in force.", registry=self.registry).info(
-            {"policy": policy_name, "pools": pools}
-        )
+        self._policy_name = policy_name
+        self._policy = Info("gpufence_policy", "The policy in force.", registry=self.registry)
+        self.use(policy)
         Info("gpufence_build", "The version that runs.", registry=self.registry).info(
             {"version": metadata.version("gpufence"), "python": platform.python_version()}
         )
+
+    def use(self, policy: Policy) -> None:
+        """Show which policy is in force."""
+        pools = ",".join(pool.name for pool in policy.pools)
+        self._policy.info({"policy": self._policy_name, "pools": pools})
 
     def track_certificate(self, expiry: Callable[[], float]) -> None:
         """Show when the serving certificate ends; ``expiry`` returns it in seconds of the epoch."""

@@ -1,12 +1,10 @@
-"""The running server: TLS, both listeners, the drain. What `gpufence serve` calls."""
+"""The running server: TLS, both listeners, upkeep, the drain. What `gpufence serve` calls."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,32 +12,41 @@ from pathlib import Path
 import uvloop
 from prometheus_client import disable_created_metrics
 
-from certs.reload import Outcome, ReloadingContext
-from policies.compiled import Policy
+from certs.source import FileSource, Source
 from webhook.admission import Admission
 from webhook.app import admission_app, operations_app
 from webhook.lifecycle import Lifecycle
 from webhook.listen import Listeners
 from webhook.logs import LogFormat, configure, event
 from webhook.metrics import Metrics
+from webhook.policy_reload import PolicySource, ReloadingPolicy
+from webhook.repeated import Repeated
+from webhook.stopping import Signals, within
+from webhook.tls import ServedCertificate
+from webhook.upkeep import ClusterOptions, Upkeep
+from webhook.upkeep_metrics import UpkeepMetrics
 
 _log = logging.getLogger("gpufence")
+
+_RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """Everything that the server is told, as plain values.
 
-    ``policy`` is compiled; ``policy_name`` is what it is called in the log and in the metrics (the
-    file's path, or ``default``). Port 0 takes a free one. ``drain_seconds`` is how long the server
-    goes on serving after SIGTERM, already not ready, so that whoever sends it requests can learn
-    so; ``grace_seconds`` how long it then waits for requests that are under way.
-    ``reload_seconds`` is how often the key pair's files are looked at.
+    ``policy`` is where the policy comes from; ``policy_name`` is what it is called in the log and
+    in the metrics (the file's path, or ``default``). ``tls_cert`` and ``tls_key`` may only be left
+    out where ``cluster`` names a Secret. Port 0 takes a free one. ``drain_seconds`` is how long the
+    server goes on serving after SIGTERM, already not ready, so that whoever sends it requests can
+    learn so; ``grace_seconds`` how long it then waits for requests that are under way.
+    ``reload_seconds`` is how often policy and key pair are looked at.
     """
 
-    policy: Policy
-    tls_cert: Path
-    tls_key: Path
+    policy: PolicySource
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    cluster: ClusterOptions | None = None
     policy_name: str = "default"
     host: str = "0.0.0.0"  # noqa: S104 - a Pod is reached on its own address
     port: int = 9443
@@ -47,7 +54,7 @@ class ServeOptions:
     metrics_port: int = 8080
     drain_seconds: float = 5.0
     grace_seconds: float = 10.0
-    reload_seconds: float = 10.0
+    reload_seconds: float = 2.0
     log_format: LogFormat = "json"
 
 
@@ -59,6 +66,7 @@ def serve(options: ServeOptions) -> int:
 
     Raises:
         CertificateError: (certs.errors) the key pair cannot be used; nothing listens yet.
+        PolicyUnusableError: (webhook.policy_reload) the policy is none; nothing listens yet.
         ListenError: (webhook.listen) an address cannot be listened on.
     """
     configure(options.log_format, sys.stderr)
@@ -70,24 +78,54 @@ def serve(options: ServeOptions) -> int:
 
 
 async def _serve(options: ServeOptions) -> None:
-    certificate = ReloadingContext(options.tls_cert, options.tls_key, _now())
-    metrics = Metrics(options.policy, options.policy_name)
-    metrics.track_certificate(lambda: certificate.expires.timestamp())
     lifecycle = Lifecycle()
-    admission = Admission(options.policy, metrics, today=lambda: _now().date())
-    reviews = admission_app(admission, metrics, lifecycle)
-    operations = operations_app(metrics, lambda: _unready(lifecycle, certificate))
-    stopping = _Signals()
+    policy = ReloadingPolicy(options.policy)
+    metrics = Metrics(policy.current, options.policy_name)
+    counters = UpkeepMetrics(metrics.registry)
+    counters.track_policy(lambda: policy.generation, lambda: policy.problem)
+    admission = Admission(policy.current, metrics, today=lambda: _now().date())
+    policy.followers += [admission.use, metrics.use]
+    policy.counters.append(counters.reloaded)
 
-    listeners = Listeners()
-    reloading = asyncio.create_task(_keep_reloading(certificate, options.reload_seconds))
+    upkeep = None
+    if options.cluster is not None:
+        upkeep = Upkeep(
+            options.cluster,
+            lambda: policy.current,
+            counters,
+            lambda: lifecycle.serving and not lifecycle.draining,
+        )
+    certificate = ServedCertificate(_source(options, upkeep), _now)
+    metrics.track_certificate(certificate.expiry_timestamp)
+    tasks = _tasks(options, policy, certificate, upkeep, counters)
+    operations = operations_app(
+        metrics,
+        lambda: lifecycle.unready() or certificate.unready(),
+        lambda: [
+            *(f"{task.name}: {task.problem}" for task, _ in tasks if task.problem),
+            *(
+                [f"policy refused, an older one is in force: {policy.problem}"]
+                * bool(policy.problem)
+            ),
+        ],
+    )
+    stopping, listeners = Signals(), Listeners()
+    running: list[asyncio.Task[None]] = []
     try:
+        if upkeep is None or upkeep.source is None:
+            certificate.load()
         # The plain port first: there a probe can see that the other one is not served yet.
         metrics_port = await listeners.listen(
             operations, options.metrics_host, options.metrics_port, "metrics-port"
         )
+        if upkeep is not None and not await _first_certificates(upkeep, stopping):
+            return
         port = await listeners.listen(
-            reviews, options.host, options.port, "port", certificate.ssl_context
+            admission_app(admission, metrics, lifecycle),
+            options.host,
+            options.port,
+            "port",
+            certificate.load(),
         )
         lifecycle.serving = True
         event(
@@ -99,70 +137,62 @@ async def _serve(options: ServeOptions) -> None:
             metricsHost=options.metrics_host,
             metricsPort=metrics_port,
             policy=options.policy_name,
-            certificateExpires=certificate.expires.isoformat(),
+            certificateExpires=certificate.expires and certificate.expires.isoformat(),
         )
+        running += [asyncio.create_task(task.forever(seconds)) for task, seconds in tasks]
         await stopping.first.wait()
         await _drain(lifecycle, stopping, options)
     finally:
-        reloading.cancel()
+        for task in running:
+            task.cancel()
+        if upkeep is not None:
+            await upkeep.close()
         await listeners.close()
     event(_log, logging.INFO, "stopped")
 
 
-async def _drain(lifecycle: Lifecycle, stopping: _Signals, options: ServeOptions) -> None:
+def _source(options: ServeOptions, upkeep: Upkeep | None) -> Source:
+    if upkeep is not None and upkeep.source is not None:
+        return upkeep.source
+    if options.tls_cert is None or options.tls_key is None:
+        raise ValueError("neither files nor a Secret to take the certificate from")
+    return FileSource(options.tls_cert, options.tls_key)
+
+
+def _tasks(
+    options: ServeOptions,
+    policy: ReloadingPolicy,
+    certificate: ServedCertificate,
+    upkeep: Upkeep | None,
+    counters: UpkeepMetrics,
+) -> list[tuple[Repeated, float]]:
+    """Return what is done beside answering, and how many seconds apart."""
+    tasks = [
+        (Repeated("policy reload", policy.poll, counters.failed), options.reload_seconds),
+        (Repeated("certificate reload", certificate.poll, counters.failed), options.reload_seconds),
+    ]
+    if upkeep is not None and options.cluster is not None:
+        every = options.cluster.poll_seconds
+        tasks.append((Repeated("upkeep", upkeep.tick, counters.failed), every))
+    return tasks
+
+
+async def _first_certificates(upkeep: Upkeep, stopping: Signals) -> bool:
+    """Wait for the Secret's certificates for as long as it takes; False if told to stop."""
+    task = Repeated("certificates", upkeep.keep_certificates)
+    while not await task.once():
+        if await within(_RETRY_SECONDS, stopping.first.wait):
+            return False
+    return True
+
+
+async def _drain(lifecycle: Lifecycle, stopping: Signals, options: ServeOptions) -> None:
     """Go on serving, unready, until nobody should send requests any more; then finish them."""
     lifecycle.draining = True
     event(_log, logging.INFO, "draining", seconds=options.drain_seconds)
-    await _wait(stopping.second.wait, options.drain_seconds)
+    await within(options.drain_seconds, stopping.second.wait)
     # aiohttp reads no further once it cleans up: a body that is still arriving would be lost.
-    await _wait(lifecycle.finished, options.grace_seconds)
-
-
-async def _wait(what: Callable[[], Awaitable[object]], seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await what()
-    except TimeoutError:
-        return
-
-
-class _Signals:
-    """SIGTERM and SIGINT as events: the first asks for an end, the second for a quick one."""
-
-    def __init__(self) -> None:
-        self.first = asyncio.Event()
-        self.second = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._caught)
-
-    def _caught(self) -> None:
-        (self.second if self.first.is_set() else self.first).set()
-
-
-async def _keep_reloading(certificate: ReloadingContext, seconds: float) -> None:
-    """Look at the key pair's files for good, and say what is new."""
-    last = None
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            poll = certificate.poll(_now())
-        except Exception:
-            event(_log, logging.ERROR, "certificate not looked at", failure=True)
-            continue
-        if poll != last and poll.outcome is not Outcome.UNCHANGED:
-            refused = poll.outcome is Outcome.REFUSED
-            level = logging.WARNING if refused else logging.INFO
-            event(_log, level, f"certificate {poll.outcome}", detail=poll.reason)
-        last = poll
-
-
-def _unready(lifecycle: Lifecycle, certificate: ReloadingContext) -> str:
-    if reason := lifecycle.unready():
-        return reason
-    if certificate.expires <= _now():
-        return f"the serving certificate expired at {certificate.expires.isoformat()}"
-    return ""
+    await within(options.grace_seconds, lifecycle.finished)
 
 
 def _now() -> datetime:

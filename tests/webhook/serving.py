@@ -9,6 +9,7 @@ from pathlib import Path
 from certs.errors import CertificateError
 from reviewing import default_policy
 from webhook.listen import ListenError
+from webhook.policy_reload import FixedPolicy
 from webhook.server import ServeOptions, serve
 
 if __name__ == "__main__":
@@ -16,7 +17,7 @@ if __name__ == "__main__":
     for key in ("tls_cert", "tls_key"):
         given[key] = Path(given[key])
     try:
-        status = serve(ServeOptions(policy=default_policy(), **given))
+        status = serve(ServeOptions(policy=FixedPolicy(default_policy()), **given))
     except (CertificateError, ListenError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
     sys.exit(status)
