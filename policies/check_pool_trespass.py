@@ -193,13 +193,14 @@ def _by_known_nodes(
             continue
         if alternative.fields and _is_daemon_set_pod(pod, facts):
             continue
-        accepted = [node.belongs_to(pool) for node in nodes.accepted_by(alternative)]
-        if accepted and all(accepted):
+        if not can_match(alternative, pool.labels):
+            continue
+        if accepted := _accepted_of_pool_only(alternative, pool, nodes):
             yield Finding(
                 ID,
                 pod.at(alternative.path or "spec.nodeSelector"),
                 f"{_subject(pod)} selects GPU nodes",
-                f"every node that it selects ({len(accepted)} today) belongs to pool {pool.name}, "
+                f"every node that it selects ({accepted} today) belongs to pool {pool.name}, "
                 f"but {_no_request(pod, facts)}",
                 f"Remove the node selection, or request a device: {pool.example_request}",
             )
@@ -210,8 +211,19 @@ def _picks_others(selection: list[Alternative], pool: Pool, nodes: NodeIndex) ->
 
     A selection that accepts no known node at all may be meant for nodes that an autoscaler adds.
     """
-    accepted = [node for alternative in selection for node in nodes.accepted_by(alternative)]
-    return bool(accepted) and not any(node.belongs_to(pool) for node in accepted)
+    if any(any(nodes.accepted_by(alternative, pool)) for alternative in selection):
+        return False
+    return any(any(nodes.accepted_by(alternative)) for alternative in selection)
+
+
+def _accepted_of_pool_only(alternative: Alternative, pool: Pool, nodes: NodeIndex) -> int:
+    """Return how many nodes meet the alternative, 0 where one of them is not the pool's."""
+    accepted = 0
+    for node in nodes.accepted_by(alternative):
+        if not node.belongs_to(pool):
+            return 0
+        accepted += 1
+    return accepted
 
 
 def _is_mirror_pod(pod: Pod, facts: Facts) -> bool:

