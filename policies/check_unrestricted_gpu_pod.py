@@ -107,4 +107,5 @@ def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
             violation.reason,
             f'{violation.found}; Pod Security "{level}" accepts {violation.accepted}',
             violation.advice,
+            subjects=violation.subjects,
         )

@@ -7,7 +7,6 @@ give one verdict.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
@@ -252,15 +251,22 @@ def _additions(before: Any, after: Any, path: str) -> Iterator[str]:
 
 
 def _only_new(findings: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Finding]:
-    """Leave out what was known: an entry that only moved in its list is not a new finding."""
-    before = Counter(_identity(finding) for finding in known)
+    """Leave out what was known: each finding of the old object accounts for one of the new."""
+    left = list(known)
     for finding in findings:
-        identity = _identity(finding)
-        if before[identity] > 0:
-            before[identity] -= 1
-        else:
+        same = next((old for old in left if _is_known(finding, old)), None)
+        if same is None:
             yield finding
+        else:
+            left.remove(same)
 
 
-def _identity(finding: Finding) -> tuple[str, str, str]:
-    return finding.rule, finding.reason, finding.detail
+def _is_known(finding: Finding, old: Finding) -> bool:
+    """Tell whether the finding says no more than the old one did.
+
+    Paths do not count: an entry that only moved in its list is not a new finding.
+    """
+    if (finding.rule, finding.reason) != (old.rule, old.reason):
+        return False
+    fewer = bool(finding.subjects) and finding.subjects <= old.subjects
+    return fewer or finding.detail == old.detail

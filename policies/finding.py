@@ -27,6 +27,8 @@ class Finding:
     detail: str
     advice: str = ""
     action: Action = "enforce"
+    subjects: frozenset[str] = frozenset()
+    """Who is at fault, where one finding gathers several: with fewer of them it is not a new one."""
 
     @property
     def message(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -22,6 +23,12 @@ class Violation(NamedTuple):
     found: str
     accepted: str
     advice: str
+
+    @property
+    def subjects(self) -> frozenset[str]:
+        """Who and what is at fault: the Pod itself, and every name and value that is quoted."""
+        own = ["the Pod"] if "the Pod" in self.found else []
+        return frozenset([*own, *re.findall('"([^"]*)"', self.found)])
 
 
 class Offenders(NamedTuple):
