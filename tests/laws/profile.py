@@ -1,0 +1,15 @@
+"""How many examples a law is tried on: a few hundred, or as many as GPUFENCE_LAWS says."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+law = settings(
+    max_examples=int(os.environ.get("GPUFENCE_LAWS", "200")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    # The few are the same for everybody; the many are to find what nobody has seen yet.
+    derandomize="GPUFENCE_LAWS" not in os.environ,
+)

@@ -1,0 +1,143 @@
+"""What the setters and the fence promise about nodes, with kube-scheduler's code as the judge."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+import strategies
+from laws.profile import law
+from oracle.driver import Oracle
+from policies.compiled import Policy, Pool
+from policies.engine import decide
+from policies.facts import Facts
+from policies.scheduling import FENCING_EFFECTS, Alternative, alternatives, tolerates
+from strategies import JSON, as_taint
+
+pytestmark = pytest.mark.timeout(3600)
+
+POLICIES = strategies.policies()
+policies = st.sampled_from(list(POLICIES.values()))
+FENCED = [policy for policy in POLICIES.values() if all(pool.taints for pool in policy.pools)]
+
+
+@law
+@given(st.data(), policies, strategies.node_sets())
+def test_a_mutated_gpu_pod_fits_the_pools_nodes_that_its_author_selected_and_no_other(
+    oracle: Oracle, data: st.DataObject, policy: Policy, nodes: list[JSON]
+) -> None:
+    pool = data.draw(st.sampled_from(policy.pools))
+    device = min(pool.resources.exact)
+    pod = data.draw(strategies.gpu_pods(device))
+    nodes = nodes + data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
+    mutated = decide(pod, policy, Facts()).mutated
+    before, after = oracle.feasible(pod, nodes), oracle.feasible(mutated, nodes)
+    for node, author, verdict in zip(nodes, before, after, strict=True):
+        event(f"feasible: {verdict.feasible}")
+        selected = author.affinity and author.node_name
+        assert verdict.feasible is (selected and belongs(node, pool) and tolerated(pod, node, pool))
+
+
+@law
+@given(st.data(), st.sampled_from(FENCED), strategies.facts())
+def test_a_pod_without_a_request_that_passes_fits_no_fenced_node(
+    oracle: Oracle, data: st.DataObject, policy: Policy, facts: Facts
+) -> None:
+    pod = data.draw(strategies.pods())
+    if data.draw(st.booleans()):
+        pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), min_size=1))
+    decision = decide(pod, policy, facts)
+    reached = {f.path for f in decision.findings if f.rule == "pool-trespass"}
+    assume(not reached)
+    event(f"with tolerations: {bool(pod['spec'].get('tolerations'))}")
+    for pool in policy.pools:
+        if pool.name in decision.pools:
+            continue
+        nodes = data.draw(st.lists(strategies.fenced_nodes(pool), min_size=1, max_size=3))
+        # A node of two pools is the business of the one whose device is requested.
+        nodes = [
+            n
+            for n in nodes
+            if not any(belongs(n, p) for p in policy.pools if p.name in decision.pools)
+        ]
+        for gate in (False, True):
+            verdicts = oracle.feasible(decision.mutated, nodes, comparison_operators=gate)
+            assert not any(verdict.feasible for verdict in verdicts)
+
+
+@law
+@given(st.data(), st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]))
+def test_a_pod_that_is_refused_for_a_toleration_fits_some_fenced_node_that_could_be(
+    oracle: Oracle, data: st.DataObject, policy: Policy
+) -> None:
+    pod = data.draw(strategies.pods(devices=(), claims=False))
+    pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
+    assume(not any(map(is_refused_by_the_api, pod["spec"]["tolerations"])))
+    found = [f for f in decide(pod, policy, Facts()).findings if f.rule == "pool-trespass"]
+    assume(any("tolerations" in finding.path for finding in found))
+    (pool,) = policy.pools
+    taint_values = {"", "4", "6", "41"}.union(
+        *({toleration.get("value") or ""} for toleration in pod["spec"]["tolerations"])
+    )
+    nodes = [
+        node
+        for way in alternatives(pod["spec"])
+        for node in described(way, pool, sorted(taint_values))
+    ]
+    verdicts = oracle.feasible(pod, nodes, comparison_operators=True)
+    event(f"fits one of {len(nodes) // 100}00 nodes or more")
+    assert any(verdict.feasible for verdict in verdicts)
+
+
+def belongs(node: JSON, pool: Pool) -> bool:
+    labels: JSON = node["metadata"]["labels"]
+    return pool.labels.items() <= labels.items()
+
+
+def tolerated(pod: JSON, node: JSON, pool: Pool) -> bool:
+    """Tell whether every taint that keeps Pods away is the author's to tolerate, or the pool's."""
+    taints = map(as_taint, node["spec"]["taints"])
+    own = pod["spec"].get("tolerations") or []
+    return all(
+        any(tolerates(toleration, taint) for toleration in own)
+        or any(
+            (wanted.key, wanted.effect) == (taint.key, taint.effect)
+            and wanted.value in (None, taint.value)
+            for wanted in pool.taints
+        )
+        for taint in taints
+        if taint.effect in FENCING_EFFECTS
+    )
+
+
+def is_refused_by_the_api(toleration: JSON) -> bool:
+    """Tell whether no Pod has such a toleration: a number that is none, or nothing is below it."""
+    value = toleration.get("value") or ""
+    return toleration.get("operator") in ("Lt", "Gt") and value in ("05", "-1", "+5")
+
+
+def described(way: Alternative, pool: Pool, taint_values: list[str]) -> Iterator[JSON]:
+    """Yield every node of the pool that the words of a node selection tell apart."""
+    mentioned: dict[str, set[str]] = {}
+    for expression in way.expressions:
+        mentioned.setdefault(expression["key"], set()).update(expression.get("values") or ())
+    free = {key: candidates(values) for key, values in mentioned.items() if key not in pool.labels}
+    names = {"other-1"}.union(*(field["values"] for field in way.fields)) - {""}
+    (taint,) = pool.taints
+    for values in itertools.product(*free.values()):
+        chosen = {k: v for k, v in zip(free, values, strict=True) if v is not None}
+        labels = {**chosen, **way.labels, **pool.labels}
+        for name, value in itertools.product(sorted(names), taint_values):
+            taints = [{"key": taint.key, "value": value, "effect": taint.effect}]
+            yield {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
+
+
+def candidates(values: set[str]) -> list[str | None]:
+    """Return the values of a label that matter: none, any named, numbers beside those, another."""
+    numbers = [int(value) for value in values if value.isdigit()]
+    near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "00")}
+    return [None, "other", *sorted(values | {text for text in near if "-" not in text})]
