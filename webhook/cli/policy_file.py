@@ -37,8 +37,16 @@ def load_policy(path: str | None) -> FencePolicy:
     Raises:
         InputError: the file cannot be read, or is no valid policy: with a line for each problem.
     """
-    name = policy_name(path)
-    documents = list(read_documents(name, policy_text(path)))
+    return read_policy(policy_name(path), policy_text(path))
+
+
+def read_policy(name: str, text: str) -> FencePolicy:
+    """Validate the text of a policy; ``name`` is what the problems call it.
+
+    Raises:
+        InputError: it is no valid policy: with a line for each problem.
+    """
+    documents = list(read_documents(name, text))
     if broken := [(document, document.error) for document in documents if document.error]:
         raise InputError(sentence(document, error) for document, error in broken)
     if len(documents) != 1:

@@ -13,7 +13,8 @@ from typing import Any
 
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.json_reader import read_json
-from webhook.cli.manifests.yaml_reader import Parsed, read_yaml
+from webhook.cli.manifests.parsed import Parsed
+from webhook.cli.manifests.yaml_reader import read_yaml
 
 _SEPARATOR = re.compile(r"^---(.*)\n?", re.MULTILINE)
 _BRACKET = re.compile(r"\s*[{\[]")

@@ -44,13 +44,21 @@ def read_text(path: str) -> str:
     Raises:
         ManifestError: it cannot be read, or is no text.
     """
+    return decode(read_bytes(path))
+
+
+def read_bytes(path: str) -> bytes:
+    """Return what a file holds, or the standard input.
+
+    Raises:
+        ManifestError: it cannot be read.
+    """
     try:
-        data = _read_stdin() if path == STDIN else Path(path).read_bytes()
+        return _read_stdin() if path == STDIN else Path(path).read_bytes()
     except FileNotFoundError:
         raise ManifestError("does not exist", cure="Check the path") from None
     except OSError as error:
         raise _cannot_be_read(error) from error
-    return decode(data)
 
 
 def decode(data: bytes) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.yaml_reader import MAX_DEPTH, Parsed, read_yaml
+from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, Parsed
+from webhook.cli.manifests.yaml_reader import read_yaml
 
 _INT64_MIN = -(2**63)
 _UINT64_MAX = 2**64 - 1
@@ -56,9 +57,9 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
     except _DuplicateKeyError as error:
         raise _locate_duplicate(text, at, error.args[0]) from error
     except RecursionError:
-        raise ManifestError(f"nested more than {MAX_DEPTH} levels deep") from None
+        raise ManifestError(TOO_DEEP) from None
     if _is_deeper_than(MAX_DEPTH, value):
-        raise ManifestError(f"nested more than {MAX_DEPTH} levels deep")
+        raise ManifestError(TOO_DEEP)
     if _SURROGATE_ESCAPE.search(text, at, end) and _SURROGATE.search(
         json.dumps(value, ensure_ascii=False)
     ):
@@ -101,7 +102,7 @@ def _constant(name: str) -> NoReturn:
 def _locate_duplicate(text: str, at: int, key: str) -> ManifestError:
     """Return the error with its line: JSON is YAML, and the YAML reader knows where it is."""
     error = ManifestError(
-        f"the key {key} is set twice in the same object", cure="Remove one of the two"
+        f"the key {key:.60} is set twice in the same object", cure="Remove one of the two"
     )
     try:
         read_yaml(text[at:])
@@ -113,9 +114,8 @@ def _locate_duplicate(text: str, at: int, key: str) -> ManifestError:
 
 
 def _is_deeper_than(depth: int, value: Any) -> bool:
-    level = [value]
-    while level and depth >= 0:
-        depth -= 1
+    level: list[Any] = [[value]]
+    for _ in range(depth + 1):
         level = [
             child
             for parent in level

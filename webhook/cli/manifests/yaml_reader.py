@@ -7,48 +7,29 @@ second document without ``---`` are errors here, and silently dropped there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.scalars import MAY_BE_SPECIAL, Scalar, key_text, resolve_plain
+from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, Parsed
+from webhook.cli.manifests.scalars import MAY_BE_SPECIAL, key_text, resolve_plain
 from webhook.cli.manifests.syntax import explain
-
-MAX_DEPTH = 100
-"""Nesting beyond this is refused: rules, diff and output recurse."""
+from webhook.cli.manifests.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
 
 MAX_ALIASED = 400_000
 """How many values the aliases of one document may stand for. go-yaml allows as many."""
 
-_TAG = "tag:yaml.org,2002:"
-_NUMBER_TAGS = {f"{_TAG}int": int, f"{_TAG}float": float, f"{_TAG}bool": bool}
-_TEXT_TAGS = frozenset({f"{_TAG}str", f"{_TAG}timestamp"})
-_NULL_TAG = f"{_TAG}null"
-_MERGE_TAG = f"{_TAG}merge"
-_COLLECTION_TAGS = {
-    yaml.MappingStartEvent: (None, "!", f"{_TAG}map"),
-    yaml.SequenceStartEvent: (None, "!", f"{_TAG}seq"),
-}
-_IN_PROGRESS = object()
 
-
-@dataclass(slots=True)
-class Parsed:
-    """A document's value or what is wrong with it, and where it and its items start.
-
-    Lines count from 1, within the text; ``span`` is the part of it that holds the value, where that
-    is not all.
-    """
+class _Anchored(NamedTuple):
+    """A value that aliases may stand for, how many values it holds, and how deep it is nested."""
 
     value: Any
-    line: int
-    item_lines: list[int] = field(default_factory=list)
-    error: ManifestError | None = None
-    span: tuple[int, int] | None = None
+    size: int
+    height: int
+
+
+_IN_PROGRESS = _Anchored(None, 0, 0)
 
 
 def read_yaml(text: str) -> Parsed | None:
@@ -66,9 +47,10 @@ def read_yaml(text: str) -> Parsed | None:
 class _Reader:
     def __init__(self, text: str) -> None:
         self._next = _events(text)
-        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._anchors: dict[str, _Anchored] = {}
         self._values = 0
         self._aliased = 0
+        self._deepest = 0
         self._item_lines: list[int] = []
 
     def document(self) -> Parsed | None:
@@ -80,7 +62,9 @@ class _Reader:
         self._next()
         extra = self._next()
         if type(extra) is not yaml.StreamEndEvent:
-            raise _error("a second document starts here", extra, "Put a line with --- before it")
+            raise event_error(
+                "a second document starts here", extra, "Put a line with --- before it"
+            )
         return Parsed(value, event.start_mark.line + 1, self._item_lines)
 
     def _value(self, event: Any, depth: int) -> Any:
@@ -90,44 +74,50 @@ class _Reader:
             if event.tag is not None or (
                 event.implicit[0] and (not value or value[0] in MAY_BE_SPECIAL)
             ):
-                value = _resolve(event)
+                value = resolve(event)
             if event.anchor is not None:
-                self._anchors[event.anchor] = (value, 1)
+                self._anchors[event.anchor] = _Anchored(value, 1, 0)
             return value
         if kind is yaml.AliasEvent:
-            return self._alias(event)
+            return self._alias(event, depth)
         if depth == MAX_DEPTH:
-            raise _error(f"nested more than {MAX_DEPTH} levels deep", event)
-        if event.tag not in _COLLECTION_TAGS[kind]:
-            raise _unknown_tag(event)
+            raise event_error(TOO_DEEP, event)
+        check_collection(event)
         if event.anchor is not None:
             return self._anchored(event, depth)
         return self._collection(event, depth)
 
     def _collection(self, event: Any, depth: int) -> Any:
+        self._deepest = max(self._deepest, depth + 1)
         if type(event) is yaml.MappingStartEvent:
             return self._mapping(depth + 1)
         return self._sequence(depth + 1)
 
     def _anchored(self, event: Any, depth: int) -> Any:
-        before = self._values
-        self._anchors[event.anchor] = (_IN_PROGRESS, 0)
+        values, deepest = self._values, self._deepest
+        self._anchors[event.anchor] = _IN_PROGRESS
+        self._deepest = depth
         value = self._collection(event, depth)
-        self._anchors[event.anchor] = (value, 1 + self._values - before)
+        size, height = 1 + self._values - values, self._deepest - depth
+        self._anchors[event.anchor] = _Anchored(value, size, height)
+        self._deepest = max(deepest, self._deepest)
         return value
 
-    def _alias(self, event: Any) -> Any:
+    def _alias(self, event: Any, depth: int) -> Any:
         """Return the very value that the anchor names: nothing that is read here is ever edited."""
-        value, size = self._anchors.get(event.anchor, (None, 0))
-        if value is _IN_PROGRESS:
-            raise _error(f"the anchor {event.anchor} contains itself", event)
-        if not size:
-            raise _error(f"the anchor {event.anchor} is not defined above", event)
-        self._values += size
-        self._aliased += size
+        anchored = self._anchors.get(event.anchor)
+        if anchored is None:
+            raise event_error(f"the anchor {event.anchor:.60} is not defined above", event)
+        if anchored is _IN_PROGRESS:
+            raise event_error(f"the anchor {event.anchor:.60} contains itself", event)
+        self._values += anchored.size
+        self._aliased += anchored.size
+        self._deepest = max(self._deepest, depth + anchored.height)
         if self._aliased > MAX_ALIASED:
-            raise _error(f"aliases that expand to more than {MAX_ALIASED:,} values", event)
-        return value
+            raise event_error(f"aliases that expand to more than {MAX_ALIASED:,} values", event)
+        if self._deepest > MAX_DEPTH:
+            raise event_error(TOO_DEEP, event)
+        return anchored.value
 
     def _sequence(self, depth: int, lines: list[int] | None = None) -> list[Any]:
         sequence = []
@@ -149,8 +139,8 @@ class _Reader:
                 self._merge(mapping, merged, depth)
                 continue
             if key in mapping and key not in merged:
-                raise _error(
-                    f"the key {key} is already set above in the same mapping",
+                raise event_error(
+                    f"the key {key:.60} is already set above in the same mapping",
                     event,
                     "Remove one of the two",
                 )
@@ -172,13 +162,13 @@ class _Reader:
             if text and text[0] not in MAY_BE_SPECIAL:
                 return None if text == "<<" else text
             value: Any = resolve_plain(text)
-        elif type(event) is yaml.ScalarEvent and event.tag == _MERGE_TAG:
+        elif type(event) is yaml.ScalarEvent and event.tag == MERGE_TAG:
             return None
         else:
             value = self._value(event, depth)
         key = key_text(value) if not isinstance(value, dict | list) else None
         if key is None:
-            raise _error("a mapping's key must be a string", event, "Put the key in quotes")
+            raise event_error("a mapping's key must be a string", event, "Put the key in quotes")
         return key
 
     def _merge(self, mapping: dict[str, Any], merged: set[str], depth: int) -> None:
@@ -188,7 +178,7 @@ class _Reader:
         sources = value if type(event) is yaml.SequenceStartEvent else [value]
         for source in reversed(sources):
             if not isinstance(source, dict):
-                raise _error("<< merges mappings, and this is none", event)
+                raise event_error("<< merges mappings, and this is none", event)
             mapping.update(source)
             merged.update(source)
 
@@ -202,39 +192,5 @@ def _events(text: str) -> Callable[[], Any]:
     return CParser(text).get_event
 
 
-def _resolve(event: Any) -> Scalar:
-    tag, text = event.tag, event.value
-    if tag in _TEXT_TAGS:
-        return str(text)
-    value = resolve_plain(text)
-    if tag is None or tag == "!":
-        pass
-    elif tag in _NUMBER_TAGS or tag == _NULL_TAG:
-        wanted = _NUMBER_TAGS.get(tag, type(None))
-        if wanted is float and type(value) is int:
-            value = float(value)
-        if type(value) is not wanted:
-            raise _error(f"{text} is no {tag.removeprefix(_TAG)}, as its tag says", event)
-    else:
-        raise _unknown_tag(event)
-    if type(value) is float and not math.isfinite(value):
-        raise _error(
-            f"{text} is a number that JSON does not have",
-            event,
-            "Put it in quotes if it is meant as text",
-        )
-    return value
-
-
 def _is_plain_sequence(event: Any) -> bool:
     return type(event) is yaml.SequenceStartEvent and event.anchor is None and event.tag is None
-
-
-def _unknown_tag(event: Any) -> ManifestError:
-    tag = event.tag.replace(_TAG, "!!")
-    return _error(f"the tag {tag} means nothing to Kubernetes", event, "Remove the tag")
-
-
-def _error(problem: str, event: Any, cure: str = "") -> ManifestError:
-    mark = event.start_mark
-    return ManifestError(problem, line=mark.line + 1, column=mark.column + 1, cure=cure)
