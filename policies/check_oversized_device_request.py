@@ -44,6 +44,11 @@ spec:
 
 ## Settings
 
+```yaml
+pools:
+  - largestRequest: 8
+```
+
 - `pools[].largestRequest`: how many of the pool's devices one Pod may request. Devices by claim
   (DRA) are not counted.
 """
@@ -55,7 +60,7 @@ from collections.abc import Iterator
 from policies.compiled import Policy, Pool
 from policies.facts import Facts
 from policies.finding import Finding
-from policies.pod import Container, Pod
+from policies.pod import RESOURCE_SIDES, Container, Pod
 from policies.quantity import NANOS, parse_quantity
 from policies.requests import pool_of_resource
 
@@ -83,10 +88,24 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
 
 
 def _peak(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
-    """Source: ``PodRequests`` in ``k8s.io/component-helpers/resource`` (KEP-753)."""
+    """Return how many devices are reserved for the Pod: of each resource what it needs at its peak.
+
+    Source: ``PodRequests`` in ``k8s.io/component-helpers/resource`` (KEP-753).
+    """
+    names = {
+        name
+        for container in pod.device_containers()
+        for side in RESOURCE_SIDES
+        for name in container.resources(side)
+        if pool_of_resource(name, policy, facts) is pool
+    }
+    return sum(_peak_of_resource(pod, name) for name in names)
+
+
+def _peak_of_resource(pod: Pod, name: str) -> int:
     sidecars = peak = running = 0
     for container in pod.device_containers():
-        count = _count(container, pool, policy, facts)
+        count = _count(container, name)
         if container.kind == "containers":
             running += count
         elif container.raw.get("restartPolicy") == "Always":
@@ -97,10 +116,6 @@ def _peak(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
     return max(peak, sidecars + running)
 
 
-def _count(container: Container, pool: Pool, policy: Policy, facts: Facts) -> int:
-    quantities = {**container.resources("limits"), **container.resources("requests")}
-    return sum(
-        -(-parse_quantity(quantity) // NANOS)
-        for name, quantity in quantities.items()
-        if pool_of_resource(name, policy, facts) is pool
-    )
+def _count(container: Container, name: str) -> int:
+    quantity = container.resources("requests").get(name, container.resources("limits").get(name))
+    return -(-parse_quantity(quantity) // NANOS)

@@ -46,6 +46,12 @@ spec:
 
 ## Settings
 
+```yaml
+pools:
+  - allowedNamespaces:
+      names: [research]
+```
+
 - `pools[].allowedNamespaces.names`, `pools[].allowedNamespaces.matchLabels`: who may request it.
 - `pools[].allowedNamespaces.unknown`: what becomes of a namespace whose labels are not known.
 """

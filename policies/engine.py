@@ -68,12 +68,15 @@ def decide(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
     check_object(obj)
     if facts.operation != "UPDATE" or facts.old is None:
         return _judge(obj, policy, facts)
-    if _is_being_deleted(obj) or _is_being_deleted(facts.old):
+    if _is_being_deleted(obj):
         return Decision(obj, obj, exemption="it is being deleted")
     decision = _judge(obj, policy, facts)
     if not decision.findings:
         return decision
     try:
+        check_object(facts.old)
+        if _is_being_deleted(facts.old):
+            return Decision(obj, obj, exemption="it is being deleted")
         known = _judge(facts.old, policy, facts).findings
     except MalformedObjectError:
         known = ()
@@ -238,10 +241,11 @@ def _additions(before: Any, after: Any, path: str) -> Iterator[str]:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key, value in after.items():
+            where = f"{path}[{key}]" if "/" in key else f"{path}.{key}"
             if before.get(key) is None:
-                yield f"{path}.{key}: {json.dumps(value)}"
+                yield f"{where}: {json.dumps(value)}"
             else:
-                yield from _additions(before[key], value, f"{path}.{key}")
+                yield from _additions(before[key], value, where)
     elif isinstance(before, list) and isinstance(after, list):
         for index, value in enumerate(after):
             if index >= len(before):

@@ -282,6 +282,17 @@ class FencePolicy(_Part):
     )
 
     @model_validator(mode="after")
+    def _runtime_classes_are_not_exempt(self) -> FencePolicy:
+        for pool in self.pools:
+            if pool.runtime_class in self.exemptions.runtime_classes:
+                raise ValueError(
+                    f"gives the GPU Pods of pool {pool.name!r} the runtimeClass "
+                    f"{pool.runtime_class!r} and exempts its Pods from every check; leave it out "
+                    "of one of the two"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _pools_do_not_overlap(self) -> FencePolicy:
         for index, pool in enumerate(self.pools):
             for other in self.pools[:index]:

@@ -145,7 +145,7 @@ def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
         if not any(_all_met(requirements, value) for value in values):
             return False
     names = _candidates([f for f in alternative.fields if f.get("key") == NODE_NAME_FIELD])
-    return any(_fields_met(alternative.fields, name or "") for name in names)
+    return any(_fields_met(alternative.fields, name) for name in names if name)
 
 
 def requires(alternative: Alternative, key: str, value: str) -> bool:

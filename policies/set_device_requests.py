@@ -52,7 +52,7 @@ from policies.pod import Pod
 from policies.quantity import is_extended_resource_name
 
 ID = "device-requests"
-SUMMARY = "the missing side, limit or request, of device resources"
+SUMMARY = "the other side, limit or request, of device resources"
 
 
 def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:

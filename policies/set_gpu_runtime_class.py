@@ -36,6 +36,11 @@ spec:
 
 ## Settings
 
+```yaml
+pools:
+  - runtimeClass: nvidia
+```
+
 - `pools[].runtimeClass`: the name of the RuntimeClass.
 """
 
@@ -54,7 +59,8 @@ def apply(pod: Pod, _policy: Policy, facts: Facts) -> None:
     if pod.spec.get("runtimeClassName"):
         return
     for request in pod.requests:
-        name = request.pool.runtime_class
+        # A request that another pool may meet as well must not be tied to this one's runtime.
+        name = request.pool.runtime_class if request.certain else None
         if name and facts.runtime_classes is not None and name in facts.runtime_classes:
             pod.spec["runtimeClassName"] = name
             return

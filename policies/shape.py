@@ -206,6 +206,7 @@ class _Object(_Shape):
 
 
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>.*?)`)?", re.DOTALL)
+_SOME_KEY = "[...]"
 _WORDS = {
     "array": "a list",
     "bool": "true or false",
@@ -269,7 +270,19 @@ def _convert(value: Any, shape: Any, prefix: str) -> None:
         path, problem = (match["path"] or "", match["problem"]) if match else ("", str(error))
         if match and match["key"]:
             path += " (a key)"
+        elif path.endswith(_SOME_KEY):
+            path = path.removesuffix(_SOME_KEY) + f"[{_wrong_key(value, path)}]"
         raise MalformedObjectError(f"{prefix}{path}".removeprefix("."), _plain(problem)) from error
+
+
+def _wrong_key(value: Any, path: str) -> str:
+    """Return the key of the first value that is no string, in the mapping that ``path`` leads to.
+
+    msgspec says only that there is one. Fields are on the way, and no list is.
+    """
+    for step in path.removesuffix(_SOME_KEY).split(".")[1:]:
+        value = value[step]
+    return next(str(key) for key, item in value.items() if not isinstance(item, str | None))
 
 
 def _plain(problem: str) -> str:
