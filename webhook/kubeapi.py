@@ -32,6 +32,7 @@ SECONDS = 5.0
 """How long one request may take: upkeep that waits longer is better begun anew."""
 
 _JSON = "application/json"
+_MERGE = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
 
 
@@ -63,6 +64,10 @@ class KubeApi(Connection):
         """Apply an object (server-side apply), taking fields over that others manage."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._send("PATCH", path, obj, query, _APPLY)
+
+    async def merge(self, path: str, patch: JSONObject) -> JSONObject:
+        """Merge a patch into an object (RFC 7386): null takes a field away."""
+        return await self._send("PATCH", path, patch, {"fieldManager": FIELD_MANAGER}, _MERGE)
 
     async def delete(self, path: str) -> bool:
         """Delete an object; tell whether it was there."""

@@ -121,6 +121,22 @@ class Elector:
         return self._clock() - self._seen_at >= float(duration)
 
 
+async def pause(api: KubeApi, namespace: str, name: str, since: str | None) -> bool:
+    """Tell replicas not to register, as of ``since``, or that they may again (None).
+
+    Returns whether there is a Lease to tell them by.
+
+    Raises:
+        ClusterError: it could not be written.
+    """
+    path = lease_path(namespace, name)
+    if await api.read(path) is None:
+        return False
+    # A merge patch, so that it does not matter who renews the Lease meanwhile.
+    await api.merge(path, {"metadata": {"annotations": {PAUSED: since}}})
+    return True
+
+
 def claimed(lease: JSONObject | None, identity: str, now: datetime, duration: int) -> JSONObject:
     """Return the Lease as ``identity`` holds it from now on; other fields stay as they were."""
     found = lease or {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}

@@ -104,6 +104,10 @@ class Registrar:
                 self._tell(kind, wanted, found, differences)
             self._written[kind] = wanted
 
+    def forget(self) -> None:
+        """Take whatever is found next for what others are meant to have written."""
+        self._written.clear()
+
     async def _write(self, path: str, wanted: JSONObject) -> None:
         """Apply; and where that leaves what others have added to our webhooks, replace."""
         found = await self._api.apply(path, wanted)

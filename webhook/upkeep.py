@@ -100,10 +100,15 @@ class Upkeep:
         """
         await self.keep_certificates()
         if not (self._options.register and self._can_serve()):
+            await self._elector.resign()
             return
+        led = self._elector.leading
         if not await self._elector.campaign():
             return
+        if not led:
+            event(_log, logging.INFO, "leading", lease=self._options.registration.name)
         if self._elector.paused:
+            self._registrar.forget()
             raise ClusterError(
                 f"not registered, since somebody has run gpufence unregister at "
                 f"{self._elector.paused}; gpufence unregister --undo lifts that"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from webhook.cli.certs_kept import rotate, status
 from webhook.cli.errors import InputError
 
 # The lifetimes of certs.authority, which costs too much to import for a help page.
@@ -16,7 +17,11 @@ _LEAF_DAYS = 365
 
 @click.group()
 def certs() -> None:
-    """Issue the webhook's certificates."""
+    """Issue the webhook's certificates, or see to those that it keeps itself."""
+
+
+certs.add_command(status)
+certs.add_command(rotate)
 
 
 @certs.command(

@@ -26,7 +26,13 @@ _ENTRIES = {
     ),
     "policy": Entry("webhook.cli.policy:policy", "Show, validate and describe policies."),
     "serve": Entry("webhook.cli.serve:serve", "Serve admission reviews (the webhook)."),
-    "certs": Entry("webhook.cli.certs:certs", "Issue the webhook's certificates."),
+    "manifests": Entry(
+        "webhook.cli.configurations:manifests", "Print the webhook configurations of a policy."
+    ),
+    "unregister": Entry(
+        "webhook.cli.unregister:unregister", "Break the glass: take the webhook out of the way."
+    ),
+    "certs": Entry("webhook.cli.certs:certs", "Issue and show the webhook's certificates."),
 }
 
 

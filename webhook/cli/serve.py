@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from webhook.cli.cluster_options import cluster_options
 from webhook.cli.errors import InputError
 from webhook.cli.options import policy_option
+
+if TYPE_CHECKING:
+    from webhook.upkeep import ClusterOptions
 
 _PORT = click.IntRange(0, 65535)
 _SECONDS = click.FloatRange(min=0)
@@ -19,19 +23,19 @@ _SECONDS = click.FloatRange(min=0)
 Examples:
   gpufence serve --tls-cert certs/tls.crt --tls-key certs/tls.key
   gpufence serve --policy policy.yaml --host 127.0.0.1 --tls-cert tls.crt --tls-key tls.key
+  gpufence serve --service gpufence-system/gpufence --owner clusterrole/gpufence
 """,
 )
 @policy_option
 @click.option(
     "--tls-cert",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The serving certificate, PEM; read again when it changes.",
+    help="The serving certificate, PEM; read again when it changes. Without one, gpufence keeps an "
+    "authority and a certificate of its own, in a Secret.",
 )
 @click.option(
     "--tls-key",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Its private key, PEM, not encrypted.",
@@ -75,10 +79,12 @@ Examples:
     show_default=True,
     help="How to log, to standard error.",
 )
+@cluster_options
 def serve(
     policy_path: str | None,
-    tls_cert: Path,
-    tls_key: Path,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    cluster: ClusterOptions | None,
     host: str,
     port: int,
     metrics_host: str,
@@ -90,19 +96,22 @@ def serve(
     """Serve admission reviews: the webhook.
 
     Answers AdmissionReview v1 at /mutate and /validate until SIGTERM, and then drains. Port 0 takes
-    a free one; the log's line "ready" names it.
+    a free one; the log's line "ready" names it. Policy and certificate are read again when their
+    files change.
     """
     from certs.errors import CertificateError
     from webhook import server
-    from webhook.cli.policy_file import load_policy, policy_name
+    from webhook.cli.policy_file import policy_name
+    from webhook.cli.policy_source import policy_source
     from webhook.listen import ListenError
-    from webhook.policy_reload import FixedPolicy
+    from webhook.policy_reload import PolicyUnusableError
 
     options = server.ServeOptions(
-        policy=FixedPolicy(load_policy(policy_path).compile()),
+        policy=policy_source(policy_path),
         policy_name=policy_name(policy_path),
         tls_cert=tls_cert,
         tls_key=tls_key,
+        cluster=cluster,
         host=host,
         port=port,
         metrics_host=metrics_host,
@@ -113,5 +122,5 @@ def serve(
     )
     try:
         return server.serve(options)
-    except (CertificateError, ListenError) as error:
+    except (CertificateError, ListenError, PolicyUnusableError) as error:
         raise InputError([str(error)]) from error

@@ -1,0 +1,70 @@
+"""The way to the cluster, for the commands that need one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from webhook.cli.errors import InputError
+
+if TYPE_CHECKING:
+    from webhook.cluster.access import Load
+    from webhook.kubeapi import KubeApi
+
+T = TypeVar("T")
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The way to the cluster; without it, the service account inside of a Pod, and what "
+    "kubectl would take outside.",
+)
+
+release_namespace_option = click.option(
+    "--namespace",
+    "-n",
+    default="gpufence-system",
+    show_default=True,
+    metavar="NAME",
+    help="The namespace that gpufence runs in.",
+)
+
+
+def is_inside() -> bool:
+    """Tell whether this runs in a Pod of a cluster."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def access(path: Path | None) -> Load:
+    """Return the way to the cluster that ``--kubeconfig`` says."""
+    from webhook.cluster.access import in_cluster, kubeconfig
+
+    return in_cluster() if path is None and is_inside() else kubeconfig(path)
+
+
+def with_api(path: Path | None, work: Callable[[KubeApi], Awaitable[T]]) -> T:
+    """Connect, do the work, and return what came of it.
+
+    Raises:
+        InputError: the cluster could not be asked.
+    """
+    from webhook.cluster.errors import ClusterError
+    from webhook.kubeapi import KubeApi
+
+    async def connected() -> T:
+        api = KubeApi(access(path))
+        try:
+            return await work(api)
+        finally:
+            await api.close()
+
+    try:
+        return asyncio.run(connected())
+    except ClusterError as error:
+        raise InputError([str(error)]) from error
