@@ -1,0 +1,83 @@
+{{/* The name of everything in the release: the release's own, which is gpufence in every example. */}}
+{{- define "gpufence.name" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- default $full .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Labels that select the Pods. They can never change: a Deployment's selector is immutable. */}}
+{{- define "gpufence.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gpufence.labels" -}}
+{{ include "gpufence.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "gpufence.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ default .Chart.AppVersion $image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* The policy document, with the release's own namespace exempt: gpufence must never wait for itself. */}}
+{{- define "gpufence.policy" -}}
+{{- $policy := deepCopy .Values.policy -}}
+{{- if .Values.policyDocument -}}
+{{- $policy = fromYaml .Values.policyDocument -}}
+{{- if hasKey $policy "Error" -}}
+{{- fail (printf "policyDocument is no YAML mapping: %s" (get $policy "Error")) -}}
+{{- end -}}
+{{- end -}}
+{{- $exemptions := default dict $policy.exemptions -}}
+{{- $namespaces := append (default list $exemptions.namespaces) .Release.Namespace | uniq -}}
+{{- $_ := set $policy "exemptions" (merge (dict "namespaces" $namespaces) $exemptions) -}}
+{{- toYaml $policy -}}
+{{- end -}}
+
+{{/* The Secret of the serving certificate: gpufence's own, cert-manager's, or one that somebody else fills. */}}
+{{- define "gpufence.secret" -}}
+{{- default (printf "%s-certificates" (include "gpufence.name" .)) .Values.certificates.secretName -}}
+{{- end -}}
+
+{{/* The command line of a replica. */}}
+{{- define "gpufence.args" -}}
+{{- $name := include "gpufence.name" . -}}
+- serve
+- --policy=/etc/gpufence/policy/policy.yaml
+- --port={{ .Values.webhook.port }}
+- --metrics-port={{ .Values.metrics.port }}
+- --drain-seconds={{ .Values.webhook.drainSeconds }}
+- --grace-seconds={{ .Values.webhook.graceSeconds }}
+- --log-format={{ .Values.webhook.logFormat }}
+- --service={{ .Release.Namespace }}/{{ $name }}
+- --register={{ .Values.registration.enabled }}
+{{- if .Values.registration.enabled }}
+- --name={{ $name }}
+- --owner=clusterrole/{{ $name }}
+- --failure-policy={{ .Values.registration.failurePolicy }}
+- --timeout-seconds={{ .Values.registration.timeoutSeconds }}
+{{- range .Values.registration.excludeNamespaces }}
+- --exclude-namespace={{ . }}
+{{- end }}
+{{- range $key, $value := .Values.registration.annotations }}
+- {{ printf "--annotation=%s=%s" $key $value | quote }}
+{{- end }}
+{{- end }}
+{{- if eq .Values.certificates.source "self" }}
+- --secret={{ include "gpufence.secret" . }}
+- --leaf-lifetime={{ .Values.certificates.leafLifetime }}
+- --authority-lifetime={{ .Values.certificates.authorityLifetime }}
+{{- else }}
+- --tls-cert=/etc/gpufence/tls/tls.crt
+- --tls-key=/etc/gpufence/tls/tls.key
+- --ca-file=/etc/gpufence/tls/ca.crt
+{{- end }}
+{{- end -}}

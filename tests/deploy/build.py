@@ -1,0 +1,27 @@
+"""Builds helm into the cache, or finds it there: run me as a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Print the path of helm; return the exit code."""
+    from controlplane.errors import ControlPlaneError
+    from deploy.chart import binary
+
+    try:
+        print(f"{'helm':24} {binary()}")
+    except ControlPlaneError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    # Run as a file, this folder is the first of sys.path; the modules are imported from tests/.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Writes what is generated under deploy/, which is what `make render` does: run me as a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deploy.chart import Helm
+
+PROJECT = Path(__file__).resolve().parents[2]
+DEPLOY = PROJECT / "deploy"
+CHART = DEPLOY / "helm" / "gpufence"
+
+# A chart can read no file outside of its own folder, and Flux follows no link that leads out.
+COPIES = {
+    CHART / "files" / "gpufence.json": DEPLOY / "dashboards" / "gpufence.json",
+    CHART / "files" / "gpufence.rules.yaml": DEPLOY / "alerts" / "gpufence.rules.yaml",
+}
+
+HEADER = """\
+# gpufence {version} without Helm:
+#
+#   kubectl apply --server-side -f install.yaml
+#
+# Written by `make render` from the chart in helm/gpufence with its default values; change those.
+"""
+
+
+def texts() -> dict[Path, str]:
+    """Return what every generated part of the chart should be."""
+    return {
+        CHART / "values.yaml": values_text(),
+        CHART / "values.schema.json": schema_text(),
+        **{copy: source.read_text() for copy, source in COPIES.items()},
+    }
+
+
+def values_text() -> str:
+    """Return values.yaml, with the default policy as its last value."""
+    own, _, _ = (CHART / "values.yaml").read_text().partition("\npolicy:\n")
+    policy = (PROJECT / "policies" / "default.yaml").read_text()
+    return f"{own}\npolicy:\n{textwrap.indent(policy, '  ')}"
+
+
+def schema_text() -> str:
+    """Return values.schema.json, with the policy document's own schema as its definitions."""
+    from policies.policy import FencePolicy
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    policy = FencePolicy.model_json_schema(by_alias=True)
+    definitions = {**policy.pop("$defs"), "FencePolicy": policy}
+    schema["$defs"] = _as_values(definitions)
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def install_text(helm: Helm) -> str:
+    """Return install.yaml, which is the chart's own output."""
+    from importlib.metadata import version
+
+    return HEADER.format(version=version("gpufence")) + helm.text({"createNamespace": True})
+
+
+def _as_values(schema: Any) -> Any:
+    """Return a schema of the policy as it fits a chart's values.
+
+    Helm reads YAML 1.1, in which an unquoted ``off`` is the boolean false; gpufence takes that for
+    what is meant. The titles repeat the names.
+    """
+    if isinstance(schema, list):
+        return [_as_values(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "off" in schema.get("enum", ()):
+        return {"enum": [*schema["enum"], False]}
+    # A property may be called title, too; then what stands there is its schema.
+    return {
+        key: _as_values(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+    }
+
+
+def main() -> int:
+    """Write every file that is not as it should be, and name it; return the exit code."""
+    from controlplane.errors import ControlPlaneError
+    from deploy.chart import Helm, HelmError, binary
+
+    with tempfile.TemporaryDirectory() as home:
+        try:
+            for path, text in texts().items():
+                _write(path, text)
+            # Rendered from what was just written.
+            _write(DEPLOY / "install.yaml", install_text(Helm(binary(), Path(home))))
+        except (ControlPlaneError, HelmError) as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+        print(f"wrote {path.relative_to(PROJECT)}")
+
+
+if __name__ == "__main__":
+    # Run as a file, this folder is the first of sys.path; the modules are imported from tests/.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""What the chart makes of values: on its own here, and before the API server in test_apply.py."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from controlplane.binaries import VERSION
+from deploy.chart import CHART, NAMESPACE, Helm, Object, Values, one
+from deploy.variants import VARIANTS
+from policies.policy import default_policy_text, parse_policy
+from webhook.cli.main import cli
+
+each_variant = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
+
+
+def policy(objects: list[Object], name: str = "gpufence-policy") -> Any:
+    return yaml.safe_load(one(objects, "ConfigMap", name)["data"]["policy.yaml"])
+
+
+def pod(objects: list[Object]) -> Any:
+    return one(objects, "Deployment")["spec"]["template"]["spec"]
+
+
+def arguments(objects: list[Object]) -> list[str]:
+    [container] = pod(objects)["containers"]
+    args: list[str] = container["args"]
+    return args
+
+
+@each_variant
+def test_helm_finds_nothing_to_say_against_the_chart(helm: Helm, values: Values) -> None:
+    linted = helm.with_values(
+        ("lint", "--strict", "--quiet", "--kube-version", VERSION), values
+    ).stdout
+    assert "[ERROR]" not in linted
+    assert "[WARNING]" not in linted
+
+
+@each_variant
+def test_the_server_understands_its_command_line(helm: Helm, values: Values) -> None:
+    command, *options = arguments(helm.objects(values))
+    serve = cli.get_command(click.Context(cli), command)
+    assert serve is not None
+    serve.make_context(command, options)
+
+
+@each_variant
+def test_the_policy_is_valid_and_spares_the_releases_own_namespace(
+    helm: Helm, values: Values
+) -> None:
+    name = f"{values.get('fullnameOverride', 'gpufence')}-policy"
+    for namespace in (NAMESPACE, "elsewhere"):
+        document = policy(helm.objects(values, namespace), name)
+        exempt = parse_policy(document).exemptions.namespaces
+        assert exempt.count(namespace) == 1
+
+
+def test_the_policy_is_the_default_one_word_for_word(helm: Helm) -> None:
+    assert policy(helm.objects({})) == yaml.safe_load(default_policy_text())
+
+
+def test_a_policy_says_only_what_differs(helm: Helm) -> None:
+    rules = {"pool-trespass": "warn", "device-leak": False}
+    document = policy(helm.objects({"policy": {"rules": rules}}))
+    assert document == yaml.safe_load(default_policy_text()) | {
+        "rules": yaml.safe_load(default_policy_text())["rules"] | rules
+    }
+    assert parse_policy(document).rules["device-leak"] == "off"
+
+
+def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> None:
+    values = VARIANTS["a policy document from a file"]
+    parsed = parse_policy(policy(helm.objects(values)))
+    assert parsed.hardening.run_as_user is None
+    assert [pool.name for pool in parsed.pools] == ["amd"]
+    [exception] = parsed.exceptions
+    assert str(exception.expires) == "2027-01-31"
+    assert parsed.exemptions.namespaces == [NAMESPACE]
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"replica": 3}, "replica"),
+        ({"replicas": 0}, "replicas"),
+        ({"webhook": {"port": 443}}, "port"),
+        ({"image": {"digest": "latest"}}, "digest"),
+        ({"networkPolicy": {"apiServerPorts": []}}, "apiServerPorts"),
+        ({"certificates": {"source": "vault"}}, "source"),
+        ({"certificates": {"source": "secret"}}, "secretName"),
+        ({"certificates": {"source": "certManager"}}, "issuerRef"),
+        ({"certificates": {"leafLifetime": "1 year"}}, "leafLifetime"),
+        ({"policy": {"rules": {"pool-trespass": "warning"}}}, "pool-trespass"),
+        ({"policy": {"exemption": {}}}, "exemption"),
+        ({"policy": {"pools": [{"name": "a"}]}}, "nodeSelector"),
+        ({"policyDocument": "- a list"}, "policyDocument is no YAML mapping"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else None,
+)
+def test_what_is_no_value_is_refused_by_name(helm: Helm, values: Values, complaint: str) -> None:
+    assert complaint in helm.refusal(values)
+
+
+def test_kubernetes_before_1_30_is_refused(helm: Helm) -> None:
+    told = helm("template", "gpufence", str(CHART), "--kube-version", "1.29.9", check=False)
+    assert "requires kubeVersion: >=1.30.0-0" in told.stderr
+
+
+@each_variant
+def test_no_webhook_configuration_is_in_the_chart(helm: Helm, values: Values) -> None:
+    kinds = {each["kind"] for each in helm.objects(values)}
+    assert not {kind for kind in kinds if kind.endswith("WebhookConfiguration")}
+
+
+@each_variant
+def test_the_drain_fits_into_the_grace_period(helm: Helm, values: Values) -> None:
+    objects = helm.objects(values)
+    options = dict(each.split("=", 1) for each in arguments(objects)[1:] if "=" in each)
+    needed = float(options["--drain-seconds"]) + float(options["--grace-seconds"])
+    assert pod(objects)["terminationGracePeriodSeconds"] >= needed + 5
+
+
+def test_the_drain_fits_whatever_it_is(helm: Helm) -> None:
+    objects = helm.objects({"webhook": {"drainSeconds": 7.5, "graceSeconds": 25}})
+    assert pod(objects)["terminationGracePeriodSeconds"] == math.ceil(7.5) + 25 + 5
+
+
+@each_variant
+def test_every_port_is_the_same_wherever_it_is_named(helm: Helm, values: Values) -> None:
+    objects = helm.objects(values)
+    [container] = pod(objects)["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert f"--port={ports['https']}" in container["args"]
+    assert f"--metrics-port={ports['metrics']}" in container["args"]
+    assert {each["targetPort"] for each in one(objects, "Service")["spec"]["ports"]} == set(ports)
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        assert container[probe]["httpGet"]["port"] == "metrics"
+    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
+    opened = [
+        port["port"]
+        for each in policies
+        for rule in each["spec"]["ingress"]
+        for port in rule["ports"]
+    ]
+    assert set(opened) <= set(ports.values())
+
+
+@each_variant
+def test_every_selector_selects_the_pods(helm: Helm, values: Values) -> None:
+    objects = helm.objects(values)
+    labels = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    selectors = [
+        one(objects, "Deployment")["spec"]["selector"]["matchLabels"],
+        one(objects, "Service")["spec"]["selector"],
+        one(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        *(
+            each["spec"]["podSelector"]["matchLabels"]
+            for each in objects
+            if each["kind"] == "NetworkPolicy"
+        ),
+    ]
+    assert all(selector and selector.items() <= labels for selector in selectors)
+
+
+def test_pods_of_an_update_are_not_kept_waiting_for_a_third_node(helm: Helm) -> None:
+    """On host ports, two nodes have no room for a third replica: an old one has to go first."""
+    rolling = one(helm.objects({"hostNetwork": True}), "Deployment")["spec"]["strategy"]
+    assert rolling["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 1}
+    rolling = one(helm.objects({}), "Deployment")["spec"]["strategy"]
+    assert rolling["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_ids_that_openshift_picks_are_left_out(helm: Helm) -> None:
+    context = pod(helm.objects(VARIANTS["OpenShift picks the ids"]))["securityContext"]
+    assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}

@@ -1,0 +1,112 @@
+"""Values that people install with: each is linted, rendered, and put to the API server."""
+
+from __future__ import annotations
+
+import textwrap
+
+from deploy.chart import Values
+
+DOCUMENT = textwrap.dedent("""\
+    apiVersion: gpufence.dev/v1alpha1
+    kind: FencePolicy
+    pools:
+      - name: amd
+        resources: [amd.com/gpu]
+        taints: [{key: amd.com/gpu}]
+        nodeSelector: {feature.node.kubernetes.io/amd-gpu: "true"}
+    # null leaves it open: Helm would drop a null that stands in the values themselves.
+    hardening: {runAsUser: null}
+    exceptions:
+      - namespaces: [legacy]
+        reason: Moves in January.
+        expires: 2027-01-31
+""")
+
+VARIANTS: dict[str, Values] = {
+    "default": {},
+    "as a plain manifest": {"createNamespace": True},
+    "one replica": {"replicas": 1},
+    "an image by digest from a registry of one's own": {
+        "image": {
+            "repository": "registry.example/platform/gpufence",
+            "digest": f"sha256:{'0' * 64}",
+        },
+        "imagePullSecrets": [{"name": "registry"}],
+    },
+    "everything for Prometheus and Grafana": {
+        "metrics": {
+            "port": 9090,
+            "serviceMonitor": {"enabled": True, "labels": {"release": "kube-prometheus-stack"}},
+            "prometheusRule": {"enabled": True, "labels": {"release": "kube-prometheus-stack"}},
+            "dashboard": {"enabled": True},
+        }
+    },
+    "no network policy": {"networkPolicy": {"enabled": False}},
+    "a narrow network policy": {
+        "networkPolicy": {
+            "webhookFrom": [{"ipBlock": {"cidr": "172.16.0.0/28"}}],
+            "metricsFrom": [],
+            "apiServerPorts": [16443],
+        }
+    },
+    "EKS with a network of its own": {"hostNetwork": True, "webhook": {"port": 10270}},
+    "a private GKE cluster": {"webhook": {"port": 10250}},
+    "OpenShift picks the ids": {
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
+    },
+    "no system priority": {"priorityClassName": ""},
+    "a place of its own": {
+        "nodeSelector": {"node-role.kubernetes.io/infra": ""},
+        "tolerations": [{"key": "node-role.kubernetes.io/infra", "operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 1,
+                        "preference": {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
+                    }
+                ]
+            }
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "gpufence"}},
+            }
+        ],
+        "podLabels": {"team": "platform"},
+        "podAnnotations": {"sidecar.istio.io/inject": "false"},
+    },
+    "AKS leaves the configurations alone": {
+        "registration": {"annotations": {"admissions.enforcer/disabled": "true"}}
+    },
+    "let past what cannot be asked about": {
+        "registration": {
+            "failurePolicy": "Ignore",
+            "timeoutSeconds": 1,
+            "excludeNamespaces": ["cattle-system", "longhorn-system"],
+        }
+    },
+    "configurations in Git": {"registration": {"enabled": False}},
+    "configurations in Git, certificates of somebody else": {
+        "registration": {"enabled": False},
+        "certificates": {"source": "secret", "secretName": "gpufence-tls"},
+    },
+    "certificates of cert-manager": {
+        "certificates": {
+            "source": "certManager",
+            "issuerRef": {"name": "platform", "kind": "ClusterIssuer"},
+        }
+    },
+    "an authority that is succeeded each month": {
+        "certificates": {"authorityLifetime": "1080h", "leafLifetime": "72h30m"}
+    },
+    "a rule that only warns, one that is off": {
+        "policy": {"rules": {"pool-trespass": "warn", "device-leak": False}}
+    },
+    "ids beyond a million": {"policy": {"hardening": {"runAsUser": 1000650000}}},
+    "a policy document from a file": {"policyDocument": DOCUMENT},
+    "a name of its own": {"fullnameOverride": "gpu-fence"},
+}
