@@ -444,6 +444,38 @@ async def test_namespaces_runtime_classes_and_device_classes_are_known_where_the
         assert facts.extended_resource_classes == {"example.com/gpu": "gpu.nvidia.com"}
 
 
+async def test_another_policy_has_other_things_watched_and_other_resources_taken_for_devices(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    api.put(RUNTIME_CLASSES, named("nvidia"))
+    api.put(NODES, node("n1", allocatable={"example.com/gpu": "4"}))
+    async with facts_of(api, tmp_path) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES) and api.watching(DEVICE_CLASSES), "watches")
+        cluster.use(policy(runtimeClass="nvidia"))
+        await eventually(lambda: api.watching(RUNTIME_CLASSES), "another watch")
+        assert (await known(cluster)).runtime_classes == frozenset({"nvidia"})
+        assert len(api.watches(NODES)) == 1, "the nodes are the same"
+
+        cluster.use(policy(resources=["example.com/gpu"], sharedResources=[], deviceClasses=[]))
+        assert await node_names(cluster) == ALL, "what was known stands until all is listed again"
+        assert (await known(cluster)).runtime_classes is None
+        assert set(cluster.objects()) == {"nodes"}
+        nodes = (await known(cluster)).nodes
+        assert nodes is not None
+        changed = nodes.get("n1")
+        assert changed is not None
+        assert changed.allocatable == {}
+        await eventually(lambda: changed is not nodes.get("n1"), "the nodes to be listed again")
+        changed = nodes.get("n1")
+        assert changed is not None
+        assert changed.allocatable == {"example.com/gpu": 4}
+        await eventually(lambda: len(api.watches(NODES)) == 2, "another watch")
+    assert {
+        task.get_name() for task in asyncio.all_tasks() if "watch of" in task.get_name()
+    } == set()
+
+
 async def test_a_stop_leaves_nothing_behind(api: FakeApiServer, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     async with facts_of(api, tmp_path, timing=FAST) as cluster:

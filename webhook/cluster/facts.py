@@ -9,10 +9,10 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from policies.compiled import Policy
-from policies.facts import Facts, JSONObject
+from policies.facts import Claim, Facts, JSONObject, ObjectKey
 from webhook.cluster.catalogues import (
     DEVICE_CLASSES,
     NAMESPACES,
@@ -80,27 +80,31 @@ class ClusterFacts:
         self._clock = clock
         self._timing = timing
         self._started_at = clock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._running = False
+        self._tasks: dict[str, asyncio.Task[NoReturn]] = {}
         self._reflectors: dict[str, Reflector[Any]] = {}
-
         self._nodes = NodeStore(policy)
         self._namespaces = NamespaceStore()
         self._runtime_classes = RuntimeClassStore()
         self._device_classes = DeviceClassStore()
-        self._follow(NODES, self._nodes)
-        if any(pool.tenants and pool.tenants.labels for pool in policy.pools):
-            self._follow(NAMESPACES, self._namespaces)
-        if any(pool.runtime_class for pool in policy.pools):
-            self._follow(RUNTIME_CLASSES, self._runtime_classes)
-        self._claims: ClaimLookup | None = None
-        if policy.pool_of_class:
-            self._follow(DEVICE_CLASSES, self._device_classes)
-            self._claims = ClaimLookup(
-                connection,
-                clock=clock,
-                looked_up=self._observer.claim_looked_up,
-                timing=lookup_timing,
-            )
+        self._claims = ClaimLookup(
+            connection, clock=clock, looked_up=self._observer.claim_looked_up, timing=lookup_timing
+        )
+        self._resolves_claims = False
+        self.use(policy)
+
+    def use(self, policy: Policy) -> None:
+        """Follow what this policy needs, from now on."""
+        pools = policy.pools
+        self._resolves_claims = bool(policy.pool_of_class)
+        self._need(NODES, self._nodes, True)
+        self._need(NAMESPACES, self._namespaces, any(p.tenants and p.tenants.labels for p in pools))
+        self._need(RUNTIME_CLASSES, self._runtime_classes, any(p.runtime_class for p in pools))
+        self._need(DEVICE_CLASSES, self._device_classes, self._resolves_claims)
+        if self._nodes.use(policy):
+            # Which resources are devices has changed, and of nodes only devices are kept.
+            self._reflectors[NODES.name].begin_anew()
+            self._restart(NODES.name)
 
     async def start(self) -> None:
         """Begin to follow the cluster.
@@ -111,19 +115,19 @@ class ClusterFacts:
         """
         await self._connection.prepare()
         self._started_at = self._clock()
-        self._tasks = [
-            asyncio.create_task(reflector.run(), name=f"watch of {name}")
-            for name, reflector in self._reflectors.items()
-        ]
+        self._running = True
+        for name in self._reflectors:
+            self._restart(name)
 
     async def stop(self) -> None:
         """End everything that was begun."""
-        for task in self._tasks:
+        self._running = False
+        tasks = list(self._tasks.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
-        if self._claims is not None:
-            await self._claims.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._claims.close()
         await self._connection.close()
 
     async def load(self) -> None:
@@ -163,30 +167,45 @@ class ClusterFacts:
             runtime_classes=self._runtime_classes.known if self._has(RUNTIME_CLASSES) else None,
             extended_resource_classes=self._device_classes.by_extended_resource,
         )
-        if self._claims is None:
+        if not self._resolves_claims:
             return facts
         wanted = [name for each in (obj, facts.old) for name in claims_named(each, facts.namespace)]
         if not wanted:
             return facts
         resolved = await self._claims.resolve(wanted, min(_CLAIM_SECONDS, seconds / 2))
-        of_kind: dict[str, dict[tuple[str, str], Any]] = {}
+        claims: dict[ObjectKey, Claim] = {}
+        claim_templates: dict[ObjectKey, Claim] = {}
         for name, claim in resolved.items():
-            of_kind.setdefault(name.kind, {})[name.namespace, name.name] = claim
-        return replace(
-            facts,
-            claims=of_kind.get("resourceclaims", {}),
-            claim_templates=of_kind.get("resourceclaimtemplates", {}),
-        )
+            of_kind = claims if name.kind == "resourceclaims" else claim_templates
+            of_kind[name.namespace, name.name] = claim
+        return replace(facts, claims=claims, claim_templates=claim_templates)
 
-    def _follow(self, collection: Collection[ItemT], store: Store[ItemT]) -> None:
-        self._reflectors[collection.name] = Reflector(
-            self._connection,
-            collection,
-            store,
-            clock=self._clock,
-            restarted=self._observer.watch_restarted,
-            timing=self._timing,
-        )
+    def _need(self, collection: Collection[ItemT], store: Store[ItemT], needed: bool) -> None:
+        """Follow a collection, or no longer."""
+        name = collection.name
+        if needed and name not in self._reflectors:
+            self._reflectors[name] = Reflector(
+                self._connection,
+                collection,
+                store,
+                clock=self._clock,
+                restarted=self._observer.watch_restarted,
+                timing=self._timing,
+            )
+            self._restart(name)
+        elif not needed and name in self._reflectors:
+            del self._reflectors[name]
+            if task := self._tasks.pop(name, None):
+                task.cancel()
+            for item in list(store.names()):
+                store.remove(item)
+
+    def _restart(self, name: str) -> None:
+        if task := self._tasks.pop(name, None):
+            task.cancel()
+        if self._running:
+            running = self._reflectors[name].run()
+            self._tasks[name] = asyncio.create_task(running, name=f"watch of {name}")
 
     def _has(self, collection: Collection[Any]) -> bool:
         reflector = self._reflectors.get(collection.name)

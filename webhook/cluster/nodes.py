@@ -70,6 +70,13 @@ class NodeStore:
         self._policy = policy
         self._shared: dict[str, str] = {}
 
+    def use(self, policy: Policy) -> bool:
+        """Keep what this policy's pools call devices; tell whether that is something else."""
+        before, self._policy = self._policy, policy
+        return {pool.resources for pool in before.pools} != {
+            pool.resources for pool in policy.pools
+        }
+
     def put(self, item: NodeObject, /) -> None:
         node = _node(item, self._policy)
         if node != self.index.get(node.name):

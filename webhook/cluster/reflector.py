@@ -131,6 +131,10 @@ class Reflector(Generic[ItemT]):
         """Return the seconds since the API server was last heard, ``None`` if it never was."""
         return None if self._heard_at is None else self._clock() - self._heard_at
 
+    def begin_anew(self) -> None:
+        """Have the next ``run`` list everything again; what is known stands until then."""
+        self._version = ""
+
     async def run(self) -> NoReturn:
         """Follow the collection for good."""
         timing = self._timing

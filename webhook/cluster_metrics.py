@@ -1,0 +1,74 @@
+"""What Prometheus is told about the facts of the cluster: how fresh, how many, how often lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from webhook.cluster.claims import LookupResult
+from webhook.cluster.facts import ClusterFacts
+
+
+class ClusterMetrics:
+    """Counters in the registry of the server, for a ClusterFacts to tell. Labels have few values.
+
+    The label ``resource`` is what the API calls a collection: nodes, namespaces, deviceclasses ...
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._restarts = Counter(
+            "gpufence_cluster_watch_restarts",
+            "Lists and watches of the cluster that failed or broke off, and were begun anew.",
+            ("resource",),
+            registry=registry,
+        )
+        self._lookups = Counter(
+            "gpufence_claim_lookups",
+            "Lookups of resource claims, by result: missing, failed and late are unresolved.",
+            ("result",),
+            registry=registry,
+        )
+        for result in get_args(LookupResult):
+            self._lookups.labels(result)
+
+    def watch_restarted(self, resource: str) -> None:
+        self._restarts.labels(resource).inc()
+
+    def claim_looked_up(self, result: LookupResult) -> None:
+        self._lookups.labels(result).inc()
+
+    def track(self, cluster: ClusterFacts) -> None:
+        """Show what is known of the cluster, and since when, at each scrape."""
+        for resource in cluster.objects():
+            self._restarts.labels(resource)
+        self._registry.register(_Known(cluster))
+
+
+class _Known(Collector):
+    def __init__(self, cluster: ClusterFacts) -> None:
+        self._cluster = cluster
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        objects = GaugeMetricFamily(
+            "gpufence_cluster_objects",
+            "Objects of the cluster that are known.",
+            labels=("resource",),
+        )
+        for resource, count in self._cluster.objects().items():
+            objects.add_metric((resource,), count)
+        yield objects
+        heard = GaugeMetricFamily(
+            "gpufence_cluster_last_event_timestamp_seconds",
+            "When the API server was last heard, a bookmark a minute included.",
+            labels=("resource",),
+        )
+        for resource, seconds in self._cluster.staleness().items():
+            if seconds is not None:
+                heard.add_metric((resource,), time.time() - seconds)
+        yield heard
