@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import web
@@ -20,7 +20,8 @@ from webhook.app import admission_app, operations_app
 from webhook.lifecycle import Lifecycle
 from webhook.metrics import Metrics
 
-TODAY = date(2026, 11, 21)
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+EXPIRES = NOW + timedelta(days=90)
 
 Client = TestClient[web.Request, web.Application]
 
@@ -70,9 +71,11 @@ async def serve_policy(stack: AsyncExitStack, policy: Policy) -> Hook:
     """Serve a policy until the stack is closed."""
     metrics, lifecycle = Metrics(policy, "test"), Lifecycle()
     lifecycle.serving = True
-    admission = Admission(policy, metrics, today=lambda: TODAY)
+    admission = Admission(policy, metrics, today=NOW.date)
     reviews = TestClient(TestServer(admission_app(admission, metrics, lifecycle)))
-    operations = TestClient(TestServer(operations_app(metrics, lifecycle.unready)))
+    operations = TestClient(
+        TestServer(operations_app(metrics, lambda: lifecycle.unready(EXPIRES, NOW)))
+    )
     for client in (reviews, operations):
         await stack.enter_async_context(client)
     return Hook(reviews, operations, metrics, lifecycle)

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import NoReturn
 
 from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from webhook.admission import ENDPOINTS, Admission, Endpoint
 from webhook.deadline import deadline
@@ -139,7 +140,7 @@ class _Edge:
             raise web.HTTPRequestTimeout(text=f"{message}\n") from error
         except web.HTTPRequestEntityTooLarge:
             _refuse_size()
-        except web.RequestPayloadError as error:
+        except (web.RequestPayloadError, HttpProcessingError) as error:
             message = "the body is not framed as HTTP/1.1 says, and cannot be read"
             raise web.HTTPBadRequest(text=f"{message}\n") from error
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
 
 LogFormat = Literal["json", "text"]
 
@@ -39,9 +40,9 @@ def demote_bad_http(record: logging.LogRecord) -> bool:
     The HTTP library logs it as an error of its own.
     """
     problem = record.exc_info[1] if record.exc_info else None
-    if isinstance(problem, HttpProcessingError):
-        # What follows the first line quotes what was sent.
-        setattr(record, _FIELDS, {"problem": problem.message.split("\n", 1)[0][:200]})
+    if isinstance(problem, (HttpProcessingError, RequestPayloadError)):
+        # Its text quotes what was sent, over several lines.
+        setattr(record, _FIELDS, {"problem": " ".join(str(problem).split())[:200]})
         record.levelno, record.levelname = logging.INFO, "INFO"
         record.exc_info = record.exc_text = None
     return True

@@ -96,11 +96,11 @@ async def _serve(options: ServeOptions) -> None:
             lambda: lifecycle.serving and not lifecycle.draining,
         )
     certificate = ServedCertificate(_source(options, upkeep), _now)
-    metrics.track_certificate(certificate.expiry_timestamp)
+    metrics.track_certificate(lambda: certificate.expires.timestamp())
     tasks = _tasks(options, policy, certificate, upkeep, counters)
     operations = operations_app(
         metrics,
-        lambda: lifecycle.unready() or certificate.unready(),
+        lambda: lifecycle.unready(certificate.expires, _now()),
         lambda: [
             *(f"{task.name}: {task.problem}" for task, _ in tasks if task.problem),
             *(
@@ -137,7 +137,7 @@ async def _serve(options: ServeOptions) -> None:
             metricsHost=options.metrics_host,
             metricsPort=metrics_port,
             policy=options.policy_name,
-            certificateExpires=certificate.expires and certificate.expires.isoformat(),
+            certificateExpires=certificate.expires.isoformat(),
         )
         running += [asyncio.create_task(task.forever(seconds)) for task, seconds in tasks]
         await stopping.first.wait()

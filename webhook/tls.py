@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from ssl import SSLContext
 
 from certs.reload import Outcome, Poll, ServingContext
@@ -41,16 +41,6 @@ class ServedCertificate:
         self._last = poll
 
     @property
-    def expires(self) -> datetime | None:
-        """End of the life of the certificate that is served, if one is."""
-        return self._context.expires if self._context else None
-
-    def expiry_timestamp(self) -> float:
-        """Return it in seconds of the epoch, and 0 where none is served."""
-        return self.expires.timestamp() if self.expires else 0.0
-
-    def unready(self) -> str:
-        """Return why no requests should be sent here, or nothing if they should."""
-        if self.expires is not None and self.expires <= self._now():
-            return f"the serving certificate expired at {self.expires.isoformat()}"
-        return ""
+    def expires(self) -> datetime:
+        """End of the life of the certificate that is served; of none, the beginning of time."""
+        return self._context.expires if self._context else datetime.fromtimestamp(0, UTC)

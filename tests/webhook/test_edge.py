@@ -6,14 +6,19 @@ import asyncio
 import gzip
 import io
 import zlib
+from asyncio import StreamWriter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import http_parser, web_protocol
 
 from reviewing import UID, encode, plain_pod, review, with_value
 from served import Hook
 from webhook.app import MAX_BODY
 
 GOOD = encode(review(plain_pod()))
+POST = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 JSON_TYPE = {"Content-Type": "application/json"}
 BOTH = pytest.mark.parametrize("path", ["/mutate", "/validate"])
 
@@ -30,18 +35,29 @@ async def post(
         return response.status, await response.text()
 
 
-async def converse(hook: Hook, *parts: bytes) -> bytes:
-    """Send bytes over a connection of their own, and return all that comes until it is closed."""
+@asynccontextmanager
+async def connection(hook: Hook) -> AsyncIterator[tuple[asyncio.StreamReader, StreamWriter]]:
+    """Yield a connection of its own, to speak byte by byte; nothing in it takes long."""
     reader, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
     try:
-        for part in parts:
-            writer.write(part)
-            await writer.drain()
         async with asyncio.timeout(10):
-            return await reader.read()
+            yield reader, writer
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+async def converse(hook: Hook, sent: bytes) -> bytes:
+    """Send bytes, and return all that comes until the connection is closed."""
+    async with connection(hook) as (reader, writer):
+        writer.write(sent)
+        return await reader.read()
+
+
+async def begun(hook: Hook) -> None:
+    """Return when a request is under way."""
+    while not hook.lifecycle.under_way:  # noqa: ASYNC110 - a beginning is no event
+        await asyncio.sleep(0)
 
 
 @BOTH
@@ -129,9 +145,9 @@ async def test_a_body_beyond_that_is_refused_by_its_length(hook: Hook) -> None:
 async def test_a_body_beyond_that_is_refused_where_it_does_not_say_its_length(hook: Hook) -> None:
     answer = await converse(
         hook,
-        b"POST /validate HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"%x\r\n%b\r\n0\r\n\r\n" % (MAX_BODY + 1, body_of(MAX_BODY + 1)),
+        POST
+        + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"%x\r\n%b\r\n0\r\n\r\n" % (MAX_BODY + 1, body_of(MAX_BODY + 1)),
     )
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert answer.endswith(b"the body is over 8 MiB: no review with two objects is as large\n")
@@ -139,17 +155,9 @@ async def test_a_body_beyond_that_is_refused_where_it_does_not_say_its_length(ho
 
 
 async def test_a_length_of_a_terabyte_is_refused_unread(hook: Hook) -> None:
-    async with hook.client.post("/validate", headers=JSON_TYPE, data=b"") as response:
-        assert response.status == 400
-    reader, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
-    writer.write(
-        b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Content-Length: 1000000000000\r\n\r\n{"
-    )
-    async with asyncio.timeout(10):
+    async with connection(hook) as (reader, writer):
+        writer.write(POST + b"Content-Length: 1000000000000\r\n\r\n{")
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
-    writer.close()
-    await writer.wait_closed()
     await assert_good_ones_are_served(hook)
 
 
@@ -170,21 +178,16 @@ async def test_a_timeout_that_is_none_is_named(hook: Hook) -> None:
 
 
 async def test_a_body_that_does_not_come_is_given_up_before_its_caller_gives_up(hook: Hook) -> None:
-    reader, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
-    writer.write(
-        b"POST /validate?timeout=100ms HTTP/1.1\r\nHost: x\r\n"
-        b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n" + GOOD[:100]
-    )
-    async with asyncio.timeout(10):
+    async with connection(hook) as (reader, writer):
+        head = POST.replace(b"/validate", b"/validate?timeout=100ms")
+        writer.write(head + b"Content-Length: 1000\r\n\r\n" + GOOD[:100])
         assert await reader.readline() == b"HTTP/1.1 408 Request Timeout\r\n"
-        answer = await reader.readuntil(b"as its caller's timeout asks\n")
-    assert b"the body did not arrive within 0.09 s" in answer
-    writer.close()
-    await writer.wait_closed()
+        await reader.readuntil(
+            b"\r\n\r\nthe body did not arrive within 0.09 s, as its caller's timeout asks\n"
+        )
     await assert_good_ones_are_served(hook)
 
 
-POST = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 NO_HTTP = {
     "TLS on a plain port": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "text": b"let me in\r\n\r\n",
@@ -204,17 +207,38 @@ async def test_what_is_no_http_is_a_plain_error(hook: Hook, name: str) -> None:
     await assert_good_ones_are_served(hook)
 
 
-@pytest.mark.parametrize("sent", [0, 10, len(GOOD) - 1])
-async def test_a_caller_that_hangs_up_leaves_nothing_behind(hook: Hook, sent: int) -> None:
-    _, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
-    head = f"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(GOOD)}\r\n"
-    writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + GOOD[:sent])
-    await writer.drain()
-    writer.close()
-    await writer.wait_closed()
+@pytest.mark.parametrize(
+    ("parser", "status", "problem"),
+    [
+        ("HttpRequestParserC", b"408", b"the body did not arrive within 0.09 s"),
+        ("HttpRequestParserPy", b"400", b"the body is not framed as HTTP/1.1 says"),
+    ],
+)
+async def test_a_body_that_breaks_its_framing_is_a_plain_error_with_either_parser(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch, parser: str, status: bytes, problem: bytes
+) -> None:
+    monkeypatch.setattr(web_protocol, "HttpRequestParser", getattr(http_parser, parser))
+    async with connection(hook) as (reader, writer):
+        head = POST.replace(b"/validate", b"/validate?timeout=100ms")
+        writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+        await begun(hook)
+        writer.write(b"no size\r\n\r\n")
+        assert (await reader.readline()).split()[1] == status
+        await reader.readuntil(b"\r\n\r\n" + problem)
     await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize("sent", [0, 10, len(GOOD) - 1])
+async def test_a_caller_that_hangs_up_leaves_nothing_behind(
+    hook: Hook, sent: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connection(hook) as (_, writer):
+        writer.write(POST + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD[:sent])
+        await begun(hook)
     async with asyncio.timeout(10):
         await hook.lifecycle.finished()
+    await assert_good_ones_are_served(hook)
+    assert caplog.records == []
 
 
 async def test_what_is_not_served_is_not_found(hook: Hook) -> None:

@@ -23,6 +23,7 @@ from certs.files import issue
 from reviewing import UID, encode, gpu_pod, patch_of, plain_pod, review
 
 TESTS = Path(__file__).parents[1]
+PATH = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
 GOOD = encode(review(plain_pod()))
 JSON_TYPE = {"Content-Type": "application/json"}
 
@@ -100,7 +101,7 @@ async def server(pair: Path, **options: Any) -> AsyncIterator[Server]:
         sys.executable,
         str(TESTS / "webhook" / "serving.py"),
         json.dumps(given | options),
-        env=os.environ | {"PYTHONPATH": str(TESTS)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *PATH])},
         stderr=asyncio.subprocess.PIPE,
     )
     tls = ssl.create_default_context()
