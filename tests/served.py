@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from policies.compiled import Policy
 from reviewing import encode
-from webhook.admission import Admission
+from webhook.admission import Admission, Cluster
 from webhook.app import admission_app, operations_app
 from webhook.lifecycle import Lifecycle
 from webhook.metrics import Metrics
@@ -67,11 +67,13 @@ class Hook:
 MakeHook = Callable[[Policy], Awaitable[Hook]]
 
 
-async def serve_policy(stack: AsyncExitStack, policy: Policy) -> Hook:
+async def serve_policy(
+    stack: AsyncExitStack, policy: Policy, cluster: Cluster | None = None
+) -> Hook:
     """Serve a policy until the stack is closed."""
     metrics, lifecycle = Metrics(policy, "test"), Lifecycle()
     lifecycle.serving = True
-    admission = Admission(policy, metrics, today=NOW.date)
+    admission = Admission(policy, metrics, today=NOW.date, cluster=cluster)
     reviews = TestClient(TestServer(admission_app(admission, metrics, lifecycle)))
     operations = TestClient(
         TestServer(operations_app(metrics, lambda: lifecycle.unready(EXPIRES, NOW)))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import date
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from policies.compiled import Policy
 from policies.engine import decide
-from policies.facts import JSONObject
+from policies.facts import Facts, JSONObject
 from policies.shape import MalformedObjectError
 from policies.templates import is_core_workload
 from webhook import messages, response, review
@@ -38,21 +38,38 @@ _DEEP = 200
 _log = logging.getLogger("gpufence")
 
 
-class Admission:
-    """Answers reviews by one policy. Holds no state between calls but the counters."""
+class Cluster(Protocol):
+    """What is known of the cluster (``webhook.cluster.facts``)."""
 
-    def __init__(self, policy: Policy, metrics: Metrics, today: Callable[[], date]) -> None:
+    async def facts_for(self, facts: Facts, obj: JSONObject, seconds: float) -> Facts:
+        """Return the facts of a request with those of the cluster beside them."""
+
+
+class Admission:
+    """Answers reviews by one policy. Holds no state between calls but the counters.
+
+    Without a ``cluster``, a Pod is judged by itself: the request tells nothing of nodes or claims.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        metrics: Metrics,
+        today: Callable[[], date],
+        cluster: Cluster | None = None,
+    ) -> None:
         self.use(policy)
         self._metrics = metrics
         self._today = today
+        self._cluster = cluster
 
     def use(self, policy: Policy) -> None:
         """Answer by another policy from now on."""
         self._policy = policy
         self._mutating = setters_only(policy)
 
-    def answer(self, endpoint: Endpoint, body: bytes) -> bytes:
-        """Return the body of the answer: always a review with the caller's uid.
+    async def answer(self, endpoint: Endpoint, body: bytes, seconds: float) -> bytes:
+        """Return the body of the answer within ``seconds``: a review with the caller's uid.
 
         Raises:
             BadReviewError: the body holds no uid, so that no review can answer it.
@@ -72,13 +89,13 @@ class Admission:
                 problem=str(error),
             )
             return response.encode(response.bad_request(error.uid, str(error)), error.api_version)
-        answer, result = self._respond(endpoint, request)
+        answer, result = await self._respond(endpoint, request, seconds)
         kind = kind_label(request.kind.api_version, request.kind.kind)
         self._metrics.answered(endpoint, result, request.operation, kind)
         return response.encode(answer)
 
-    def _respond(
-        self, endpoint: Endpoint, request: review.Request
+    async def _respond(
+        self, endpoint: Endpoint, request: review.Request, seconds: float
     ) -> tuple[response.Response, Result]:
         """Return the response, whatever goes wrong."""
         uid, kind = request.uid, request.kind.kind
@@ -86,9 +103,15 @@ class Admission:
             if request.operation not in _OPERATIONS or request.sub_resource not in _SUBRESOURCES:
                 return response.allowed(uid), "allowed"
             obj = review.object_of(request)
-            if endpoint == "/mutate":
-                return self._mutate(request, obj)
-            return self._validate(request, obj)
+            if endpoint == "/validate":
+                facts = await self._facts(request, obj, final=True, seconds=seconds)
+                return self._validate(request, obj, facts)
+            if not _is_pod(request):
+                # A change of a workload would show as drift in GitOps, and the Pods that are made
+                # of it are changed in their turn.
+                return response.allowed(uid), "allowed"
+            facts = await self._facts(request, obj, final=False, seconds=seconds)
+            return self._mutate(request, obj, facts)
         except review.BadReviewError as error:
             _log_request(logging.WARNING, "bad request", endpoint, request, problem=str(error))
             return response.bad_request(uid, str(error)), "bad_request"
@@ -104,30 +127,35 @@ class Admission:
         message = f"gpufence cannot judge this {kind}, because it is malformed: {problem}"
         return response.malformed(uid, message), "malformed"
 
-    def _mutate(self, request: review.Request, obj: JSONObject) -> tuple[response.Response, Result]:
-        """Add what the setters add to a Pod.
+    async def _facts(
+        self, request: review.Request, obj: JSONObject, *, final: bool, seconds: float
+    ) -> Facts:
+        facts = request.facts(self._today(), final=final)
+        if self._cluster is None:
+            return facts
+        return await self._cluster.facts_for(facts, obj, seconds)
 
-        Workloads stay as they are: a change would show as drift in GitOps, and the Pods that are
-        made of them are changed in their turn.
+    def _mutate(
+        self, request: review.Request, obj: JSONObject, facts: Facts
+    ) -> tuple[response.Response, Result]:
+        """Add what the setters add to a Pod.
 
         No audit annotations: an API server calls again when another webhook has changed the Pod,
         and takes a second annotation of the same name with another value for a mistake.
         """
-        if not _is_pod(request):
-            return response.allowed(request.uid), "allowed"
-        decision = decide(obj, self._mutating, request.facts(self._today(), final=False))
+        decision = decide(obj, self._mutating, facts)
         operations = diff(obj, decision.mutated)
         return response.patched(request.uid, operations), "patched" if operations else "allowed"
 
     def _validate(
-        self, request: review.Request, obj: JSONObject
+        self, request: review.Request, obj: JSONObject, facts: Facts
     ) -> tuple[response.Response, Result]:
         """Refuse what an enforced rule finds, and tell of the rest.
 
         A Pod is judged as it stands; the template of a workload as the Pods that will be made of
         it, which the setters will change first.
         """
-        decision = decide(obj, self._policy, request.facts(self._today(), final=True))
+        decision = decide(obj, self._policy, facts)
         if not decision.has_template and is_core_workload(obj):
             raise MalformedObjectError("", "it has no pod template where its kind has one")
         findings = decision.findings

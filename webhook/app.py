@@ -114,25 +114,24 @@ class _Edge:
             _refuse_media_type(f"Content-Type {request.headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
         if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
             _refuse_media_type(f"Content-Encoding {request.headers[hdrs.CONTENT_ENCODING]!r:.100}")
-        body = await self._read(request)
+        seconds = _seconds(request)
+        ends = perf_counter() + seconds
+        body = await self._read(request, seconds)
         if not body:
             raise web.HTTPBadRequest(text="the body is empty: POST an AdmissionReview\n")
         try:
-            answer = self._admission.answer(self._endpoint, body)
+            answer = await self._admission.answer(self._endpoint, body, ends - perf_counter())
         except BadReviewError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
         return web.Response(body=answer, content_type=_JSON)
 
-    async def _read(self, request: web.Request) -> bytes:
+    async def _read(self, request: web.Request, seconds: float) -> bytes:
         """Return the whole body, within its size and its time."""
-        try:
-            seconds = deadline(request.query.get("timeout"))
-        except ValueError as error:
-            raise web.HTTPBadRequest(text=f"the query's timeout is at fault: {error}\n") from error
         if (request.content_length or 0) > MAX_BODY:
             _refuse_size()
         try:
-            # Nothing after this awaits: deciding takes microseconds, and then the answer is there.
+            # What comes after this is quick: deciding takes microseconds, and the cluster's facts,
+            # where claims are to be looked up, half of what is left at most.
             async with asyncio.timeout(seconds):
                 return await request.read()
         except TimeoutError as error:
@@ -143,6 +142,14 @@ class _Edge:
         except (web.RequestPayloadError, HttpProcessingError) as error:
             message = "the body is not framed as HTTP/1.1 says, and cannot be read"
             raise web.HTTPBadRequest(text=f"{message}\n") from error
+
+
+def _seconds(request: web.Request) -> float:
+    """Return the seconds in which to answer."""
+    try:
+        return deadline(request.query.get("timeout"))
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"the query's timeout is at fault: {error}\n") from error
 
 
 def _refuse_method(method: str) -> NoReturn:

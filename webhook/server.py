@@ -15,6 +15,10 @@ from prometheus_client import disable_created_metrics
 from certs.source import FileSource, Source
 from webhook.admission import Admission
 from webhook.app import admission_app, operations_app
+from webhook.cluster.access import Load
+from webhook.cluster.connection import Connection
+from webhook.cluster.facts import ClusterFacts
+from webhook.cluster_metrics import ClusterMetrics
 from webhook.lifecycle import Lifecycle
 from webhook.listen import Listeners
 from webhook.logs import LogFormat, configure, event
@@ -37,9 +41,10 @@ class ServeOptions:
 
     ``policy`` is where the policy comes from; ``policy_name`` is what it is called in the log and
     in the metrics (the file's path, or ``default``). ``tls_cert`` and ``tls_key`` may only be left
-    out where ``cluster`` names a Secret. Port 0 takes a free one. ``drain_seconds`` is how long the
-    server goes on serving after SIGTERM, already not ready, so that whoever sends it requests can
-    learn so; ``grace_seconds`` how long it then waits for requests that are under way.
+    out where ``cluster`` names a Secret. ``facts`` is the way to the cluster whose nodes and claims
+    are taken into account; without it, none are. Port 0 takes a free one. ``drain_seconds`` is how
+    long the server goes on serving after SIGTERM, already not ready, so that whoever sends it
+    requests can learn so; ``grace_seconds`` how long it then waits for requests that are under way.
     ``reload_seconds`` is how often policy and key pair are looked at.
     """
 
@@ -47,6 +52,7 @@ class ServeOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     cluster: ClusterOptions | None = None
+    facts: Load | None = None
     policy_name: str = "default"
     host: str = "0.0.0.0"  # noqa: S104 - a Pod is reached on its own address
     port: int = 9443
@@ -68,6 +74,7 @@ def serve(options: ServeOptions) -> int:
         CertificateError: (certs.errors) the key pair cannot be used; nothing listens yet.
         PolicyUnusableError: (webhook.policy_reload) the policy is none; nothing listens yet.
         ListenError: (webhook.listen) an address cannot be listened on.
+        ConfigurationError: (webhook.cluster.errors) ``facts`` leads nowhere; nothing listens yet.
     """
     configure(options.log_format, sys.stderr)
     # When each counter began is a second series for every one of them, and of no use to rate().
@@ -83,7 +90,8 @@ async def _serve(options: ServeOptions) -> None:
     metrics = Metrics(policy.current, options.policy_name)
     counters = UpkeepMetrics(metrics.registry)
     counters.track_policy(lambda: policy.generation, lambda: policy.problem)
-    admission = Admission(policy.current, metrics, today=lambda: _now().date())
+    facts = None if options.facts is None else _facts(options.facts, policy, metrics)
+    admission = Admission(policy.current, metrics, lambda: _now().date(), facts)
     policy.followers += [admission.use, metrics.use]
     policy.counters.append(counters.reloaded)
 
@@ -96,11 +104,12 @@ async def _serve(options: ServeOptions) -> None:
             lambda: lifecycle.serving and not lifecycle.draining,
         )
     certificate = ServedCertificate(_source(options, upkeep), _now)
-    metrics.track_certificate(lambda: certificate.expires.timestamp())
+    metrics.track_certificate(certificate.expiry_timestamp)
+    learning = facts.unready if facts is not None else lambda: ""
     tasks = _tasks(options, policy, certificate, upkeep, counters)
     operations = operations_app(
         metrics,
-        lambda: lifecycle.unready(certificate.expires, _now()),
+        lambda: lifecycle.unready() or certificate.unready() or learning(),
         lambda: [
             *(f"{task.name}: {task.problem}" for task, _ in tasks if task.problem),
             *(
@@ -114,6 +123,8 @@ async def _serve(options: ServeOptions) -> None:
     try:
         if upkeep is None or upkeep.source is None:
             certificate.load()
+        if facts is not None:
+            await facts.start()
         # The plain port first: there a probe can see that the other one is not served yet.
         metrics_port = await listeners.listen(
             operations, options.metrics_host, options.metrics_port, "metrics-port"
@@ -137,7 +148,7 @@ async def _serve(options: ServeOptions) -> None:
             metricsHost=options.metrics_host,
             metricsPort=metrics_port,
             policy=options.policy_name,
-            certificateExpires=certificate.expires.isoformat(),
+            certificateExpires=certificate.expires and certificate.expires.isoformat(),
         )
         running += [asyncio.create_task(task.forever(seconds)) for task, seconds in tasks]
         await stopping.first.wait()
@@ -148,7 +159,18 @@ async def _serve(options: ServeOptions) -> None:
         if upkeep is not None:
             await upkeep.close()
         await listeners.close()
+        if facts is not None:
+            await facts.stop()
     event(_log, logging.INFO, "stopped")
+
+
+def _facts(load: Load, policy: ReloadingPolicy, metrics: Metrics) -> ClusterFacts:
+    """Return the facts of a cluster, as the policy in force needs them."""
+    counters = ClusterMetrics(metrics.registry)
+    facts = ClusterFacts(Connection(load), policy.current, observer=counters)
+    counters.track(facts)
+    policy.followers.append(facts.use)
+    return facts
 
 
 def _source(options: ServeOptions, upkeep: Upkeep | None) -> Source:

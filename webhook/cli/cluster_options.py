@@ -99,9 +99,10 @@ _OPTIONS = (
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which gets them as one argument, ``cluster``.
+    """Add the options to a command, which gets them as two arguments, ``cluster`` and ``facts``.
 
-    It is None for a server that has nothing to do with a cluster.
+    ``cluster`` is None for a server that keeps nothing in a cluster, and ``facts`` for one that
+    takes none of it into account.
     """
 
     @functools.wraps(command)
@@ -110,7 +111,8 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("--tls-cert and --tls-key belong together: give both, or none")
         own = {name: given.pop(name) for name in _NAMES}
         cluster = _read(files=tls_cert is not None, **own)
-        return command(tls_cert=tls_cert, tls_key=tls_key, cluster=cluster, **given)
+        facts = access(own["kubeconfig"]) if own["registration"].with_nodes else None
+        return command(tls_cert=tls_cert, tls_key=tls_key, cluster=cluster, facts=facts, **given)
 
     decorated: Callable[..., Any] = registration_options(with_cluster)
     for option in reversed(_OPTIONS):

@@ -102,8 +102,8 @@ _OPTIONS = (
         "--node-facts/--no-node-facts",
         "with_nodes",
         default=False,
-        help="Whether the webhook knows the cluster's nodes: it must then be asked about every Pod "
-        "with a node selection.",
+        help="Whether to take the cluster's nodes, classes and claims into account: API servers "
+        "then ask about every Pod with a node selection.",
     ),
 )
 

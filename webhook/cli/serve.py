@@ -12,6 +12,7 @@ from webhook.cli.errors import InputError
 from webhook.cli.options import policy_option
 
 if TYPE_CHECKING:
+    from webhook.cluster.access import Load
     from webhook.upkeep import ClusterOptions
 
 _PORT = click.IntRange(0, 65535)
@@ -85,6 +86,7 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     cluster: ClusterOptions | None,
+    facts: Load | None,
     host: str,
     port: int,
     metrics_host: str,
@@ -103,6 +105,7 @@ def serve(
     from webhook import server
     from webhook.cli.policy_file import policy_name
     from webhook.cli.policy_source import policy_source
+    from webhook.cluster.errors import ConfigurationError
     from webhook.listen import ListenError
     from webhook.policy_reload import PolicyUnusableError
 
@@ -112,6 +115,7 @@ def serve(
         tls_cert=tls_cert,
         tls_key=tls_key,
         cluster=cluster,
+        facts=facts,
         host=host,
         port=port,
         metrics_host=metrics_host,
@@ -122,5 +126,5 @@ def serve(
     )
     try:
         return server.serve(options)
-    except (CertificateError, ListenError, PolicyUnusableError) as error:
+    except (CertificateError, ConfigurationError, ListenError, PolicyUnusableError) as error:
         raise InputError([str(error)]) from error
