@@ -104,12 +104,12 @@ async def _serve(options: ServeOptions) -> None:
             lambda: lifecycle.serving and not lifecycle.draining,
         )
     certificate = ServedCertificate(_source(options, upkeep), _now)
-    metrics.track_certificate(certificate.expiry_timestamp)
+    metrics.track_certificate(lambda: certificate.expires.timestamp())
     learning = facts.unready if facts is not None else lambda: ""
     tasks = _tasks(options, policy, certificate, upkeep, counters)
     operations = operations_app(
         metrics,
-        lambda: lifecycle.unready() or certificate.unready() or learning(),
+        lambda: lifecycle.unready(certificate.expires, _now()) or learning(),
         lambda: [
             *(f"{task.name}: {task.problem}" for task, _ in tasks if task.problem),
             *(
@@ -148,7 +148,7 @@ async def _serve(options: ServeOptions) -> None:
             metricsHost=options.metrics_host,
             metricsPort=metrics_port,
             policy=options.policy_name,
-            certificateExpires=certificate.expires and certificate.expires.isoformat(),
+            certificateExpires=certificate.expires.isoformat(),
         )
         running += [asyncio.create_task(task.forever(seconds)) for task, seconds in tasks]
         await stopping.first.wait()
