@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from pod_security_strategies import CONTAINER_CONTEXTS, POD_CONTEXTS
 from policies.compiled import Policy, Pool, Taint
 from policies.facts import Claim, Facts
+from policies.nodes import Node
+from policies.pod import RESOURCE_SIDES
 from policies.policy import parse_policy
 
 JSON = dict[str, Any]
@@ -201,31 +203,43 @@ def _node(name: str, labels: dict[str, str], taints: list[JSON]) -> JSON:
 
 # ------------------------------------------------------------------------------ node selection
 
-_VALUES = st.one_of(
-    st.sampled_from([value for values in _LABELS.values() for value in values]),
-    st.sampled_from(["true", "gpu", "40", "5", "6", "06", "-5", "+5", "no label value!", "9" * 20]),
-)
+_VALUES = st.sampled_from([value for values in _LABELS.values() for value in values])
+_NUMBERS = ("0", "4", "5", "6", "39", "40", "041", "9223372036854775807")
+_ODD_VALUES = ("-5", "+5", "no label value!", "plenty", "9" * 20)
 
 
-@st.composite
-def expressions(draw: st.DrawFn) -> JSON:
-    """A requirement of a node selector term, mostly with as many values as its operator wants."""
-    key = draw(st.sampled_from([*_LABELS, PRESENT, PRESENT, "unheard-of", "no key!"]))
-    operator = draw(
-        st.sampled_from(
-            ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "In", "Exists", "in", ""]
+def expressions() -> st.SearchStrategy[JSON]:
+    """A requirement of a node selector term, mostly one that parses."""
+    own = st.sampled_from(list(_LABELS)).flatmap(
+        lambda key: st.fixed_dictionaries(
+            {
+                "key": st.just(key),
+                "operator": st.sampled_from(["In", "NotIn"]),
+                "values": st.lists(st.sampled_from(_LABELS[key]) | _VALUES, min_size=1, max_size=2),
+            }
         )
     )
-    own = st.sampled_from(_LABELS.get(key, ("true",)))
-    if draw(st.integers(0, 9)) == 0:
-        values = draw(_or_null(st.lists(_VALUES, max_size=3)))
-    elif operator in ("Gt", "Lt"):
-        values = [draw(st.sampled_from(["0", "4", "5", "39", "40", "41", "-5", "plenty"]))]
-    elif operator in ("In", "NotIn"):
-        values = draw(st.lists(st.one_of(own, own, _VALUES), min_size=1, max_size=3))
-    else:
-        return {"key": key, "operator": operator}
-    return {"key": key, "operator": operator, "values": values}
+    existence = st.fixed_dictionaries(
+        {
+            "key": st.sampled_from([*_LABELS, "unheard-of"]),
+            "operator": st.sampled_from(["Exists", "DoesNotExist"]),
+        }
+    )
+    comparison = st.fixed_dictionaries(
+        {
+            "key": st.just(MEMORY),
+            "operator": st.sampled_from(["Gt", "Lt"]),
+            "values": st.lists(st.sampled_from(_NUMBERS), min_size=1, max_size=1),
+        }
+    )
+    odd = st.fixed_dictionaries(
+        {
+            "key": st.sampled_from([PRESENT, MEMORY, "no key!", ""]),
+            "operator": st.sampled_from(["In", "NotIn", "Exists", "Gt", "Lt", "in", ""]),
+        },
+        optional={"values": _or_null(st.lists(_VALUES | st.sampled_from(_ODD_VALUES), max_size=2))},
+    )
+    return st.one_of(own, own, existence, comparison, odd)
 
 
 def fields() -> st.SearchStrategy[JSON]:
@@ -289,9 +303,9 @@ def node_selections() -> st.SearchStrategy[JSON]:
 
 _DEVICES = (
     "nvidia.com/gpu",
+    "amd.com/gpu",
     "nvidia.com/gpu.shared",
     "nvidia.com/mig-1g.10gb",
-    "amd.com/gpu",
     "smarter-devices/fuse",
     "deviceclass.resource.kubernetes.io/gpu.nvidia.com",
     "deviceclass.resource.kubernetes.io/rdma.example.com",
@@ -360,6 +374,10 @@ def pods(draw: st.DrawFn, *, devices: tuple[str, ...] = _DEVICES, claims: bool =
             },
         )
     )
+    if draw(st.booleans()) and devices:
+        side = st.sampled_from(RESOURCE_SIDES)
+        counts = st.dictionaries(st.sampled_from(devices), st.just(1) | quantities(), max_size=2)
+        spec["containers"][0]["resources"] = draw(st.dictionaries(side, counts, min_size=1))
     spec |= draw(node_selections())
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
 
@@ -461,3 +479,9 @@ def policies() -> dict[str, Policy]:
 def as_taint(taint: JSON) -> Taint:
     """Return a node's taint as the rules read it."""
     return Taint(taint["key"], taint["effect"], taint.get("value") or "")
+
+
+def as_node(node: JSON) -> Node:
+    """Return a Node as the facts have it."""
+    metadata, taints = node["metadata"], node["spec"]["taints"]
+    return Node(metadata["name"], metadata["labels"], tuple(map(as_taint, taints)))

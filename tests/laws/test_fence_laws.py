@@ -15,6 +15,7 @@ from oracle.driver import Oracle
 from policies.compiled import Policy, Pool
 from policies.engine import decide
 from policies.facts import Facts
+from policies.nodes import NodeIndex
 from policies.scheduling import FENCING_EFFECTS, Alternative, alternatives, tolerates
 from strategies import JSON, as_taint
 
@@ -67,6 +68,30 @@ def test_a_pod_without_a_request_that_passes_fits_no_fenced_node(
         for gate in (False, True):
             verdicts = oracle.feasible(decision.mutated, nodes, comparison_operators=gate)
             assert not any(verdict.feasible for verdict in verdicts)
+
+
+@law
+@given(st.data(), st.sampled_from(FENCED), strategies.node_sets())
+def test_a_pod_without_a_request_that_passes_fits_no_node_of_the_pool_that_is_known(
+    oracle: Oracle, data: st.DataObject, policy: Policy, others: list[JSON]
+) -> None:
+    """The same, where the cluster's nodes are facts and widen or narrow what a Pod may say."""
+    pod = data.draw(strategies.pods(devices=(), claims=False))
+    pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
+    fenced = [
+        node
+        for pool in policy.pools
+        for node in data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
+    ]
+    plain = [node for node in others if not any(belongs(node, pool) for pool in policy.pools)]
+    nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
+    assume(nodes)
+    facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
+    found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
+    event(f"a trespass: {bool(found)}")
+    assume(not found)
+    for node, verdict in zip(nodes, oracle.feasible(pod, nodes), strict=True):
+        assert not verdict.feasible or not any(belongs(node, pool) for pool in policy.pools)
 
 
 @law

@@ -110,7 +110,7 @@ class TestUpdates:
         new = deployment(pod(tolerations=[TOLERATION]))
         assert decide(new, exempt, update(old)).verdict == "denied"
 
-    @pytest.mark.parametrize("old", [{}, {"kind": "Pod"}, pod(tolerations="x"), {"metadata": []}])
+    @pytest.mark.parametrize("old", [{}, {"kind": "Pod"}, pod(tolerations="x"), {"metadata": True}])
     def test_of_what_cannot_be_read_count_as_new(self, old: JSON) -> None:
         assert decide(pod(tolerations=[TOLERATION]), policy(), update(old)).verdict == "denied"
 
