@@ -1,0 +1,70 @@
+"""A steady load of GPU Pods: each creation is tried once, and what it was answered is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Self
+
+from controlplane.api import Api, ApiError
+
+GPU_POD: dict[str, Any] = {
+    "metadata": {"generateName": "load-"},
+    "spec": {
+        "terminationGracePeriodSeconds": 0,
+        "containers": [
+            {"name": "main", "image": "cuda", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        ],
+    },
+}
+
+
+class Load:
+    """Creates GPU Pods in a namespace, one after the other, in a few threads, in the block."""
+
+    def __init__(self, api: Api, namespace: str, threads: int = 2, every: float = 0.05) -> None:
+        self.created = 0
+        """How many were created, each with the toleration that gpufence adds."""
+        self.failures: list[str] = []
+        """What the others were answered."""
+        self._api = api
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._every = every
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every):
+            try:
+                made = self._api.request("POST", self._path, GPU_POD)
+                tolerations = made["spec"]["tolerations"]
+                missed = all(t.get("key") != "nvidia.com/gpu" for t in tolerations)
+                problem = "created without gpufence" if missed else ""
+            except (ApiError, OSError) as error:
+                problem = str(error)
+            with self._lock:
+                if problem:
+                    self.failures.append(problem)
+                else:
+                    self.created += 1
+
+    def seconds(self, seconds: float) -> Iterator[float]:
+        """Yield the time that is left, a few times a second, for so long."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            yield left
+            self._over.wait(min(left, 0.1))
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        # Not one by one: what the scheduler has to look through grows with each of them.
+        self._api.request("DELETE", f"{self._path}?gracePeriodSeconds=0")

@@ -1,0 +1,110 @@
+"""A release of gpufence: its namespace, its ClusterRole, its Service, and what it has written."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.gpufence import COMMAND
+from controlplane.poll import until
+from controlplane.webhooks import wait_until_called
+from release.replica import Replica, wait_for
+from release.service import Service
+
+NAME = "gpufence"
+SECRET = "gpufence-certificates"  # noqa: S105 - its name
+KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+class Release:
+    """One release in one cluster, which has no other."""
+
+    def __init__(self, cluster: ControlPlane, folder: Path, service: Service) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.service = service
+        self.namespace = cluster.create_namespace("release-")
+
+    def replica(self, *flags: str) -> Replica:
+        """Return a replica that is yet to be started."""
+        own = ["--namespace", self.namespace, "--owner", f"clusterrole/{NAME}"]
+        return Replica(self.cluster, self.folder, self.service.url, [*own, *flags])
+
+    @contextmanager
+    def replicas(self, count: int, *flags: str) -> Iterator[list[Replica]]:
+        """Run so many replicas behind the Service in the block, and wait until they are called."""
+        running = [self.replica(*flags) for _ in range(count)]
+        with ExitStack() as stack:
+            self.start(running, stack)
+            wait_until_called(self.cluster, within=30)
+            yield running
+
+    def start(self, replicas: Sequence[Replica], stack: ExitStack) -> None:
+        """Start replicas at the same time, and wait until the Service sends requests to all."""
+        for replica in replicas:
+            replica.start()
+            stack.callback(replica.stop)
+        wait_for(replicas)
+        self.service.select(replicas)
+        until(lambda: self.service.endpoints == len(replicas), "the Service's endpoints")
+
+    def run(self, *arguments: str, status: int = 0) -> str:
+        """Run `gpufence ARGUMENTS` against the cluster, and return what it prints."""
+        command = [str(COMMAND), *arguments, "--kubeconfig", str(self.cluster.kubeconfig)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == status, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def manifests(self, *arguments: str) -> list[dict[str, Any]]:
+        """Return what `gpufence manifests` prints."""
+        command = [str(COMMAND), "manifests", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return list(yaml.safe_load_all(done.stdout))
+
+    def secret(self) -> dict[str, bytes]:
+        """Return what the Secret holds, decoded."""
+        path = f"/api/v1/namespaces/{self.namespace}/secrets/{SECRET}"
+        data = self.cluster.api.request("GET", path)["data"]
+        return {key: base64.b64decode(value) for key, value in data.items()}
+
+    def configurations(self) -> list[dict[str, Any]]:
+        """Return the webhook configurations that there are."""
+        found = []
+        for kind in KINDS:
+            try:
+                found.append(self.cluster.api.request("GET", f"{_ADMISSION}/{kind}/{NAME}"))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+        return found
+
+    def bundles(self) -> list[bytes]:
+        """Return the caBundle of every webhook."""
+        return [
+            base64.b64decode(webhook["clientConfig"]["caBundle"])
+            for configuration in self.configurations()
+            for webhook in configuration["webhooks"]
+        ]
+
+
+@contextmanager
+def release(cluster: ControlPlane, folder: Path) -> Iterator[Release]:
+    """Have a release in the block, and nothing left of it after."""
+    role = {"metadata": {"name": NAME}, "rules": []}
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    cluster.api.request("POST", roles, role)
+    try:
+        with Service() as service:
+            yield Release(cluster, folder, service)
+    finally:
+        kinds = ",".join((*KINDS, "clusterroles"))
+        cluster.kubectl("delete", kinds, NAME, "--ignore-not-found")

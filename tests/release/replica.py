@@ -1,0 +1,124 @@
+"""Replicas of a gpufence that looks after itself: `gpufence serve` without certificate files.
+
+They listen on loopback addresses, behind a `Service` (release.service) that stands for the real
+one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from controlplane.cluster import ControlPlane, free_ports
+from controlplane.errors import ControlPlaneError
+from controlplane.gpufence import COMMAND
+from controlplane.process import Process
+
+START_WITHIN = 60.0
+
+
+class Replica:
+    """One process, on ports of its own; as a context manager it runs in the block."""
+
+    def __init__(
+        self,
+        cluster: ControlPlane,
+        folder: Path,
+        url: str,
+        flags: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port, self.metrics_port = free_ports(2)
+        self.command = [
+            str(COMMAND),
+            "serve",
+            *("--host", "127.0.0.1", "--port", str(self.port)),
+            *("--metrics-host", "127.0.0.1", "--metrics-port", str(self.metrics_port)),
+            *("--kubeconfig", str(cluster.kubeconfig), "--register=true", "--url", url),
+            *("--poll-seconds", "0.3", "--lease-seconds", "3", "--drain-seconds", "1"),
+            *flags,
+        ]
+        log = folder / f"replica-{self.port}.log"
+        self.process = Process("gpufence", self.command, log, environ=environ, stop_within=20)
+
+    def start(self) -> None:
+        """Start it, and do not wait."""
+        self.process.start()
+
+    def wait(self) -> None:
+        """Wait until it is ready.
+
+        Raises:
+            ControlPlaneError: it does not become so; the message shows the end of its log.
+        """
+        self.process.wait(self.unready, START_WITHIN)
+
+    def stop(self) -> None:
+        """End it as Kubernetes does: SIGTERM, and SIGKILL if that takes too long."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """End it as a lost node does: SIGKILL, without a drain."""
+        if self.process.pid is not None:
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.stop()
+
+    def unready(self) -> str:
+        """Return "" if it is ready, else what it says."""
+        try:
+            status, said = self.ask("/readyz")
+        except (OSError, http.client.HTTPException) as error:
+            return str(error)
+        return "" if status == 200 else said
+
+    def ask(self, path: str) -> tuple[int, str]:
+        """GET from the port for kubelets and Prometheus; return status and text."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def metric(self, series: str) -> float:
+        """Return the value of one series, as it is written in /metrics; 0 if it is not there."""
+        for line in self.ask("/metrics")[1].splitlines():
+            if line.startswith(f"{series} "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the events of that name that it has logged."""
+        lines = self.process.log.read_text().splitlines()
+        logged = [json.loads(line) for line in lines if line.startswith("{")]
+        return [event for event in logged if event["event"] == name]
+
+    def __enter__(self) -> Self:
+        self.start()
+        try:
+            self.wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def wait_for(replicas: Sequence[Replica]) -> None:
+    """Wait until all of them are ready; they start at the same time."""
+    try:
+        for replica in replicas:
+            replica.wait()
+    except ControlPlaneError:
+        for replica in replicas:
+            replica.stop()
+        raise
