@@ -66,6 +66,18 @@ def create(cluster: ControlPlane, namespace: str, pod: dict[str, Any]) -> dict[s
     return cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
 
 
+def patch(cluster: ControlPlane, path: str, operation: dict[str, Any]) -> dict[str, Any]:
+    """Change an object whose status others change at the same time."""
+    return cluster.api.request("PATCH", path, [operation], "application/json-patch+json")
+
+
+def debug(cluster: ControlPlane, namespace: str, container: dict[str, Any]) -> dict[str, Any]:
+    """Add an ephemeral container to the Pod ``train``, as kubectl debug does."""
+    path = f"/api/v1/namespaces/{namespace}/pods/train/ephemeralcontainers"
+    added = {"op": "add", "path": "/spec/ephemeralContainers", "value": [container]}
+    return patch(cluster, path, added)
+
+
 @pytest.fixture
 def restricted(control_plane: ControlPlane) -> str:
     """A namespace that enforces Pod Security restricted."""
@@ -180,12 +192,10 @@ def test_a_toleration_that_is_added_later_is_refused_and_other_updates_are_not(
 ) -> None:
     create(control_plane, namespace, plain_pod())
     path = f"/api/v1/namespaces/{namespace}/pods/web"
-    pod = control_plane.api.request("GET", path)
-    pod["metadata"]["labels"] = {"team": "web"}
-    pod = control_plane.api.request("PUT", path, pod)
-    pod["spec"]["tolerations"].append(TOLERATION)
+    patch(control_plane, path, {"op": "add", "path": "/metadata/labels", "value": {"team": "web"}})
     with pytest.raises(ApiError, match="tolerates the taint of GPU nodes"):
-        control_plane.api.request("PUT", path, pod)
+        added = {"op": "add", "path": "/spec/tolerations/-", "value": TOLERATION}
+        patch(control_plane, path, added)
 
 
 def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_refuse(
@@ -196,11 +206,9 @@ def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_refuse(
     with _unregistered(control_plane, fenced):
         create(control_plane, namespace, trespasser)
     path = f"/api/v1/namespaces/{namespace}/pods/web"
-    renamed = [{"op": "add", "path": "/metadata/labels", "value": {"team": "web"}}]
-    control_plane.api.request("PATCH", path, renamed, "application/json-patch+json")
+    patch(control_plane, path, {"op": "add", "path": "/metadata/labels", "value": {"team": "web"}})
     control_plane.api.request("DELETE", path)
-    freed = [{"op": "remove", "path": "/metadata/finalizers"}]
-    control_plane.api.request("PATCH", path, freed, "application/json-patch+json")
+    patch(control_plane, path, {"op": "remove", "path": "/metadata/finalizers"})
     until(lambda: _is_gone(control_plane, path), "the Pod to go", within=30)
 
 
@@ -242,10 +250,7 @@ def test_an_ephemeral_container_that_sets_nothing_is_hardened_too(
     control_plane: ControlPlane, restricted: str
 ) -> None:
     create(control_plane, restricted, cuda_pod())
-    path = f"/api/v1/namespaces/{restricted}/pods/train/ephemeralcontainers"
-    pod = control_plane.api.request("GET", f"/api/v1/namespaces/{restricted}/pods/train")
-    pod["spec"]["ephemeralContainers"] = [{"name": "look", "image": "busybox:1.37"}]
-    changed = control_plane.api.request("PUT", path, pod)
+    changed = debug(control_plane, restricted, {"name": "look", "image": "busybox:1.37"})
     [debugger] = changed["spec"]["ephemeralContainers"]
     assert debugger["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -257,14 +262,9 @@ def test_an_ephemeral_container_that_asks_for_privileges_is_refused_with_the_way
     control_plane: ControlPlane, namespace: str
 ) -> None:
     create(control_plane, namespace, cuda_pod())
-    pod = control_plane.api.request("GET", f"/api/v1/namespaces/{namespace}/pods/train")
-    pod["spec"]["ephemeralContainers"] = [
-        {"name": "look", "image": "busybox:1.37", "securityContext": {"privileged": True}}
-    ]
+    privileged = {"securityContext": {"privileged": True}}
     with pytest.raises(ApiError) as refused:
-        control_plane.api.request(
-            "PUT", f"/api/v1/namespaces/{namespace}/pods/train/ephemeralcontainers", pod
-        )
+        debug(control_plane, namespace, {"name": "look", "image": "busybox:1.37", **privileged})
     assert "unrestricted-gpu-pod" in str(refused.value)
     assert "spec.ephemeralContainers[0].securityContext.privileged" in str(refused.value)
 
@@ -287,7 +287,7 @@ def test_a_sidecar_that_another_webhook_adds_afterwards_is_hardened_by_reinvocat
 def sidecar_injector(cluster: ControlPlane, folder: Path) -> Iterator[None]:
     """Run a mutating webhook that adds a container, registered to be called after gpufence."""
     issue([], ["127.0.0.1"], folder / "certs", datetime.now(UTC))
-    server = http.server.HTTPServer(("127.0.0.1", 0), _Injector)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Injector)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "certs" / "tls.crt", folder / "certs" / "tls.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)
