@@ -1,0 +1,497 @@
+"""Decisions that need to know the cluster: its nodes, claims, classes and namespaces."""
+
+from __future__ import annotations
+
+import base64
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import webhook.cluster
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Server
+from controlplane.kubeconfig import encoded
+from controlplane.objects import node, taint
+from controlplane.poll import until
+from controlplane.webhooks import unregister, wait_until_called
+from policies.policy import default_policy_text, parse_policy
+from webhook.configurations import Registration, configurations
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("server")]
+
+JSON = dict[str, Any]
+
+RESOURCE = "/apis/resource.k8s.io/v1"
+RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+GPU = "nvidia.com/gpu"
+PRESENT = "nvidia.com/gpu.present"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
+GPU_NODE = node(
+    "gpu",
+    labels={PRESENT: "true", INSTANCE_TYPE: "p5.48xlarge"},
+    taints=[taint(GPU, "present")],
+    resources={GPU: "8"},
+)
+PLAIN_NODE = node("plain", labels={INSTANCE_TYPE: "m7i.8xlarge"})
+SEEN_WITHIN = 10.0
+"""Seconds in which gpufence must have learned of a change; it takes some milliseconds."""
+
+# Two more pools: one with a runtime class, one that is for namespaces with a label only.
+POOLS = [
+    {
+        "name": "kata",
+        "resources": ["example.com/kata-gpu"],
+        "nodeSelector": {"example.com/kata-gpu": "true"},
+        "runtimeClass": "kata-gpu",
+    },
+    {
+        "name": "lab",
+        "resources": ["example.com/lab-gpu"],
+        "nodeSelector": {"example.com/lab-gpu": "true"},
+        "allowedNamespaces": {"matchLabels": {"team": "lab"}, "unknown": "refuse"},
+    },
+]
+
+
+def document() -> JSON:
+    policy: JSON = yaml.safe_load(default_policy_text())
+    policy["pools"] += POOLS
+    return policy
+
+
+@pytest.fixture(scope="module")
+def server(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A registered webhook that follows the cluster, with the rights that it says it needs."""
+    folder = tmp_path_factory.mktemp("cluster-facts")
+    policy_file = folder / "policy.yaml"
+    policy_file.write_text(yaml.safe_dump(document()))
+    with service_account(control_plane, folder) as kubeconfig:
+        flags = ["--policy", str(policy_file), "--kubeconfig", str(kubeconfig), "--node-facts"]
+        with Server(folder, flags) as running:
+            registration = Registration(
+                url=running.url,
+                ca_bundle=base64.b64encode(running.authority).decode(),
+                with_nodes=True,
+            )
+            wanted = configurations(parse_policy(document()).compile(), registration)
+            unregister(control_plane)
+            control_plane.kubectl.apply(*wanted)
+            try:
+                wait_until_called(control_plane)
+                until(lambda: ready(running), "gpufence to be ready", SEEN_WITHIN)
+                yield running
+            finally:
+                unregister(control_plane)
+
+
+@contextmanager
+def service_account(control_plane: ControlPlane, folder: Path) -> Iterator[Path]:
+    """Provide the kubeconfig of a service account with the rights that the docs ask for."""
+    asked_for = (webhook.cluster.__doc__ or "").partition("rules:")[2].partition("\n\n")[0]
+    rules = yaml.safe_load(f"rules:{asked_for}")["rules"]
+    namespace = control_plane.create_namespace("gpufence-")
+    rbac = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "rules": rules}
+    binding = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "ClusterRoleBinding",
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": namespace},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    }
+    for obj in (role, binding):
+        control_plane.kubectl.create({**obj, "metadata": {"name": namespace}})
+    token = control_plane.api.request(
+        "POST",
+        f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token",
+        {"spec": {"expirationSeconds": 3600}},
+    )["status"]["token"]
+    authority = encoded(control_plane.api.authority)
+    path = folder / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [
+                    {
+                        "name": "c",
+                        "cluster": {
+                            "server": control_plane.url,
+                            "certificate-authority-data": authority,
+                        },
+                    }
+                ],
+                "users": [{"name": "u", "user": {"token": token}}],
+            }
+        )
+    )
+    yield path
+    for kind in ("clusterrolebinding", "clusterrole"):
+        control_plane.kubectl("delete", kind, namespace)
+
+
+def operations(server: Server) -> str:
+    """Return what the server shows to Prometheus."""
+    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as response:
+        text: str = response.read().decode()
+    return text
+
+
+def metric(server: Server, series: str) -> float:
+    """Return the value of a series as it is written, 0 where there is none."""
+    for line in operations(server).splitlines():
+        if line.startswith(f"{series} "):
+            return float(line.rpartition(" ")[2])
+    return 0.0
+
+
+def ready(server: Server) -> bool:
+    try:
+        url = f"http://127.0.0.1:{server.metrics_port}/readyz"
+        with urllib.request.urlopen(url, timeout=10):
+            return True
+    except urllib.error.HTTPError:
+        return False
+
+
+def known_nodes(server: Server) -> float:
+    return metric(server, 'gpufence_cluster_objects{resource="nodes"}')
+
+
+@pytest.fixture
+def nodes(control_plane: ControlPlane, server: Server) -> Iterator[None]:
+    """A GPU node and a plain one, of which gpufence knows."""
+    with control_plane.nodes(GPU_NODE, PLAIN_NODE):
+        until(lambda: known_nodes(server) == 2, "gpufence to know of both nodes", SEEN_WITHIN)
+        yield
+    until(lambda: known_nodes(server) == 0, "gpufence to know that they are gone", SEEN_WITHIN)
+
+
+def pod(resources: JSON | None = None, name: str = "p", **spec: Any) -> JSON:
+    container: JSON = {"name": "main", "image": "registry.example/app"}
+    if resources:
+        container["resources"] = {"limits": resources}
+    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+def create(cluster: ControlPlane, namespace: str, obj: JSON, *, dry: bool = True) -> JSON:
+    query = "?dryRun=All" if dry else ""
+    return cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods{query}", obj)
+
+
+def refusal(cluster: ControlPlane, namespace: str, obj: JSON) -> str:
+    """Return why a Pod is refused, "" if it is not."""
+    try:
+        create(cluster, namespace, obj)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def is_gpu_pod(created: JSON) -> bool:
+    """Tell whether a Pod has got all that a GPU Pod of the NVIDIA pool gets."""
+    spec = created["spec"]
+    term = {"matchExpressions": [{"key": PRESENT, "operator": "In", "values": ["true"]}]}
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    hardened = spec["securityContext"].get("runAsNonRoot") is True
+    placed = TOLERATION in spec.get("tolerations", [])
+    assert placed == hardened == (required.get("nodeSelectorTerms") == [term])
+    return placed
+
+
+# Nodes.
+
+
+@pytest.mark.usefixtures("nodes")
+@pytest.mark.parametrize(
+    ("reaching", "harmless", "problem"),
+    [
+        ({"nodeName": "gpu"}, {"nodeName": "plain"}, "is bound to a GPU node"),
+        (
+            {"nodeSelector": {"kubernetes.io/hostname": "gpu"}},
+            {"nodeSelector": {"kubernetes.io/hostname": "plain"}},
+            "selects GPU nodes",
+        ),
+        (
+            {"nodeSelector": {INSTANCE_TYPE: "p5.48xlarge"}},
+            {"nodeSelector": {INSTANCE_TYPE: "m7i.8xlarge"}},
+            "selects GPU nodes",
+        ),
+    ],
+    ids=["by nodeName", "by hostname", "by instance type"],
+)
+def test_a_pod_without_a_request_is_kept_off_the_gpu_node_and_not_off_the_other(
+    control_plane: ControlPlane, namespace: str, reaching: JSON, harmless: JSON, problem: str
+) -> None:
+    message = refusal(control_plane, namespace, pod(**reaching))
+    assert "pool-trespass" in message
+    assert f"a Pod without a GPU request {problem}" in message
+    assert refusal(control_plane, namespace, pod(**harmless)) == ""
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_workload_whose_pods_would_be_refused_is_refused_with_them(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    selecting = pod(nodeSelector={"kubernetes.io/hostname": "gpu"})
+    template = {**selecting, "metadata": {"labels": {"app": "web"}}}
+    deployment = {
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
+    }
+    with pytest.raises(ApiError, match="selects GPU nodes"):
+        control_plane.api.request(
+            "POST", f"/apis/apps/v1/namespaces/{namespace}/deployments?dryRun=All", deployment
+        )
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_gpu_pod_that_is_bound_to_a_plain_node_is_refused_and_on_the_gpu_node_it_is_not(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    message = refusal(control_plane, namespace, pod({GPU: 1}, nodeName="plain"))
+    assert "unschedulable-gpu-pod" in message
+    assert "it is bound to a node without the devices" in message
+    assert refusal(control_plane, namespace, pod({GPU: 1}, nodeName="gpu")) == ""
+
+
+def test_a_node_that_comes_changes_and_goes_counts_within_seconds(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    bound = pod(nodeName="late")
+
+    def is_refused() -> bool:
+        return "is bound to a GPU node" in refusal(control_plane, namespace, bound)
+
+    assert not is_refused(), "there is no such node yet"
+    path = "/api/v1/nodes/late"
+    late = node("late", labels={PRESENT: "true"})
+    with control_plane.nodes(late):
+        until(is_refused, "the new node to be known", SEEN_WITHIN)
+        unlabel = {"metadata": {"labels": {PRESENT: None}}}
+        control_plane.api.request("PATCH", path, unlabel, "application/merge-patch+json")
+        until(lambda: not is_refused(), "the label to be gone", SEEN_WITHIN)
+        label = {"metadata": {"labels": {PRESENT: "true"}}}
+        control_plane.api.request("PATCH", path, label, "application/merge-patch+json")
+        until(is_refused, "the label to be back", SEEN_WITHIN)
+    until(lambda: not is_refused(), "the node to be gone", SEEN_WITHIN)
+
+
+# Claims.
+
+
+def device_class(name: str, **spec: Any) -> JSON:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+@contextmanager
+def device_classes(control_plane: ControlPlane, *classes: JSON) -> Iterator[None]:
+    for each in classes:
+        control_plane.api.request("POST", f"{RESOURCE}/deviceclasses", each)
+    yield
+    for each in classes:
+        name = each["metadata"]["name"]
+        control_plane.api.request("DELETE", f"{RESOURCE}/deviceclasses/{name}")
+
+
+def claim_spec(*classes: str) -> JSON:
+    """Return the spec of a claim on one device, of the first class that has one."""
+    if len(classes) == 1:
+        request: JSON = {"name": "gpu", "exactly": {"deviceClassName": classes[0]}}
+    else:
+        ranked = [
+            {"name": f"choice-{number}", "deviceClassName": name}
+            for number, name in enumerate(classes)
+        ]
+        request = {"name": "gpu", "firstAvailable": ranked}
+    return {"devices": {"requests": [request]}}
+
+
+def create_template(cluster: ControlPlane, namespace: str, *classes: str) -> str:
+    obj = {"metadata": {"generateName": "template-"}, "spec": {"spec": claim_spec(*classes)}}
+    path = f"{RESOURCE}/namespaces/{namespace}/resourceclaimtemplates"
+    name: str = cluster.api.request("POST", path, obj)["metadata"]["name"]
+    return name
+
+
+def create_claim(cluster: ControlPlane, namespace: str, name: str, *classes: str) -> None:
+    obj = {"metadata": {"name": name}, "spec": claim_spec(*classes)}
+    cluster.api.request("POST", f"{RESOURCE}/namespaces/{namespace}/resourceclaims", obj)
+
+
+def claiming(entry: JSON, **spec: Any) -> JSON:
+    obj = pod(resourceClaims=[{"name": "gpu", **entry}], **spec)
+    obj["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    return obj
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_pod_with_a_claim_template_is_placed_hardened_and_bound_to_the_node_with_the_device(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    devices = {
+        "metadata": {"name": "gpu-devices"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": "gpu",
+            "pool": {"name": "gpu", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}],
+        },
+    }
+    driver = {"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}
+    slices = f"{RESOURCE}/resourceslices"
+    control_plane.api.request("POST", slices, devices)
+    try:
+        with device_classes(control_plane, device_class("gpu.nvidia.com", selectors=[driver])):
+            template = create_template(control_plane, namespace, "gpu.nvidia.com")
+            obj = claiming({"resourceClaimTemplateName": template})
+            assert is_gpu_pod(create(control_plane, namespace, obj, dry=False))
+            assert control_plane.bound_to(namespace, "p") == "gpu"
+    finally:
+        control_plane.api.request("DELETE", f"{slices}/gpu-devices")
+
+
+def test_a_pod_with_a_claim_by_name_is_a_gpu_pod_and_so_is_one_with_a_choice_of_gpus(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    create_claim(control_plane, namespace, "one", "gpu.nvidia.com")
+    create_claim(control_plane, namespace, "either", "mig.nvidia.com", "gpu.nvidia.com")
+    for name in ("one", "either"):
+        assert is_gpu_pod(create(control_plane, namespace, claiming({"resourceClaimName": name})))
+
+
+def test_a_pod_with_a_claim_on_something_else_is_no_gpu_pod(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    create_claim(control_plane, namespace, "nic", "nic.example.com")
+    obj = claiming({"resourceClaimName": "nic"})
+    assert not is_gpu_pod(create(control_plane, namespace, obj))
+    obj["spec"]["tolerations"] = [TOLERATION]
+    message = refusal(control_plane, namespace, obj)
+    assert "pool-trespass" in message
+    assert "nothing is known" not in message
+
+
+def test_a_claim_that_does_not_exist_yet_is_unresolved_until_it_is_created(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    obj = claiming({"resourceClaimName": "late"})
+    assert not is_gpu_pod(create(control_plane, namespace, obj))
+    tolerating = claiming({"resourceClaimName": "late"}, tolerations=[TOLERATION])
+    message = refusal(control_plane, namespace, tolerating)
+    assert "pool-trespass" in message
+    assert "of its resource claims, nothing is known of late" in message
+    create_claim(control_plane, namespace, "late", "gpu.nvidia.com")
+    until(lambda: is_gpu_pod(create(control_plane, namespace, obj)), "it to be found", SEEN_WITHIN)
+    assert refusal(control_plane, namespace, tolerating) == ""
+
+
+def test_a_device_class_can_stand_behind_an_extended_resource_and_always_has_an_implicit_one(
+    control_plane: ControlPlane, server: Server, namespace: str
+) -> None:
+    explicit, implicit = "example.com/any-gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+    assert not is_gpu_pod(create(control_plane, namespace, pod({explicit: 1})))
+    assert is_gpu_pod(create(control_plane, namespace, pod({implicit: 1})))
+    named = device_class("gpu.nvidia.com", extendedResourceName=explicit)
+    with device_classes(control_plane, named):
+        until(
+            lambda: is_gpu_pod(create(control_plane, namespace, pod({explicit: 1}))),
+            "the class to be known",
+            SEEN_WITHIN,
+        )
+    until(
+        lambda: not is_gpu_pod(create(control_plane, namespace, pod({explicit: 1}))),
+        "the class to be gone",
+        SEEN_WITHIN,
+    )
+    assert metric(server, 'gpufence_cluster_objects{resource="deviceclasses"}') == 0
+
+
+# Runtime classes and namespaces.
+
+
+def test_the_runtime_class_is_set_where_it_exists_and_admitted_with_its_overhead(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    wanting = pod({"example.com/kata-gpu": 1})
+    assert "runtimeClassName" not in create(control_plane, namespace, wanting)["spec"]
+    overhead = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
+    runtime_class = {
+        "metadata": {"name": "kata-gpu"},
+        "handler": "kata",
+        "overhead": overhead,
+        "scheduling": {"nodeSelector": {"example.com/kata": "true"}},
+    }
+    control_plane.api.request("POST", RUNTIME_CLASSES, runtime_class)
+    try:
+
+        def created() -> JSON:
+            spec: JSON = create(control_plane, namespace, wanting)["spec"]
+            return spec
+
+        until(lambda: "runtimeClassName" in created(), "the class to be known", SEEN_WITHIN)
+        spec = created()
+        assert spec["runtimeClassName"] == "kata-gpu"
+        assert spec["overhead"] == overhead["podFixed"]
+        assert spec["nodeSelector"] == {"example.com/kata": "true"}
+    finally:
+        control_plane.api.request("DELETE", f"{RUNTIME_CLASSES}/kata-gpu")
+    until(lambda: "runtimeClassName" not in created(), "the class to be gone", SEEN_WITHIN)
+
+
+def test_a_pool_for_some_namespaces_is_for_those_with_the_label(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    wanting = pod({"example.com/lab-gpu": 1})
+    assert "the namespace may not use these GPU nodes" in refusal(control_plane, namespace, wanting)
+    of_lab = control_plane.create_namespace("lab-", {"team": "lab"})
+    until(
+        lambda: not refusal(control_plane, of_lab, wanting),
+        "the namespace to be known",
+        SEEN_WITHIN,
+    )
+
+
+# Losses.
+
+
+@pytest.mark.usefixtures("nodes")
+def test_facts_outlive_a_restart_of_the_api_server_and_are_fresh_again_after_it(
+    control_plane: ControlPlane, server: Server, namespace: str
+) -> None:
+    series = 'gpufence_cluster_watch_restarts_total{resource="nodes"}'
+    before = metric(server, series)
+    control_plane.apiserver.stop()
+    until(lambda: metric(server, series) > before, "the loss to be counted", SEEN_WITHIN)
+    assert known_nodes(server) == 2, "what was known stands"
+    assert ready(server)
+    control_plane.start_apiserver()
+    # The API server's own caches are filled a moment after it says that it is ready.
+    until(lambda: placed(control_plane, namespace, "gpu"), "the old node to count", 30.0)
+    with control_plane.nodes(node("new", labels={PRESENT: "true"})):
+        until(lambda: placed(control_plane, namespace, "new"), "the new node to count", 30.0)
+    until(lambda: known_nodes(server) == 2, "it to be gone", SEEN_WITHIN)
+    # For the tests after this one: the other components have found the API server again, too.
+    control_plane.create_namespace("after-restart-")
+
+
+def placed(control_plane: ControlPlane, namespace: str, name: str) -> bool:
+    """Tell whether a Pod that is bound to the node is refused for it."""
+    try:
+        return "is bound to a GPU node" in refusal(control_plane, namespace, pod(nodeName=name))
+    except OSError:
+        return False
