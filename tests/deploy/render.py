@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 import textwrap
@@ -22,6 +23,9 @@ COPIES = {
     CHART / "files" / "gpufence.rules.yaml": DEPLOY / "alerts" / "gpufence.rules.yaml",
 }
 
+# The build backend of pyproject.toml, and what it needs on Linux.
+BACKEND = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")
+
 HEADER = """\
 # gpufence {version} without Helm:
 #
@@ -32,8 +36,9 @@ HEADER = """\
 
 
 def texts() -> dict[Path, str]:
-    """Return what every generated part of the chart should be."""
+    """Return what every generated file should be, but for install.yaml."""
     return {
+        DEPLOY / "build-requirements.txt": backend_text(),
         CHART / "values.yaml": values_text(),
         CHART / "values.schema.json": schema_text(),
         **{copy: source.read_text() for copy, source in COPIES.items()},
@@ -56,6 +61,17 @@ def schema_text() -> str:
     definitions = {**policy.pop("$defs"), "FencePolicy": policy}
     schema["$defs"] = _as_values(definitions)
     return json.dumps(schema, indent=2) + "\n"
+
+
+def backend_text() -> str:
+    """Return build-requirements.txt: the build backend as requirements/dev.txt pins it."""
+    pins = (PROJECT / "requirements" / "dev.txt").read_text()
+    parts = ["# What the image's build installs to build the wheel. Written by `make render`.\n"]
+    for name in BACKEND:
+        pin = re.search(rf"(?m)^{name}==[^\\\n]*(?:\\\n *--hash=\w+:\w+ ?)+\n", pins)
+        assert pin is not None, f"requirements/dev.txt does not pin {name}"
+        parts.append(pin[0])
+    return "".join(parts)
 
 
 def install_text(helm: Helm) -> str:
