@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
-from webhook.cli.evaluate import Result, Verdict, evaluate, nothing_to_do, read_manifests
 from webhook.cli.options import namespace_option, paths_argument, policy_option
-from webhook.cli.policy_file import load_policy
-from webhook.cli.report.lines import clean
-from webhook.cli.report.sentence import sentence
-from webhook.cli.report.terminal import Color
+
+# What checking needs is imported where it is used: help and completion need none of it.
+if TYPE_CHECKING:
+    from webhook.cli.evaluate import Result, Verdict
+    from webhook.cli.report.terminal import Color
 
 
 @click.command(
@@ -60,6 +61,9 @@ def check(
     ResourceClaims, their templates, DeviceClasses and Namespaces among the manifests are taken into
     account for the Pods beside them.
     """
+    from webhook.cli.evaluate import evaluate, nothing_to_do, read_manifests
+    from webhook.cli.policy_file import load_policy
+
     policy = load_policy(policy_path).compile()
     verdicts: set[Verdict] = set()
     results = _observed(
@@ -91,6 +95,8 @@ def _write_text(results: Iterable[Result], color: Color) -> None:
 def _write_json(results: Iterable[Result]) -> None:
     """Write the report, and what is broken to standard error as well, for people."""
     from webhook.cli.report import json
+    from webhook.cli.report.lines import clean
+    from webhook.cli.report.sentence import sentence
 
     kept = list(results)
     sys.stdout.buffer.write(json.report(kept))

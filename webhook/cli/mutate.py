@@ -5,20 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
-from webhook.cli.evaluate import Result, evaluate, nothing_to_do, read_manifests
-from webhook.cli.manifests.documents import Document
-from webhook.cli.manifests.objects import Path
-from webhook.cli.manifests.pointer import replaced
-from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.cli.options import namespace_option, paths_argument, policy_option
-from webhook.cli.policy_file import load_policy
-from webhook.cli.report.lines import clean
-from webhook.cli.report.sentence import sentence
+
+# What mutating needs is imported where it is used: help and completion need none of it.
+if TYPE_CHECKING:
+    from webhook.cli.evaluate import Result
+    from webhook.cli.manifests.documents import Document
+    from webhook.cli.manifests.objects import Path
 
 
 @click.command(
@@ -53,6 +51,12 @@ def mutate(paths: tuple[str, ...], policy_path: str | None, namespace: str, outp
     standard input. Documents come out in the order in which they go in, Lists as Lists, unchanged
     ones too. Keys keep their order. Comments are not kept, and anchors are written out.
     """
+    from webhook.cli.evaluate import evaluate, nothing_to_do, read_manifests
+    from webhook.cli.manifests.yaml_writer import to_yaml
+    from webhook.cli.policy_file import load_policy
+    from webhook.cli.report.lines import clean
+    from webhook.cli.report.sentence import sentence
+
     policy = load_policy(policy_path).compile()
     results = list(evaluate(read_manifests(paths), policy, namespace, datetime.now(UTC).date()))
     if broken := [result for result in results if result.error is not None]:
@@ -72,6 +76,8 @@ def mutate(paths: tuple[str, ...], policy_path: str | None, namespace: str, outp
 
 def _mutated(results: Iterable[Result]) -> Iterator[Any]:
     """Yield each document with its objects as they become."""
+    from webhook.cli.manifests.pointer import replaced
+
     by_document: dict[Document, dict[Path, Any]] = {}
     for result in results:
         replacements = by_document.setdefault(result.manifest.document, {})
@@ -91,6 +97,8 @@ def _to_json(documents: Iterable[Any]) -> str:
 
 
 def _report_denied(results: Iterable[Result]) -> int:
+    from webhook.cli.report.lines import clean
+
     status = 0
     for result in results:
         findings = result.decision.findings if result.decision else ()

@@ -22,10 +22,12 @@ _CURES = {
     "could not find expected ':'": "Look for a missing colon, or a quote that is not closed",
     "found unexpected end of stream": "Look for a quote that is not closed",
     "did not find expected ',' or": "Look for a missing comma, or a bracket that is not closed",
-    "did not find expected node content": "Look for a bracket or a comma too many",
+    "did not find expected node content": (
+        "Look for a bracket that is not closed, or a comma too many"
+    ),
     "block sequence entries are not allowed": "Put the list on the next line",
 }
-_HELM = (
+HELM_CURE = (
     "It looks like a Helm template: check what it renders to, helm template CHART | "
     "gpufence check -"
 )
@@ -43,8 +45,8 @@ def explain(error: yaml.YAMLError, text: str) -> ManifestError:
     cure = next((cure for start, cure in _CURES.items() if problem.startswith(start)), "")
     if problem.startswith("found character"):
         cure = _stray_character(text, mark.line, mark.column)
-    if "{{" in text:
-        cure = _HELM
+    if looks_like_helm(text):
+        cure = HELM_CURE
     if error.context:
         problem = f"{problem}, {error.context}"
         if error.context_mark is not None and error.context_mark.line < mark.line:
@@ -53,6 +55,11 @@ def explain(error: yaml.YAMLError, text: str) -> ManifestError:
     return ManifestError(
         f"does not parse as YAML: {problem}", line=mark.line + 1, column=mark.column + 1, cure=cure
     )
+
+
+def looks_like_helm(text: str) -> bool:
+    """Tell whether a text that is no YAML may well be a template of it."""
+    return "{{" in text
 
 
 def not_printable(text: str) -> ManifestError | None:

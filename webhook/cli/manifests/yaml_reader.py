@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, Parsed
 from webhook.cli.manifests.scalars import MAY_BE_SPECIAL, key_text, resolve_plain
-from webhook.cli.manifests.syntax import explain
+from webhook.cli.manifests.syntax import HELM_CURE, explain, looks_like_helm
 from webhook.cli.manifests.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
 
 MAX_ALIASED = 400_000
@@ -42,6 +43,9 @@ def read_yaml(text: str) -> Parsed | None:
         return _Reader(text).document()
     except yaml.YAMLError as error:
         raise explain(error, text) from error
+    except ManifestError as error:
+        error.cure = HELM_CURE if looks_like_helm(text) else error.cure
+        raise
 
 
 class _Reader:

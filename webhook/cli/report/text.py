@@ -65,7 +65,9 @@ def _result(result: Result) -> Iterator[Line]:
 def _title(result: Result) -> str:
     """Return kind, namespace and name, as far as there are any."""
     if not result.kind:
-        return "not a Kubernetes object" if result.verdict == "skipped" else "unreadable"
+        if result.verdict == "skipped":
+            return "not a Kubernetes object"
+        return "document" if result.manifest.document.text else "file"
     name = "/".join(filter(None, (result.namespace, result.name)))
     return f"{result.kind} {name}".rstrip()
 

@@ -1,0 +1,128 @@
+"""How these tests run the command line, and the manifests that they run it on."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+COMMAND = Path(sys.executable).with_name("gpufence")
+
+
+class Outcome(NamedTuple):
+    """What a run of the command line came to."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+    @property
+    def verdicts(self) -> list[str]:
+        return [result["verdict"] for result in self.report["results"]]
+
+    @property
+    def errors(self) -> list[str]:
+        return [result["error"] for result in self.report["results"] if "error" in result]
+
+
+Run = Callable[..., Outcome]
+
+
+def run_command(*args: str | Path, stdin: bytes = b"", **environ: str) -> Outcome:
+    """Run the installed command in a process of its own."""
+    done = subprocess.run(
+        [COMMAND, *args], input=stdin, capture_output=True, check=False, env=environ or None
+    )
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+class BinaryStdin(io.TextIOWrapper):
+    """Standard input that holds some bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data), encoding="utf-8")
+
+
+def manifest(text: str) -> str:
+    return textwrap.dedent(text).lstrip("\n")
+
+
+GPU_POD = manifest("""
+    apiVersion: v1
+    kind: Pod
+    metadata:
+      name: train
+      namespace: ml
+    spec:
+      containers:
+        - name: train
+          image: pytorch:2.9
+          resources:
+            limits:
+              nvidia.com/gpu: 1
+    """)
+
+PLAIN_POD = manifest("""
+    apiVersion: v1
+    kind: Pod
+    metadata:
+      name: web
+    spec:
+      containers:
+        - name: web
+          image: nginx:1.29
+    """)
+
+TRESPASSER = manifest("""
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata:
+      name: web
+    spec:
+      template:
+        spec:
+          tolerations:
+            - key: nvidia.com/gpu
+              operator: Exists
+          containers:
+            - name: web
+              image: nginx:1.29
+    """)
+
+CONFIG_MAP = manifest("""
+    apiVersion: v1
+    kind: ConfigMap
+    metadata:
+      name: settings
+    data:
+      "on": "yes"
+    """)
+
+BROKEN = manifest("""
+    apiVersion: v1
+    kind: Pod
+    metadata: [
+    """)
+
+NO_QUANTITY = manifest("""
+    apiVersion: v1
+    kind: Pod
+    metadata:
+      name: placeholder
+    spec:
+      containers:
+        - name: train
+          resources:
+            limits:
+              nvidia.com/gpu: ${GPUS}
+    """)

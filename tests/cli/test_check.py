@@ -1,0 +1,363 @@
+"""`gpufence check`: which status, and what is said of what."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.running import (
+    BROKEN,
+    CONFIG_MAP,
+    GPU_POD,
+    NO_QUANTITY,
+    PLAIN_POD,
+    TRESPASSER,
+    Run,
+    manifest,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "verdict"),
+    [
+        (PLAIN_POD, 0, "allowed"),
+        (GPU_POD, 0, "mutated"),
+        (CONFIG_MAP, 0, "skipped"),
+        (TRESPASSER, 1, "denied"),
+        (NO_QUANTITY, 2, "invalid"),
+        (BROKEN, 2, "invalid"),
+    ],
+)
+def test_the_status_says_what_was_found(
+    gpufence: Run, text: str, status: int, verdict: str
+) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert (done.status, done.verdicts) == (status, [verdict])
+
+
+def test_an_input_at_fault_outweighs_a_finding(gpufence: Run) -> None:
+    done = gpufence("check", "-", stdin="---\n".join([TRESPASSER, BROKEN, TRESPASSER]))
+    assert done.status == 2
+
+
+def test_a_broken_document_hides_no_other(gpufence: Run) -> None:
+    text = "---\n".join([TRESPASSER, BROKEN, GPU_POD, NO_QUANTITY, PLAIN_POD])
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert done.verdicts == ["denied", "invalid", "mutated", "invalid", "allowed"]
+    broken, placeholder = done.errors
+    assert broken == (
+        "<stdin>:18:1: document 2: does not parse as YAML: did not find expected node content, "
+        "while parsing a flow node. Look for a bracket that is not closed, or a "
+        "comma too many."
+    )
+    assert placeholder == (
+        "<stdin>:41:11: document 4: spec.containers[0].resources.limits[nvidia.com/gpu]: "
+        "'${GPUS}' is not a quantity; write a number with an optional suffix, for example 1, "
+        '"500m" or "16Gi".'
+    )
+    assert done.err.splitlines() == [f"Error: {broken}", f"Error: {placeholder}"]
+
+
+def test_a_broken_file_hides_no_other(gpufence: Run, tmp_path: Path) -> None:
+    for name, text in {"a.yaml": BROKEN, "b.yaml": TRESPASSER}.items():
+        (tmp_path / name).write_text(text)
+    done = gpufence("check", "--output", "json", "nowhere.yaml", "a.yaml", "b.yaml")
+    assert done.status == 2
+    assert done.verdicts == ["invalid", "invalid", "denied"]
+    assert done.errors[0] == "nowhere.yaml: does not exist. Check the path."
+
+
+def test_a_folder_is_read_through_in_order_without_hidden_files(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    names = ["b.yml", "a/z.json", "a/y.yaml", "c.txt", ".hidden.yaml", ".git/x.yaml", "a-b/x.yaml"]
+    for name in names:
+        path = tmp_path / "manifests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PLAIN_POD)
+    done = gpufence("check", "--output", "json", "manifests", "manifests/b.yml")
+    assert [result["source"]["path"] for result in done.report["results"]] == [
+        "manifests/a/y.yaml",
+        "manifests/a/z.json",
+        "manifests/a-b/x.yaml",
+        "manifests/b.yml",
+    ]
+
+
+def test_a_folder_without_manifests_is_no_success(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = gpufence("check", "empty")
+    assert done.status == 2
+    assert (
+        "empty: is a folder without manifests (.yaml, .yml, .json). "
+        "Name the folder or the files that hold them." in done.out
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n---\n", "null\n"])
+def test_nothing_at_all_is_no_success(gpufence: Run, text: str) -> None:
+    done = gpufence("check", "-", stdin=text)
+    assert done.status == 2
+    assert done.err == "Error: there are no objects in <stdin>: look at what wrote them.\n"
+
+
+def test_an_empty_list_is_no_success(gpufence: Run) -> None:
+    assert gpufence("check", "-", stdin="{apiVersion: v1, kind: List, items: []}").status == 2
+
+
+def test_what_cannot_be_read_is_named(gpufence: Run) -> None:
+    # Permissions would do for everybody but root.
+    name = f"{'x' * 300}.yaml"
+    done = gpufence("check", "-", name, stdin=TRESPASSER)
+    assert done.status == 2
+    assert f"invalid  file  {name}\n" in done.out
+    assert (
+        f"{name}: cannot be read (File name too long). Let the user that runs gpufence read it."
+        in done.out
+    )
+
+
+def test_a_folder_that_cannot_be_read_is_no_empty_one(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, and tests are run as root: the failure is made up."""
+    (tmp_path / "manifests" / "secret").mkdir(parents=True)
+    (tmp_path / "manifests" / "pod.yaml").write_text(PLAIN_POD)
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if Path(path).name == "secret":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    done = gpufence("check", "--output", "json", "manifests")
+    assert (done.status, done.verdicts) == (2, ["invalid", "allowed"])
+    (error,) = done.errors
+    assert error.startswith("manifests/secret: cannot be read (Permission denied).")
+
+
+def test_bytes_that_are_no_text_are_named(gpufence: Run) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=b"kind: Pod\nx: \xff\n")
+    assert done.status == 2
+    assert done.errors == [
+        "<stdin>:2: is not UTF-8 text: byte 0xff (invalid start byte). Save it as UTF-8."
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_texts_with_a_byte_order_mark_are_read(gpufence: Run, encoding: str) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=GPU_POD.encode(encoding))
+    assert done.verdicts == ["mutated"]
+
+
+def test_lines_may_end_as_on_windows(gpufence: Run) -> None:
+    text = f"{PLAIN_POD}---\n{TRESPASSER}".replace("\n", "\r\n")
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert [result["source"]["line"] for result in done.report["results"]] == [1, 10]
+    assert done.verdicts == ["allowed", "denied"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "replicas: 3\nimage: nginx\n",  # a values file
+        "apiVersion: v2\nname: chart\nversion: 1.0.0\n",  # a chart
+        "resources:\n- a.yaml\n",  # a kustomization
+        "kind: Kustomization\nresources: []\n",
+        "- op: add\n  path: /spec\n  value: {}\n",  # a JSON patch
+        "[]",
+    ],
+)
+def test_what_stands_beside_manifests_in_folders_is_skipped(gpufence: Run, text: str) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert (done.status, done.verdicts) == (0, ["skipped"])
+    assert done.report["results"][0]["object"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("kind: Pod\n", "apiVersion is missing."),
+        ("kind: Pod\napiVersion: 1\n", "apiVersion must be a string, but is a number."),
+        ("kind: [Pod]\napiVersion: v1\n", "kind must be a string, but is a list."),
+        ("apiVersion: v1\nkind: Pod\n", "spec: is missing."),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: []\nspec: {}\n",
+            "metadata: must be a mapping, but is a list.",
+        ),
+        ("just text\n", "is a string, not an object of the Kubernetes API."),
+        (
+            "- kind: Pod\n",
+            "Put the objects under items of an object with apiVersion: v1 and kind: List.",
+        ),
+        ("apiVersion: v1\nkind: List\nitems: {}\n", "items must be a list, but is a mapping."),
+        ("--- {kind: Pod}\n", "kubectl does not take. Put --- on a line of its own."),
+    ],
+)
+def test_what_is_no_object_is_invalid(gpufence: Run, text: str, problem: str) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert (done.status, done.verdicts) == (2, ["invalid"])
+    assert done.errors[0].endswith(problem)
+
+
+def test_a_template_of_helm_is_recognised(gpufence: Run) -> None:
+    text = "{{- if .Values.enabled }}\nkind: Pod\n{{- end }}\n"
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert done.errors[0].endswith(
+        "It looks like a Helm template: check what it renders to, "
+        "helm template CHART | gpufence check -."
+    )
+
+
+POLICY = manifest("""
+    apiVersion: gpufence.dev/v1alpha1
+    kind: FencePolicy
+    pools:
+      - name: nvidia
+        resources: [nvidia.com/gpu]
+        taints: [{key: nvidia.com/gpu}]
+        nodeSelector: {nvidia.com/gpu.present: "true"}
+    rules:
+      pool-trespass: warn
+    exemptions:
+      namespaces: [agents]
+    """)
+
+
+def test_the_policy_says_what_is_enforced(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    done = gpufence("check", "--policy", "policy.yaml", "--output", "json", "-", stdin=TRESPASSER)
+    assert (done.status, done.verdicts) == (0, ["allowed"])
+    assert [f["action"] for f in done.report["results"][0]["findings"]] == ["warn"]
+
+
+def test_objects_without_a_namespace_are_in_the_one_that_is_given(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))
+    options = ("--policy", "policy.yaml", "--output", "json", "-")
+    assert gpufence("check", *options, stdin=TRESPASSER).status == 1
+    exempt = gpufence("check", "--namespace", "agents", *options, stdin=TRESPASSER)
+    assert (exempt.status, exempt.verdicts) == (0, ["allowed"])
+    assert exempt.report["results"][0]["object"]["namespace"] == "agents"
+    elsewhere = TRESPASSER.replace("name: web\n", "name: web\n  namespace: shop\n", 1)
+    assert gpufence("check", "--namespace", "agents", *options, stdin=elsewhere).status == 1
+
+
+def test_an_exception_that_has_expired_is_none(gpufence: Run, tmp_path: Path) -> None:
+    entry = manifest("""
+        exceptions:
+          - namespaces: [default]
+            reason: until it moves
+            expires: DAY
+        """)
+    enforced = POLICY.replace("warn", "enforce")
+    statuses = {}
+    for day in ("2999-01-01", "2020-01-01"):
+        (tmp_path / "policy.yaml").write_text(enforced + entry.replace("DAY", day))
+        statuses[day] = gpufence("check", "--policy", "policy.yaml", "-", stdin=TRESPASSER).status
+    assert statuses == {"2999-01-01": 0, "2020-01-01": 1}
+
+
+def test_a_policy_that_is_none_is_a_fault_of_the_usage(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("taints", "taint"))
+    done = gpufence("check", "--policy", "policy.yaml", "-", stdin=PLAIN_POD)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("Error: policy.yaml:6: pools[0].taint: unknown key; accepted here:")
+
+
+CLAIMING = manifest("""
+    apiVersion: v1
+    kind: Pod
+    metadata:
+      name: claiming
+    spec:
+      resourceClaims:
+        - name: gpu
+          SOURCE
+      containers:
+        - name: train
+          image: pytorch:2.9
+          resources:
+            claims: [{name: gpu}]
+    """)
+CLAIM = manifest("""
+    apiVersion: resource.k8s.io/v1
+    kind: ResourceClaim
+    metadata:
+      name: gpu
+    spec:
+      devices:
+        requests:
+          - name: gpu
+            exactly:
+              deviceClassName: gpu.nvidia.com
+    """)
+CLAIM_TEMPLATE = manifest("""
+    apiVersion: resource.k8s.io/v1
+    kind: ResourceClaimTemplate
+    metadata:
+      name: gpu
+    spec:
+      spec:
+        devices:
+          requests:
+            - name: gpu
+              exactly:
+                deviceClassName: gpu.nvidia.com
+    """)
+
+
+@pytest.mark.parametrize(
+    ("source", "fact"),
+    [("resourceClaimName: gpu", CLAIM), ("resourceClaimTemplateName: gpu", CLAIM_TEMPLATE)],
+)
+def test_claims_among_the_inputs_are_facts_for_the_pods_beside_them(
+    gpufence: Run, tmp_path: Path, source: str, fact: str
+) -> None:
+    pod = CLAIMING.replace("SOURCE", source)
+    (tmp_path / "pod.yaml").write_text(pod)
+    (tmp_path / "claim.yaml").write_text(fact)
+    options = ("--output", "json", "--namespace", "ml")
+    together = gpufence("check", *options, "pod.yaml", "claim.yaml")
+    assert together.verdicts == ["mutated", "skipped"]
+    assert gpufence("check", *options, "pod.yaml").verdicts == ["allowed"]
+    elsewhere = fact.replace("name: gpu\n", "name: gpu\n  namespace: other\n", 1)
+    (tmp_path / "claim.yaml").write_text(elsewhere)
+    assert gpufence("check", *options, "pod.yaml", "claim.yaml").verdicts == ["allowed", "skipped"]
+
+
+def test_a_device_class_among_the_inputs_tells_what_its_resource_stands_for(gpufence: Run) -> None:
+    device_class = manifest("""
+        apiVersion: resource.k8s.io/v1
+        kind: DeviceClass
+        metadata:
+          name: gpu.nvidia.com
+        spec:
+          extendedResourceName: example.com/gpu
+        """)
+    pod = GPU_POD.replace("nvidia.com/gpu: 1", "example.com/gpu: 1")
+    done = gpufence("check", "--output", "json", "-", stdin=f"{pod}---\n{device_class}")
+    tolerations = [op for op in done.report["results"][0]["patch"] if "tolerations" in op["path"]]
+    assert len(tolerations) == 1
+
+
+def test_a_namespace_among_the_inputs_brings_its_labels(gpufence: Run, tmp_path: Path) -> None:
+    tenants = "    allowedNamespaces: {matchLabels: {gpu: allowed}, unknown: refuse}\n"
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("rules:\n", f"{tenants}rules:\n"))
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {gpu: allowed}}\n"
+    options = ("check", "--policy", "policy.yaml", "--output", "json", "-")
+    assert gpufence(*options, stdin=GPU_POD).verdicts == ["denied"]
+    assert gpufence(*options, stdin=f"{namespace}---\n{GPU_POD}").verdicts == ["skipped", "mutated"]
+
+
+def test_usage_is_explained(gpufence: Run) -> None:
+    for args in (["check"], ["check", "--output", "xml", "-"], ["chek"], ["--frobnicate"]):
+        done = gpufence(*args)
+        assert (done.status, done.out) == (2, "")
+        assert "Usage: gpufence" in done.err

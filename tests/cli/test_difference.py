@@ -1,0 +1,112 @@
+"""The difference that the report for people shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.cli.manifests.yaml_writer import yaml_lines
+from webhook.cli.report import difference as module
+from webhook.cli.report.difference import difference
+
+KEYS = st.sampled_from(["a", "b", "c", "d"])
+SCALARS: st.SearchStrategy[Any] = st.sampled_from([None, 0, 1, "x", "two\nlines\n", True, {}, []])
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=10,
+)
+
+
+def grown(value: Any) -> st.SearchStrategy[Any]:
+    """Values with all that ``value`` has and more at the ends, as setters leave objects."""
+    if isinstance(value, dict) and value:
+        kept = st.fixed_dictionaries({key: grown(item) for key, item in value.items()})
+        new = st.dictionaries(st.sampled_from(["x", "y"]), VALUES, max_size=2)
+        return st.tuples(kept, new).map(lambda p: {key: p[0][key] for key in value} | p[1])
+    if isinstance(value, list) and value:
+        kept_items = st.tuples(*map(grown, value)).map(list)
+        return st.tuples(kept_items, st.lists(VALUES, max_size=2)).map(lambda p: p[0] + p[1])
+    return st.just(value)
+
+
+@pytest.fixture(autouse=True)
+def _whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show all lines, unless a test says otherwise."""
+    monkeypatch.setattr(module, "CONTEXT", 10_000)
+
+
+def shown(before: Any, after: Any) -> list[str]:
+    return [f"{mark}{text}" for mark, text in difference(before, after)]
+
+
+def test_nothing_is_shown_where_nothing_differs() -> None:
+    assert shown({"a": [1]}, {"a": [1]}) == []
+    assert shown([], []) == []
+
+
+def test_an_entry_is_added_whole() -> None:
+    """Line by line, the end of the entry above would do for the end of the new one."""
+    before = {"tolerations": [{"key": "a", "effect": "NoSchedule"}], "z": 1}
+    after = {
+        "tolerations": [*before["tolerations"], {"key": "b", "effect": "NoSchedule"}],  # type: ignore[misc]
+        "z": 1,
+    }
+    assert shown(before, after) == [
+        " tolerations:",
+        " - key: a",
+        "   effect: NoSchedule",
+        "+- key: b",
+        "+  effect: NoSchedule",
+        " z: 1",
+    ]
+
+
+def test_what_was_empty_is_replaced() -> None:
+    assert shown({"a": {}, "b": None}, {"a": {"c": 1}, "b": [2]}) == [
+        "-a: {}",
+        "+a:",
+        "+  c: 1",
+        "-b: null",
+        "+b:",
+        "+- 2",
+    ]
+
+
+def test_numbers_are_compared_with_their_type() -> None:
+    assert shown({"a": 1, "b": 1}, {"a": True, "b": 1.0}) == [
+        *("-a: 1", "+a: true", "-b: 1", "+b: 1.0"),
+    ]
+
+
+def test_only_what_is_near_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONTEXT", 1)
+    before = dict.fromkeys("abcdefghij", 1)
+    after = {**before, "c": 2, "k": 3}
+    assert shown(before, after) == ["@", " b: 1", "-c: 1", "+c: 2", " d: 1", "@", " j: 1", "+k: 3"]
+
+
+@given(st.tuples(VALUES, VALUES))
+def test_what_stays_and_is_added_is_what_there_is_now(pair: tuple[Any, Any]) -> None:
+    before, after = pair
+    marked = list(difference(before, after))
+    if marked:
+        assert [line.text for line in marked if line.mark in "+ "] == yaml_lines(after)
+
+
+@given(VALUES.flatmap(lambda value: st.tuples(st.just(value), grown(value))))
+def test_what_stays_and_is_removed_is_what_there_was(pair: tuple[Any, Any]) -> None:
+    before, after = pair
+    marked = list(difference(before, after))
+    if marked:
+        assert [line.text for line in marked if line.mark in "- "] == yaml_lines(before)
+
+
+def test_large_objects_take_no_longer_than_small_ones_a_line() -> None:
+    """Ten thousand environment variables took a line-by-line comparison a minute."""
+    env = [{"name": f"A{number}", "value": "x"} for number in range(10_000)]
+    added = shown({"env": env}, {"env": env, "z": 1})
+    assert added[-1] == "+z: 1"

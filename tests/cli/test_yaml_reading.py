@@ -1,0 +1,265 @@
+"""YAML means to us what it means to Kubernetes.
+
+The expected values are what ``sigs.k8s.io/yaml`` v1.6.0 (``YAMLToJSON``) returned for the same
+texts.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.parsed import MAX_DEPTH
+from webhook.cli.manifests.scalars import key_text, resolve_plain
+from webhook.cli.manifests.yaml_reader import read_yaml
+
+
+@pytest.fixture(params=["libyaml", "Python"])
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both parsers of PyYAML: the one in C, and the one that takes its place where that is not."""
+    if request.param == "Python":
+        monkeypatch.setitem(sys.modules, "yaml.cyaml", None)
+    return str(request.param)
+
+
+def read(text: str) -> Any:
+    parsed = read_yaml(text)
+    return parsed.value if parsed else None
+
+
+PLAIN = {
+    # Booleans and null, more of them than YAML 1.2 has.
+    **dict.fromkeys(("y", "Y", "yes", "YES", "on", "On", "true", "True", "TRUE"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "off", "OFF", "false", "False"), False),
+    **dict.fromkeys(("~", "null", "Null", "NULL", ""), None),
+    **{word: word for word in ("yEs", "oN", "nULL", "tRUE", "none", "nil", "Nan", "inf")},
+    # Integers: decimal, octal in two ways, hexadecimal, binary.
+    **dict(zip(("0", "-0", "+1", "12", "1_000", "1__0"), (0, 0, 1, 12, 1000, 10), strict=True)),
+    **dict(zip(("017", "-017", "0o17", "0x1F", "-0x1f"), (15, -15, 15, 31, -31), strict=True)),
+    **dict(zip(("0X1F", "0b101", "-0b1", "0b1_0"), (31, 5, -1, 2), strict=True)),
+    "9223372036854775807": 2**63 - 1,
+    "-9223372036854775808": -(2**63),
+    "18446744073709551615": 2**64 - 1,
+    # Beyond 64 bits they are floats.
+    "18446744073709551616": 2.0**64,
+    "-9223372036854775809": -(2.0**63),
+    "+9223372036854775808": 2.0**63,
+    # Floats, an exponent without a point among them; 08 is no octal number.
+    **dict(zip(("1.5", "1.", ".5", "-.5", "08"), (1.5, 1.0, 0.5, -0.5, 8.0), strict=True)),
+    **dict(zip(("1e3", "1E-2", "1.5e+3"), (1000.0, 0.01, 1500.0), strict=True)),
+    **dict(zip((".5_0", "1_0.5"), (0.5, 10.5), strict=True)),
+    # Strings that other readers take for something else.
+    **{
+        text: text
+        for text in (
+            *("12:30:00", "1:30", "2026-01-31", "2026-01-31T10:00:00Z", "=", "<<", "1e999", "."),
+            *("..", "._5", ".5_", "_1", "0x", "0b", "0b2", "0o8", "1k", "500m", "1Gi", "1.2.3"),
+            *("-", "+", "--flag", "-c", "10.0.0.1", ".e3", "0x1p3"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(("text", "value"), PLAIN.items())
+def test_a_plain_scalar_is_what_kubernetes_takes_it_for(text: str, value: Any) -> None:
+    resolved = resolve_plain(text)
+    assert type(resolved) is type(value)
+    assert resolved == value
+
+
+@pytest.mark.parametrize("text", [".inf", "+.Inf", "-.INF", ".nan", ".NaN"])
+def test_numbers_that_json_does_not_have_are_recognised(text: str) -> None:
+    value = resolve_plain(text)
+    assert isinstance(value, float)
+    assert not math.isfinite(value)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "0" * 5000, "1" * 300, f"-{'9' * 4400}"])
+def test_numbers_of_any_length_are_read(text: str) -> None:
+    assert isinstance(resolve_plain(text), str | int | float)
+
+
+KEYS = {
+    "yes": "true",
+    "off": "false",
+    "1": "1",
+    "017": "15",
+    "1.5": "1.5",
+    "1.0": "1",
+    "1e6": "1e+06",
+    "1e5": "100000",
+    "0.0001": "0.0001",
+    "0.00001": "1e-05",
+    "16777217.0": "1.6777216e+07",
+    "1e39": ".inf",
+    "-0.0": "-0",
+    "12:30": "12:30",
+}
+
+
+@pytest.mark.parametrize(("text", "key"), KEYS.items())
+def test_keys_become_strings(text: str, key: str) -> None:
+    assert read(f"{text}: x\n") == {key: "x"}
+
+
+@pytest.mark.parametrize("value", [None, 2**63])
+def test_some_values_cannot_be_keys(value: Any) -> None:
+    assert key_text(value) is None
+
+
+DOCUMENTS: dict[str, Any] = {
+    "a: 'x'\nb: \"y\\n\"\nc: |\n  d\n   e\nf: >-\n  g\n  h\n": {
+        "a": "x",
+        "b": "y\n",
+        "c": "d\n e\n",
+        "f": "g h",
+    },
+    "a: {b: c, d: [e, 1]}\n": {"a": {"b": "c", "d": ["e", 1]}},
+    "- 1\n-\n  - a\n": [1, ["a"]],
+    "a: '1'\nb: \"yes\"\nc: ''\nd:\n": {"a": "1", "b": "yes", "c": "", "d": None},
+    "a: !!str 1\nb: !!int '3'\nc: !!float 3\nd: !!bool yes\ne: !!null ''\nf: !!map {}\n": {
+        "a": "1",
+        "b": 3,
+        "c": 3.0,
+        "d": True,
+        "e": None,
+        "f": {},
+    },
+    "a: !!timestamp 2001-01-01\n": {"a": "2001-01-01"},
+    "a: &x {b: 1}\nc: *x\nd: [*x]\n": {"a": {"b": 1}, "c": {"b": 1}, "d": [{"b": 1}]},
+    "a: &x 1\nb: &x 2\nc: *x\n": {"a": 1, "b": 2, "c": 2},
+    "&k a: 1\nb: *k\n": {"a": 1, "b": "a"},
+    # A merge gives way to what stands below it, and overrides what stands above.
+    "a: &x {b: 1}\nc:\n  <<: *x\n  b: 2\n": {"a": {"b": 1}, "c": {"b": 2}},
+    "a: &x {b: 1}\nc:\n  b: 2\n  <<: *x\n": {"a": {"b": 1}, "c": {"b": 1}},
+    "<<: [{a: 1}, {a: 2, b: 3}]\n": {"a": 1, "b": 3},
+    "!!merge <<: {a: 1}\n": {"a": 1},
+    "'<<': {a: 1}\n": {"<<": {"a": 1}},
+    "a: b #c\nd: e#f\n": {"a": "b", "d": "e#f"},
+    "# only a comment\n": None,
+    "": None,
+    "~\n": None,
+    "a: 1\n...\n": {"a": 1},
+    "a: \U0001f600\n": {"a": "\U0001f600"},
+}
+
+
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize(("text", "value"), DOCUMENTS.items())
+def test_a_document_is_what_kubernetes_takes_it_for(text: str, value: Any) -> None:
+    assert read(text) == value
+
+
+def nested(levels: int, inside: str = "") -> str:
+    return "[" * levels + inside + "]" * levels
+
+
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+
+REFUSED = [
+    ("a: 1\nb: 2\na: 3\n", "3:1", "the key a is already set above in the same mapping"),
+    ("yes: 1\n'true': 2\n", "2:1", "the key true is already set above in the same mapping"),
+    ("a:\n  b: 1\n  b: 2\n", "3:3", "the key b is already set above in the same mapping"),
+    ("a: !Ref b\n", "1:4", "the tag !Ref means nothing to Kubernetes"),
+    ("a: !!binary aGk=\n", "1:4", "the tag !!binary means nothing to Kubernetes"),
+    ("a: !!set {b}\n", "1:4", "the tag !!set means nothing to Kubernetes"),
+    ("a: !!int x\n", "1:4", "x is no int, as its tag says"),
+    ("a: !!null x\n", "1:4", "x is no null, as its tag says"),
+    ("a: .inf\n", "1:4", ".inf is a number that JSON does not have"),
+    ("a: [1, -.inf]\n", "1:8", "-.inf is a number that JSON does not have"),
+    ("~: 1\n", "1:1", "a mapping's key must be a string"),
+    ("? [a]\n: 1\n", "1:3", "a mapping's key must be a string"),
+    ("9999999999999999999: 1\n", "1:1", "a mapping's key must be a string"),
+    ("a: *b\n", "1:4", "the anchor b is not defined above"),
+    ("a: &b [*b]\n", "1:8", "the anchor b contains itself"),
+    ("<<: 1\n", "1:5", "<< merges mappings, and this is none"),
+    ("<<: [{a: 1}, 2]\n", "1:5", "<< merges mappings, and this is none"),
+    (BOMB, "6:18", "aliases that expand to more than 400,000 values"),
+    (f"a: {nested(MAX_DEPTH)}", f"1:{MAX_DEPTH + 3}", "nested more than 100 levels deep"),
+    (
+        f"a: &a {nested(60, '1')}\nb: &b {nested(30, '*a')}\nc: {nested(20, '*b')}\n",
+        "3:24",
+        "nested more than 100 levels deep",
+    ),
+    ("a: 1\n--- \nb: 2\n", "2:1", "a second document starts here"),
+]
+
+
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize(("text", "place", "problem"), REFUSED)
+def test_what_json_cannot_have_or_hides_a_mistake_is_refused(
+    text: str, place: str, problem: str
+) -> None:
+    with pytest.raises(ManifestError) as raised:
+        read(text)
+    assert raised.value.problem == problem
+    assert f"{raised.value.line}:{raised.value.column}" == place
+
+
+def test_aliases_may_add_up_to_the_bound() -> None:
+    text = f"a: &a {nested(60, '1')}\nb: {nested(39, '*a')}\n"
+    value = read(text)["b"]
+    depth = 0
+    while isinstance(value, list):
+        depth, value = depth + 1, value[0]
+    assert depth == MAX_DEPTH - 1
+
+
+SYNTAX = [
+    (
+        "a: b: c\n",
+        "1:5",
+        "mapping values are not allowed",
+        'Put the value in quotes if it holds ": "',
+    ),
+    ("a:\n\t- b\n", "2:1", "found character", "Indent with spaces: YAML takes no tabs there"),
+    ("a: @b\n", "1:4", "found character", "Put the value in quotes: it cannot start with @"),
+    ("a: 'b\n", "2:1", "found unexpected end of stream", "Look for a quote that is not closed"),
+    ("a: [b\nc: d\n", "2:2", "did not find expected ',' or ']'", "Look for a missing comma"),
+    ("a: 1\n b: 2\n", "2:3", "mapping values are not allowed", "align the line"),
+    ("a:\n  - b\n c: d\n", "3:2", "did not find expected", "Align the line"),
+    ("a\n: b\n", "2:1", "did not find expected <document start>", "look for a stray line"),
+    ("{{ a }}: b\nc: {{ d }}\n", "", "", "It looks like a Helm template"),
+    ("a: \x07\n", "1:4", "has the character U+0007, which YAML does not take", "Remove it"),
+    ("a: b\n\nc: \x00\n", "3:4", "has the character U+0000, which YAML does not take", "Remove it"),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "problem", "cure"), SYNTAX)
+def test_syntax_errors_say_where_and_what_to_look_for(
+    text: str, place: str, problem: str, cure: str
+) -> None:
+    with pytest.raises(ManifestError) as raised:
+        read(text)
+    error = raised.value
+    assert problem in error.problem
+    assert place in ("", f"{error.line}:{error.column}")
+    assert cure in error.cure
+
+
+@pytest.mark.parametrize(("text", "problem"), [(text, problem) for text, _, problem, _ in SYNTAX])
+def test_syntax_errors_have_a_line_without_libyaml_too(
+    monkeypatch: pytest.MonkeyPatch, text: str, problem: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml.cyaml", None)
+    with pytest.raises(ManifestError) as raised:
+        read(text)
+    assert raised.value.line > 0
+
+
+def test_lines_are_those_of_the_object_and_of_its_items() -> None:
+    parsed = read_yaml("# a\n\nkind: List\nitems:\n- a: 1\n-\n  b: 2\n- &x {c: 3}\n- *x\n")
+    assert parsed is not None
+    assert (parsed.line, parsed.item_lines) == (3, [5, 7, 8, 9])
+
+
+def test_libyaml_is_what_reads_where_it_is_there() -> None:
+    """The wheels have it; the other tests would hold without, ten times as slowly."""
+    assert yaml.__with_libyaml__
