@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from webhook.cluster.reflector import Collection
+from webhook.cluster.collection import Collection
 from webhook.cluster.wire import Metadata
 
 

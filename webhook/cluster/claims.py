@@ -66,6 +66,8 @@ class LookupTiming:
     keep_failure: float = 1.0
     keep_in_need: float = 300.0
     """How long a claim that was found stands in for one that cannot be looked up."""
+    wait: float = 1.0
+    """How long an answer is waited for, unless whoever asks has less time."""
     request: float = 5.0
     """How long a request may go on; those who asked have long stopped waiting by then."""
     size: int = 4096
@@ -140,7 +142,7 @@ class ClaimLookup:
                 answers[name] = self._in_need(name, "failed")
         if asked:
             # Those that are late go on: their answers are for whoever asks next.
-            await asyncio.wait(asked.values(), timeout=seconds)
+            await asyncio.wait(asked.values(), timeout=min(seconds, self._timing.wait))
         for name, task in asked.items():
             in_time = task.done() and not task.cancelled()
             answers[name] = task.result() if in_time else self._in_need(name, "late")

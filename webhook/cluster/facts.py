@@ -28,12 +28,10 @@ from webhook.cluster.claims import (
     LookupTiming,
     claims_named,
 )
+from webhook.cluster.collection import Collection, ItemT, Store
 from webhook.cluster.connection import Connection
 from webhook.cluster.nodes import NODES, NodeStore
-from webhook.cluster.reflector import DEFAULT_TIMING, Collection, ItemT, Reflector, Store, Timing
-
-# How long claims are waited for, unless the caller has less time.
-_CLAIM_SECONDS = 1.0
+from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
 
 # How long after its start a server waits for the cluster before it serves without what is missing.
 _PATIENCE_SECONDS = 15.0
@@ -172,7 +170,7 @@ class ClusterFacts:
         wanted = [name for each in (obj, facts.old) for name in claims_named(each, facts.namespace)]
         if not wanted:
             return facts
-        resolved = await self._claims.resolve(wanted, min(_CLAIM_SECONDS, seconds / 2))
+        resolved = await self._claims.resolve(wanted, seconds / 2)
         claims: dict[ObjectKey, Claim] = {}
         claim_templates: dict[ObjectKey, Claim] = {}
         for name, claim in resolved.items():

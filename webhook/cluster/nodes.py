@@ -16,7 +16,7 @@ from policies.compiled import Policy, Taint
 from policies.facts import JSONObject
 from policies.nodes import Node, NodeIndex
 from policies.quantity import NANOS, parse_quantity
-from webhook.cluster.reflector import Collection
+from webhook.cluster.collection import Collection
 from webhook.cluster.wire import Metadata
 
 # What clusters of any size have of label keys and common values; beyond, they are kept twice.

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn
 
 import msgspec
 
 from webhook.cluster.backoff import Backoff
+from webhook.cluster.collection import Collection, ItemT, Store
 from webhook.cluster.connection import Connection, Query
 from webhook.cluster.errors import (
     GONE,
@@ -26,41 +27,10 @@ from webhook.cluster.errors import (
     UnexpectedAnswerError,
     UnreachableError,
 )
-from webhook.cluster.wire import Event, Item, Page, Status
+from webhook.cluster.wire import Event, Page, Status
 from webhook.logs import event
 
-ItemT = TypeVar("ItemT", bound=Item)
-ItemT_contra = TypeVar("ItemT_contra", bound=Item, contravariant=True)
-
 _log = logging.getLogger("gpufence")
-
-
-class Store(Protocol[ItemT_contra]):
-    """Takes the items of a collection, which have names of their own in it."""
-
-    def put(self, item: ItemT_contra, /) -> None:
-        """Take an item in place of what was known under its name."""
-
-    def remove(self, name: str, /) -> None:
-        """Forget the item of that name, if it is known."""
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all items."""
-
-    def __len__(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Collection(Generic[ItemT]):
-    """A collection of cluster-scoped objects: what it is called, where it is, what is read of it.
-
-    One that is ``optional`` may be missing from an API server, and is then empty.
-    """
-
-    name: str
-    path: str
-    item: type[ItemT]
-    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
