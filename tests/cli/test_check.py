@@ -361,3 +361,27 @@ def test_usage_is_explained(gpufence: Run) -> None:
         done = gpufence(*args)
         assert (done.status, done.out) == (2, "")
         assert "Usage: gpufence" in done.err
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "told"),
+    [
+        (ZeroDivisionError("of ours"), 70, "this is a bug in gpufence"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_a_bug_or_an_interruption_is_neither_a_finding_nor_a_fault_of_the_input(
+    gpufence: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    status: int,
+    told: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("webhook.cli.evaluate.decide", fail)
+    done = gpufence("check", "-", stdin=PLAIN_POD)
+    assert done.status == status
+    assert told in done.err
+    assert ("ZeroDivisionError: of ours" in done.err) == (status == 70)
