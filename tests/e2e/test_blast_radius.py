@@ -1,0 +1,118 @@
+"""How far the damage goes when every replica is dead: GPU Pods, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controlplane import webhooks
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.poll import until
+from release.load import GPU_POD
+from release.release import release
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def abandoned(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """A cluster whose replicas of gpufence were all killed after they had registered."""
+    with release(control_plane, tmp_path_factory.mktemp("release")) as made:
+        with made.replicas(2) as replicas:
+            for replica in replicas:
+                replica.kill()
+        until(lambda: made.service.endpoints == 0, "the Service to have no endpoints")
+        assert len(made.configurations()) == 2
+        yield control_plane
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"generateName": "plain-"},
+        "spec": {"containers": [{"name": "main", "image": "nginx"}], **spec},
+    }
+
+
+PLAIN = {
+    "a plain Pod": pod(),
+    "a Pod with CPU and memory": pod(
+        containers=[
+            {
+                "name": "main",
+                "image": "nginx",
+                "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1"}},
+                "env": [{"name": "A", "value": "b"}],
+            }
+        ],
+        initContainers=[{"name": "init", "image": "busybox"}],
+    ),
+    "a Pod for other nodes": pod(
+        nodeSelector={"disk": "ssd"},
+        tolerations=[{"key": "spot", "operator": "Exists"}],
+        affinity={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+                    ]
+                }
+            }
+        },
+    ),
+    "a Pod with volumes": pod(volumes=[{"name": "scratch", "emptyDir": {}}]),
+}
+
+
+@pytest.mark.parametrize("what", PLAIN)
+def test_created_without_a_call(abandoned: ControlPlane, namespace: str, what: str) -> None:
+    before = webhooks.calls(abandoned.api.text("/metrics"))
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    made = abandoned.api.request("POST", path, PLAIN[what])
+    abandoned.api.request(
+        "PATCH",
+        f"{path}/{made['metadata']['name']}",
+        {"metadata": {"labels": {"updated": "yes"}}},
+        "application/merge-patch+json",
+    )
+    assert webhooks.calls(abandoned.api.text("/metrics")) == before
+
+
+def test_a_plain_deployment_is_created_and_becomes_pods(
+    abandoned: ControlPlane, namespace: str
+) -> None:
+    kubectl = abandoned.kubectl
+    kubectl("create", "deployment", "web", "--image=nginx", "--replicas=2", "-n", namespace)
+
+    def count() -> int:
+        return len(kubectl.json("get", "pods", "-l", "app=web", "-n", namespace)["items"])
+
+    until(lambda: count() == 2, "two Pods of the Deployment")
+
+
+def test_a_gpu_pod_is_refused_with_a_message_that_names_the_webhook(
+    abandoned: ControlPlane, namespace: str
+) -> None:
+    with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"'):
+        abandoned.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", GPU_POD)
+
+
+@pytest.mark.parametrize("excluded", ["kube-system", "gpu-operator"])
+def test_even_gpu_pods_are_created_where_the_cluster_itself_runs(
+    abandoned: ControlPlane, excluded: str
+) -> None:
+    # Another test may have made it.
+    abandoned.kubectl("create", "namespace", excluded, check=False)
+    path = f"/api/v1/namespaces/{excluded}/pods?dryRun=All"
+    until(lambda: _has_account(abandoned, excluded), "the namespace's service account")
+    abandoned.api.request("POST", path, GPU_POD)
+    abandoned.api.request("POST", path, pod(tolerations=[{"operator": "Exists"}]))
+
+
+def _has_account(cluster: ControlPlane, namespace: str) -> bool:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    return bool(cluster.api.request("GET", path)["items"])

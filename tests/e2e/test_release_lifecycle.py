@@ -1,0 +1,115 @@
+"""A release from its start on an empty cluster to its end; its leaders come and go."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from controlplane.cluster import ControlPlane
+from controlplane.poll import until
+from release.release import KINDS, NAME, Release, release
+
+pytestmark = pytest.mark.e2e
+
+STARTS = int(os.environ.get("GPUFENCE_STARTS", "2"))
+"""How often two replicas are started at once on an empty cluster."""
+
+
+@pytest.fixture
+def released(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Release]:
+    with release(control_plane, tmp_path) as made:
+        yield made
+
+
+def served(port: int, authority: bytes) -> x509.Certificate:
+    """Return the certificate on that port, as a caller sees it that trusts only `authority`."""
+    context = ssl.create_default_context(cadata=authority.decode())
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
+        context.wrap_socket(raw, server_hostname="localhost") as connection,
+    ):
+        der = connection.getpeercert(binary_form=True)
+    assert der is not None
+    return x509.load_der_x509_certificate(der)
+
+
+@pytest.mark.timeout(120 + 30 * STARTS)
+def test_two_replicas_that_start_at_once_end_with_one_authority_and_both_serve_it(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    created = 0
+    for round_ in range(STARTS):
+        with (
+            release(control_plane, tmp_path / str(round_)) as made,
+            made.replicas(2) as replicas,
+        ):
+            secret = made.secret()
+            assert len(x509.load_pem_x509_certificates(secret["ca.crt"])) == 1
+            leaf = x509.load_pem_x509_certificate(secret["tls.crt"])
+            assert [served(r.port, secret["ca.crt"]) for r in replicas] == [leaf, leaf]
+            assert made.bundles() == [secret["ca.crt"]] * 5
+            leaders = [replica.metric("gpufence_leader") for replica in replicas]
+            assert sorted(leaders) == [0, 1]
+            made_by = [len(replica.events("certificate change")) for replica in replicas]
+            assert sorted(made_by) == [0, 1]
+            created += 1
+    print(
+        f"\n{created} of {STARTS} starts of two replicas ended with one authority, served by both"
+    )
+    assert created == STARTS
+
+
+def test_the_configurations_belong_to_the_release_and_go_with_it(released: Release) -> None:
+    with released.replicas(1):
+        [mutating, validating] = released.configurations()
+        for configuration in (mutating, validating):
+            [owner] = configuration["metadata"]["ownerReferences"]
+            assert (owner["kind"], owner["name"]) == ("ClusterRole", NAME)
+            managers = {entry["manager"] for entry in configuration["metadata"]["managedFields"]}
+            assert managers == {"gpufence"}
+            for webhook in configuration["webhooks"]:
+                assert webhook["failurePolicy"] == "Fail"
+                assert webhook["timeoutSeconds"] == 3
+                excluded = webhook["namespaceSelector"]["matchExpressions"][0]
+                assert {"kube-system", "gpu-operator"} <= set(excluded["values"])
+        assert mutating["webhooks"][0]["reinvocationPolicy"] == "IfNeeded"
+        released.cluster.kubectl("delete", "clusterrole", NAME)
+        until(lambda: not released.configurations(), "the garbage collector", within=60)
+        # The replica still runs, and must not bring back what nothing would take away again.
+        [replica] = released.service.replicas
+        until(lambda: "no ClusterRole" in replica.ask("/readyz")[1], "the replica to say why")
+        assert not released.configurations()
+
+
+def test_the_follower_leads_when_the_leader_is_gone(released: Release) -> None:
+    with released.replicas(2) as replicas:
+        [leader] = [r for r in replicas if r.metric("gpufence_leader")]
+        [follower] = [r for r in replicas if r is not leader]
+        leader.kill()
+        until(lambda: follower.metric("gpufence_leader") == 1, "the follower to lead", within=15)
+        released.cluster.kubectl("delete", KINDS[0], NAME)
+        until(lambda: len(released.configurations()) == 2, "the follower to register", within=10)
+
+
+def test_a_leader_that_is_told_to_stop_gives_its_lease_up_at_once(released: Release) -> None:
+    # So long a Lease that nobody could wait for its end here.
+    with released.replicas(2, "--lease-seconds", "600") as replicas:
+        [leader] = [r for r in replicas if r.metric("gpufence_leader")]
+        [follower] = [r for r in replicas if r is not leader]
+        leader.stop()
+        until(lambda: follower.metric("gpufence_leader") == 1, "the follower to lead", within=10)
+
+
+def test_the_glass_breaks_where_there_is_nothing_at_all(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    with release(control_plane, tmp_path) as made:
+        said = made.run("unregister", "--namespace", made.namespace, "--watch-seconds", "0")
+    assert "no Lease, so no replica to tell" in said
+    assert said.count("was not there.") == 2

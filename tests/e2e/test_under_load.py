@@ -1,0 +1,246 @@
+"""Nothing that gpufence does to itself costs a single admission: each under a steady load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from controlplane.api import Api, ApiError, Object
+from controlplane.cluster import ControlPlane
+from controlplane.poll import until
+from policies.policy import default_policy_text
+from release.load import GPU_POD, Load
+from release.release import Release, release
+from release.replica import Replica
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(300 + 10 * int(os.environ.get("GPUFENCE_LOAD_SECONDS", "0"))),
+]
+
+SECONDS = float(os.environ.get("GPUFENCE_LOAD_SECONDS", "6"))
+"""How long each load goes on at least."""
+
+
+class ConfigMapVolume:
+    """A mounted ConfigMap, as a kubelet updates it: a new folder, and a link that is swapped."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.file = folder / "policy.yaml"
+        self.file.symlink_to(Path("..data") / "policy.yaml")
+        self._folder = folder
+        self._version = 0
+
+    def write(self, text: str) -> None:
+        self._version += 1
+        version = self._folder / f"..{self._version}"
+        version.mkdir()
+        (version / "policy.yaml").write_text(text)
+        link = self._folder / "..data_tmp"
+        link.symlink_to(version.name)
+        link.rename(self._folder / "..data")
+
+
+@dataclass
+class Pair:
+    """Two replicas behind one address, and what they are started with."""
+
+    release: Release
+    policy: ConfigMapVolume
+    flags: tuple[str, ...]
+    replicas: list[Replica]
+
+
+@pytest.fixture(scope="module")
+def pair(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two replicas whose leaf is renewed every few seconds, in all of these tests."""
+    folder = tmp_path_factory.mktemp("release")
+    policy = ConfigMapVolume(folder / "policy")
+    policy.write(default_policy_text())
+    flags = (
+        *("--policy", str(policy.file)),
+        # Valid from 6 s before its issue to 6 s after: 2/3 of that are over after 2 s.
+        *("--leaf-lifetime", "6s"),
+        *("--authority-settle", "1s", "--authority-overlap", "3s"),
+    )
+    with release(control_plane, folder) as made, made.replicas(2, *flags) as replicas:
+        pair = Pair(made, policy, flags, list(replicas))
+        yield pair
+        for replica in pair.replicas:
+            replica.stop()
+
+
+def report(what: str, load: Load) -> None:
+    """Print the counts, and fail if there was a failure."""
+    print(f"\n{what}: {load.created} GPU Pods created, {len(load.failures)} failed")
+    assert load.failures == []
+    assert load.created > 20
+
+
+def leaf(released: Release) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(released.secret()["tls.crt"])
+
+
+def test_a_leaf_that_is_renewed_every_few_seconds_fails_no_admission(
+    pair: Pair, namespace: str
+) -> None:
+    released = pair.release
+    with Load(released.cluster.api, namespace) as load:
+        seen = set()
+        for _ in load.seconds(max(SECONDS, 8)):
+            seen.add(leaf(released).serial_number)
+    report(f"{len(seen)} leaves, one after the other", load)
+    assert len(seen) >= 3
+
+
+def test_a_rotation_of_the_authority_fails_no_admission(pair: Pair, namespace: str) -> None:
+    released = pair.release
+    with Load(released.cluster.api, namespace) as load:
+        for _ in load.seconds(SECONDS / 3):
+            pass
+        before = released.secret()
+        released.run("certs", "rotate", "--namespace", released.namespace)
+        until(lambda: released.secret()["ca.crt"] != before["ca.crt"], "the next one to sign")
+        during = released.secret()
+        assert during["old-ca.crt"] == before["ca.crt"]
+        assert "next-ca.key" not in during
+        until(lambda: "old-ca.crt" not in released.secret(), "the old one to be dropped")
+        after = released.secret()
+        until(lambda: released.bundles() == [after["ca.crt"]] * 5, "callers to trust only the new")
+        for _ in load.seconds(SECONDS / 3):
+            pass
+    changes = [
+        event["change"]
+        for replica in pair.replicas
+        for event in replica.events("certificate change")
+        if event["change"] not in ("create", "renew-leaf")
+    ]
+    assert changes.count("promote-next-authority") == changes.count("retire-old-authority") == 1
+    assert before["ca.key"] not in after.values()
+    report("a rotation of the authority", load)
+
+
+SECOND_POOL = """
+  - name: amd
+    resources: [amd.com/gpu]
+    taints: [{key: amd.com/gpu}]
+    nodeSelector: {amd.com/gpu.present: "true"}
+"""
+AMD_POD = {
+    **GPU_POD,
+    "spec": {
+        "containers": [
+            {"name": "main", "image": "rocm", "resources": {"limits": {"amd.com/gpu": "1"}}}
+        ]
+    },
+}
+
+
+def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
+    pair: Pair, namespace: str
+) -> None:
+    released, policy, replicas = pair.release, pair.policy, pair.replicas
+    api, path = released.cluster.api, f"/api/v1/namespaces/{namespace}/pods"
+    with Load(api, namespace) as load:
+        assert not tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
+        policy.write(default_policy_text().replace("\npools:\n", f"\npools:{SECOND_POOL}", 1))
+        until(
+            lambda: tolerates(try_to_create(api, f"{path}?dryRun=All", AMD_POD), "amd.com/gpu"),
+            "the new policy to be in force",
+            within=10,
+        )
+        until(lambda: generations(pair) == [2, 2], "both to have it")
+        conditions = released.configurations()[1]["webhooks"][0]["matchConditions"]
+        until(
+            lambda: "amd.com/gpu" in str(released.configurations()[1]), "the conditions to follow"
+        )
+        assert len(conditions) == 1
+
+        policy.write("kind: FencePolicy\npoolz: []\n")
+        refused = 'gpufence_policy_reload_total{result="refused"}'
+        until(lambda: [r.metric(refused) for r in replicas] == [1, 1], "it to be refused")
+        for replica in replicas:
+            status, said = replica.ask("/readyz")
+            assert status == 200
+            assert "policy refused, an older one is in force" in said
+            assert "poolz: unknown key" in said
+            assert replica.metric("gpufence_policy_generation") == 2
+            assert replica.metric("gpufence_policy_stale") == 1
+            [event] = replica.events("policy refused")
+            assert "poolz: unknown key" in event["problem"]
+        assert tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
+
+        policy.write(default_policy_text())
+        until(lambda: generations(pair) == [3, 3], "the cure")
+        for replica in replicas:
+            assert replica.ask("/readyz") == (200, "ok\n")
+        for _ in load.seconds(SECONDS / 3):
+            pass
+    report("two policy reloads and a refused one", load)
+
+
+def test_a_rolling_restart_of_all_replicas_fails_no_admission(pair: Pair, namespace: str) -> None:
+    released = pair.release
+    with Load(released.cluster.api, namespace) as load:
+        for old in list(pair.replicas):
+            new = released.replica(*pair.flags)
+            pair.replicas.append(new)
+            new.start()
+            new.wait()
+            released.service.select(pair.replicas)
+            until(lambda: released.service.endpoints == 3, "the new endpoint")
+            old.stop()
+            pair.replicas.remove(old)
+            released.service.select(pair.replicas)
+        for _ in load.seconds(SECONDS / 3):
+            pass
+        until(
+            lambda: [r.metric("gpufence_leader") for r in pair.replicas].count(1) == 1, "a leader"
+        )
+    report("a rolling restart of both replicas", load)
+
+
+def test_a_replica_that_is_killed_costs_what_was_under_way_and_no_more(
+    pair: Pair, namespace: str
+) -> None:
+    released = pair.release
+    with Load(released.cluster.api, namespace) as load:
+        for _ in load.seconds(SECONDS / 3):
+            pass
+        pair.replicas[0].kill()
+        until(lambda: released.service.endpoints == 1, "the endpoint to go")
+        lost = len(load.failures)
+        created = load.created
+        for _ in load.seconds(SECONDS / 3):
+            pass
+        after = len(load.failures) - lost
+    print(f"\na killed replica: {load.created} GPU Pods created, {lost} failed before its endpoint")
+    print(f"was gone, {after} after")
+    assert after <= 2  # those that had been sent to it by then
+    assert load.created > created
+
+
+def generations(pair: Pair) -> list[float]:
+    return [replica.metric("gpufence_policy_generation") for replica in pair.replicas]
+
+
+def try_to_create(api: Api, path: str, pod: Object) -> Object:
+    """Return what is created, and nothing where it is refused.
+
+    While one replica has the new policy and the other has not yet, a Pod of the new pool may be
+    mutated by the one and judged by the other.
+    """
+    try:
+        return api.request("POST", path, pod)
+    except ApiError:
+        return {"spec": {}}
+
+
+def tolerates(pod: dict[str, object], key: str) -> bool:
+    return f"'key': '{key}'" in str(pod["spec"])
