@@ -134,7 +134,7 @@ def _by_toleration(
             advice += f"every term of its required node affinity: {_avoid(pool)}"
         else:
             reason = f"{_subject(pod)} tolerates the taint of GPU nodes"
-            advice = f"Remove the toleration, or request a device: {pool.example_request}"
+            advice = f"Remove the toleration, or {_way_in(pod, pool, facts)}"
         yield Finding(
             ID,
             pod.at(f"spec.tolerations[{index}]"),
@@ -162,7 +162,7 @@ def _by_label(
                 f"{_subject(pod)} selects GPU nodes",
                 f"it requires nodes with {labels}, which are the nodes of pool {pool.name}, "
                 f"but {_no_request(pod, facts)}",
-                f"Remove the node selection, or request a device: {pool.example_request}",
+                f"Remove the node selection, or {_way_in(pod, pool, facts)}",
             )
 
 
@@ -181,7 +181,7 @@ def _by_name(pod: Pod, pool: Pool, nodes: NodeIndex, facts: Facts) -> Iterator[F
         pod.at("spec.nodeName"),
         f"{_subject(pod)} is bound to a GPU node",
         f"node {name} belongs to pool {pool.name}, but {_no_request(pod, facts)}",
-        f"Remove nodeName, or request a device: {pool.example_request}",
+        f"Remove nodeName, or {_way_in(pod, pool, facts)}",
     )
 
 
@@ -202,7 +202,7 @@ def _by_known_nodes(
                 f"{_subject(pod)} selects GPU nodes",
                 f"every node that it selects ({accepted} today) belongs to pool {pool.name}, "
                 f"but {_no_request(pod, facts)}",
-                f"Remove the node selection, or request a device: {pool.example_request}",
+                f"Remove the node selection, or {_way_in(pod, pool, facts)}",
             )
 
 
@@ -281,6 +281,13 @@ def _subject(pod: Pod) -> str:
     return (
         "a Pod with a request for other devices" if pod.requests else "a Pod without a GPU request"
     )
+
+
+def _way_in(pod: Pod, pool: Pool, facts: Facts) -> str:
+    """Return what lets the Pod onto the pool's nodes by right."""
+    if _is_daemon_set_pod(pod, facts):
+        return "have the policy exempt its namespace, if it is an agent that GPU nodes need"
+    return f"request a device: {pool.example_request}"
 
 
 def _avoid(pool: Pool) -> str:

@@ -63,6 +63,8 @@ class TestTheDefaultPolicy:
         assert policy_document("default")["exemptions"]["namespaces"] == [
             "kube-system",
             "gpu-operator",
+            "gpu-operator-resources",
+            "nvidia-device-plugin",
             "nvidia-network-operator",
             "nvidia-dra-driver-gpu",
             "gpufence-system",
