@@ -41,11 +41,12 @@ def is_inside() -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-def access(path: Path | None) -> Load:
-    """Return the way to the cluster that ``--kubeconfig`` says."""
+def access(path: Path | None, context: str | None = None) -> Load:
+    """Return the way to the cluster that ``--kubeconfig`` says, and ``--context``."""
     from webhook.cluster.access import in_cluster, kubeconfig
 
-    return in_cluster() if path is None and is_inside() else kubeconfig(path)
+    inside = path is None and context is None and is_inside()
+    return in_cluster() if inside else kubeconfig(path, context)
 
 
 def with_api(path: Path | None, work: Callable[[KubeApi], Awaitable[T]]) -> T:

@@ -11,11 +11,13 @@ import click
 
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
 from webhook.cli.options import namespace_option, paths_argument, policy_option
+from webhook.cli.surroundings import surroundings_options
 
 # What checking needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
     from webhook.cli.evaluate import Result, Verdict
     from webhook.cli.report.terminal import Color
+    from webhook.cli.surroundings import Surroundings
 
 
 @click.command(
@@ -30,12 +32,14 @@ Examples:
   gpufence check train.yaml
   gpufence check --policy policy.yaml --namespace ml deploy/
   kustomize build . | gpufence check -
+  kubectl get nodes -o json | gpufence check --nodes - deploy/
   helm template chart/ | gpufence check --output json - > report.json
 """,
 )
 @paths_argument
 @policy_option
 @namespace_option
+@surroundings_options
 @click.option(
     "--output",
     "-o",
@@ -52,27 +56,33 @@ Examples:
     help="Colour in the text; auto means on a terminal, unless NO_COLOR is set.",
 )
 def check(
-    paths: tuple[str, ...], policy_path: str | None, namespace: str, output: str, color: Color
+    paths: tuple[str, ...],
+    policy_path: str | None,
+    namespace: str,
+    surroundings: Surroundings,
+    output: str,
+    color: Color,
 ) -> int:
     """Check manifests: what the webhook would refuse, and what it would change.
 
     PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside) or - for the
     standard input. YAML of any number of documents, JSON, JSON lines and Lists are read.
     ResourceClaims, their templates, DeviceClasses and Namespaces among the manifests are taken into
-    account for the Pods beside them.
+    account for the Pods beside them; the nodes of a cluster with --nodes, and the whole of it with
+    --cluster.
     """
     from webhook.cli.evaluate import evaluate, nothing_to_do, read_manifests
     from webhook.cli.policy_file import load_policy
 
     policy = load_policy(policy_path).compile()
     verdicts: set[Verdict] = set()
-    results = _observed(
-        evaluate(read_manifests(paths), policy, namespace, datetime.now(UTC).date()), verdicts
-    )
-    if output == "json":
-        _write_json(results)
-    else:
-        _write_text(results, color)
+    manifests, today = read_manifests(paths), datetime.now(UTC).date()
+    with surroundings.known(policy) as complete:
+        results = _observed(evaluate(manifests, policy, namespace, today, complete), verdicts)
+        if output == "json":
+            _write_json(results)
+        else:
+            _write_text(results, color)
     if not verdicts:
         raise InputError([nothing_to_do(paths)])
     if "invalid" in verdicts:

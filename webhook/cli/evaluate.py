@@ -76,13 +76,17 @@ def nothing_to_do(paths: Iterable[str]) -> str:
 
 
 def evaluate(
-    manifests: Sequence[Manifest], policy: Policy, namespace: str, today: date
+    manifests: Sequence[Manifest],
+    policy: Policy,
+    namespace: str,
+    today: date,
+    complete: Callable[[Facts, JSONObject], Facts] = lambda facts, _obj: facts,
 ) -> Iterator[Result]:
     """Yield a result for each object, in order.
 
     Claims, claim templates, device classes and namespaces among the objects are facts for the Pods
     beside them. ``namespace`` is that of objects that name none; ``today`` is the day on which the
-    policy's exceptions expire or not.
+    policy's exceptions expire or not. ``complete`` adds what else is known to an object's facts.
     """
     facts_in = _facts(manifests, namespace, today)
     for manifest in manifests:
@@ -93,7 +97,8 @@ def evaluate(
             yield Result(manifest, "skipped")
             continue
         own = _namespace(manifest.value)
-        yield _judge(manifest, manifest.value, policy, facts_in(own or namespace), own)
+        facts = complete(facts_in(own or namespace), manifest.value)
+        yield _judge(manifest, manifest.value, policy, facts, own)
 
 
 def _facts(manifests: Iterable[Manifest], namespace: str, today: date) -> Callable[[str], Facts]:

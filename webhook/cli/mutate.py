@@ -11,12 +11,14 @@ import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
 from webhook.cli.options import namespace_option, paths_argument, policy_option
+from webhook.cli.surroundings import surroundings_options
 
 # What mutating needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
     from webhook.cli.evaluate import Result
     from webhook.cli.manifests.documents import Document
     from webhook.cli.manifests.objects import Path
+    from webhook.cli.surroundings import Surroundings
 
 
 @click.command(
@@ -36,6 +38,7 @@ Examples:
 @paths_argument
 @policy_option
 @namespace_option
+@surroundings_options
 @click.option(
     "--output",
     "-o",
@@ -44,7 +47,13 @@ Examples:
     show_default=True,
     help="YAML documents, or JSON values one after the other.",
 )
-def mutate(paths: tuple[str, ...], policy_path: str | None, namespace: str, output: str) -> int:
+def mutate(
+    paths: tuple[str, ...],
+    policy_path: str | None,
+    namespace: str,
+    surroundings: Surroundings,
+    output: str,
+) -> int:
     """Print manifests with what the webhook would add to their Pods.
 
     PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside) or - for the
@@ -58,7 +67,9 @@ def mutate(paths: tuple[str, ...], policy_path: str | None, namespace: str, outp
     from webhook.cli.report.sentence import sentence
 
     policy = load_policy(policy_path).compile()
-    results = list(evaluate(read_manifests(paths), policy, namespace, datetime.now(UTC).date()))
+    manifests, today = read_manifests(paths), datetime.now(UTC).date()
+    with surroundings.known(policy) as complete:
+        results = list(evaluate(manifests, policy, namespace, today, complete))
     if broken := [result for result in results if result.error is not None]:
         raise InputError(
             clean(sentence(result.manifest.document, error))

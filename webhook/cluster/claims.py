@@ -126,7 +126,8 @@ class ClaimLookup:
         self._timing = timing
         self._answers: OrderedDict[ClaimName, _Answer] = OrderedDict()
         self._under_way: dict[ClaimName, asyncio.Task[_Answer]] = {}
-        self._problem = ""
+        self.problem = ""
+        """Why the last lookup failed, empty if it did not."""
 
     async def resolve(self, wanted: Iterable[ClaimName], seconds: float) -> dict[ClaimName, Claim]:
         """Return the claims that are known, or become so within ``seconds``. Never raises."""
@@ -174,7 +175,7 @@ class ClaimLookup:
             keep = self._timing.keep if claim else self._timing.keep_failure
             now = self._clock()
             answer = _Answer("found" if claim else "missing", claim, now, now + keep)
-            self._problem = ""
+            self.problem = ""
         self._answers[name] = answer
         self._answers.move_to_end(name)
         if len(self._answers) > self._timing.size:
@@ -211,7 +212,7 @@ class ClaimLookup:
     def _tell(self, error: Exception) -> None:
         problem = str(error) or type(error).__name__
         # One line for a failure that goes on, and not one for each Pod.
-        if problem != self._problem:
-            self._problem = problem
+        if problem != self.problem:
+            self.problem = problem
             unexpected = not isinstance(error, ClusterError)
             event(_log, logging.WARNING, "claim lookup failed", failure=unexpected, problem=problem)

@@ -152,6 +152,10 @@ class ClusterFacts:
         """Return the number of objects that are known of each collection."""
         return {name: len(each.store) for name, each in self._reflectors.items()}
 
+    def claim_problem(self) -> str:
+        """Return why the last lookup of a claim failed, or nothing if it did not."""
+        return self._claims.problem
+
     async def facts_for(self, facts: Facts, obj: JSONObject, seconds: float) -> Facts:
         """Return the facts of a request with those of the cluster beside them.
 

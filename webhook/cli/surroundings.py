@@ -1,0 +1,94 @@
+"""The options that say what manifests are judged beside: a file of nodes, or a live cluster."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webhook.cli.access import access, kubeconfig_option
+
+if TYPE_CHECKING:
+    from policies.compiled import Policy
+    from policies.facts import Facts, JSONObject
+
+    Complete = Callable[[Facts, JSONObject], Facts]
+    """Adds what is known to the facts about one object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the options said."""
+
+    nodes: str | None
+    cluster: bool
+    kubeconfig: Path | None
+    context: str | None
+
+    @contextmanager
+    def known(self, policy: Policy) -> Iterator[Complete]:
+        """Provide what completes the facts about an object.
+
+        Raises:
+            InputError: there is no such file or cluster, or it does not give what is asked of it.
+        """
+        if self.cluster:
+            from webhook.cli.live import asked
+
+            with asked(access(self.kubeconfig, self.context), policy) as complete:
+                yield complete
+        elif self.nodes is not None:
+            from webhook.cli.nodes_file import read_nodes
+
+            index = read_nodes(self.nodes, policy)
+            yield lambda facts, _obj: replace(facts, nodes=index)
+        else:
+            yield lambda facts, _obj: facts
+
+
+_OPTIONS = (
+    click.option(
+        "--nodes",
+        metavar="FILE",
+        help="The cluster's nodes, as kubectl get nodes -o json prints them; - for the standard "
+        "input.",
+    ),
+    click.option(
+        "--cluster",
+        is_flag=True,
+        help="Ask the cluster itself for its nodes, classes, claims and namespaces.",
+    ),
+    kubeconfig_option,
+    click.option(
+        "--context", metavar="NAME", help="The kubeconfig's context; by default the current one."
+    ),
+)
+
+
+def surroundings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets them as one argument, ``surroundings``."""
+
+    @functools.wraps(command)
+    def with_surroundings(
+        nodes: str | None,
+        cluster: bool,
+        kubeconfig: Path | None,
+        context: str | None,
+        **others: Any,
+    ) -> Any:
+        if cluster and nodes is not None:
+            raise click.UsageError("--nodes and --cluster are two ways to know nodes: give one")
+        if (kubeconfig or context) and not cluster:
+            raise click.UsageError("--kubeconfig and --context say which cluster: add --cluster")
+        surroundings = Surroundings(nodes, cluster, kubeconfig, context)
+        return command(surroundings=surroundings, **others)
+
+    decorated: Callable[..., Any] = with_surroundings
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
