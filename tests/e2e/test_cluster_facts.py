@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import yaml
 import webhook.cluster
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import Server
+from controlplane.gpufence import COMMAND, Server
 from controlplane.kubeconfig import encoded
 from controlplane.objects import node, taint
 from controlplane.poll import until
@@ -464,6 +466,38 @@ def test_a_pool_for_some_namespaces_is_for_those_with_the_label(
         "the namespace to be known",
         SEEN_WITHIN,
     )
+
+
+# The command line.
+
+
+@pytest.mark.usefixtures("nodes")
+def test_the_command_line_says_the_same_beside_the_cluster_or_a_file_of_its_nodes(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    template = create_template(control_plane, namespace, "gpu.nvidia.com")
+    pods = [pod(name="bound", nodeName="gpu"), claiming({"resourceClaimTemplateName": template})]
+    for obj in pods:
+        obj |= {"apiVersion": "v1", "kind": "Pod"}
+        obj["metadata"]["namespace"] = namespace
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text(control_plane.kubectl("get", "nodes", "-o", "yaml").stdout)
+
+    def verdicts(*options: str) -> list[str]:
+        done = subprocess.run(
+            [COMMAND, "check", "--output", "json", *options, tmp_path / "pods.yaml"],
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.stderr == b""
+        return [result["verdict"] for result in json.loads(done.stdout)["results"]]
+
+    kubeconfig = str(control_plane.kubeconfig)
+    assert verdicts() == ["allowed", "allowed"]
+    assert verdicts("--nodes", str(nodes)) == ["denied", "allowed"]
+    assert verdicts("--cluster", "--kubeconfig", kubeconfig) == ["denied", "mutated"]
 
 
 # Losses.

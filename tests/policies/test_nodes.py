@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import policies.nodes
 from policies.compiled import Pool, Taint
 from policies.names import NameSet
 from policies.nodes import Node, NodeIndex
@@ -102,3 +104,43 @@ def test_only_a_taint_of_the_pool_that_keeps_pods_away_fences_a_node() -> None:
     assert not fenced()
     assert not fenced(Taint("gpu", "NoExecute", "b"))
     assert not fenced(Taint("soft", "PreferNoSchedule", ""))
+
+
+def test_whether_there_is_a_node_is_known_without_a_walk_over_all_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index = NodeIndex(
+        Node(f"n{number}", {"os": "linux", "rack": str(number // 10), "host": f"n{number}"})
+        for number in range(1000)
+    )
+    looked_at = []
+
+    def counting(selection: Alternative, name: str, labels: Mapping[str, str]) -> bool:
+        looked_at.append(name)
+        return accepts(selection, name, labels)
+
+    monkeypatch.setattr(policies.nodes, "accepts", counting)
+
+    def cost(
+        labels: dict[str, str],
+        *requirements: dict[str, Any],
+        pool: Pool | None = None,
+        field: str = "",
+    ) -> int:
+        named = (expression("metadata.name", "In", [field]),) if field else ()
+        any(index.accepted_by(Alternative(labels, requirements, named, ""), pool))
+        count = len(looked_at)
+        looked_at.clear()
+        return count
+
+    assert cost({"os": "linux"}) == 1
+    assert cost({"os": "linux", "host": "n5"}) == 1
+    assert cost({"os": "linux", "rack": "5"}, expression("host", "NotIn", ["n50"])) <= 2
+    assert cost({"os": "other"}) == 0
+    assert cost({}, expression("gpu", "Exists", [])) == 0
+    assert cost({"os": "linux"}, expression("host", "In", ["n7", "n8", "none"])) == 1
+    assert cost({"os": "linux"}, expression("os", "In", ["x"])) == 0
+    assert cost({"os": "linux"}, field="n7") == 1
+    assert cost({"os": "linux"}, field="none") == 0
+    impossible = expression("os", "NotIn", ["linux"])
+    assert cost({"os": "linux"}, impossible, pool=pool_of({"rack": "5"})) == 10

@@ -1,7 +1,7 @@
 """A connection to one API server: JSON by GET, and the lines of a watch.
 
 Credentials, TLS and proxies are the affair of ``kubernetes.aio``. Its model objects are not used:
-to make one of a Node's watch event takes 1.9 ms, and to read the fields that matter here 0.04 ms
+to make one of a Node's watch event takes 0.85 ms, and to read the fields that matter 0.01 ms
 (``tests/bench/cluster_facts.py``). It takes long to import, too, so that happens on first use.
 """
 
