@@ -20,7 +20,8 @@ from policies.registry import CHECKS, SETTERS, Setter
 from policies.requests import device_requests
 from policies.set_restricted_security_context import ID as HARDENING_ID
 from policies.shape import MalformedObjectError, check_object, check_template
-from policies.templates import Template, field_path, is_core_workload, templates
+from policies.template import Template, field_path
+from policies.templates import is_core_workload, templates
 
 Verdict = Literal["allowed", "mutated", "denied", "skipped"]
 
@@ -155,7 +156,7 @@ def _exemption(found: Iterable[Template], policy: Policy, facts: Facts) -> str:
 
 
 def _pod(template: Template, policy: Policy, facts: Facts) -> Pod:
-    pod = Pod(template.raw, field_path(template.spec_path), template.kind)
+    pod = Pod(template.raw, field_path(template.spec_path), template.kind, template.aliases)
     pod.requests = device_requests(pod, policy, facts)
     return pod
 
@@ -183,6 +184,7 @@ def _mutate(
         changed = replace(pod, raw=template.raw, as_written=pod if core else None)
         for setter in setters:
             setter.apply(changed, policy, facts)
+        template.settle()
         working.append(changed)
     return (copy, working) if copy != obj else (obj, pods)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from policies.facts import JSONObject
+from policies.template import Aliases, locate
 
 if TYPE_CHECKING:
     from policies.requests import DeviceRequest
@@ -56,6 +57,8 @@ class Pod:
     raw: JSONObject
     spec_path: str = "spec"
     kind: str = "Pod"
+    aliases: Aliases = ()
+    """Where the pieces stand of a Pod that a controller composes (``policies.template.locate``)."""
     requests: tuple[DeviceRequest, ...] = ()
     """The Pod's requests for devices of a pool; a GPU Pod has at least one."""
     as_written: Pod | None = None
@@ -74,13 +77,8 @@ class Pod:
         return self.raw.get("metadata") or {}
 
     def at(self, field: str) -> str:
-        """Return where in the object stands what is ``field`` (``spec...``) in a Pod.
-
-        A pod template's metadata stands beside its spec, as a Pod's does.
-        """
-        if field.startswith("spec"):
-            return f"{self.spec_path}{field.removeprefix('spec')}"
-        return f"{self.spec_path.removesuffix('spec')}{field}"
+        """Return where in the object stands what is ``field`` (``spec...``) in a Pod."""
+        return locate(field, self.spec_path, self.aliases)
 
     def containers(self) -> tuple[Container, ...]:
         """Return init containers (sidecars among them), containers and ephemeral containers."""

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from policies.facts import JSONObject
 from policies.pod import CONTAINER_KINDS
 from policies.quantity import InvalidQuantityError, parse_quantity
-from policies.templates import Template, field_path
+from policies.template import Template
 
 
 class MalformedObjectError(ValueError):
@@ -233,16 +234,22 @@ def check_template(template: Template) -> None:
     Raises:
         MalformedObjectError: naming the first field of the wrong type, or quantity that is none.
     """
-    where = field_path(template.spec_path)
-    _convert(template.raw.get("metadata"), _Metadata | None, _sibling(template, "metadata"))
-    if template.raw.get("spec") is None:
-        raise MalformedObjectError(where, "is missing")
-    spec = template.raw["spec"]
-    _convert(spec, _PodSpec, where)
-    _check_quantities(spec.get("resources"), where)
+    try:
+        _check_pod(template.raw)
+    except MalformedObjectError as error:
+        raise MalformedObjectError(template.at(error.path), error.problem) from error
+
+
+def _check_pod(pod: JSONObject) -> None:
+    _convert(pod.get("metadata"), _Metadata | None, "metadata")
+    spec = pod.get("spec")
+    if spec is None:
+        raise MalformedObjectError("spec", "is missing")
+    _convert(spec, _PodSpec, "spec")
+    _check_quantities(spec.get("resources"), "spec")
     for kind in CONTAINER_KINDS:
         for index, container in enumerate(spec.get(kind) or ()):
-            _check_quantities(container.get("resources"), f"{where}.{kind}[{index}]")
+            _check_quantities(container.get("resources"), f"spec.{kind}[{index}]")
 
 
 def _check_quantities(resources: Any, where: str) -> None:
@@ -256,10 +263,6 @@ def _check_quantities(resources: Any, where: str) -> None:
                 raise MalformedObjectError(
                     f"{where}.resources.{side}[{name}]", str(error)
                 ) from error
-
-
-def _sibling(template: Template, key: str) -> str:
-    return field_path((*template.spec_path[:-1], key))
 
 
 def _convert(value: Any, shape: Any, prefix: str) -> None:

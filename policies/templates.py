@@ -3,17 +3,17 @@
 The workload kinds of the core groups have theirs in known places. Custom resources are searched by
 structure, so that a training operator released tomorrow is understood today: a mapping with a
 ``spec`` that lists containers is a pod template, and a mapping that lists containers with images is
-a Pod's spec itself.
+a Pod's spec itself. Where a controller composes Pods of pieces, ``policies.composed`` knows how.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+from policies.composed import composer
 from policies.facts import JSONObject
-
-Path = tuple[str | int, ...]
+from policies.template import Path, Template
 
 MAX_DEPTH = 24
 """How deep custom resources are searched; the ecosystem's deepest template stands at 12."""
@@ -46,18 +46,6 @@ _DESCRIPTIVE_GROUPS = frozenset(
 )
 
 
-class Template(NamedTuple):
-    """A Pod, or a pod template, and where its spec stands in its object.
-
-    ``raw`` has ``spec`` and, mostly, ``metadata``; editing it edits the object around it. ``kind``
-    is the kind of that object: ``Pod``, ``Deployment``, ...
-    """
-
-    raw: JSONObject
-    spec_path: Path
-    kind: str
-
-
 def templates(obj: JSONObject) -> tuple[Template, ...]:
     """Return every pod template of an object, in the order of the object; a Pod is its own."""
     key = _key(obj)
@@ -68,20 +56,14 @@ def templates(obj: JSONObject) -> tuple[Template, ...]:
         return (Template(template, (*path, "spec"), key[1]),) if isinstance(template, dict) else ()
     if key[0] in _DESCRIPTIVE_GROUPS:
         return ()
+    if compose := composer(*key):
+        return tuple(compose(obj))
     return tuple(_search(obj.get("spec"), ("spec",), key[1]))
 
 
 def is_core_workload(obj: JSONObject) -> bool:
     """Tell whether the API server validates the object's pod template itself, before webhooks."""
     return _key(obj) in _CORE_WORKLOADS
-
-
-def field_path(path: Path) -> str:
-    """Return a path in the API server's notation: ``spec.containers[0].image``."""
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return text.removeprefix(".")
 
 
 def _key(obj: JSONObject) -> tuple[str, str]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from policies.templates import MAX_DEPTH, field_path, is_core_workload, templates
+from policies.template import field_path
+from policies.templates import MAX_DEPTH, is_core_workload, templates
 
 JSON = dict[str, Any]
 

@@ -1,0 +1,91 @@
+"""Pods that a controller composes from pieces: no pod template stands in the object as a whole.
+
+Argo Workflows write a template's container beside the parts of its Pod's spec, and what a template
+leaves out comes from the workflow (argo-workflows, workflow/controller/workflowpod.go). KServe
+writes the model server beside an inline Pod spec (kserve, pkg/apis/serving/v1beta1, predictor.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from policies.facts import JSONObject
+from policies.template import Aliases, Template, field_path
+
+_WORKFLOWS: dict[str, tuple[str, ...]] = {
+    "ClusterWorkflowTemplate": ("spec",),
+    "CronWorkflow": ("spec", "workflowSpec"),
+    "Workflow": ("spec",),
+    "WorkflowTemplate": ("spec",),
+}
+_INHERITED = ("tolerations", "nodeSelector", "affinity", "securityContext")
+_COMPONENTS = ("predictor", "transformer", "explainer")
+
+
+def composer(group: str, kind: str) -> Callable[[JSONObject], Iterator[Template]] | None:
+    """Return what finds the Pods of objects of this kind, where they are composed."""
+    if group == "argoproj.io" and kind in _WORKFLOWS:
+        return _of_workflow
+    if group == "serving.kserve.io" and kind == "InferenceService":
+        return _of_inference_service
+    return None
+
+
+def _of_workflow(obj: JSONObject) -> Iterator[Template]:
+    path = _WORKFLOWS[obj["kind"]]
+    workflow: Any = obj
+    for step in path:
+        workflow = _mapping(_mapping(workflow).get(step))
+    templates = workflow.get("templates")
+    for index, holder in enumerate(templates if isinstance(templates, list) else ()):
+        for key in ("container", "script"):
+            main = _mapping(holder).get(key)
+            if isinstance(main, dict):
+                yield _of_step(workflow, path, holder, index, key, obj["kind"])
+
+
+def _of_step(
+    workflow: JSONObject, path: tuple[str, ...], holder: JSONObject, index: int, key: str, kind: str
+) -> Template:
+    sidecars = holder.get("sidecars")
+    sidecars = sidecars if isinstance(sidecars, list) else []
+    aliases: Aliases = (
+        ("containers[0]", f".{key}"),
+        *((f"containers[{n}]", f".sidecars[{n - 1}]") for n in range(1, len(sidecars) + 1)),
+    )
+    spec = {**holder, "containers": [holder[key], *sidecars]}
+    for name in _INHERITED:
+        if spec.get(name) is None and workflow.get(name) is not None:
+            spec[name] = workflow[name]
+            aliases = (*aliases, (name, f"{field_path(path)}.{name}"))
+    metadata = _mapping(holder.get("metadata"))
+    raw = {"spec": spec, "metadata": metadata}
+    return Template(raw, (*path, "templates", index), kind, aliases, holder)
+
+
+def _of_inference_service(obj: JSONObject) -> Iterator[Template]:
+    components = _mapping(obj.get("spec"))
+    for component in _COMPONENTS:
+        holder = components.get(component)
+        if not isinstance(holder, dict):
+            continue
+        listed = holder.get("containers")
+        listed = listed if isinstance(listed, list) else []
+        servers = [
+            (key, value)
+            for key, value in holder.items()
+            if isinstance(value, dict) and isinstance(value.get("resources"), dict)
+        ]
+        if not listed and not servers:
+            continue
+        aliases = tuple(
+            (f"containers[{len(listed) + index}]", f".{key}")
+            for index, (key, _) in enumerate(servers)
+        )
+        spec = {**holder, "containers": [*listed, *(value for _, value in servers)]}
+        yield Template({"spec": spec}, ("spec", component), obj["kind"], aliases, holder)
+
+
+def _mapping(value: Any) -> JSONObject:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,65 @@
+"""A pod template, and where the fields of its Pod stand in the object around it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from policies.facts import JSONObject
+
+Path = tuple[str | int, ...]
+
+Aliases = tuple[tuple[str, str], ...]
+"""Where the pieces of a composed Pod stand: beginning of a field's path, and its place."""
+
+
+class Template(NamedTuple):
+    """A Pod, or a pod template, and where its spec stands in its object.
+
+    ``raw`` has ``spec`` and, mostly, ``metadata``; editing it edits the object around it. ``kind``
+    is the kind of that object: ``Pod``, ``Deployment``, ... Where a controller composes the Pod of
+    pieces, ``aliases`` says where these stand (see ``locate``), and ``holder`` is the mapping in
+    which the rest of the spec stands.
+    """
+
+    raw: JSONObject
+    spec_path: Path
+    kind: str
+    aliases: Aliases = ()
+    holder: JSONObject | None = None
+
+    def at(self, field: str) -> str:
+        """Return where in the object stands what is ``field`` in a Pod."""
+        return locate(field, field_path(self.spec_path), self.aliases)
+
+    def settle(self) -> None:
+        """Write what was added to a composed spec to where it belongs."""
+        if self.holder is None:
+            return
+        elsewhere = {"containers", *(beginning for beginning, _ in self.aliases)}
+        for key, value in self.raw["spec"].items():
+            if key not in elsewhere and value is not self.holder.get(key):
+                self.holder[key] = value
+
+
+def field_path(path: Path) -> str:
+    """Return a path in the API server's notation: ``spec.containers[0].image``."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".")
+
+
+def locate(field: str, spec_path: str, aliases: Aliases = ()) -> str:
+    """Return where in an object stands what is ``field`` in a Pod: ``spec...`` or ``metadata...``.
+
+    ``spec_path`` is the path of the spec; metadata stands beside it. ``aliases`` takes the
+    beginning of a field below the spec (``containers[0]``) to its place: below the spec's path if
+    that begins with a dot, else from the root of the object.
+    """
+    if not field.startswith("spec"):
+        return f"{spec_path.removesuffix('spec')}{field}"
+    for beginning, place in aliases:
+        if field.startswith(f"spec.{beginning}"):
+            rest = field.removeprefix(f"spec.{beginning}")
+            return f"{spec_path}{place}{rest}" if place.startswith(".") else f"{place}{rest}"
+    return f"{spec_path}{field.removeprefix('spec')}"

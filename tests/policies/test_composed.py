@@ -1,0 +1,125 @@
+"""Pods that Argo Workflows and KServe compose from pieces, judged where the pieces stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.compiled import Policy
+from policies.engine import decide
+from policies.facts import Facts
+from policies.shape import MalformedObjectError
+from strategies import policies
+
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+PRIVILEGED = {"privileged": True}
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return policies()["one taint"]
+
+
+def workflow(*templates: dict[str, Any], kind: str = "Workflow", **spec: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"templates": list(templates), **spec}
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": "pipeline"},
+        "spec": {"workflowSpec": body} if kind == "CronWorkflow" else body,
+    }
+
+
+def service(**predictor: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "model"},
+        "spec": {"predictor": predictor},
+    }
+
+
+def paths(obj: dict[str, Any], policy: Policy) -> list[str]:
+    return [finding.path for finding in decide(obj, policy, Facts()).findings]
+
+
+def test_a_workflows_gpu_step_gets_what_a_gpu_pod_gets_where_argo_reads_it(policy: Policy) -> None:
+    step = {"name": "train", "container": {"image": "cuda", "resources": GPU}}
+    plain = {"name": "report", "script": {"image": "python", "source": "print()"}}
+    decision = decide(workflow(step, plain), policy, Facts())
+    assert decision.verdict == "mutated"
+    trained, reported = decision.mutated["spec"]["templates"]
+    assert trained["tolerations"] == [TOLERATION]
+    assert trained["securityContext"]["runAsNonRoot"] is True
+    assert trained["container"]["securityContext"]["allowPrivilegeEscalation"] is False
+    assert "containers" not in trained
+    assert reported == plain
+    assert decide(decision.mutated, policy, Facts()).verdict == "allowed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Workflow", "spec.templates[0].tolerations[0]"),
+        ("WorkflowTemplate", "spec.templates[0].tolerations[0]"),
+        ("ClusterWorkflowTemplate", "spec.templates[0].tolerations[0]"),
+        ("CronWorkflow", "spec.workflowSpec.templates[0].tolerations[0]"),
+    ],
+)
+def test_a_step_that_trespasses_is_found_in_every_kind_of_workflow(
+    policy: Policy, kind: str, path: str
+) -> None:
+    step = {"name": "a", "container": {"image": "web"}, "tolerations": [TOLERATION]}
+    assert paths(workflow(step, kind=kind), policy) == [path]
+
+
+def test_a_toleration_of_the_whole_workflow_is_blamed_where_it_stands(policy: Policy) -> None:
+    step = {"name": "a", "container": {"image": "web"}}
+    assert paths(workflow(step, tolerations=[TOLERATION]), policy) == ["spec.tolerations[0]"]
+
+
+def test_a_step_with_tolerations_of_its_own_inherits_none(policy: Policy) -> None:
+    step = {"name": "a", "container": {"image": "web"}, "tolerations": [{"key": "spot"}]}
+    assert paths(workflow(step, tolerations=[TOLERATION]), policy) == []
+
+
+def test_a_sidecar_of_a_step_is_a_container_of_its_pod(policy: Policy) -> None:
+    step = {
+        "name": "train",
+        "container": {"image": "cuda", "resources": GPU},
+        "sidecars": [{"name": "proxy", "image": "proxy", "securityContext": PRIVILEGED}],
+    }
+    found = paths(workflow(step), policy)
+    assert "spec.templates[0].sidecars[0].securityContext.privileged" in found
+
+
+def test_steps_that_run_nothing_are_no_pods(policy: Policy) -> None:
+    steps = {"name": "main", "steps": [[{"name": "a", "template": "b"}]]}
+    assert decide(workflow(steps), policy, Facts()).verdict == "skipped"
+
+
+def test_a_model_server_beside_an_inline_pod_spec_is_a_gpu_pod(policy: Policy) -> None:
+    model = {"modelFormat": {"name": "huggingface"}, "resources": GPU}
+    decision = decide(service(model=model, minReplicas=1), policy, Facts())
+    assert decision.verdict == "mutated"
+    predictor = decision.mutated["spec"]["predictor"]
+    assert predictor["tolerations"] == [TOLERATION]
+    assert predictor["model"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "containers" not in predictor
+
+
+def test_containers_beside_the_model_server_keep_their_paths(policy: Policy) -> None:
+    obj = service(
+        model={"modelFormat": {"name": "onnx"}, "resources": GPU},
+        containers=[{"name": "proxy", "image": "proxy", "securityContext": PRIVILEGED}],
+    )
+    found = paths(obj, policy)
+    assert "spec.predictor.containers[0].securityContext.privileged" in found
+
+
+def test_a_quantity_that_is_none_is_named_where_it_stands(policy: Policy) -> None:
+    model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}}
+    with pytest.raises(MalformedObjectError, match=r"^spec\.predictor\.model\.resources\.limits"):
+        decide(service(model=model), policy, Facts())
