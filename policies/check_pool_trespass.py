@@ -69,20 +69,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.compiled import Policy, Pool, Taint
+from policies.compiled import Policy, Pool
 from policies.facts import Facts, JSONObject
 from policies.finding import Finding
 from policies.nodes import NodeIndex
 from policies.pod import Pod
 from policies.requests import unresolved_claims
 from policies.scheduling import (
-    FENCING_EFFECTS,
     Alternative,
     alternatives,
     asks_for,
     can_match,
     is_wildcard,
-    may_tolerate,
+    reached_taint,
     requires,
 )
 
@@ -118,7 +117,7 @@ def _by_toleration(
     reaching = [
         (index, toleration, taint)
         for index, toleration in enumerate(pod.spec.get("tolerations") or ())
-        if (taint := _reached_taint(toleration, pool)) is not None
+        if (taint := reached_taint(toleration, pool.taints)) is not None
         and not (is_wildcard(toleration) and _is_daemon_set_pod(pod, facts))
     ]
     if not reaching or not any(can_match(alternative, pool.labels) for alternative in selection):
@@ -236,13 +235,6 @@ def _is_mirror_pod(pod: Pod, facts: Facts) -> bool:
         facts.username == f"system:node:{pod.spec.get('nodeName')}"
         and "kubernetes.io/config.mirror" in annotations
     )
-
-
-def _reached_taint(toleration: JSONObject, pool: Pool) -> Taint | None:
-    for taint in pool.taints:
-        if taint.effect in FENCING_EFFECTS and may_tolerate(toleration, taint):
-            return taint
-    return None
 
 
 def _is_confined(selection: list[Alternative], requested: set[Pool]) -> bool:

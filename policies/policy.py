@@ -269,7 +269,7 @@ class FencePolicy(_Part):
     )
     rules: dict[RuleId, RuleAction] = Field(
         default_factory=dict,
-        description="What becomes of each rule's findings; a rule that is not named is on enforce.",
+        description="What becomes of each rule's findings; one that is not named has its default.",
     )
     exemptions: ExemptionsSpec = Field(
         default_factory=ExemptionsSpec, description="Whose Pods are left alone."
@@ -311,7 +311,7 @@ class FencePolicy(_Part):
 
     def compile(self) -> compiled.Policy:
         """Return the policy as the rules read it."""
-        actions: dict[str, Action] = {rule.id: "enforce" for rule in RULES}
+        actions: dict[str, Action] = {rule.id: rule.default for rule in RULES}
         actions |= self.rules
         overrides: dict[str, dict[str, Action]] = {}
         for override in self.overrides:

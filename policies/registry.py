@@ -11,6 +11,7 @@ from policies import (
     check_oversized_device_request,
     check_pool_not_allowed,
     check_pool_trespass,
+    check_privileged_near_devices,
     check_shared_device_count,
     check_unequal_device_limits,
     check_unrestricted_gpu_pod,
@@ -24,7 +25,7 @@ from policies import (
 )
 from policies.compiled import Policy
 from policies.facts import Facts
-from policies.finding import Finding
+from policies.finding import Action, Finding
 from policies.pod import Pod
 
 
@@ -40,16 +41,21 @@ class Setter:
     apply: Callable[[Pod, Policy, Facts], None]
     summary: str
     gpu_pods_only: bool
+    default: Action = "enforce"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A rule that returns findings, and never changes the Pod."""
+    """A rule that returns findings, and never changes the Pod.
+
+    ``default`` is what becomes of them where a policy does not name the rule.
+    """
 
     id: str
     page: str
     check: Callable[[Pod, Policy, Facts], Iterator[Finding]]
     gpu_pods_only: bool
+    default: Action = "enforce"
 
 
 class _SetterModule(Protocol):
@@ -71,8 +77,10 @@ def _setter(module: _SetterModule, *, gpu_pods_only: bool = True) -> Setter:
     return Setter(module.ID, module.__doc__ or "", module.apply, module.SUMMARY, gpu_pods_only)
 
 
-def _check(module: _CheckModule, *, gpu_pods_only: bool = False) -> Check:
-    return Check(module.ID, module.__doc__ or "", module.check, gpu_pods_only)
+def _check(
+    module: _CheckModule, *, gpu_pods_only: bool = False, default: Action = "enforce"
+) -> Check:
+    return Check(module.ID, module.__doc__ or "", module.check, gpu_pods_only, default)
 
 
 SETTERS: tuple[Setter, ...] = (
@@ -93,6 +101,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_unrestricted_gpu_pod, gpu_pods_only=True),
     _check(check_pool_trespass),
     _check(check_device_leak),
+    _check(check_privileged_near_devices, default="warn"),
 )
 
 RULES: tuple[Setter | Check, ...] = (*SETTERS, *CHECKS)

@@ -54,6 +54,14 @@ def may_tolerate(toleration: JSONObject, taint: Taint) -> bool:
     return operator == "Exists"
 
 
+def reached_taint(toleration: JSONObject, taints: Iterable[Taint]) -> Taint | None:
+    """Return the first of the taints that keep Pods away and that the toleration may cover."""
+    for taint in taints:
+        if taint.effect in FENCING_EFFECTS and may_tolerate(toleration, taint):
+            return taint
+    return None
+
+
 def is_wildcard(toleration: JSONObject) -> bool:
     """Tell whether the toleration names no key: it covers every taint (of its effect)."""
     return not toleration.get("key")

@@ -54,10 +54,14 @@ class TestTheDefaultPolicy:
         assert set(policy.pool_of_class) == {"gpu.nvidia.com", "mig.nvidia.com"}
         assert (policy.hardening.level, policy.hardening.run_as_user) == ("restricted", 65532)
 
-    def test_names_every_rule_and_enforces_it(self) -> None:
+    def test_names_every_rule_with_its_default_action(self) -> None:
         rules = policy_document("default")["rules"]
-        assert list(rules) == [rule.id for rule in RULES]
-        assert set(rules.values()) == {"enforce"}
+        assert list(rules.items()) == [(rule.id, rule.default) for rule in RULES]
+
+    def test_enforces_every_rule_but_the_one_that_node_agents_need(self) -> None:
+        rules = policy_document("default")["rules"]
+        milder = {rule for rule, action in rules.items() if action != "enforce"}
+        assert milder == {"privileged-near-devices"}
 
     def test_exempts_the_system_the_gpu_stack_and_itself(self) -> None:
         assert policy_document("default")["exemptions"]["namespaces"] == [
@@ -94,10 +98,11 @@ class TestWhatADocumentMeans:
         (taint,) = parse_policy(document()).compile().pools[0].taints
         assert (taint.value, taint.effect) == (None, "NoSchedule")
 
-    def test_a_rule_that_is_not_named_is_enforced(self) -> None:
+    def test_a_rule_that_is_not_named_has_its_default_action(self) -> None:
         policy = parse_policy(document(rules={"pool-trespass": "audit"})).compile()
         assert policy.actions["pool-trespass"] == "audit"
-        assert {policy.actions[rule.id] for rule in RULES} == {"audit", "enforce"}
+        others = [rule for rule in RULES if rule.id != "pool-trespass"]
+        assert all(policy.actions[rule.id] == rule.default for rule in others)
 
     @pytest.mark.parametrize("action", ACTIONS)
     def test_a_rule_can_be_given_every_action(self, action: str) -> None:
