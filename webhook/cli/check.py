@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -34,6 +34,12 @@ Examples:
   kustomize build . | gpufence check -
   kubectl get nodes -o json | gpufence check --nodes - deploy/
   helm template chart/ | gpufence check --output json - > report.json
+
+\b
+To enforce before everything is cleaned up:
+  gpufence check --policy policy.yaml --generate-exceptions exceptions.yaml deploy/
+  (put its list into policy.yaml under exceptions:, with a reason for each)
+  gpufence check --policy policy.yaml deploy/
 """,
 )
 @paths_argument
@@ -55,6 +61,21 @@ Examples:
     show_default=True,
     help="Colour in the text; auto means on a terminal, unless NO_COLOR is set.",
 )
+@click.option(
+    "--generate-exceptions",
+    "exceptions_path",
+    metavar="FILE|-",
+    help="Write exceptions for what is found today to a new file, or for - to standard output "
+    "instead of the report: a list to put into the policy, which --policy then names. What the "
+    "policy excepts already is left out. The status is 0 where they are for all that is found.",
+)
+@click.option(
+    "--expires",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
+    help="The day from which the exceptions no longer count: 2026-12-31; 90 days from today by "
+    "default.",
+)
 def check(
     paths: tuple[str, ...],
     policy_path: str | None,
@@ -62,6 +83,8 @@ def check(
     surroundings: Surroundings,
     output: str,
     color: Color,
+    exceptions_path: str | None,
+    expires: datetime | None,
 ) -> int:
     """Check manifests: what the webhook would refuse, and what it would change.
 
@@ -77,17 +100,43 @@ def check(
     policy = load_policy(policy_path).compile()
     verdicts: set[Verdict] = set()
     manifests, today = read_manifests(paths), datetime.now(UTC).date()
+    until = _until(exceptions_path, expires, today)
     with surroundings.known(policy) as complete:
+        results: Iterable[Result]
         results = _observed(evaluate(manifests, policy, namespace, today, complete), verdicts)
-        if output == "json":
+        if until is not None:
+            results = list(results)
+        if exceptions_path == "-":
+            _tell_errors(results)
+        elif output == "json":
             _write_json(results)
         else:
             _write_text(results, color)
     if not verdicts:
         raise InputError([nothing_to_do(paths)])
+    if exceptions_path is not None and until is not None:
+        from webhook.cli.exceptions import write_exceptions
+
+        write_exceptions(exceptions_path, results, today, until)
+        verdicts.discard("denied")
     if "invalid" in verdicts:
         return EXIT_INPUT
     return EXIT_FOUND if "denied" in verdicts else 0
+
+
+def _until(path: str | None, expires: datetime | None, today: date) -> date | None:
+    """Return the day from which generated exceptions no longer count, where any are asked for."""
+    if path is None:
+        if expires is not None:
+            raise click.UsageError("--expires says until when: add --generate-exceptions FILE")
+        return None
+    if expires is not None:
+        if expires.date() <= today:
+            raise click.UsageError(f"--expires {expires.date()}: give a day after today, {today}")
+        return expires.date()
+    from webhook.cli.exceptions import default_expiry
+
+    return default_expiry(today)
 
 
 def _observed(results: Iterable[Result], verdicts: set[Verdict]) -> Iterator[Result]:
@@ -105,12 +154,18 @@ def _write_text(results: Iterable[Result], color: Color) -> None:
 def _write_json(results: Iterable[Result]) -> None:
     """Write the report, and what is broken to standard error as well, for people."""
     from webhook.cli.report import json
-    from webhook.cli.report.lines import clean
-    from webhook.cli.report.sentence import sentence
 
     kept = list(results)
     sys.stdout.buffer.write(json.report(kept))
-    for result in kept:
+    _tell_errors(kept)
+
+
+def _tell_errors(results: Iterable[Result]) -> None:
+    """Write what is broken to standard error, where no text report says it."""
+    from webhook.cli.report.lines import clean
+    from webhook.cli.report.sentence import sentence
+
+    for result in results:
         if result.error is not None:
             line = sentence(result.manifest.document, result.error)
             click.echo(f"Error: {clean(line)}", err=True)
