@@ -193,8 +193,8 @@ def test_a_toleration_that_is_added_later_is_refused_and_other_updates_are_not(
     create(control_plane, namespace, plain_pod())
     path = f"/api/v1/namespaces/{namespace}/pods/web"
     patch(control_plane, path, {"op": "add", "path": "/metadata/labels", "value": {"team": "web"}})
+    added = {"op": "add", "path": "/spec/tolerations/-", "value": TOLERATION}
     with pytest.raises(ApiError, match="tolerates the taint of GPU nodes"):
-        added = {"op": "add", "path": "/spec/tolerations/-", "value": TOLERATION}
         patch(control_plane, path, added)
 
 
