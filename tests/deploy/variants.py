@@ -89,6 +89,7 @@ VARIANTS: dict[str, Values] = {
             "excludeNamespaces": ["cattle-system", "longhorn-system"],
         }
     },
+    "the cluster's nodes and claims count": {"clusterFacts": True},
     "configurations in Git": {"registration": {"enabled": False}},
     "configurations in Git, certificates of somebody else": {
         "registration": {"enabled": False},

@@ -58,6 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --grace-seconds={{ .Values.webhook.graceSeconds }}
 - --log-format={{ .Values.webhook.logFormat }}
 - --service={{ .Release.Namespace }}/{{ $name }}
+- {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}
 - --register={{ .Values.registration.enabled }}
 {{- if .Values.registration.enabled }}
 - --name={{ $name }}

@@ -1,0 +1,126 @@
+"""The chart, installed with the real helm into a control plane of its own, and running there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.objects import RESTRICTED, node, taint
+from controlplane.poll import until
+from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
+from deploy.kubelet import Kubelet, kubelet, wait_ready
+
+USER = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "users": [USER]}, {"level": "None"}],
+}
+NODES = (
+    node("one"),
+    node("two"),
+    node(
+        "gpu",
+        labels={"nvidia.com/gpu.present": "true"},
+        taints=[taint("nvidia.com/gpu", "present")],
+        resources={"nvidia.com/gpu": "8"},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A release, the cluster that it is in, and what runs its Pods."""
+
+    cluster: ControlPlane
+    helm: Helm
+    kubelet: Kubelet
+    audit_log: Path
+
+    def install(self, values: Values) -> None:
+        """Install, and wait until both replicas are ready and registered."""
+        named = ("install", RELEASE)
+        self.helm.with_values(named, values, "--namespace", NAMESPACE)
+        wait_ready(self.kubelet, 2)
+        until(lambda: len(self.configurations()) == 2, "both webhook configurations", within=30)
+
+    def upgrade(self, values: Values) -> None:
+        """Upgrade, and return at once."""
+        # Without values, helm would take those of the last release instead of the chart's.
+        named = ("upgrade", RELEASE)
+        self.helm.with_values(named, values, "--namespace", NAMESPACE, "--reset-values")
+
+    def wait_rolled_out(self) -> None:
+        """Wait until the Deployment consists of two new Pods, which are ready, and nothing else."""
+
+        def rolled_out() -> bool:
+            deployment = self.cluster.kubectl.json("get", "deployment", RELEASE, "-n", NAMESPACE)
+            status = deployment["status"]
+            current = status.get("observedGeneration") == deployment["metadata"]["generation"]
+            counts = [status.get(f"{kind}Replicas") for kind in ("updated", "available")]
+            return current and counts == [2, 2] and status["replicas"] == 2
+
+        until(rolled_out, "the Deployment to be rolled out", within=90)
+        until(lambda: len(self.pods()) == 2, "the old Pods to be gone", within=60)
+
+    def uninstall(self) -> None:
+        self.helm("uninstall", RELEASE, "--namespace", NAMESPACE)
+
+    def configurations(self) -> list[Object]:
+        """Return gpufence's webhook configurations, as they are in the cluster."""
+        found = []
+        for kind in KINDS:
+            path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
+            items = self.cluster.api.request("GET", path)["items"]
+            found += [each for each in items if each["metadata"]["name"] == RELEASE]
+        return found
+
+    def pods(self) -> list[Object]:
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        items: list[Object] = self.cluster.api.request("GET", path)["items"]
+        return items
+
+    def ask(self, pod: Object, namespace: str = "default") -> Object:
+        """Have a Pod created as a dry run; raises ApiError."""
+        path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+        return self.cluster.api.request("POST", path, pod)
+
+    def refusal(self, pod: Object) -> str:
+        """Return what a Pod's creation is refused with, or nothing."""
+        try:
+            self.ask(pod)
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    def audit(self) -> list[Any]:
+        """Return what the API server has recorded of the replicas' requests."""
+        return [json.loads(line) for line in self.audit_log.read_text().splitlines()]
+
+
+@contextmanager
+def installation(folder: Path, helm: Helm) -> Iterator[Installation]:
+    """Have a cluster with nodes and the release's namespace, nothing installed yet."""
+    policy, log = folder / "audit.yaml", folder / "audit.log"
+    policy.write_text(yaml.safe_dump(AUDIT))
+    flags = [
+        f"--audit-policy-file={policy}",
+        f"--audit-log-path={log}",
+        "--audit-log-mode=blocking",
+    ]
+    with ExitStack() as stack:
+        cluster = stack.enter_context(ControlPlane(folder / "cluster", apiserver_flags=flags))
+        cluster.create_nodes(*NODES)
+        cluster.create_namespace(NAMESPACE, RESTRICTED)
+        running = stack.enter_context(kubelet(cluster, NAMESPACE, folder / "pods"))
+        yield Installation(cluster, replace(helm, kubeconfig=cluster.kubeconfig), running, log)

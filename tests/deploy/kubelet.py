@@ -1,0 +1,330 @@
+"""As much of a kubelet as gpufence's Pods need: each runs as a process in a network namespace.
+
+What the Pod says is what is run: the container's arguments, its ports, volumes, probes and grace
+period, and the token of its service account at the place where Kubernetes puts it. What is left out
+is the image (the command is this environment's) and the user.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.api import ApiError
+from controlplane.errors import ControlPlaneError
+from controlplane.gpufence import COMMAND
+from controlplane.poll import until
+from controlplane.process import Process, runs
+from deploy.relay import Relay
+
+if TYPE_CHECKING:
+    from controlplane.cluster import ControlPlane
+
+Object = dict[str, Any]
+
+EVERY = 0.2
+_ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
+# The namespace of its own that `ip netns exec` has made for mounts is where these are done.
+_ENTER = f"""
+mount -t tmpfs tmpfs /run
+mkdir -p {os.path.dirname(_ACCOUNT)}
+ln -s "$1/serviceaccount" {_ACCOUNT}
+mount --bind "$1/hosts" /etc/hosts
+shift
+exec "$@"
+"""  # noqa: PTH120 - text of a script
+
+_numbers = itertools.count(1)
+_log = logging.getLogger(__name__)
+
+
+def unavailable() -> str:
+    """Return why network namespaces cannot be had here, or nothing if they can."""
+    if not shutil.which("ip"):
+        return "no ip command (iproute2)"
+    name = f"gpufence-{os.getpid()}-probe"
+    commands = [["ip", "netns", "add", name]]
+    commands.append(["ip", "netns", "exec", name, "mount", "-t", "tmpfs", "tmpfs", "/run"])
+    try:
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                return f"{shlex.join(command)}: {done.stderr.strip()}"
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    return ""
+
+
+class Sandbox:
+    """A network namespace with one address, which only this machine reaches, and a way back."""
+
+    def __init__(self, port: int) -> None:
+        number = next(_numbers)
+        self.name = f"gpufence-{os.getpid()}-{number}"
+        # RFC 2544's addresses, which are nobody's: a network of four for each sandbox.
+        third, fourth = divmod(os.getpid() % 1024 * 64 + number * 4, 256)
+        self.host, self.address = (f"198.18.{third % 256}.{fourth + last}" for last in (1, 2))
+        outside, inside = f"gf{os.getpid()}-{number}"[:15], "eth0"
+        for command in (
+            f"netns add {self.name}",
+            f"link add {outside} type veth peer name {inside} netns {self.name}",
+            f"address add {self.host}/30 dev {outside}",
+            f"link set {outside} up",
+            f"-n {self.name} address add {self.address}/30 dev {inside}",
+            f"-n {self.name} link set {inside} up",
+            f"-n {self.name} link set lo up",
+        ):
+            subprocess.run(["ip", *command.split()], check=True, capture_output=True, text=True)
+        self._relay = Relay(self.host, port)
+
+    def close(self) -> None:
+        """Remove it; the pair of interfaces goes with it."""
+        self._relay.close()
+        subprocess.run(["ip", "netns", "delete", self.name], check=True, capture_output=True)
+
+
+class RunningPod:
+    """One Pod of one container."""
+
+    def __init__(self, cluster: ControlPlane, pod: Object, folder: Path) -> None:
+        self._cluster = cluster
+        self.name: str = pod["metadata"]["name"]
+        self._namespace: str = pod["metadata"]["namespace"]
+        self.spec = pod["spec"]
+        self._folder = folder
+        folder.mkdir(parents=True)
+        [self._container] = self.spec["containers"]
+        self._mounts = {each["name"]: each for each in self._container["volumeMounts"]}
+        self.sandbox = Sandbox(cluster.api.port)
+        self._mount_account()
+        (folder / "hosts").write_text(f"{self.sandbox.host} localhost\n")
+        self.mount_volumes()
+        self.process = self._process()
+        self.process.start()
+        self.ready: bool | None = None
+
+    def mount_volumes(self) -> None:
+        """Write the files of the Pod's ConfigMaps and Secrets as they are now."""
+        for volume in self.spec["volumes"]:
+            if "configMap" in volume and volume["name"] in self._mounts:
+                name = volume["configMap"]["name"]
+                found = self._get("configmaps", name)
+                for key, text in found["data"].items():
+                    target = self._folder / "volumes" / volume["name"] / key
+                    if not target.exists() or target.read_text() != text:
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        # As a kubelet does it: the old file, or all of the new one.
+                        fresh = target.with_suffix(".new")
+                        fresh.write_text(text)
+                        fresh.replace(target)
+
+    def look(self) -> None:
+        """Ask the readiness probe, and write what has changed into the Pod's status.
+
+        Raises:
+            ControlPlaneError: the process has ended, which no Pod here is meant to do by itself.
+        """
+        if not runs(self.process.pid or 0):
+            raise ControlPlaneError(f"Pod {self.name} has ended:\n{self.process.tail()}")
+        ready = self._probe("readinessProbe")
+        if ready == self.ready:
+            return
+        self.ready = ready
+        condition = {"status": "True" if ready else "False"}
+        self._patch_status(
+            {
+                "phase": "Running",
+                "podIP": self.sandbox.address,
+                "podIPs": [{"ip": self.sandbox.address}],
+                "conditions": [
+                    {"type": kind, **condition} for kind in ("Ready", "ContainersReady")
+                ],
+            }
+        )
+
+    def end(self) -> None:
+        """SIGTERM, the grace period, and then the Pod is gone from the API as well."""
+        self.process.stop()
+        self.sandbox.close()
+        with suppress(ApiError):
+            self._cluster.api.request(
+                "DELETE",
+                f"/api/v1/namespaces/{self._namespace}/pods/{self.name}",
+                {"gracePeriodSeconds": 0},
+            )
+
+    def _process(self) -> Process:
+        arguments = [self._inside(each) for each in self._container["args"]]
+        environ = {
+            "PATH": os.environ["PATH"],
+            "HOSTNAME": self.name,
+            # The relay's address, under a name that the API server's certificate has.
+            "KUBERNETES_SERVICE_HOST": "localhost",
+            "KUBERNETES_SERVICE_PORT": str(self._cluster.api.port),
+        }
+        enter = [
+            str(shutil.which("ip")),
+            "netns",
+            "exec",
+            self.sandbox.name,
+            "sh",
+            "-euc",
+            _ENTER,
+            "enter",
+        ]
+        return Process(
+            self.name,
+            [*enter, str(self._folder), str(COMMAND), *arguments],
+            self._folder / "log",
+            environ=environ,
+            stop_within=float(self.spec["terminationGracePeriodSeconds"]),
+        )
+
+    def _inside(self, argument: str) -> str:
+        """Return an argument with the paths of mounted volumes as they are here."""
+        option, equals, value = argument.partition("=")
+        for name, mount in self._mounts.items():
+            if value.startswith(mount["mountPath"] + "/"):
+                inside = value.removeprefix(mount["mountPath"])
+                return f"{option}{equals}{self._folder}/volumes/{name}{inside}"
+        return argument
+
+    def _mount_account(self) -> None:
+        folder = self._folder / "serviceaccount"
+        folder.mkdir()
+        account = self.spec["serviceAccountName"]
+        token = self._cluster.api.request(
+            "POST",
+            f"/api/v1/namespaces/{self._namespace}/serviceaccounts/{account}/token",
+            {"spec": {"expirationSeconds": 3600}},
+        )
+        (folder / "token").write_text(token["status"]["token"])
+        (folder / "namespace").write_text(self._namespace)
+        authority = self._get("configmaps", "kube-root-ca.crt")
+        (folder / "ca.crt").write_text(authority["data"]["ca.crt"])
+
+    def _probe(self, kind: str) -> bool:
+        probe = self._container[kind]["httpGet"]
+        ports = {each["name"]: each["containerPort"] for each in self._container["ports"]}
+        url = f"http://{self.sandbox.address}:{ports[probe['port']]}{probe['path']}"
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def _patch_status(self, status: Object) -> None:
+        with suppress(ApiError):
+            self._cluster.api.request(
+                "PATCH",
+                f"/api/v1/namespaces/{self._namespace}/pods/{self.name}/status",
+                {"status": status},
+                "application/strategic-merge-patch+json",
+            )
+
+    def _get(self, kind: str, name: str) -> Object:
+        return self._cluster.api.request(
+            "GET", f"/api/v1/namespaces/{self._namespace}/{kind}/{name}"
+        )
+
+
+class Kubelet:
+    """Runs the Pods of one namespace that the scheduler has bound, whatever the node."""
+
+    def __init__(self, cluster: ControlPlane, namespace: str, folder: Path) -> None:
+        self.pods: dict[str, RunningPod] = {}
+        """The Pods that run, by uid."""
+        self.problem: Exception | None = None
+        self._cluster = cluster
+        self._namespace = namespace
+        self._folder = folder
+        self._stopping = threading.Event()
+        self._ending: list[threading.Thread] = []
+        # A process ends with the thread that started it, so all are started by this one.
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End every process, and remove every namespace."""
+        self._stopping.set()
+        self._thread.join()
+
+    def ready(self) -> int:
+        """Return how many Pods are ready."""
+        if self.problem is not None:
+            raise self.problem
+        return sum(bool(pod.ready) for pod in list(self.pods.values()))
+
+    def logs(self) -> str:
+        return "\n".join(pod.process.tail(100) for pod in list(self.pods.values()))
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.wait(EVERY):
+                self._sync()
+        except Exception as error:
+            self.problem = error
+        finally:
+            for uid in list(self.pods):
+                self._end(uid)
+            for thread in self._ending:
+                thread.join()
+
+    def _sync(self) -> None:
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        found = {
+            pod["metadata"]["uid"]: pod for pod in self._cluster.api.request("GET", path)["items"]
+        }
+        for uid, pod in found.items():
+            leaving = "deletionTimestamp" in pod["metadata"]
+            if uid in self.pods and leaving:
+                self._end(uid)
+            elif uid not in self.pods and not leaving and pod["spec"].get("nodeName"):
+                folder = self._folder / pod["metadata"]["name"]
+                self.pods[uid] = RunningPod(self._cluster, {**pod}, folder)
+        for uid in self.pods.keys() - found.keys():
+            self._end(uid)
+        for pod in self.pods.values():
+            pod.mount_volumes()
+            pod.look()
+
+    def _end(self, uid: str) -> None:
+        thread = threading.Thread(target=self.pods.pop(uid).end)
+        thread.start()
+        self._ending.append(thread)
+
+
+@contextmanager
+def kubelet(cluster: ControlPlane, namespace: str, folder: Path) -> Iterator[Kubelet]:
+    """Have a kubelet inside the block."""
+    running = Kubelet(cluster, namespace, folder)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def wait_ready(running: Kubelet, count: int, within: float = 60.0) -> None:
+    """Wait until exactly so many Pods are ready.
+
+    Raises:
+        TimeoutError: they are not; the message shows the ends of their logs.
+    """
+    try:
+        until(lambda: running.ready() == count, f"{count} ready Pods", within)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}\n{running.logs()}") from error
