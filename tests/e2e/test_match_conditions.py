@@ -1,0 +1,425 @@
+"""matchConditions on the real API server: never narrower than the engine, and never a failure."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.poll import until
+from policies.compiled import Policy, Pool, Taint
+from policies.engine import decide
+from policies.facts import Claim, Facts
+from policies.names import NameSet
+from policies.nodes import Node, NodeIndex
+from policies.policy import default_policy_text, parse_policy
+from release.recorder import MARK, Recorder
+from strategies import JSON, facts
+from valid_strategies import WORKLOADS, pod, valid_specs, workload
+from webhook.configurations import Registration, configurations
+from webhook.phases import setters_only
+
+pytestmark = pytest.mark.e2e
+
+law = settings(
+    max_examples=int(os.environ.get("GPUFENCE_LAWS", "60")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="GPUFENCE_LAWS" not in os.environ,
+)
+"""As laws/profile.py, but fewer: each example asks the API server two or three times."""
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+NODES = NodeIndex(
+    [
+        Node("gpu-1", {"nvidia.com/gpu.present": "true", "node-type": "gpu", "gpu-memory": "80"}),
+        Node("gpu-2", {"nvidia.com/gpu.present": "true", "gpu-memory": "40"}),
+        Node("cpu-1", {"node-type": "cpu", "topology.kubernetes.io/zone": "a"}),
+    ]
+)
+
+
+def ten_pools() -> Policy:
+    """Return a policy of ten pools, NVIDIA's among them, nobody exempt."""
+    [nvidia] = _default().pools
+    others = tuple(
+        Pool(
+            name=f"pool-{index}",
+            resources=NameSet.of([f"vendor-{index}.example/gpu", f"vendor-{index}.example/part-*"]),
+            device_classes=frozenset({f"gpu.vendor-{index}.example"}),
+            taints=(
+                Taint(f"vendor-{index}.example/gpu", "NoSchedule"),
+                Taint(("gpu", "dedicated", "amd.com/gpu")[index % 3], "NoExecute", "true"),
+            ),
+            labels={"node-type": "gpu", f"vendor-{index}.example/present": "true"},
+            shared_resources=NameSet(),
+        )
+        for index in range(9)
+    )
+    return replace(_default(), pools=(nvidia, *others))
+
+
+def _default() -> Policy:
+    document = yaml.safe_load(default_policy_text())
+    return parse_policy({**document, "exemptions": {}}).compile()
+
+
+POLICIES = {"default": _default(), "ten pools": ten_pools()}
+
+
+MARKS = itertools.count()
+
+
+class Registered:
+    """A recording webhook that is registered for one policy."""
+
+    def __init__(self, cluster: ControlPlane, recorder: Recorder, policy: Policy) -> None:
+        self.cluster = cluster
+        self.recorder = recorder
+        self.policy = policy
+        self.nodes: NodeIndex | None = None
+
+    def send(self, method: str, path: str, obj: JSON) -> tuple[str, JSON | None]:
+        """Send an object (dry-run) under a new mark; return the mark, and what came of it.
+
+        None where the API server itself finds the object invalid.
+        """
+        mark = f"object-{next(MARKS)}"
+        metadata = {**obj["metadata"], "annotations": {MARK: mark}}
+        metadata.pop("resourceVersion", None)
+        try:
+            url = f"{path}?dryRun=All"
+            return mark, self.cluster.api.request(method, url, {**obj, "metadata": metadata})
+        except ApiError as error:
+            if error.status != 422 or "webhook" in str(error):
+                raise
+            return mark, None
+
+    def asked(self, mark: str) -> set[str]:
+        return self.recorder.asked[mark]
+
+
+@contextmanager
+def registered(
+    cluster: ControlPlane, recorder: Recorder, policy: Policy, *, with_nodes: bool
+) -> Iterator[Registered]:
+    bundle = base64.b64encode(recorder.authority).decode()
+    registration = Registration(
+        name="gpufence-recorder", url=recorder.url, ca_bundle=bundle, with_nodes=with_nodes
+    )
+    written = configurations(policy, registration)
+    found = Registered(cluster, recorder, policy)
+    found.nodes = NODES if with_nodes else None
+    paths = []
+    try:
+        for each in written:
+            path = f"{ADMISSION}/{each['kind'].lower()}s"
+            cluster.api.request("POST", path, each)
+            paths.append(f"{path}/{each['metadata']['name']}")
+        pods = "/api/v1/namespaces/default/pods"
+        gpu = pod({"containers": [{"name": "a", "image": "a", "resources": GPU}]})
+        until(
+            lambda: len(found.asked(found.send("POST", pods, gpu)[0])) == 2,
+            "the API server to call both webhooks",
+        )
+        plain = workload("PodTemplate", "plain", gpu["spec"])
+        templates = "/api/v1/namespaces/default/podtemplates"
+        until(lambda: found.asked(found.send("POST", templates, plain)[0]), "all of them")
+        yield found
+    finally:
+        for path in paths:
+            cluster.api.request("DELETE", path)
+
+
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
+    with Recorder(tmp_path_factory.mktemp("recorder")) as made:
+        yield made
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("default", True), ("ten pools", False)],
+    ids=["default-with-nodes", "ten-pools"],
+)
+def hook(
+    request: pytest.FixtureRequest, control_plane: ControlPlane, recorder: Recorder
+) -> Iterator[Registered]:
+    name, with_nodes = request.param
+    with registered(control_plane, recorder, POLICIES[name], with_nodes=with_nodes) as made:
+        yield made
+
+
+class Tally:
+    """How the examples were distributed: a law that only saw one side says little."""
+
+    def __init__(self) -> None:
+        self.accepted = self.refused = self.called = self.needed = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.accepted} accepted by the API server ({self.refused} were invalid), "
+            f"{self.called} called the webhook, for {self.needed} the engine has something to say"
+        )
+
+
+def must_be_asked(hook: Registered, obj: JSON, known: Facts, old: JSON | None = None) -> set[str]:
+    """Return the endpoints at which the engine would change the object, or find something."""
+    known = replace(known, nodes=hook.nodes, old=old, operation="UPDATE" if old else "CREATE")
+    wanted = set()
+    if obj["kind"] == "Pod":
+        decision = decide(obj, setters_only(hook.policy), replace(known, final=False))
+        if decision.mutated != obj:
+            wanted.add("/mutate")
+    if decide(obj, hook.policy, replace(known, final=True)).findings:
+        wanted.add("/validate")
+    return wanted
+
+
+def check(hook: Registered, tally: Tally, method: str, path: str, obj: JSON, known: Facts) -> None:
+    old = hook.cluster.api.request("GET", path) if method == "PUT" else None
+    mark, made = hook.send(method, path, obj)
+    if made is None:
+        tally.refused += 1
+        return
+    tally.accepted += 1
+    asked = hook.asked(mark)
+    wanted = must_be_asked(hook, made, known, old)
+    tally.called += bool(asked)
+    tally.needed += bool(wanted)
+    assert wanted <= asked, json.dumps(obj)
+
+
+def test_law_whatever_the_engine_does_to_a_pod_it_is_asked(hook: Registered) -> None:
+    tally = Tally()
+
+    @law
+    @given(spec=valid_specs(), known=facts())
+    def created(spec: JSON, known: Facts) -> None:
+        check(hook, tally, "POST", "/api/v1/namespaces/default/pods", pod(spec), known)
+
+    before = failures(hook.cluster)
+    created()
+    print(f"\nPods: {tally}")
+    assert tally.accepted > tally.refused
+    assert tally.needed > tally.accepted / 4
+    assert tally.called < tally.accepted
+    assert failures(hook.cluster) == before
+
+
+def test_law_whatever_the_engine_finds_in_a_workload_it_is_asked(hook: Registered) -> None:
+    tally = Tally()
+    api = hook.cluster.api
+    plain = {"containers": [{"name": "main", "image": "plain"}]}
+    for kind, (_, path) in WORKLOADS.items():
+        with_name = workload(kind, f"plain-{kind.lower()}", plain)
+        api.request("POST", path.format("default"), with_name)
+
+    @law
+    @given(spec=valid_specs(), known=facts(), kind=st.sampled_from(sorted(WORKLOADS)))
+    def sent(spec: JSON, known: Facts, kind: str) -> None:
+        path = WORKLOADS[kind][1].format("default")
+        check(hook, tally, "POST", path, workload(kind, "created", spec), known)
+        # Only of these may the template be changed at all.
+        if kind not in ("Job", "ReplicaSet"):
+            name = f"plain-{kind.lower()}"
+            check(hook, tally, "PUT", f"{path}/{name}", workload(kind, name, spec), known)
+
+    before = failures(hook.cluster)
+    try:
+        sent()
+    finally:
+        for kind, (_, path) in WORKLOADS.items():
+            api.request("DELETE", f"{path.format('default')}/plain-{kind.lower()}")
+    print(f"\nworkloads: {tally}")
+    assert tally.accepted > tally.refused
+    assert tally.needed > tally.accepted / 4
+    assert tally.called < tally.accepted
+    assert failures(hook.cluster) == before
+
+
+MAIN: JSON = {"name": "main", "image": "app"}
+ENV: JSON = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def reaching(**spec: Any) -> JSON:
+    return {"containers": [MAIN], **spec}
+
+
+def choosing(**term: Any) -> JSON:
+    return reaching(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}})
+
+
+PRESENT = {"key": "nvidia.com/gpu.present", "operator": "Exists"}
+ALONE: dict[str, tuple[JSON, bool]] = {
+    "a device": (reaching(containers=[{**MAIN, "resources": GPU}]), False),
+    "a device in an init container": (
+        reaching(initContainers=[{**MAIN, "name": "init", "resources": GPU}]),
+        False,
+    ),
+    "a claim": (reaching(resourceClaims=[{"name": "c", "resourceClaimName": "one"}]), False),
+    "a toleration": (
+        reaching(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+        False,
+    ),
+    "a toleration of one effect": (
+        reaching(
+            tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+        ),
+        False,
+    ),
+    "a wildcard": (reaching(tolerations=[{"operator": "Exists"}]), False),
+    "a node selector": (reaching(nodeSelector={"nvidia.com/gpu.present": "true"}), False),
+    "node affinity": (choosing(matchExpressions=[PRESENT]), False),
+    "a variable": (reaching(containers=[{**MAIN, **ENV}]), False),
+    "a variable in an init container": (
+        reaching(initContainers=[{**MAIN, "name": "init", **ENV}]),
+        False,
+    ),
+    "a volume": (reaching(volumes=[{"name": "v", "hostPath": {"path": "/dev/kfd"}}]), False),
+    "a node by its name": (reaching(nodeName="gpu-1"), True),
+    "a node by a field": (
+        choosing(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]),
+        True,
+    ),
+    "a node by another label": (reaching(nodeSelector={"gpu-memory": "40"}), True),
+    "nodes by another label": (
+        choosing(matchExpressions=[{"key": "gpu-memory", "operator": "Exists"}]),
+        True,
+    ),
+}
+"""Each way to reach for GPU nodes, alone; and whether it takes knowledge of the nodes to see it."""
+
+KNOWN = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))})
+
+
+@pytest.mark.parametrize("way", ALONE)
+def test_each_way_to_reach_for_gpu_nodes_is_asked_about_by_itself(
+    hook: Registered, way: str
+) -> None:
+    spec, by_nodes = ALONE[way]
+    if by_nodes and hook.nodes is None:
+        spec = ALONE["a toleration"][0]
+    api, tally = hook.cluster.api, Tally()
+    check(hook, tally, "POST", "/api/v1/namespaces/default/pods", pod(spec), KNOWN)
+    for kind in ("Deployment", "CronJob", "PodTemplate"):
+        path = WORKLOADS[kind][1].format("default")
+        api.request("POST", path, workload(kind, "plain", reaching()))
+        try:
+            check(hook, tally, "POST", path, workload(kind, "other", spec), KNOWN)
+            changed = workload(kind, "plain", spec)
+            check(hook, tally, "PUT", f"{path}/plain", changed, KNOWN)
+        finally:
+            api.request("DELETE", f"{path}/plain")
+    assert tally.accepted == 7
+    # A device in a template is nothing to object to; all else is, wherever it stands.
+    assert tally.needed == 7 or (way in DEVICES and tally.needed >= 1)
+
+
+DEVICES = ("a device", "a device in an init container", "a claim")
+
+
+@pytest.mark.parametrize(("variable", "asked"), [("NVIDIA_VISIBLE_DEVICES", True), ("MODE", False)])
+def test_a_debug_container_is_asked_about_if_it_opens_devices(
+    hook: Registered, variable: str, asked: bool
+) -> None:
+    api, path = hook.cluster.api, "/api/v1/namespaces/default/pods"
+    # The subresource takes nothing of the metadata that are sent: the Pod has its mark already.
+    mark = f"object-{next(MARKS)}"
+    plain = {"containers": [{"name": "a", "image": "a"}]}
+    made = api.request("POST", path, pod(plain, annotations={MARK: mark}))
+    assert hook.asked(mark) == set()
+    env = [{"name": variable, "value": "all"}]
+    made["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "cuda", "env": env}]
+    where = f"{path}/{made['metadata']['name']}"
+    try:
+        del made["metadata"]["resourceVersion"]
+        api.request("PUT", f"{where}/ephemeralcontainers", made)
+    finally:
+        api.request("DELETE", f"{where}?gracePeriodSeconds=0")
+    assert hook.asked(mark) == ({"/validate"} if asked else set())
+
+
+def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(hook: Registered) -> None:
+    before = failures(hook.cluster)
+    env = [{"name": f"VARIABLE_{index}", "value": "x"} for index in range(100)]
+    containers = [
+        {
+            "name": f"c-{index}",
+            "image": "app",
+            "env": env,
+            "resources": {"limits": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}},
+        }
+        for index in range(250)
+    ]
+    tolerations = [{"key": f"key-{n}.example", "operator": "Exists"} for n in range(1000)]
+    terms = [
+        {"matchExpressions": [{"key": f"l-{n}.example", "operator": "Exists"}]} for n in range(1000)
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    spec = {
+        "containers": containers,
+        "initContainers": [{**each, "name": f"i-{each['name']}"} for each in containers[:50]],
+        "tolerations": tolerations,
+        "affinity": {"nodeAffinity": required},
+        "volumes": [{"name": f"v-{n}", "emptyDir": {}} for n in range(500)],
+    }
+    mark, made = hook.send("POST", "/api/v1/namespaces/default/pods", pod(spec))
+    assert made is not None
+    # Where nodes are known, any node selection is asked about.
+    assert hook.asked(mark) == (set() if hook.nodes is None else {"/validate"})
+    assert failures(hook.cluster) == before
+
+
+ERRORS = re.compile(
+    r"^apiserver_admission_match_condition_evaluation_errors_total\{.*\} (\S+)$", re.MULTILINE
+)
+
+
+def failures(cluster: ControlPlane) -> float:
+    """Return how many matchConditions have failed so far, by the API server's own count."""
+    return sum(map(float, ERRORS.findall(cluster.api.text("/metrics"))))
+
+
+def test_a_condition_that_fails_is_counted(control_plane: ControlPlane, recorder: Recorder) -> None:
+    """What the tests above count on."""
+    before = failures(control_plane)
+    bundle = base64.b64encode(recorder.authority).decode()
+    broken: Any = configurations(
+        POLICIES["default"], Registration(name="broken", url=recorder.url, ca_bundle=bundle)
+    )[0]
+    broken["webhooks"][0]["matchConditions"][0]["expression"] = "object.spec.nodeSelector == {}"
+    path = f"{ADMISSION}/mutatingwebhookconfigurations"
+    control_plane.api.request("POST", path, broken)
+    plain = pod({"containers": [{"name": "a", "image": "a"}]})
+
+    def is_refused() -> bool:
+        try:
+            control_plane.api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", plain)
+        except ApiError:
+            return True
+        return False
+
+    try:
+        until(is_refused, "the broken condition to be in force")
+    finally:
+        control_plane.api.request("DELETE", f"{path}/broken")
+    until(lambda: not is_refused(), "the broken condition to be gone")
+    assert failures(control_plane) > before

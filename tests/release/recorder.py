@@ -1,0 +1,66 @@
+"""A webhook that allows everything, and remembers what it was asked about."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections import defaultdict
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+from certs.files import issue
+
+MARK = "gpufence.dev/test"
+"""Annotation by which an object is recognised; of a workload, not of its template."""
+
+
+class Recorder:
+    """Serves `/mutate` and `/validate` on a free port; as a context manager, in the block."""
+
+    def __init__(self, folder: Path) -> None:
+        issued = issue(["localhost"], [], folder, datetime.now(UTC))
+        self.authority = issued.authority.certificate_pem
+        self.asked: defaultdict[str, set[str]] = defaultdict(set)
+        """By the mark of an object, the paths at which it was asked about it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+        recorder = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                recorder.note(self.path.partition("?")[0], body["request"])
+                response = {"uid": body["request"]["uid"], "allowed": True}
+                answer = json.dumps({**body, "request": None, "response": response}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: Any) -> None:
+                """Stay silent."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self.url = f"https://localhost:{self._server.server_address[1]}"
+
+    def note(self, path: str, request: dict[str, Any]) -> None:
+        metadata = request["object"].get("metadata") or {}
+        self.asked[(metadata.get("annotations") or {}).get(MARK, "")].add(path)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

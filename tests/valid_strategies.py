@@ -1,0 +1,160 @@
+"""Pods and workloads that an API server accepts: those of `strategies`, with the faults mended.
+
+What a fault is, the API server's validation says (`k8s.io/kubernetes/pkg/apis/core/validation`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from strategies import JSON, pods
+
+_OPERATORS = ("Exists", "Equal")
+
+WORKLOADS: dict[str, tuple[str, str]] = {
+    "Deployment": ("apps/v1", "/apis/apps/v1/namespaces/{}/deployments"),
+    "StatefulSet": ("apps/v1", "/apis/apps/v1/namespaces/{}/statefulsets"),
+    "DaemonSet": ("apps/v1", "/apis/apps/v1/namespaces/{}/daemonsets"),
+    "ReplicaSet": ("apps/v1", "/apis/apps/v1/namespaces/{}/replicasets"),
+    "Job": ("batch/v1", "/apis/batch/v1/namespaces/{}/jobs"),
+    "CronJob": ("batch/v1", "/apis/batch/v1/namespaces/{}/cronjobs"),
+    "ReplicationController": ("v1", "/api/v1/namespaces/{}/replicationcontrollers"),
+    "PodTemplate": ("v1", "/api/v1/namespaces/{}/podtemplates"),
+}
+"""Kinds with a pod template: their version, and where the API has them."""
+
+
+@st.composite
+def valid_specs(draw: st.DrawFn) -> JSON:
+    """A Pod's spec that is accepted in most cases, with more ways to reach for GPU nodes."""
+    spec: JSON = draw(pods())["spec"]
+    claims = spec.get("resourceClaims") or []
+    mended: JSON = {
+        "containers": _containers(spec["containers"], "main", claims),
+        "terminationGracePeriodSeconds": 0,
+    }
+    if spec.get("initContainers"):
+        mended["initContainers"] = _containers(spec["initContainers"], "init", claims)
+    if claims:
+        mended["resourceClaims"] = claims
+    if tolerations := [_toleration(t) for t in spec.get("tolerations") or ()]:
+        mended["tolerations"] = tolerations
+    if labels := {k: v for k, v in (spec.get("nodeSelector") or {}).items() if v is not None}:
+        mended["nodeSelector"] = labels
+    if terms := _terms(spec):
+        required = {"nodeSelectorTerms": terms}
+        node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+        mended["affinity"] = {"nodeAffinity": node_affinity}
+    if spec.get("nodeName"):
+        mended["nodeName"] = spec["nodeName"]
+    volume: JSON | None = draw(
+        st.sampled_from([None, None, {"emptyDir": {}}, {"hostPath": {"path": "/dev/kfd"}}])
+    )
+    if volume is not None:
+        mended["volumes"] = [{"name": "data", **volume}]
+    return mended
+
+
+def workload(kind: str, name: str, spec: JSON) -> JSON:
+    """Return a workload of that kind whose template has the spec."""
+    labels = {"app": name}
+    restarts = {"restartPolicy": "Never"} if kind in ("Job", "CronJob") else {}
+    template = {"metadata": {"labels": labels}, "spec": {**spec, **restarts}}
+    obj: JSON = {"apiVersion": WORKLOADS[kind][0], "kind": kind, "metadata": {"name": name}}
+    match kind:
+        case "PodTemplate":
+            return {**obj, "template": template}
+        case "Job":
+            # Suspended, so that no Pods are made of it.
+            return {**obj, "spec": {"suspend": True, "template": template}}
+        case "CronJob":
+            job = {"spec": {"template": template}}
+            return {**obj, "spec": {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": job}}
+        case "ReplicationController":
+            return {**obj, "spec": {"replicas": 0, "selector": labels, "template": template}}
+    selector = {"selector": {"matchLabels": labels}, "template": template}
+    count = {} if kind == "DaemonSet" else {"replicas": 0}
+    return {**obj, "spec": {**selector, **count}}
+
+
+def _containers(given: list[JSON], name: str, claims: list[JSON]) -> list[JSON]:
+    return [_container(each, f"{name}-{index}", claims) for index, each in enumerate(given)]
+
+
+def _container(given: JSON, name: str, claims: list[JSON]) -> JSON:
+    container: JSON = {"name": name, "image": given["image"]}
+    if given.get("env"):
+        container["env"] = given["env"]
+    resources = given.get("resources") or {}
+    # Equal on both sides, as devices must be; one side alone may only be the limit.
+    both = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    counts = {key: "0" if str(value) in ("0", "None") else "1" for key, value in both.items()}
+    limits: JSON = {"limits": counts} if counts else {}
+    if resources.get("requests") and counts:
+        limits["requests"] = counts
+    if resources.get("claims") and claims:
+        limits["claims"] = [{"name": claims[0]["name"]}]
+    if limits:
+        container["resources"] = limits
+    return container
+
+
+def _toleration(given: JSON) -> JSON:
+    operator = given.get("operator")
+    mended = {"operator": operator if operator in _OPERATORS else "Equal"}
+    if given.get("key"):
+        mended["key"] = given["key"]
+    else:
+        mended["operator"] = "Exists"
+    if mended["operator"] == "Equal" and given.get("value"):
+        mended["value"] = str(given["value"])
+    if given.get("effect") in ("NoSchedule", "NoExecute", "PreferNoSchedule"):
+        mended["effect"] = given["effect"]
+    return mended
+
+
+def _terms(spec: JSON) -> list[JSON]:
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    selector = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return [_term(term) for term in selector.get("nodeSelectorTerms") or ()]
+
+
+def _term(term: JSON) -> JSON:
+    mended: JSON = {}
+    expressions = [e for e in term.get("matchExpressions") or () if _is_valid(e)]
+    if expressions:
+        mended["matchExpressions"] = expressions
+    fields = [
+        field
+        for field in term.get("matchFields") or ()
+        if field.get("key") == "metadata.name"
+        and field.get("operator") in ("In", "NotIn")
+        and len(field.get("values") or ()) == 1
+        and field["values"][0]
+    ]
+    if fields:
+        mended["matchFields"] = fields
+    return mended
+
+
+def _is_valid(expression: JSON) -> bool:
+    operator, values = expression.get("operator"), expression.get("values") or []
+    if not expression.get("key"):
+        return False
+    if operator in ("Exists", "DoesNotExist"):
+        return not values
+    if operator in ("Gt", "Lt"):
+        return len(values) == 1 and str(values[0]).isdecimal()
+    return operator in ("In", "NotIn") and bool(values)
+
+
+def pod(spec: JSON, **metadata: Any) -> JSON:
+    """Return a Pod with the spec."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "pod-", **metadata},
+        "spec": spec,
+    }
