@@ -82,6 +82,8 @@ class _Edge:
         self._lifecycle = lifecycle
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
+        if self._lifecycle.full:
+            return self._too_many()
         started = perf_counter()
         response: web.Response
         with self._lifecycle.request():
@@ -94,6 +96,23 @@ class _Edge:
         if self._lifecycle.draining:
             # The caller's next request then goes to another replica, by a new connection.
             response.force_close()
+        return response
+
+    def _too_many(self) -> web.Response:
+        """Answer at once, before anything is read: a body that waits is memory that is missing.
+
+        Without the body there is no uid, and so no review that could say it: it is said in HTTP. An
+        API server tries again, within the webhook's timeout, where it is told after how long
+        (k8s.io/client-go/rest, with_retry.go); by a new connection, that may be another replica.
+        The replica stays ready: the others would only get what it does not take.
+        """
+        self._metrics.answered(self._endpoint, "overloaded")
+        response = web.Response(
+            status=web.HTTPTooManyRequests.status_code,
+            text=f"gpufence is answering {self._lifecycle.most} requests already: try again\n",
+            headers={hdrs.RETRY_AFTER: "1"},
+        )
+        response.force_close()
         return response
 
     def _refused(self, error: web.HTTPException) -> None:

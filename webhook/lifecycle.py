@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
+MOST_UNDER_WAY = 200
+"""What one API server has under way of its own requests that change something, by default
+(``--max-mutating-requests-inflight``)."""
+
 
 class Lifecycle:
-    """Starting, serving, draining; and the requests under way."""
+    """Starting, serving, draining; and the requests under way, ``most`` of them at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_UNDER_WAY) -> None:
+        self.most = most
         self.serving = False
         self.draining = False
         self.under_way = 0
@@ -30,6 +35,11 @@ class Lifecycle:
             self.under_way -= 1
             if not self.under_way:
                 self._idle.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether so many requests are under way that another one is better sent elsewhere."""
+        return self.under_way >= self.most
 
     async def finished(self) -> None:
         """Return once no request is under way."""

@@ -21,8 +21,9 @@ from policies.compiled import Policy
 from policies.finding import Finding
 from policies.templates import is_core_workload
 
-Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error"]
-"""What became of a request; ``malformed`` faults the object, ``bad_request`` the call."""
+Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error", "overloaded"]
+"""What became of a request; ``malformed`` faults the object, ``bad_request`` the call, and
+``overloaded`` was not looked at."""
 
 UNKNOWN = "unknown"
 OTHER_KIND = "other"
@@ -72,6 +73,14 @@ class Metrics:
         """Show which policy is in force."""
         pools = ",".join(pool.name for pool in policy.pools)
         self._policy.info({"policy": self._policy_name, "pools": pools})
+
+    def track_under_way(self, count: Callable[[], int]) -> None:
+        """Show how many requests are being answered."""
+        Gauge(
+            "gpufence_admission_requests_in_flight",
+            "Admission requests that are being answered.",
+            registry=self.registry,
+        ).set_function(lambda: float(count()))
 
     def track_certificate(self, expiry: Callable[[], float]) -> None:
         """Show when the serving certificate ends; ``expiry`` returns it in seconds of the epoch."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import uvloop
 from prometheus_client import disable_created_metrics
@@ -21,47 +19,19 @@ from webhook.cluster.facts import ClusterFacts
 from webhook.cluster_metrics import ClusterMetrics
 from webhook.lifecycle import Lifecycle
 from webhook.listen import Listeners
-from webhook.logs import LogFormat, configure, event
+from webhook.logs import configure, event
 from webhook.metrics import Metrics
-from webhook.policy_reload import PolicySource, ReloadingPolicy
+from webhook.options import ServeOptions
+from webhook.policy_reload import ReloadingPolicy
 from webhook.repeated import Repeated
 from webhook.stopping import Signals, within
 from webhook.tls import ServedCertificate
-from webhook.upkeep import ClusterOptions, Upkeep
+from webhook.upkeep import Upkeep
 from webhook.upkeep_metrics import UpkeepMetrics
 
 _log = logging.getLogger("gpufence")
 
 _RETRY_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """Everything that the server is told, as plain values.
-
-    ``policy`` is where the policy comes from; ``policy_name`` is what it is called in the log and
-    in the metrics (the file's path, or ``default``). ``tls_cert`` and ``tls_key`` may only be left
-    out where ``cluster`` names a Secret. ``facts`` is the way to the cluster whose nodes and claims
-    are taken into account; without it, none are. Port 0 takes a free one. ``drain_seconds`` is how
-    long the server goes on serving after SIGTERM, already not ready, so that whoever sends it
-    requests can learn so; ``grace_seconds`` how long it then waits for requests that are under way.
-    ``reload_seconds`` is how often policy and key pair are looked at.
-    """
-
-    policy: PolicySource
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    cluster: ClusterOptions | None = None
-    facts: Load | None = None
-    policy_name: str = "default"
-    host: str = "0.0.0.0"  # noqa: S104 - a Pod is reached on its own address
-    port: int = 9443
-    metrics_host: str = "0.0.0.0"  # noqa: S104 - the kubelet probes it there
-    metrics_port: int = 8080
-    drain_seconds: float = 5.0
-    grace_seconds: float = 10.0
-    reload_seconds: float = 2.0
-    log_format: LogFormat = "json"
 
 
 def serve(options: ServeOptions) -> int:
@@ -85,7 +55,7 @@ def serve(options: ServeOptions) -> int:
 
 
 async def _serve(options: ServeOptions) -> None:
-    lifecycle = Lifecycle()
+    lifecycle = Lifecycle(options.most_under_way)
     policy = ReloadingPolicy(options.policy)
     metrics = Metrics(policy.current, options.policy_name)
     counters = UpkeepMetrics(metrics.registry)
@@ -104,6 +74,7 @@ async def _serve(options: ServeOptions) -> None:
             lambda: lifecycle.serving and not lifecycle.draining,
         )
     certificate = ServedCertificate(_source(options, upkeep), _now)
+    metrics.track_under_way(lambda: lifecycle.under_way)
     metrics.track_certificate(lambda: certificate.expires.timestamp())
     learning = facts.unready if facts is not None else lambda: ""
     tasks = _tasks(options, policy, certificate, upkeep, counters)

@@ -9,8 +9,9 @@ from pathlib import Path
 from certs.errors import CertificateError
 from reviewing import default_policy
 from webhook.listen import ListenError
+from webhook.options import ServeOptions
 from webhook.policy_reload import FixedPolicy
-from webhook.server import ServeOptions, serve
+from webhook.server import serve
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])

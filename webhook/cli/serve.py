@@ -74,6 +74,13 @@ Examples:
     help="How long to wait then for requests that are under way.",
 )
 @click.option(
+    "--max-in-flight",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="How many reviews to answer at a time; callers are told to try others again.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["json", "text"]),
     default="json",
@@ -93,6 +100,7 @@ def serve(
     metrics_port: int,
     drain_seconds: float,
     grace_seconds: float,
+    max_in_flight: int,
     log_format: Literal["json", "text"],
 ) -> int:
     """Serve admission reviews: the webhook.
@@ -107,9 +115,10 @@ def serve(
     from webhook.cli.policy_source import policy_source
     from webhook.cluster.errors import ConfigurationError
     from webhook.listen import ListenError
+    from webhook.options import ServeOptions
     from webhook.policy_reload import PolicyUnusableError
 
-    options = server.ServeOptions(
+    options = ServeOptions(
         policy=policy_source(policy_path),
         policy_name=policy_name(policy_path),
         tls_cert=tls_cert,
@@ -122,6 +131,7 @@ def serve(
         metrics_port=metrics_port,
         drain_seconds=drain_seconds,
         grace_seconds=grace_seconds,
+        most_under_way=max_in_flight,
         log_format=log_format,
     )
     try:
