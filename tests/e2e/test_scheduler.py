@@ -1,0 +1,391 @@
+"""The fence before the real kube-scheduler: whatever Pods ask for, only GPU Pods get GPU nodes.
+
+`GPUFENCE_PODS` is how many Pods of either sort are generated; the same ones each time, unless
+`GPUFENCE_SEED` is another number.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Server
+from controlplane.objects import node, taint
+from controlplane.poll import until
+from controlplane.webhooks import calls, unregister, wait_until_called
+from policies.policy import default_policy_text, parse_policy
+from webhook.configurations import Registration, configurations
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+JSON = dict[str, Any]
+
+COUNT = int(os.environ.get("GPUFENCE_PODS", "60"))
+SEED = int(os.environ.get("GPUFENCE_SEED", "20261121"))
+DECIDED_WITHIN = 60 + COUNT / 5
+"""Seconds for the scheduler, which places hundreds of Pods a second on a machine that is idle."""
+
+PRESENT = "nvidia.com/gpu.present"
+AMD = "feature.node.kubernetes.io/amd-gpu"
+NODE_TYPE = "node-type"
+MEMORY = "gpu-memory"
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+
+NVIDIA_GPU, AMD_GPU = "nvidia.com/gpu", "amd.com/gpu"
+# Beside the default policy's pool, one behind two taints with values and two labels.
+AMD_POOL = {
+    "name": "amd",
+    "resources": [AMD_GPU],
+    "taints": [
+        {"key": AMD_GPU, "value": "present"},
+        {"key": "gpu", "value": "true", "effect": "NoExecute"},
+    ],
+    "nodeSelector": {AMD: "true", NODE_TYPE: "gpu"},
+}
+ROOM = {"cpu": "10000", "pods": "10000"}
+NVIDIA_LABELS = {PRESENT: "true"}
+AMD_LABELS = {AMD: "true", NODE_TYPE: "gpu"}
+AMD_TAINTS = [taint(AMD_GPU, "present"), taint("gpu", "true", "NoExecute")]
+
+
+def gpu_node(name: str, device: str, labels: dict[str, str], *taints: dict[str, str]) -> JSON:
+    return node(name, labels=labels, taints=taints, resources={**ROOM, device: "10000"})
+
+
+def plain_node(name: str, labels: dict[str, str], *taints: dict[str, str]) -> JSON:
+    return node(name, labels=labels, taints=taints, resources=ROOM)
+
+
+NODES_OF_POOL = {
+    NVIDIA_GPU: [
+        gpu_node("nvidia-bare", NVIDIA_GPU, NVIDIA_LABELS, taint(NVIDIA_GPU)),
+        gpu_node(
+            "nvidia-present",
+            NVIDIA_GPU,
+            {**NVIDIA_LABELS, NODE_TYPE: "gpu", MEMORY: "80", ZONE: "a"},
+            taint(NVIDIA_GPU, "present"),
+        ),
+        gpu_node(
+            "nvidia-dedicated",
+            NVIDIA_GPU,
+            {**NVIDIA_LABELS, MEMORY: "40", ZONE: "b"},
+            taint(NVIDIA_GPU, "true"),
+            taint("dedicated", "ml"),
+        ),
+        gpu_node(
+            "nvidia-preferred",
+            NVIDIA_GPU,
+            {**NVIDIA_LABELS, ZONE: "b"},
+            taint(NVIDIA_GPU, "present"),
+            taint("dedicated", "ml", "PreferNoSchedule"),
+        ),
+    ],
+    AMD_GPU: [
+        gpu_node("amd", AMD_GPU, {**AMD_LABELS, MEMORY: "192", ZONE: "a"}, *AMD_TAINTS),
+        gpu_node("amd-dedicated", AMD_GPU, AMD_LABELS, *AMD_TAINTS, taint("dedicated", "ml")),
+    ],
+}
+PLAIN_NODES = [
+    plain_node("plain", {}),
+    plain_node("plain-a", {NODE_TYPE: "cpu", ZONE: "a", PRESENT: "false"}),
+    plain_node("plain-b", {NODE_TYPE: "gpu", ZONE: "b", MEMORY: "0"}),
+    plain_node("plain-dedicated", {ZONE: "b"}, taint("dedicated", "ml")),
+    plain_node("plain-gpu", {MEMORY: "8"}, taint("gpu", "true", "NoExecute")),
+]
+NODES = [*NODES_OF_POOL[NVIDIA_GPU], *NODES_OF_POOL[AMD_GPU], *PLAIN_NODES]
+POOL_OF_NODE = {
+    each["metadata"]["name"]: device for device, nodes in NODES_OF_POOL.items() for each in nodes
+}
+
+# ---------------------------------------------------------------------------------------- Pods
+
+_VALUES = {
+    PRESENT: ("true", "false"),
+    AMD: ("true",),
+    NODE_TYPE: ("gpu", "cpu"),
+    MEMORY: ("0", "8", "40", "80", "192"),
+    ZONE: ("a", "b"),
+    HOSTNAME: tuple(each["metadata"]["name"] for each in NODES),
+}
+_TAINT_VALUES = ("", "present", "true", "ml")
+
+
+class Generator:
+    """Makes Pods' specs that the API server accepts, with every way to reach for nodes but one.
+
+    That one is `nodeName`, which passes the scheduler by.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - these are test data
+
+    def plain_spec(self) -> JSON:
+        """Return a spec that requests no device, or none of one."""
+        container: JSON = {"name": "main", "image": "registry.example/app"}
+        if self._chance(0.3):
+            container["resources"] = {"limits": {self._one((NVIDIA_GPU, AMD_GPU)): "0"}}
+        return {"containers": [container], **self._placement()}
+
+    def gpu_spec(self) -> JSON:
+        """Return a spec that requests devices of one pool; rarely, of both."""
+        devices = (
+            [NVIDIA_GPU, AMD_GPU]
+            if self._chance(0.05)
+            else [self._one((NVIDIA_GPU, NVIDIA_GPU, AMD_GPU))]
+        )
+        containers = [
+            {
+                "name": f"main-{index}",
+                "image": "registry.example/train",
+                "resources": {"limits": {device: str(self._random.randint(1, 2))}},
+            }
+            for index, device in enumerate(devices)
+        ]
+        if self._chance(0.3):
+            containers.append({"name": "side", "image": "registry.example/side"})
+        where = "initContainers" if self._chance(0.1) else "containers"
+        spec: JSON = {"containers": containers}
+        if where == "initContainers":
+            plain = {"name": "after", "image": "registry.example/after"}
+            spec = {"initContainers": containers, "containers": [plain]}
+        return {**spec, **self._placement()}
+
+    def _placement(self) -> JSON:
+        spec: JSON = {"terminationGracePeriodSeconds": 0}
+        if self._chance(0.15):
+            fence = [{"key": each["key"], "operator": "Exists"} for each in AMD_TAINTS]
+            spec["tolerations"] = self._one(([{"operator": "Exists"}], fence))
+        elif self._chance(0.5):
+            spec["tolerations"] = self._some(self._toleration, 1, 3)
+        if self._chance(0.25):
+            keys = self._random.sample(sorted(_VALUES), self._one((1, 1, 2)))
+            spec["nodeSelector"] = {key: self._one(_VALUES[key]) for key in keys}
+        affinity: JSON = {}
+        if self._chance(0.5):
+            terms = self._some(self._term, 1, 3)
+            affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
+                "nodeSelectorTerms": terms
+            }
+        if self._chance(0.2):
+            preferred = {"weight": self._random.randint(1, 100), "preference": self._term()}
+            affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [preferred]
+        return {**spec, "affinity": {"nodeAffinity": affinity}} if affinity else spec
+
+    def _toleration(self) -> JSON:
+        """Return a toleration as validation wants it (k8s.io/kubernetes, ValidateTolerations)."""
+        toleration: JSON = {}
+        key = self._one(("dedicated", "dedicated", "gpu", NVIDIA_GPU, AMD_GPU, "other", ""))
+        if key:
+            toleration["key"] = key
+        operator = "Exists" if not key else self._one(("Exists", "Equal", ""))
+        if operator:
+            toleration["operator"] = operator
+        if operator != "Exists":
+            toleration["value"] = self._one(_TAINT_VALUES)
+        if effect := self._one(("NoSchedule", "NoExecute", "PreferNoSchedule", "")):
+            toleration["effect"] = effect
+        return toleration
+
+    def _term(self) -> JSON:
+        """Return a node selector term; an empty one matches no node."""
+        term: JSON = {}
+        if self._chance(0.9):
+            term["matchExpressions"] = self._some(self._expression, 1, 2)
+        if self._chance(0.15):
+            names = [self._one(_VALUES[HOSTNAME])]
+            operator = self._one(("In", "NotIn"))
+            term["matchFields"] = [{"key": "metadata.name", "operator": operator, "values": names}]
+        return term
+
+    def _expression(self) -> JSON:
+        key = self._one(sorted(_VALUES))
+        operators = ("In", "In", "NotIn", "NotIn", "Exists", "DoesNotExist")
+        operator = self._one((*operators, "Gt", "Lt") if key == MEMORY else operators)
+        if operator in ("Exists", "DoesNotExist"):
+            return {"key": key, "operator": operator}
+        most = 1 if operator in ("Gt", "Lt") else min(2, len(_VALUES[key]))
+        values = self._random.sample(_VALUES[key], self._random.randint(1, most))
+        return {"key": key, "operator": operator, "values": values}
+
+    def _chance(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+    def _one(self, options: Sequence[Any]) -> Any:
+        return self._random.choice(options)
+
+    def _some(self, make: Any, least: int, most: int) -> list[JSON]:
+        return [make() for _ in range(self._random.randint(least, most))]
+
+
+# ------------------------------------------------------------------------------ what becomes of
+
+
+@dataclass
+class Outcome:
+    """What became of Pods: refused with what message, or created and bound to which node."""
+
+    refusals: list[str] = field(default_factory=list)
+    nodes: dict[str, str] = field(default_factory=dict)
+    """The node of each created Pod, "" where the scheduler found none."""
+    specs: dict[str, JSON] = field(default_factory=dict)
+    """The specs of the created Pods as they were sent."""
+    asked: int = 0
+    """How often the API server called gpufence."""
+
+    @property
+    def bound(self) -> dict[str, str]:
+        return {name: place for name, place in self.nodes.items() if place}
+
+    @property
+    def places(self) -> Counter[str]:
+        return Counter(POOL_OF_NODE.get(place, "plain") for place in self.bound.values())
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.nodes)} created, {len(self.refusals)} refused, {len(self.bound)} bound, "
+            f"{len(self.nodes) - len(self.bound)} pending; bound by pool: {dict(self.places)}; "
+            f"gpufence was called {self.asked} times"
+        )
+
+
+def place(cluster: ControlPlane, namespace: str, specs: Sequence[JSON]) -> Outcome:
+    """Create Pods, and wait until the scheduler has decided about each that was admitted."""
+    outcome = Outcome()
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    before = calls(cluster.api.text("/metrics")).total()
+    for index, spec in enumerate(specs):
+        name = f"pod-{index}"
+        try:
+            cluster.api.request("POST", path, {"metadata": {"name": name}, "spec": spec})
+            outcome.specs[name] = spec
+        except ApiError as error:
+            if 'gpufence.dev" denied the request' not in str(error):
+                raise AssertionError(f"{error}, of {spec}") from error
+            outcome.refusals.append(str(error))
+    outcome.asked = calls(cluster.api.text("/metrics")).total() - before
+
+    def decided() -> bool:
+        for pod in cluster.api.request("GET", path)["items"]:
+            found = decision(pod)
+            if found is None:
+                return False
+            outcome.nodes[pod["metadata"]["name"]] = found
+        return True
+
+    what = f"the scheduler to decide about {len(outcome.specs)} Pods"
+    until(decided, what, DECIDED_WITHIN, every=0.5)
+    assert outcome.nodes.keys() == outcome.specs.keys()
+    return outcome
+
+
+def decision(pod: JSON) -> str | None:
+    """Return the node that a Pod is bound to, "" if there is none for it, or None if undecided."""
+    if where := pod["spec"].get("nodeName"):
+        return str(where)
+    conditions = pod.get("status", {}).get("conditions", [])
+    scheduled = [c for c in conditions if c["type"] == "PodScheduled"]
+    if scheduled and (scheduled[0]["status"], scheduled[0]["reason"]) == ("False", "Unschedulable"):
+        return ""
+    return None
+
+
+@contextmanager
+def fenced(cluster: ControlPlane, server: Server, policy: JSON) -> Iterator[None]:
+    """Have the configurations that the policy itself makes, conditions included."""
+    bundle = base64.b64encode(server.authority).decode()
+    registration = Registration(url=server.url, ca_bundle=bundle)
+    cluster.kubectl.apply(*configurations(parse_policy(policy).compile(), registration))
+    try:
+        wait_until_called(cluster)
+        yield
+    finally:
+        unregister(cluster)
+
+
+@pytest.fixture(scope="module")
+def policy() -> JSON:
+    document: JSON = yaml.safe_load(default_policy_text())
+    document["pools"].append(AMD_POOL)
+    return document
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, policy: JSON) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("scheduler")
+    (folder / "policy.yaml").write_text(yaml.safe_dump(policy))
+    with Server(folder, ["--policy", str(folder / "policy.yaml")]) as running:
+        yield running
+
+
+@pytest.fixture
+def emptied(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
+    """A namespace with all those nodes around, whose Pods are gone before the nodes are."""
+    with control_plane.nodes(*NODES):
+        yield namespace
+        control_plane.api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods")
+
+
+def test_without_the_fence_some_of_these_pods_get_to_the_gpu_nodes(
+    control_plane: ControlPlane, emptied: str
+) -> None:
+    """Else the next test would show nothing."""
+    make = Generator(SEED)
+    outcome = place(control_plane, emptied, [make.plain_spec() for _ in range(min(COUNT, 60))])
+    print(f"\nwithout a GPU request, no fence: {outcome}")
+    assert outcome.asked == 0
+    assert outcome.places[NVIDIA_GPU] + outcome.places[AMD_GPU] > 0
+
+
+def test_no_pod_without_a_gpu_request_that_is_admitted_is_bound_to_a_gpu_node(
+    control_plane: ControlPlane, server: Server, policy: JSON, emptied: str
+) -> None:
+    make = Generator(SEED)
+    with fenced(control_plane, server, policy):
+        outcome = place(control_plane, emptied, [make.plain_spec() for _ in range(COUNT)])
+    print(f"\nwithout a GPU request: {outcome}")
+    trespassers = {n: where for n, where in outcome.bound.items() if where in POOL_OF_NODE}
+    assert {where: outcome.specs[name] for name, where in trespassers.items()} == {}
+    assert all("pool-trespass" in refusal for refusal in outcome.refusals)
+    # None of the outcomes is missing: each says something about the others.
+    assert outcome.refusals
+    assert outcome.places["plain"] > COUNT / 10
+    assert len(outcome.bound) < len(outcome.nodes)
+
+
+def test_each_gpu_pod_that_is_bound_is_on_the_pool_that_it_requests(
+    control_plane: ControlPlane, server: Server, policy: JSON, emptied: str
+) -> None:
+    make = Generator(SEED + 1)
+    with fenced(control_plane, server, policy):
+        outcome = place(control_plane, emptied, [make.gpu_spec() for _ in range(COUNT)])
+    print(f"\nwith a GPU request: {outcome}")
+    rules = Counter(
+        rule
+        for refusal in outcome.refusals
+        for rule in ("pool-trespass", "unschedulable-gpu-pod", "unrestricted-gpu-pod")
+        if rule in refusal
+    )
+    print(f"refused by {dict(rules)}")
+    for name, where in outcome.bound.items():
+        assert devices(outcome.specs[name]) == {POOL_OF_NODE.get(where)}, (where, name)
+    assert rules["unrestricted-gpu-pod"] == 0
+    assert rules["unschedulable-gpu-pod"] > 0
+    assert outcome.places[NVIDIA_GPU] > COUNT / 20
+    assert outcome.places[AMD_GPU] > 0
+
+
+def devices(spec: JSON) -> set[str]:
+    containers = [*spec["containers"], *spec.get("initContainers", ())]
+    return {key for c in containers for key in c.get("resources", {}).get("limits", {})}
