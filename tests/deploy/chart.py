@@ -9,16 +9,13 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from controlplane import binaries
 from controlplane import cache as built
 from controlplane.gobuild import GoModule
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Object = dict[str, Any]
 Values = dict[str, Any]
@@ -82,7 +79,7 @@ class Helm:
             text=True,
             check=False,
             timeout=timeout,
-            env=self._environ(),
+            env=self.environ(),
         )
         if check and result.returncode:
             raise HelmError(f"helm {' '.join(arguments)}\n{result.stdout}{result.stderr}".rstrip())
@@ -111,7 +108,8 @@ class Helm:
         assert result.returncode, "helm accepts these values"
         return result.stderr
 
-    def _environ(self) -> Mapping[str, str]:
+    def environ(self) -> dict[str, str]:
+        """Return the environment that makes any helm work with this folder and cluster."""
         own = {f"HELM_{kind}_HOME": str(self.home / kind) for kind in ("CACHE", "CONFIG", "DATA")}
         if self.kubeconfig is not None:
             own["KUBECONFIG"] = str(self.kubeconfig)

@@ -109,8 +109,10 @@ class Installation:
 
 
 @contextmanager
-def installation(folder: Path, helm: Helm) -> Iterator[Installation]:
-    """Have a cluster with nodes and the release's namespace, nothing installed yet."""
+def installation(
+    folder: Path, helm: Helm, *, with_namespace: bool = True
+) -> Iterator[Installation]:
+    """Have a cluster with nodes, and the release's namespace; nothing is installed yet."""
     policy, log = folder / "audit.yaml", folder / "audit.log"
     policy.write_text(yaml.safe_dump(AUDIT))
     flags = [
@@ -121,6 +123,7 @@ def installation(folder: Path, helm: Helm) -> Iterator[Installation]:
     with ExitStack() as stack:
         cluster = stack.enter_context(ControlPlane(folder / "cluster", apiserver_flags=flags))
         cluster.create_nodes(*NODES)
-        cluster.create_namespace(NAMESPACE, RESTRICTED)
+        if with_namespace:
+            cluster.create_namespace(NAMESPACE, RESTRICTED)
         running = stack.enter_context(kubelet(cluster, NAMESPACE, folder / "pods"))
         yield Installation(cluster, replace(helm, kubeconfig=cluster.kubeconfig), running, log)

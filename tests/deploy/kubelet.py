@@ -14,7 +14,6 @@ import shlex
 import shutil
 import subprocess
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -214,15 +213,25 @@ class RunningPod:
         authority = self._get("configmaps", "kube-root-ca.crt")
         (folder / "ca.crt").write_text(authority["data"]["ca.crt"])
 
+    def metrics(self) -> str:
+        """Return what Prometheus would be told."""
+        return self._get_text("metrics", "/metrics")
+
     def _probe(self, kind: str) -> bool:
         probe = self._container[kind]["httpGet"]
-        ports = {each["name"]: each["containerPort"] for each in self._container["ports"]}
-        url = f"http://{self.sandbox.address}:{ports[probe['port']]}{probe['path']}"
         try:
-            with urllib.request.urlopen(url, timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
+            self._get_text(probe["port"], probe["path"])
+        except OSError:
             return False
+        return True
+
+    def _get_text(self, port: str, path: str) -> str:
+        """GET from a port by its name; OSError where the answer is none, or a refusal."""
+        ports = {each["name"]: each["containerPort"] for each in self._container["ports"]}
+        url = f"http://{self.sandbox.address}:{ports[port]}{path}"
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            body: bytes = answer.read()
+        return body.decode()
 
     def _patch_status(self, status: Object) -> None:
         with suppress(ApiError):

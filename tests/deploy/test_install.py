@@ -6,6 +6,7 @@ The tests build on each other: one cluster, one release, from its installation t
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -186,6 +187,18 @@ def test_a_webhook_that_somebody_adds_to_is_put_right(installed: Installation) -
         return all(condition not in webhook["matchConditions"] for webhook in found)
 
     until(right, "the conditions to be gone", within=30)
+
+
+def test_a_replica_needs_no_more_memory_than_the_chart_requests(
+    installed: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for running in list(installed.kubelet.pods.values()):
+        found = re.search(r"(?m)^process_resident_memory_bytes (\S+)$", running.metrics())
+        assert found is not None
+        mebibytes = float(found[1]) / 2**20
+        with capsys.disabled():
+            print(f"\nmemory of a replica: {mebibytes:.0f} MiB")
+        assert mebibytes < 128
 
 
 def test_the_api_servers_own_metrics_are_what_the_alerts_ask_for(installed: Installation) -> None:

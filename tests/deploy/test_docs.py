@@ -1,0 +1,134 @@
+"""The pages about an installation's life: their commands are run, their values are rendered."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from controlplane.gpufence import COMMAND
+from deploy import kubelet
+from deploy.chart import Helm, Values
+from deploy.installation import Installation, installation
+from deploy.render import PROJECT
+from policies.policy import default_policy_text, parse_policy
+
+LIFE = ("install", "gitops", "upgrade", "break-glass", "restore", "uninstall")
+"""The pages, in the order in which their commands are run."""
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VALUES = "# values: "
+
+
+class Block(NamedTuple):
+    page: str
+    language: str
+    text: str
+
+
+def blocks(language: str) -> Iterator[Block]:
+    for page in LIFE:
+        for found, text in BLOCK.findall((PROJECT / "docs" / f"{page}.md").read_text()):
+            if found == language:
+                yield Block(page, found, text)
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return the pages' commands, each with its page."""
+    return [
+        (block.page, line.removeprefix("$ "))
+        for block in blocks("console")
+        for line in block.text.splitlines()
+        if line.startswith("$ ")
+    ]
+
+
+def values() -> dict[str, Values]:
+    """Return the pages' values by what they are said to be for."""
+    found: dict[str, Values] = {}
+    for block in blocks("yaml"):
+        document: Any = yaml.safe_load(block.text)
+        if block.text.startswith(VALUES):
+            title = block.text.splitlines()[0].removeprefix(VALUES)
+            found[f"{block.page}: {title}"] = document
+        elif document["kind"] == "Application":
+            found[f"{block.page}: Argo CD"] = document["spec"]["source"]["helm"]["valuesObject"]
+        else:
+            found[f"{block.page}: Flux"] = document["spec"]["values"]
+    return found
+
+
+@pytest.mark.parametrize("given", values().values(), ids=values().keys())
+def test_the_chart_takes_the_values_of_the_pages(helm: Helm, given: Values) -> None:
+    [policy] = [
+        each
+        for each in helm.objects(given)
+        if each["kind"] == "ConfigMap" and "policy.yaml" in each["data"]
+    ]
+    parse_policy(yaml.safe_load(policy["data"]["policy.yaml"]))
+
+
+def test_argo_cd_is_told_to_ignore_what_is_there(helm: Helm) -> None:
+    [application] = [
+        document
+        for block in blocks("yaml")
+        if (document := yaml.safe_load(block.text)).get("kind") == "Application"
+    ]
+    names = {(each["kind"], each["metadata"]["name"]) for each in helm.objects({})}
+    ignored = application["spec"]["ignoreDifferences"]
+    assert {(each["kind"], each["name"]) for each in ignored} <= names
+    assert (PROJECT / application["spec"]["source"]["path"] / "Chart.yaml").is_file()
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    for page in LIFE:
+        text = (PROJECT / "docs" / f"{page}.md").read_text()
+        named = re.findall(r"(?<![\w/.])((?:deploy|docs)/[\w./-]+\w|CHANGELOG\.md)", text)
+        linked = re.findall(r"\(([\w-]+\.md)\)", text)
+        assert all((PROJECT / name).exists() for name in named), named
+        assert all((PROJECT / "docs" / name).exists() for name in linked), linked
+
+
+@pytest.fixture
+def fresh(helm: Helm, tmp_path: Path) -> Iterator[Installation]:
+    """A cluster without anything of gpufence."""
+    with installation(tmp_path, helm, with_namespace=False) as made:
+        yield made
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(
+    bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
+)
+def test_every_command_of_the_pages_works_one_after_the_other(
+    fresh: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "deploy").symlink_to(PROJECT / "deploy")
+    (folder / "policy.yaml").write_text(default_policy_text())
+    kubectl = fresh.cluster.kubectl
+    programs = [kubectl.binary.parent, fresh.helm.binary.parent, COMMAND.parent]
+    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
+    environ = kubectl.environ() | fresh.helm.environ() | {"PATH": path}
+    for page, command in commands():
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=200,
+        )
+        told = f"docs/{page}.md: {command}\n{done.stdout}{done.stderr}\n{fresh.kubelet.logs()}"
+        assert done.returncode == 0, told
+    with capsys.disabled():
+        print(f"\n{len(commands())} commands of {len(LIFE)} pages ran")
+    assert not fresh.configurations()
