@@ -1,0 +1,99 @@
+"""A policy that changes while a server runs: what is taken up, what is refused, what is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.compiled import Policy
+from reviewing import default_policy
+from webhook.policy_reload import PolicyUnusableError, ReloadingPolicy
+
+
+class Source:
+    """A document that the test writes; ``bad`` stands for one that is no policy."""
+
+    def __init__(self) -> None:
+        self.document = b"first"
+        self.gone = False
+        self.policies: dict[bytes, Policy] = {}
+
+    def read(self) -> bytes:
+        if self.gone:
+            raise PolicyUnusableError("policy.yaml: does not exist")
+        return self.document
+
+    def parse(self, document: bytes) -> Policy:
+        if document.startswith(b"bad"):
+            raise PolicyUnusableError(f"policy.yaml: {document.decode()}: unknown key")
+        return self.policies.setdefault(document, default_policy())
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.source = Source()
+        self.policy = ReloadingPolicy(self.source)
+        self.applied: list[Policy] = []
+        self.counted: list[str] = []
+        self.policy.followers.append(self.applied.append)
+        self.policy.counters.append(self.counted.append)
+
+    def poll(self, document: bytes) -> None:
+        self.source.document = document
+        self.policy.poll()
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def test_nothing_happens_where_nothing_changed(watched: Watched) -> None:
+    for _ in range(3):
+        watched.policy.poll()
+    assert (watched.applied, watched.counted) == ([], [])
+    assert watched.policy.generation == 1
+
+
+def test_a_new_policy_is_in_force_at_once(watched: Watched) -> None:
+    watched.poll(b"second")
+    assert watched.applied == [watched.source.policies[b"second"]] == [watched.policy.current]
+    assert watched.counted == ["applied"]
+    assert watched.policy.generation == 2
+
+
+def test_the_last_good_one_goes_on_where_the_new_one_is_refused(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        watched.poll(b"bad: poolz")
+    assert watched.policy.current is watched.source.policies[b"first"]
+    assert watched.policy.problem == "policy.yaml: bad: poolz: unknown key"
+    assert watched.counted == ["refused"]
+    assert [record.getMessage() for record in caplog.records] == ["policy refused"]
+    watched.poll(b"bad: pools")
+    assert watched.counted == ["refused", "refused"]
+
+
+@pytest.mark.parametrize(("cure", "generation"), [(b"first", 1), (b"second", 2)])
+def test_a_good_one_clears_the_problem(watched: Watched, cure: bytes, generation: int) -> None:
+    watched.poll(b"bad: poolz")
+    watched.poll(cure)
+    assert watched.policy.problem == ""
+    assert watched.policy.generation == generation
+
+
+def test_a_file_that_is_gone_for_a_moment_changes_nothing(watched: Watched) -> None:
+    watched.source.gone = True
+    watched.policy.poll()
+    assert watched.policy.problem == "policy.yaml: does not exist"
+    watched.source.gone = False
+    watched.policy.poll()
+    assert (watched.policy.problem, watched.policy.generation) == ("", 1)
+    assert watched.applied == []
+
+
+def test_a_start_with_a_bad_policy_is_refused() -> None:
+    source = Source()
+    source.document = b"bad"
+    with pytest.raises(PolicyUnusableError):
+        ReloadingPolicy(source)
