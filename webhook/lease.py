@@ -68,7 +68,14 @@ class Elector:
         Raises:
             ClusterError: the API server could not be asked, and somebody else may lead by now.
         """
-        self.leading = False
+        try:
+            self.leading = await self._take()
+        except BaseException:
+            self.leading = False
+            raise
+        return self.leading
+
+    async def _take(self) -> bool:
         path = lease_path(self._namespace, self._name)
         lease = await self._api.read(path)
         self._observe(lease)
@@ -86,7 +93,6 @@ class Elector:
                 return False
             raise
         self._observe(lease)
-        self.leading = True
         return True
 
     async def resign(self) -> None:

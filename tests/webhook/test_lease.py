@@ -63,6 +63,21 @@ async def test_a_lease_that_is_renewed_is_never_taken(
         assert not await second.campaign()
 
 
+async def test_a_leader_leads_while_it_renews(
+    api: FakeKubeApi, candidate: Callable[[str], Elector]
+) -> None:
+    first = candidate("first")
+    await first.campaign()
+    seen: list[bool] = []
+
+    async def look() -> None:
+        seen.append(first.leading)
+
+    api.between(look)
+    await first.campaign()
+    assert seen == [True]
+
+
 async def test_a_lease_is_taken_when_it_was_seen_unchanged_for_its_duration(
     api: FakeKubeApi, candidate: Callable[[str], Elector], clock: Clock
 ) -> None:

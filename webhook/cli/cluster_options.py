@@ -12,6 +12,7 @@ import click
 
 from webhook.cli.access import access, is_inside, kubeconfig_option
 from webhook.cli.durations import duration
+from webhook.cli.errors import InputError
 from webhook.cli.registration_options import is_addressed, registration_options
 
 if TYPE_CHECKING:
@@ -109,8 +110,13 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_cluster(tls_cert: Path | None, tls_key: Path | None, **given: Any) -> Any:
         if (tls_cert is None) != (tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key belong together: give both, or none")
+        from certs.errors import CertificateError
+
         own = {name: given.pop(name) for name in _NAMES}
-        cluster = _read(files=tls_cert is not None, **own)
+        try:
+            cluster = _read(files=tls_cert is not None, **own)
+        except CertificateError as error:
+            raise InputError([str(error)]) from error
         facts = access(own["kubeconfig"]) if own["registration"].with_nodes else None
         return command(tls_cert=tls_cert, tls_key=tls_key, cluster=cluster, facts=facts, **given)
 
