@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +18,11 @@ import yaml
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import Server
+from controlplane.fence import Fence, running
 from controlplane.objects import node, taint
 from controlplane.poll import until
-from controlplane.webhooks import calls, unregister, wait_until_called
-from policies.policy import default_policy_text, parse_policy
-from webhook.configurations import Registration, configurations
+from controlplane.webhooks import calls
+from policies.policy import default_policy_text
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -301,32 +298,12 @@ def decision(pod: JSON) -> str | None:
     return None
 
 
-@contextmanager
-def fenced(cluster: ControlPlane, server: Server, policy: JSON) -> Iterator[None]:
-    """Have the configurations that the policy itself makes, conditions included."""
-    bundle = base64.b64encode(server.authority).decode()
-    registration = Registration(url=server.url, ca_bundle=bundle)
-    cluster.kubectl.apply(*configurations(parse_policy(policy).compile(), registration))
-    try:
-        wait_until_called(cluster)
-        yield
-    finally:
-        unregister(cluster)
-
-
 @pytest.fixture(scope="module")
-def policy() -> JSON:
-    document: JSON = yaml.safe_load(default_policy_text())
+def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
+    document = yaml.safe_load(default_policy_text())
     document["pools"].append(AMD_POOL)
-    return document
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, policy: JSON) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("scheduler")
-    (folder / "policy.yaml").write_text(yaml.safe_dump(policy))
-    with Server(folder, ["--policy", str(folder / "policy.yaml")]) as running:
-        yield running
+    with running(control_plane, tmp_path_factory.mktemp("scheduler"), document) as made:
+        yield made
 
 
 @pytest.fixture
@@ -349,10 +326,10 @@ def test_without_the_fence_some_of_these_pods_get_to_the_gpu_nodes(
 
 
 def test_no_pod_without_a_gpu_request_that_is_admitted_is_bound_to_a_gpu_node(
-    control_plane: ControlPlane, server: Server, policy: JSON, emptied: str
+    control_plane: ControlPlane, fence: Fence, emptied: str
 ) -> None:
     make = Generator(SEED)
-    with fenced(control_plane, server, policy):
+    with fence.registered():
         outcome = place(control_plane, emptied, [make.plain_spec() for _ in range(COUNT)])
     print(f"\nwithout a GPU request: {outcome}")
     trespassers = {n: where for n, where in outcome.bound.items() if where in POOL_OF_NODE}
@@ -365,10 +342,10 @@ def test_no_pod_without_a_gpu_request_that_is_admitted_is_bound_to_a_gpu_node(
 
 
 def test_each_gpu_pod_that_is_bound_is_on_the_pool_that_it_requests(
-    control_plane: ControlPlane, server: Server, policy: JSON, emptied: str
+    control_plane: ControlPlane, fence: Fence, emptied: str
 ) -> None:
     make = Generator(SEED + 1)
-    with fenced(control_plane, server, policy):
+    with fence.registered():
         outcome = place(control_plane, emptied, [make.gpu_spec() for _ in range(COUNT)])
     print(f"\nwith a GPU request: {outcome}")
     rules = Counter(

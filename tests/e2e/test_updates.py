@@ -1,0 +1,411 @@
+"""Changes of what is there already, on the real API server: new trespass is refused, no more.
+
+What was admitted before today's policy must be able to live on, to shrink and to go.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.fence import Fence, running
+from controlplane.objects import node, taint
+from controlplane.poll import until
+from controlplane.webhooks import wait_until_called
+from policies.policy import default_policy_text
+
+pytestmark = [pytest.mark.e2e]
+
+JSON = dict[str, Any]
+
+GPU = "nvidia.com/gpu"
+PRESENT = "nvidia.com/gpu.present"
+ZONE = "topology.kubernetes.io/zone"
+TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
+GPU_NODE = node("gpu", labels={PRESENT: "true"}, taints=[taint(GPU)], resources={GPU: "8"})
+HOLD = "example.com/hold"
+GATE = [{"name": "example.com/wait"}]
+NOWHERE = "https://127.0.0.1:1"
+"""Where nobody listens: port 1 is privileged, and none of ours."""
+
+
+@pytest.fixture(scope="module")
+def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
+    policy = yaml.safe_load(default_policy_text())
+    with (
+        running(control_plane, tmp_path_factory.mktemp("updates"), policy) as made,
+        made.registered(),
+    ):
+        yield made
+
+
+@contextmanager
+def lenient(fence: Fence) -> Iterator[None]:
+    """Have yesterday's policy inside the block, which let everybody onto the GPU nodes."""
+    yesterday = copy.deepcopy(fence.policy)
+    yesterday["rules"]["pool-trespass"] = "off"
+    with fence.other_policy(yesterday):
+        yield
+
+
+@contextmanager
+def unreachable(cluster: ControlPlane, fence: Fence, pod: str) -> Iterator[None]:
+    """Have the API server find nobody where gpufence should be, inside the block.
+
+    ``pod`` is the path of a GPU Pod, whose changes then fail.
+    """
+    fence.register(NOWHERE)
+    try:
+        until(lambda: fails(cluster, pod), "the API server to call in vain")
+        yield
+        assert fails(cluster, pod)
+    finally:
+        fence.register()
+        until(lambda: not fails(cluster, pod), "the API server to call gpufence again")
+        wait_until_called(cluster)
+
+
+def fails(cluster: ControlPlane, pod: str) -> bool:
+    try:
+        merge(cluster, f"{pod}?dryRun=All", {"metadata": {"labels": {"probe": "1"}}})
+    except ApiError as error:
+        return "failed calling webhook" in str(error)
+    return False
+
+
+# ----------------------------------------------------------------------------------- the objects
+
+
+def plain_spec(**spec: Any) -> JSON:
+    containers = [{"name": "web", "image": "nginx:1.29"}]
+    return {"containers": containers, "terminationGracePeriodSeconds": 0, **spec}
+
+
+def gpu_spec(**spec: Any) -> JSON:
+    resources = {"limits": {GPU: "1"}, "requests": {"cpu": "100m"}}
+    container = {"name": "train", "image": "pytorch:2.9", "resources": resources}
+    return plain_spec(containers=[container], **spec)
+
+
+class Namespace:
+    """What a test does in its namespace."""
+
+    def __init__(self, cluster: ControlPlane, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    def pod(self, spec: JSON, name: str = "pod", **metadata: Any) -> str:
+        """Create a Pod, and return its path."""
+        path = f"/api/v1/namespaces/{self.name}/pods"
+        pod = {"metadata": {"name": name, **metadata}, "spec": spec}
+        self.cluster.api.request("POST", path, pod)
+        return f"{path}/{name}"
+
+    def workload(self, kind: str, spec: JSON, **metadata: Any) -> str:
+        """Create a Deployment or a Job named `web`, and return its path."""
+        group = "batch" if kind == "Job" else "apps"
+        path = f"/apis/{group}/v1/namespaces/{self.name}/{kind.lower()}s"
+        self.cluster.api.request("POST", path, {"metadata": {"name": "web", **metadata}, **spec})
+        return f"{path}/web"
+
+    def deployment(self, spec: JSON, replicas: int = 1, **metadata: Any) -> str:
+        labels = {"app": "web"}
+        body = {
+            "replicas": replicas,
+            # Without kubelets no Pod becomes ready, and a rolling update would wait for it.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        }
+        return self.workload("Deployment", {"spec": body}, **metadata)
+
+    def pods(self) -> list[JSON]:
+        path = f"/api/v1/namespaces/{self.name}/pods"
+        found: list[JSON] = self.cluster.api.request("GET", path)["items"]
+        return found
+
+    def wait_for_pods(self, count: int) -> list[JSON]:
+        until(lambda: len(self.pods()) == count, f"{count} Pods in {self.name}")
+        return self.pods()
+
+
+@pytest.fixture
+def space(control_plane: ControlPlane, fence: Fence, namespace: str) -> Iterator[Namespace]:
+    yield Namespace(control_plane, namespace)
+    # Controllers whose Pods are refused would go on trying.
+    for kind in ("deployments", "jobs"):
+        control_plane.kubectl("delete", kind, "--all", "-n", namespace, "--wait=false")
+
+
+def merge(cluster: ControlPlane, path: str, change: JSON) -> JSON:
+    return cluster.api.request("PATCH", path, change, "application/merge-patch+json")
+
+
+def strategic(cluster: ControlPlane, path: str, change: JSON) -> JSON:
+    return cluster.api.request("PATCH", path, change, "application/strategic-merge-patch+json")
+
+
+def get(cluster: ControlPlane, path: str) -> JSON:
+    return cluster.api.request("GET", path)
+
+
+def is_gone(cluster: ControlPlane, path: str) -> bool:
+    try:
+        get(cluster, path)
+    except ApiError as error:
+        return error.status == 404
+    return False
+
+
+def requiring(*expressions: JSON) -> JSON:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+IN_ZONE = {"key": ZONE, "operator": "In", "values": ["a"]}
+ON_GPU_NODES = {"key": PRESENT, "operator": "In", "values": ["true"]}
+OFF_GPU_NODES = {"key": PRESENT, "operator": "DoesNotExist"}
+
+
+# ------------------------------------------------------------------------------ scheduling gates
+
+
+@pytest.mark.parametrize(
+    ("before", "narrowed"),
+    [
+        ({}, {"nodeSelector": {PRESENT: "true"}}),
+        ({"nodeSelector": {ZONE: "a"}}, {"nodeSelector": {PRESENT: "true"}}),
+        ({}, {"affinity": requiring(ON_GPU_NODES)}),
+        ({"affinity": requiring(IN_ZONE)}, {"affinity": requiring(IN_ZONE, ON_GPU_NODES)}),
+        ({}, {"nodeSelector": {PRESENT: "true"}, "schedulingGates": []}),
+    ],
+    ids=["selector", "further selector", "affinity", "further expression", "as the gate goes"],
+)
+def test_a_gated_pod_that_is_narrowed_towards_gpu_nodes_is_refused(
+    control_plane: ControlPlane, space: Namespace, before: JSON, narrowed: JSON
+) -> None:
+    path = space.pod(plain_spec(schedulingGates=GATE, **before))
+    with pytest.raises(ApiError, match="pool-trespass") as refused:
+        merge(control_plane, path, {"spec": narrowed})
+    assert "selects GPU nodes" in str(refused.value)
+
+
+def test_a_gated_pod_that_is_narrowed_to_other_nodes_passes_and_so_does_the_removal_of_its_gate(
+    control_plane: ControlPlane, space: Namespace
+) -> None:
+    path = space.pod(plain_spec(schedulingGates=GATE))
+    merge(control_plane, path, {"spec": {"nodeSelector": {ZONE: "a"}}})
+    merge(control_plane, path, {"spec": {"affinity": requiring(OFF_GPU_NODES)}})
+    changed = merge(control_plane, path, {"spec": {"schedulingGates": []}})
+    assert "schedulingGates" not in changed["spec"]
+
+
+def test_a_gpu_pod_whose_gate_is_removed_is_bound_to_a_gpu_node(
+    control_plane: ControlPlane, space: Namespace
+) -> None:
+    path = space.pod(gpu_spec(schedulingGates=GATE))
+    with control_plane.nodes(GPU_NODE):
+        merge(control_plane, path, {"spec": {"schedulingGates": []}})
+        assert control_plane.bound_to(space.name, "pod") == "gpu"
+        control_plane.api.request("DELETE", path)
+
+
+def test_a_gated_gpu_pod_that_is_narrowed_away_from_its_pool_is_refused(
+    control_plane: ControlPlane, space: Namespace
+) -> None:
+    path = space.pod(gpu_spec(schedulingGates=GATE))
+    with pytest.raises(ApiError, match="unschedulable-gpu-pod"):
+        merge(control_plane, path, {"spec": {"nodeSelector": {PRESENT: "false"}}})
+
+
+def test_the_gate_of_a_pod_that_todays_policy_would_refuse_can_be_removed(
+    control_plane: ControlPlane, fence: Fence, space: Namespace
+) -> None:
+    with lenient(fence):
+        path = space.pod(plain_spec(schedulingGates=GATE, nodeSelector={PRESENT: "true"}))
+    changed = merge(control_plane, path, {"spec": {"schedulingGates": []}})
+    assert "schedulingGates" not in changed["spec"]
+
+
+# ---------------------------------------------------------------------------------- subresources
+
+
+def test_a_resize_of_a_gpu_pod_passes(control_plane: ControlPlane, space: Namespace) -> None:
+    path = space.pod(gpu_spec())
+    more = {"name": "train", "resources": {"requests": {"cpu": "200m"}}}
+    changed = strategic(control_plane, f"{path}/resize", {"spec": {"containers": [more]}})
+    assert changed["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m"
+
+
+def test_a_resize_and_a_debugger_pass_for_a_pod_that_todays_policy_would_refuse(
+    control_plane: ControlPlane, fence: Fence, space: Namespace
+) -> None:
+    resources = {"requests": {"cpu": "100m"}}
+    container = {"name": "web", "image": "nginx:1.29", "resources": resources}
+    with lenient(fence):
+        path = space.pod(plain_spec(containers=[container], tolerations=[TOLERATION]))
+    more = {"name": "web", "resources": {"requests": {"cpu": "200m"}}}
+    changed = strategic(control_plane, f"{path}/resize", {"spec": {"containers": [more]}})
+    assert changed["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m"
+    look = {"spec": {"ephemeralContainers": [{"name": "look", "image": "busybox:1.37"}]}}
+    changed = strategic(control_plane, f"{path}/ephemeralcontainers", look)
+    assert [each["name"] for each in changed["spec"]["ephemeralContainers"]] == ["look"]
+
+
+def test_status_binding_scale_and_deletion_do_not_depend_on_gpufence(
+    control_plane: ControlPlane, fence: Fence, space: Namespace
+) -> None:
+    path = space.pod(gpu_spec())
+    deployment = space.deployment(gpu_spec(), replicas=0)
+    with unreachable(control_plane, fence, path):
+        condition = {"type": "example.com/Ready", "status": "True"}
+        strategic(control_plane, f"{path}/status", {"status": {"conditions": [condition]}})
+        merge(control_plane, f"{deployment}/status", {"status": {"observedGeneration": 7}})
+        merge(control_plane, f"{deployment}/scale", {"spec": {"replicas": 0}})
+        with control_plane.nodes(GPU_NODE):
+            assert control_plane.bound_to(space.name, "pod") == "gpu"
+        control_plane.api.request("DELETE", f"{path}?dryRun=All")
+    control_plane.api.request("DELETE", path)
+
+
+# -------------------------------------------------------------------------- deletion, finalizers
+
+
+def test_nothing_blocks_a_pod_that_is_being_deleted(
+    control_plane: ControlPlane, space: Namespace
+) -> None:
+    path = space.pod(plain_spec(), finalizers=[HOLD])
+    tolerations = [*get(control_plane, path)["spec"]["tolerations"], TOLERATION]
+    worse = {"spec": {"tolerations": tolerations}}
+    with pytest.raises(ApiError, match="pool-trespass"):
+        merge(control_plane, path, worse)
+    control_plane.api.request("DELETE", path)
+    merge(control_plane, path, worse)
+    merge(control_plane, path, {"metadata": {"finalizers": None}})
+    until(lambda: is_gone(control_plane, path), "the Pod to go")
+
+
+def test_nothing_blocks_a_deployment_that_is_being_deleted(
+    control_plane: ControlPlane, space: Namespace
+) -> None:
+    path = space.deployment(plain_spec(), replicas=0, finalizers=[HOLD])
+    worse = {"spec": {"template": {"spec": {"tolerations": [TOLERATION]}}}}
+    with pytest.raises(ApiError, match="pool-trespass"):
+        merge(control_plane, path, worse)
+    control_plane.api.request("DELETE", path)
+    merge(control_plane, path, worse)
+    merge(control_plane, path, {"metadata": {"finalizers": None}})
+    until(lambda: is_gone(control_plane, path), "the Deployment to go")
+
+
+def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_refuse(
+    control_plane: ControlPlane, fence: Fence, space: Namespace
+) -> None:
+    with lenient(fence):
+        path = space.pod(plain_spec(tolerations=[TOLERATION]), finalizers=[HOLD, f"{HOLD}-too"])
+    # Not before: the same Pod is refused today.
+    with pytest.raises(ApiError, match="pool-trespass"):
+        space.pod(plain_spec(tolerations=[TOLERATION]), "new")
+    merge(control_plane, path, {"metadata": {"finalizers": [HOLD]}})
+    control_plane.api.request("DELETE", path)
+    merge(control_plane, path, {"metadata": {"finalizers": None}})
+    until(lambda: is_gone(control_plane, path), "the Pod to go")
+
+
+def test_the_job_controller_lets_go_of_pods_that_todays_policy_would_refuse(
+    control_plane: ControlPlane, fence: Fence, space: Namespace
+) -> None:
+    spec = plain_spec(tolerations=[TOLERATION], restartPolicy="Never")
+    with lenient(fence):
+        path = space.workload("Job", {"spec": {"parallelism": 2, "template": {"spec": spec}}})
+        pods = space.wait_for_pods(2)
+    assert all("batch.kubernetes.io/job-tracking" in p["metadata"]["finalizers"] for p in pods)
+    control_plane.api.request("DELETE", f"{path}?propagationPolicy=Background")
+    space.wait_for_pods(0)
+
+
+# ------------------------------------------------------------ workloads from before the policy
+
+
+@pytest.fixture
+def old_deployment(fence: Fence, space: Namespace) -> str:
+    """The path of a Deployment with one Pod whose template today's policy would refuse."""
+    with lenient(fence):
+        path = space.deployment(plain_spec(tolerations=[TOLERATION]))
+        space.wait_for_pods(1)
+    return path
+
+
+def complaint(cluster: ControlPlane, deployment: str) -> str:
+    """Return why the Deployment's controllers get nothing created; "" if they say nothing."""
+    conditions = get(cluster, deployment).get("status", {}).get("conditions", [])
+    failed = {("ReplicaFailure", "True"), ("Progressing", "False")}
+    return "; ".join(c["message"] for c in conditions if (c["type"], c["status"]) in failed)
+
+
+def test_scaling_a_deployment_that_todays_policy_would_refuse_passes_but_its_new_pods_do_not(
+    control_plane: ControlPlane, space: Namespace, old_deployment: str
+) -> None:
+    merge(control_plane, f"{old_deployment}/scale", {"spec": {"replicas": 2}})
+    merge(control_plane, old_deployment, {"spec": {"replicas": 3}})
+    # The controllers' own changes pass, too: what is missing are the Pods.
+    sets = f"/apis/apps/v1/namespaces/{space.name}/replicasets"
+    until(
+        lambda: [each["spec"]["replicas"] for each in get(control_plane, sets)["items"]] == [3],
+        "the ReplicaSet to be scaled",
+    )
+    until(lambda: complaint(control_plane, old_deployment), "the Pods to be refused")
+    assert "tolerates the taint of GPU nodes" in complaint(control_plane, old_deployment)
+    assert len(space.pods()) == 1
+    merge(control_plane, f"{old_deployment}/scale", {"spec": {"replicas": 0}})
+    space.wait_for_pods(0)
+
+
+def test_a_mended_template_is_rolled_out(
+    control_plane: ControlPlane, space: Namespace, old_deployment: str
+) -> None:
+    [old] = space.pods()
+    mended = {"spec": {"template": {"spec": {"tolerations": None}}}}
+    merge(control_plane, old_deployment, mended)
+
+    def rolled_out() -> bool:
+        pods = space.pods()
+        return len(pods) == 1 and pods[0]["metadata"]["uid"] != old["metadata"]["uid"]
+
+    until(rolled_out, "the new Pod in place of the old one")
+    [new] = space.pods()
+    assert TOLERATION in old["spec"]["tolerations"]
+    assert TOLERATION not in new["spec"]["tolerations"]
+
+
+def test_a_worsened_template_is_refused_and_a_change_of_something_else_is_not(
+    control_plane: ControlPlane, old_deployment: str
+) -> None:
+    before = get(control_plane, old_deployment)["spec"]["template"]
+    for worse in (
+        {"tolerations": [TOLERATION, {"operator": "Exists"}]},
+        {"tolerations": [{**TOLERATION, "effect": ""}]},
+        {"nodeSelector": {PRESENT: "true"}},
+    ):
+        with pytest.raises(ApiError, match="pool-trespass") as refused:
+            merge(control_plane, old_deployment, {"spec": {"template": {"spec": worse}}})
+        assert "spec.template.spec." in str(refused.value)
+    labels = {"metadata": {"labels": {"team": "web"}}}
+    assert merge(control_plane, old_deployment, labels)["spec"]["template"] == before
+
+
+def test_a_new_image_in_a_template_that_is_no_better_is_stopped_at_its_replica_set(
+    control_plane: ControlPlane, space: Namespace, old_deployment: str
+) -> None:
+    image = {"containers": [{"name": "web", "image": "nginx:1.30"}]}
+    strategic(control_plane, old_deployment, {"spec": {"template": {"spec": image}}})
+    until(lambda: complaint(control_plane, old_deployment), "the rollout to fail")
+    assert "tolerates the taint of GPU nodes" in complaint(control_plane, old_deployment)
+    assert all(pod["spec"]["containers"][0]["image"] == "nginx:1.29" for pod in space.pods())
