@@ -84,7 +84,10 @@ class FakeApiServer:
     async def start(self) -> None:
         app = web.Application()
         app.router.add_get("/{path:.*}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        # A watch whose client has gone is over, and not only once there is something to tell it.
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
         await site.start()
@@ -146,6 +149,7 @@ class FakeApiServer:
         for watch in self._watches:
             if watch.request.transport is not None:
                 watch.request.transport.abort()
+        self._watches.clear()
 
     def watching(self, collection: str) -> int:
         """Return the number of open watches."""
@@ -217,12 +221,14 @@ class FakeApiServer:
                 watch.lines.put_nowait(_line(kind, obj))
         self._watches.add(watch)
         ends = time.monotonic() + int(request.query["timeoutSeconds"])
-        # The time is over, or the connection is.
-        with contextlib.suppress(TimeoutError, ConnectionError):
-            async with asyncio.timeout(ends - time.monotonic()):
-                while (line := await watch.lines.get()) is not None:
-                    await response.write(line)
-        self._watches.discard(watch)
+        try:
+            # The time is over, or the connection is.
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(ends - time.monotonic()):
+                    while (line := await watch.lines.get()) is not None:
+                        await response.write(line)
+        finally:
+            self._watches.discard(watch)
         return response
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -17,7 +19,7 @@ from webhook.cluster.backoff import Backoff
 from webhook.cluster.catalogues import DeviceClassObject, DeviceClassSpec, DeviceClassStore
 from webhook.cluster.connection import Connection
 from webhook.cluster.errors import ConfigurationError
-from webhook.cluster.nodes import node_of
+from webhook.cluster.nodes import NodeObject, NodeStore, node_of
 from webhook.cluster.wire import Metadata
 
 JSON = dict[str, Any]
@@ -146,3 +148,17 @@ async def test_outside_of_a_pod_there_is_no_service_account(
         "there is no service account to use: Service host/port is not set. Inside of a Pod, let "
         "its service account's token be mounted; outside, give a kubeconfig"
     )
+
+
+def test_what_thousands_of_nodes_are_labelled_with_is_kept_once() -> None:
+    store = NodeStore(policy())
+    for name in ("a", "b"):
+        line = json.dumps(node(name, {"example.com/rack-of-the-node": "rack-number-7"}))
+        store.put(msgspec.json.decode(line, type=NodeObject))
+    first, second = (store.index.get(name) for name in ("a", "b"))
+    assert first is not None
+    assert second is not None
+    for one, other in zip(first.labels.items(), second.labels.items(), strict=True):
+        assert one[0] is other[0]
+    key = "example.com/rack-of-the-node"
+    assert first.labels[key] is second.labels[key]

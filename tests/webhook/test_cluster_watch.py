@@ -174,6 +174,53 @@ async def test_a_version_that_is_too_old_leads_to_a_new_list_and_what_is_gone_go
     assert counts.restarts["nodes"] >= 2
 
 
+@pytest.mark.parametrize("collection", [NODES, RUNTIME_CLASSES], ids=["nodes", "runtimeclasses"])
+@pytest.mark.parametrize("as_event", [True, False], ids=["as an event", "as a status"])
+async def test_a_version_that_is_too_old_is_not_tried_twice(
+    api: FakeApiServer, tmp_path: Path, collection: str, as_event: bool
+) -> None:
+    api.gone_as_event = as_event
+    counts = Counts()
+    async with facts_of(api, tmp_path, policy(runtimeClass="x"), observer=counts) as cluster:
+        await eventually(lambda: not cluster.unready(), "everything to be known")
+        await eventually(lambda: api.watching(collection), "a watch")
+        lists = len(api.lists(collection))
+        api.forget()
+        api.cut()
+        await eventually(lambda: len(api.lists(collection)) > lists, "a new list")
+        await eventually(lambda: api.watching(collection), "another watch")
+    assert counts.restarts[collection.rpartition("/")[2]] == 2, "the cut, and the old version"
+
+
+async def test_losses_that_are_far_apart_lead_to_no_new_list(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        await has(cluster, ALL)
+        for number in range(7, 15):
+            await eventually(lambda: api.watching(NODES), "a watch")
+            api.put(NODES, node(f"n{number}"))
+            await has(cluster, {f"n{known}" for known in range(number + 1)})
+            api.cut()
+        await eventually(lambda: counts.restarts["nodes"] == 8, "the losses to count")
+    assert len(api.lists(NODES)) == 3
+
+
+async def test_a_collection_that_is_no_longer_served_is_empty(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    spec = {"extendedResourceName": "example.com/gpu"}
+    api.put(DEVICE_CLASSES, {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec})
+    async with facts_of(api, tmp_path) as cluster:
+        await eventually(lambda: cluster.objects()["deviceclasses"] == 1, "the class to be known")
+        await eventually(lambda: api.watching(DEVICE_CLASSES), "a watch")
+        api.refuse[DEVICE_CLASSES] = (404, "the server could not find the requested resource")
+        api.cut()
+        await eventually(lambda: cluster.objects()["deviceclasses"] == 0, "the class to be gone")
+        assert (await known(cluster)).extended_resource_classes == {}
+
+
 async def test_a_list_whose_next_page_is_too_old_is_begun_anew(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
@@ -448,6 +495,8 @@ async def test_another_policy_has_other_things_watched_and_other_resources_taken
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     api.put(RUNTIME_CLASSES, named("nvidia"))
+    spec = {"extendedResourceName": "example.com/any"}
+    api.put(DEVICE_CLASSES, {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec})
     api.put(NODES, node("n1", allocatable={"example.com/gpu": "4"}))
     async with facts_of(api, tmp_path) as cluster:
         await has(cluster, ALL)
@@ -460,6 +509,7 @@ async def test_another_policy_has_other_things_watched_and_other_resources_taken
         cluster.use(policy(resources=["example.com/gpu"], sharedResources=[], deviceClasses=[]))
         assert await node_names(cluster) == ALL, "what was known stands until all is listed again"
         assert (await known(cluster)).runtime_classes is None
+        assert (await known(cluster)).extended_resource_classes == {}
         assert set(cluster.objects()) == {"nodes"}
         nodes = (await known(cluster)).nodes
         assert nodes is not None
