@@ -40,6 +40,7 @@ def pod(**spec: object) -> Object:
 RBAC = "rbac.authorization.k8s.io"
 Right = tuple[str, str, str]
 """API group, resource (with a subresource after a slash) and verb."""
+CERTIFICATES = "gpufence-certificates"
 GPU_POD = pod(gpu=True)
 TRESPASSER = pod(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
 
@@ -57,6 +58,8 @@ VALUES: Values = {
         ]
     },
 }
+
+RESTARTED: Values = {**VALUES, "podAnnotations": {"restarted": "yes"}}
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +134,20 @@ def test_a_plain_pod_causes_no_call(installed: Installation) -> None:
     assert not calls(installed.cluster.api.text("/metrics")) - before
 
 
+def test_what_runs_is_what_is_in_git(installed: Installation) -> None:
+    """Nothing that gpufence writes, into its Secret or its Lease, is a difference to the chart."""
+    stored = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
+    assert stored["data"].keys() >= {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    differences = installed.cluster.kubectl(
+        *("diff", "--server-side", "--force-conflicts", "--field-manager=git", "-f", "-"),
+        stdin=installed.helm.text(VALUES),
+        check=False,
+    )
+    assert (differences.returncode, differences.stdout) == (0, ""), (
+        differences.stdout + differences.stderr
+    )
+
+
 def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) -> None:
     before = {each["metadata"]["uid"] for each in installed.pods()}
     warn = {"policy": {**VALUES["policy"], "rules": {"pool-trespass": "warn"}}}
@@ -147,7 +164,7 @@ def test_no_pod_is_lost_while_all_replicas_are_replaced(
     before = {each["metadata"]["uid"] for each in installed.pods()}
     load = Load(installed)
     with load.applied():
-        installed.upgrade({**VALUES, "podAnnotations": {"restarted": "yes"}})
+        installed.upgrade(RESTARTED)
         installed.wait_rolled_out()
     assert not before & {each["metadata"]["uid"] for each in installed.pods()}
     with capsys.disabled():
@@ -158,17 +175,20 @@ def test_no_pod_is_lost_while_all_replicas_are_replaced(
 
 def test_what_somebody_deletes_is_put_back(installed: Installation) -> None:
     kubectl = installed.cluster.kubectl
-    kubectl("delete", "secret", "gpufence-certificates", "--namespace", NAMESPACE)
+    kubectl("delete", "secret", CERTIFICATES, "--namespace", NAMESPACE)
     kubectl("delete", "lease", RELEASE, "--namespace", NAMESPACE)
     kubectl("delete", "mutatingwebhookconfiguration", RELEASE)
 
     def back() -> bool:
         names = kubectl("get", "secrets,leases", "-n", NAMESPACE, "-o", "name").stdout.split()
-        wanted = {"secret/gpufence-certificates", f"lease.coordination.k8s.io/{RELEASE}"}
+        wanted = {f"secret/{CERTIFICATES}", f"lease.coordination.k8s.io/{RELEASE}"}
         return wanted <= set(names) and len(installed.configurations()) == 2
 
     until(back, "Secret, Lease and configuration to be back", within=30)
     until(lambda: installed.refusal(TRESPASSER), "the webhook to be called again", within=15)
+    before = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"]
+    installed.upgrade(RESTARTED)
+    assert kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"] == before
 
 
 def test_a_webhook_that_somebody_adds_to_is_put_right(installed: Installation) -> None:
@@ -278,6 +298,12 @@ def test_an_apply_that_creates_takes_the_right_to_create_and_by_name_is_enough(
     kubectl("delete", "clusterrole,clusterrolebinding", name)
 
 
+def bundles(made: Installation) -> set[str]:
+    """Return the caBundles of all webhooks."""
+    found = [webhook for each in made.configurations() for webhook in each["webhooks"]]
+    return {webhook["clientConfig"]["caBundle"] for webhook in found}
+
+
 def test_without_a_replica_only_what_reaches_for_gpus_has_to_wait(
     installed: Installation,
 ) -> None:
@@ -292,10 +318,18 @@ def test_without_a_replica_only_what_reaches_for_gpus_has_to_wait(
     # What a node needs before a replica can run there.
     for namespace in ("kube-system", "calico-system", "kube-flannel"):
         installed.ask(agent, namespace)
-    # And the replicas themselves, which nobody is there to ask about.
+    # And the replicas themselves, which nobody is there to ask about. They find no certificates.
+    copy = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
+    kubectl("delete", "secret", CERTIFICATES, "-n", NAMESPACE)
     kubectl("scale", "deployment", RELEASE, "--replicas=2", "--namespace", NAMESPACE)
     kubelet.wait_ready(installed.kubelet, 2)
-    until(lambda: not installed.refusal(GPU_POD), "GPU Pods to be created again", within=15)
+    until(lambda: not installed.refusal(GPU_POD), "GPU Pods to be created again", within=30)
+    assert copy["data"]["ca.crt"] not in bundles(installed)
+    # And somebody restores the Secret from a backup, under replicas that have run on.
+    fresh = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
+    kubectl("replace", "-f", "-", stdin=json.dumps({**fresh, "data": copy["data"]}))
+    until(lambda: bundles(installed) == {copy["data"]["ca.crt"]}, "the restored authority", 30)
+    until(lambda: not installed.refusal(GPU_POD), "GPU Pods to be created still", within=30)
 
 
 def test_an_uninstall_leaves_nothing_behind(installed: Installation) -> None:
