@@ -174,3 +174,22 @@ async def test_a_workload_is_not_looked_at_where_it_is_not_changed(hook: Hook) -
     template["spec"]["tolerations"] = [TOLERATION]
     assert (await hook.response("/validate", asks(workload)))["allowed"]
     assert sum((await hook.metric("gpufence_claim_lookups_total")).values()) == 1
+
+
+class RecordingCluster:
+    def __init__(self) -> None:
+        self.given: list[float] = []
+
+    async def facts_for(self, facts: Facts, obj: JSONObject, seconds: float) -> Facts:
+        self.given.append(seconds)
+        return facts
+
+
+async def test_the_cluster_is_told_how_much_of_the_callers_time_is_left() -> None:
+    cluster = RecordingCluster()
+    async with AsyncExitStack() as stack:
+        hook = await serve_policy(stack, policy(), cluster)
+        for path in ("/mutate?timeout=3s", "/validate?timeout=30s", "/validate"):
+            await hook.response(path, asks(pod()))
+    for given, least, most in zip(cluster.given, (0.0, 9.0, 2.7), (2.7, 27.0, 9.0), strict=True):
+        assert least < given < most
