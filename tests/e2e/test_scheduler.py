@@ -100,6 +100,9 @@ PLAIN_NODES = [
     plain_node("plain-b", {NODE_TYPE: "gpu", ZONE: "b", MEMORY: "0"}),
     plain_node("plain-dedicated", {ZONE: "b"}, taint("dedicated", "ml")),
     plain_node("plain-gpu", {MEMORY: "8"}, taint("gpu", "true", "NoExecute")),
+    # Nodes that offer devices, but lack labels, belong to no pool: no GPU Pod may go there.
+    gpu_node("plain-nvidia", NVIDIA_GPU, {ZONE: "a"}),
+    gpu_node("plain-amd", AMD_GPU, {AMD: "true", MEMORY: "192"}),
 ]
 NODES = [*NODES_OF_POOL[NVIDIA_GPU], *NODES_OF_POOL[AMD_GPU], *PLAIN_NODES]
 POOL_OF_NODE = {
