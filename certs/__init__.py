@@ -6,7 +6,8 @@
 - `certs.renewal`    decides whether a leaf or an authority is due, as a pure predicate
 - `certs.files`      writes and reads key pairs as files
 - `certs.source`     where a key pair comes from: files, or memory
-- `certs.secret`     what is in the Secret of authority and leaf, and which change is due
+- `certs.succession` decides which change is due, over the years of leaves and authorities
+- `certs.secret`     the Secret that all of it lies in
 - `certs.reload`     serves a key pair over TLS and takes up its successor without a restart
 
 Nothing in here reads the clock: the time is passed in, as an aware `datetime`. Everything that a

@@ -111,5 +111,22 @@ def check_validity(certificate: x509.Certificate, now: datetime, where: str) -> 
         )
 
 
+def is_certificate(pem: bytes) -> bool:
+    """Tell whether there is a certificate in a PEM document."""
+    try:
+        return bool(parse_certificates(pem, "certificate"))
+    except MaterialError:
+        return False
+
+
+def is_usable(pair: KeyPair, now: datetime) -> bool:
+    """Tell whether the pair's certificate and key are readable, belong together, and are valid."""
+    try:
+        check_validity(parse_pair(pair)[0], now, "certificate")
+    except MaterialError:
+        return False
+    return True
+
+
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__

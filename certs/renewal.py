@@ -5,6 +5,7 @@ They decide nothing about how: whoever holds the authority issues, and asks agai
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,11 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 from certs.errors import MaterialError
 from certs.keypair import KeyPair, check_validity, parse_certificates, parse_pair
+from certs.names import Names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
-
-    from certs.names import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,21 @@ def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
     return True
 
 
-def _missing_names(certificate: x509.Certificate, names: Names) -> list[str]:
+def names_of(certificate: x509.Certificate) -> Names:
+    """Return the names that a certificate is for; none at all where it has no such extension."""
     try:
         present = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return [*names.dns, *map(str, names.ip)]
-    dns = {name.lower() for name in present.get_values_for_type(x509.DNSName)}
-    ip = set(present.get_values_for_type(x509.IPAddress))
+        return Names((), ())
+    dns = dict.fromkeys(name.lower() for name in present.get_values_for_type(x509.DNSName))
+    ip = present.get_values_for_type(x509.IPAddress)
+    addresses = (a for a in ip if isinstance(a, ipaddress.IPv4Address | ipaddress.IPv6Address))
+    return Names(tuple(dns), tuple(dict.fromkeys(addresses)))
+
+
+def _missing_names(certificate: x509.Certificate, names: Names) -> list[str]:
+    present = names_of(certificate)
     return [
-        *(name for name in names.dns if name not in dns),
-        *(str(address) for address in names.ip if address not in ip),
+        *(name for name in names.dns if name not in present.dns),
+        *(str(address) for address in names.ip if address not in present.ip),
     ]

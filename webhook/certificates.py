@@ -2,7 +2,7 @@
 
 All replicas do the same, and none waits for another: whoever writes first is followed by the rest,
 since the API server refuses a write that is based on an older Secret. What is to be written, and
-when, is decided in ``certs.secret``.
+when, is decided in ``certs.succession``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from certs.names import Names
-from certs.secret import Change, Plan, Stored, Timing, carry_out, plan, read_secret, write_secret
+from certs.secret import read_secret, write_secret
 from certs.source import HeldSource
+from certs.succession import Change, Plan, Stored, Timing, carry_out, plan
 from webhook.cluster.errors import ApiError, ClusterError
 from webhook.drift import bundles
 from webhook.kubeapi import CONFLICT, JSONObject, KubeApi

@@ -78,11 +78,13 @@ async def _serve(options: ServeOptions) -> None:
     metrics.track_certificate(lambda: certificate.expires.timestamp())
     learning = facts.unready if facts is not None else lambda: ""
     tasks = _tasks(options, policy, certificate, upkeep, counters)
+    first = None if upkeep is None else Repeated("certificates", upkeep.keep_certificates)
     operations = operations_app(
         metrics,
         lambda: lifecycle.unready(certificate.expires, _now()) or learning(),
         lambda: [
             *(f"{task.name}: {task.problem}" for task, _ in tasks if task.problem),
+            *([f"certificates: {first.problem}"] if first and first.problem else []),
             *(
                 [f"policy refused, an older one is in force: {policy.problem}"]
                 * bool(policy.problem)
@@ -100,7 +102,7 @@ async def _serve(options: ServeOptions) -> None:
         metrics_port = await listeners.listen(
             operations, options.metrics_host, options.metrics_port, "metrics-port"
         )
-        if upkeep is not None and not await _first_certificates(upkeep, stopping):
+        if first is not None and not await _succeeds(first, stopping):
             return
         port = await listeners.listen(
             admission_app(admission, metrics, lifecycle),
@@ -170,9 +172,8 @@ def _tasks(
     return tasks
 
 
-async def _first_certificates(upkeep: Upkeep, stopping: Signals) -> bool:
-    """Wait for the Secret's certificates for as long as it takes; False if told to stop."""
-    task = Repeated("certificates", upkeep.keep_certificates)
+async def _succeeds(task: Repeated, stopping: Signals) -> bool:
+    """Try for as long as it takes; False if told to stop."""
     while not await task.once():
         if await within(_RETRY_SECONDS, stopping.first.wait):
             return False

@@ -11,6 +11,8 @@ from certs.reload import Outcome, Poll, ServingContext
 from certs.source import Source
 from webhook.logs import event
 
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
 _log = logging.getLogger("gpufence")
 
 
@@ -42,5 +44,5 @@ class ServedCertificate:
 
     @property
     def expires(self) -> datetime:
-        """End of the life of the certificate that is served; of none, the beginning of time."""
-        return self._context.expires if self._context else datetime.fromtimestamp(0, UTC)
+        """End of the life of the certificate that is served; what is missing does not expire."""
+        return self._context.expires if self._context else _NEVER

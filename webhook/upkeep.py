@@ -14,8 +14,8 @@ from pathlib import Path
 
 from certs.files import read_file
 from certs.names import Names
-from certs.secret import Timing
 from certs.source import HeldSource
+from certs.succession import Timing
 from policies.compiled import Policy
 from webhook.certificates import CertificateKeeper, SecretName
 from webhook.cluster.access import Load

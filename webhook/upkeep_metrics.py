@@ -7,7 +7,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from certs.keypair import parse_certificates
-from certs.secret import Change, Stored
+from certs.succession import Change, Stored
 from webhook.policy_reload import ReloadResult
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from certs.errors import StorageError
 from certs.names import Names
-from certs.secret import Change, Timing, read_secret
+from certs.secret import read_secret
 from certs.source import HeldSource
+from certs.succession import Change, Timing
 from fake_kubeapi import FakeKubeApi
 from webhook.certificates import CertificateKeeper, SecretName
 from webhook.cluster.errors import ApiError, ClusterError

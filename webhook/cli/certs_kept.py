@@ -16,7 +16,7 @@ from webhook.cli.errors import EXIT_FOUND, InputError
 from webhook.cli.registration_options import DEFAULT_NAME
 
 if TYPE_CHECKING:
-    from certs.secret import Stored
+    from certs.succession import Stored
     from webhook.kubeapi import JSONObject, KubeApi
 
 _secret_option = click.option(

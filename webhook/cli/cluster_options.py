@@ -144,7 +144,7 @@ def _read(
             "say how API servers reach gpufence, with --service NAMESPACE/NAME or --url; to serve "
             "without a cluster, give --tls-cert and --tls-key and --register=false"
         )
-    from certs.secret import Timing
+    from certs.succession import Timing
     from webhook.certificates import SecretName
     from webhook.lease import LeaseTiming
     from webhook.upkeep import ClusterOptions

@@ -14,7 +14,8 @@ from certs.authority import create_authority, issue_leaf
 from certs.keypair import KeyPair, parse_certificates
 from certs.names import Names
 from certs.renewal import is_issued_by, needs_renewal
-from certs.secret import Change, Stored, Timing, carry_out, plan, read_secret, write_secret
+from certs.secret import read_secret, write_secret
+from certs.succession import Change, Stored, Timing, carry_out, plan
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -123,6 +124,21 @@ SIGNING = {
     for name, case in CASES.items()
     if case[-1] in (Change.CREATE, Change.RENEW, Change.PROMOTE)
 }
+
+
+def test_replicas_that_want_different_names_end_with_a_leaf_for_both() -> None:
+    mine, theirs = Names.parse(["a.example"], ["10.0.0.1"]), Names.parse(["b.example"])
+    first = carry_out(Change.CREATE, None, mine, NOW, TIMING)
+    assert plan(first, theirs, NOW, TIMING).change is Change.RENEW
+    both = carry_out(Change.RENEW, first, theirs, NOW, TIMING)
+    for names in (mine, theirs):
+        assert plan(both, names, NOW, TIMING).change is Change.NOTHING
+    # What is no longer wanted goes when the leaf is due by its age.
+    later = NOW + 20 * DAY
+    renewed = carry_out(Change.RENEW, both, theirs, later, TIMING)
+    assert (
+        plan(renewed, mine, later, TIMING).reason == "serving certificate lacks a.example, 10.0.0.1"
+    )
 
 
 @pytest.mark.parametrize("case", SIGNING)
