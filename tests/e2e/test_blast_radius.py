@@ -10,6 +10,7 @@ import pytest
 from controlplane import webhooks
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
+from controlplane.objects import node, taint
 from controlplane.poll import until
 from release.load import GPU_POD
 from release.release import release
@@ -111,6 +112,46 @@ def test_even_gpu_pods_are_created_where_the_cluster_itself_runs(
     until(lambda: _has_account(abandoned, excluded), "the namespace's service account")
     abandoned.api.request("POST", path, GPU_POD)
     abandoned.api.request("POST", path, pod(tolerations=[{"operator": "Exists"}]))
+
+
+def test_after_a_restart_of_the_whole_control_plane_the_cluster_comes_up_without_gpufence(
+    abandoned: ControlPlane, namespace: str
+) -> None:
+    abandoned.stop()
+    abandoned.start()
+    gpu_node = node(
+        "back-again",
+        labels={"nvidia.com/gpu.present": "true"},
+        taints=[taint("nvidia.com/gpu", "present")],
+        resources={"nvidia.com/gpu": "8"},
+    )
+    with abandoned.nodes(gpu_node):
+        agents = {
+            "metadata": {"name": "agent"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "agent"}},
+                "template": {
+                    "metadata": {"labels": {"app": "agent"}},
+                    "spec": {**pod()["spec"], "tolerations": [{"operator": "Exists"}]},
+                },
+            },
+        }
+        path = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+        pods = "/api/v1/namespaces/kube-system/pods?labelSelector=app%3Dagent"
+        abandoned.api.request("POST", path, agents)
+        try:
+
+            def placed() -> list[str]:
+                items = abandoned.api.request("GET", pods)["items"]
+                return [item["spec"].get("nodeName", "") for item in items]
+
+            until(lambda: placed() == ["back-again"], "the agent's Pod on the GPU node")
+        finally:
+            abandoned.api.request("DELETE", f"{path}/agent")
+            # No kubelet is there to end it.
+            abandoned.api.request("DELETE", f"{pods}&gracePeriodSeconds=0")
+        made = abandoned.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
+        assert made["metadata"]["name"].startswith("plain-")
 
 
 def _has_account(cluster: ControlPlane, namespace: str) -> bool:
