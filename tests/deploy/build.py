@@ -1,4 +1,4 @@
-"""Builds helm into the cache, or finds it there: run me as a file."""
+"""Builds helm and Prometheus' parser into the cache, or finds them there: run me as a file."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Print the path of helm; return the exit code."""
+    """Print the path of each; return the exit code."""
     from controlplane.errors import ControlPlaneError
-    from deploy.chart import binary
+    from deploy import chart, promql
 
     try:
-        print(f"{'helm':24} {binary()}")
+        print(f"{'helm':24} {chart.binary()}")
+        print(f"{'promql':24} {promql.binary()}")
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1

@@ -8,8 +8,8 @@ is the image (the command is this environment's) and the user.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,6 +17,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +46,14 @@ exec "$@"
 """  # noqa: PTH120 - text of a script
 
 _numbers = itertools.count(1)
-_log = logging.getLogger(__name__)
 
 
+@cache
 def unavailable() -> str:
     """Return why network namespaces cannot be had here, or nothing if they can."""
     if not shutil.which("ip"):
         return "no ip command (iproute2)"
+    _sweep()
     name = f"gpufence-{os.getpid()}-probe"
     commands = [["ip", "netns", "add", name]]
     commands.append(["ip", "netns", "exec", name, "mount", "-t", "tmpfs", "tmpfs", "/run"])
@@ -65,6 +67,14 @@ def unavailable() -> str:
     return ""
 
 
+def _sweep() -> None:
+    """Remove the namespaces of test runs that were killed."""
+    told = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    for name, pid in re.findall(r"(?m)^(gpufence-(\d+)-\w+)", told.stdout):
+        if not runs(int(pid)):
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
 class Sandbox:
     """A network namespace with one address, which only this machine reaches, and a way back."""
 
@@ -72,7 +82,7 @@ class Sandbox:
         number = next(_numbers)
         self.name = f"gpufence-{os.getpid()}-{number}"
         # RFC 2544's addresses, which are nobody's: a network of four for each sandbox.
-        third, fourth = divmod(os.getpid() % 1024 * 64 + number * 4, 256)
+        third, fourth = divmod(os.getpid() % 1024 * 64 + number % 16 * 4, 256)
         self.host, self.address = (f"198.18.{third % 256}.{fourth + last}" for last in (1, 2))
         outside, inside = f"gf{os.getpid()}-{number}"[:15], "eth0"
         for command in (

@@ -70,7 +70,6 @@ ENDPOINT = {
         "port": STRING,
         "path": STRING,
         "interval": STRING,
-        "honorLabels": {"type": "boolean"},
     },
 }
 CRDS = (

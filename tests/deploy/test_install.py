@@ -20,6 +20,7 @@ from controlplane.webhooks import calls
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
 from deploy.installation import KINDS, Installation, installation
+from deploy.series import exported
 from policies.policy import default_policy_text
 
 pytestmark = [
@@ -219,6 +220,15 @@ def test_a_replica_needs_no_more_memory_than_the_chart_requests(
         with capsys.disabled():
             print(f"\nmemory of a replica: {mebibytes:.0f} MiB")
         assert mebibytes < 128
+
+
+def test_a_replica_exposes_the_metrics_that_dashboard_and_alerts_are_held_to(
+    installed: Installation,
+) -> None:
+    [running, _] = list(installed.kubelet.pods.values())
+    exposed = set(re.findall(r"(?m)^# TYPE (gpufence_\w+)", running.metrics()))
+    known = {re.sub("_(bucket|sum|count)$", "", name) for name in exported()}
+    assert exposed == {name for name in known if name.startswith("gpufence_")}
 
 
 def test_the_api_servers_own_metrics_are_what_the_alerts_ask_for(installed: Installation) -> None:

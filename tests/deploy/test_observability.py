@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
+from deploy.promql import Expression, parse
 from deploy.render import DEPLOY
-from policies.policy import default_policy_text, parse_policy
-from webhook.cluster_metrics import ClusterMetrics
-from webhook.metrics import Metrics
-from webhook.upkeep_metrics import UpkeepMetrics
+from deploy.series import exported
 
 # Metrics of others, and their labels as far as they are used here.
 FOREIGN = {
@@ -30,14 +27,8 @@ FOREIGN = {
 # What Prometheus itself adds to every series that it scrapes.
 TARGET = {"job", "instance", "namespace", "pod", "service"}
 
-WORDS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-LITERALS = re.compile(r'"(?:[^"\\]|\\.)*"|\[[^\]]*\]|\$\w+')
-SELECTOR = re.compile(r"([a-zA-Z_]\w*)\{([^}]*)\}")
-GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
-LANGUAGE = {
-    *("sum", "min", "max", "count", "avg", "rate", "increase", "absent", "time", "vector"),
-    *("histogram_quantile", "by", "on", "or", "and", "unless", "group_left", "avg_over_time"),
-}
+# What Grafana puts in place of its variables.
+VARIABLES = {"$__rate_interval": "5m", "$dcgm_namespace": "namespace"}
 
 
 def rules() -> list[dict[str, Any]]:
@@ -52,102 +43,67 @@ def panels() -> list[dict[str, Any]]:
     return found
 
 
-def expressions() -> Iterator[tuple[str, str]]:
-    for rule in rules():
-        yield rule["alert"], rule["expr"]
+def expressions() -> dict[str, str]:
+    """Return every expression of the alerts and of the dashboard, by where it is."""
+    found = {rule["alert"]: rule["expr"] for rule in rules()}
     for panel in panels():
         for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"]
-
-
-EXPRESSIONS = [pytest.param(expr, id=f"{where}: {expr[:40]}") for where, expr in expressions()]
-
-
-def exported() -> dict[str, set[str]]:
-    """Return the series of a server by name, with the labels that they carry."""
-    policy = parse_policy(yaml.safe_load(default_policy_text())).compile()
-    metrics = Metrics(policy, "test")
-    metrics.track_certificate(lambda: 0.0)
-    upkeep = UpkeepMetrics(metrics.registry)
-    upkeep.track_policy(lambda: 1, lambda: "")
-    upkeep.track_leader(lambda: True)
-    cluster = ClusterMetrics(metrics.registry)
-    cluster.track(_Cluster())  # type: ignore[arg-type]
-    return {
-        name: labels
-        for family, labels in _labels(metrics.registry).items()
-        for name in _series(family, metrics.registry)
-    }
-
-
-class _Cluster:
-    """As much of ClusterFacts as its metrics look at."""
-
-    def objects(self) -> dict[str, int]:
-        return {"nodes": 1}
-
-    def staleness(self) -> dict[str, float | None]:
-        return {"nodes": 1.0}
-
-
-def _labels(registry: CollectorRegistry) -> dict[str, set[str]]:
-    """Return the labels of each family of metrics: those of its samples, or those declared."""
-    found: dict[str, set[str]] = {}
-    for collector in set(registry._collector_to_names):  # noqa: SLF001
-        declared = set(getattr(collector, "_labelnames", ()))
-        for family in collector.collect():
-            sampled = {label for sample in family.samples for label in sample.labels}
-            found[family.name] = declared | sampled
+            expr = target["expr"]
+            for variable, value in VARIABLES.items():
+                expr = expr.replace(variable, value)
+            found[f"{panel['title']} {target['refId']}"] = expr
     return found
 
 
-def _series(family: str, registry: CollectorRegistry) -> list[str]:
-    kinds = {each.name: each.type for each in registry.collect()}
-    endings = {"counter": ["_total"], "info": ["_info"], "histogram": ["_bucket", "_sum", "_count"]}
-    return [family + ending for ending in endings.get(kinds[family], [""])]
+@pytest.fixture(scope="module")
+def parsed(promql_parser: Path) -> dict[str, Expression]:
+    found = expressions()
+    return dict(zip(found, parse(promql_parser, list(found.values())), strict=True))
 
 
 SERIES = exported() | FOREIGN
 
 
-def names(expr: str) -> set[str]:
-    """Return the metrics of an expression: its words, but for the language's and the labels."""
-    bare = GROUPING.sub(" ", re.sub(r"\{[^}]*\}", " ", LITERALS.sub(" ", expr)))
-    return set(WORDS.findall(bare)) - LANGUAGE
+@pytest.mark.parametrize("where", expressions())
+def test_prometheus_can_read_the_expression(parsed: dict[str, Expression], where: str) -> None:
+    assert not parsed[where].error
+    assert "$" not in expressions()[where]
 
 
-def labels(expr: str) -> set[str]:
-    """Return the labels that an expression selects or groups by."""
-    bare = LITERALS.sub('""', expr)
-    matched = {word for _, inner in SELECTOR.findall(bare) for word in WORDS.findall(inner)}
-    return matched | {word for inner in GROUPING.findall(bare) for word in WORDS.findall(inner)}
+@pytest.mark.parametrize("where", expressions())
+def test_every_metric_exists_with_every_label_that_is_used(
+    parsed: dict[str, Expression], where: str
+) -> None:
+    expression = parsed[where]
+    assert expression.selected, "no metric at all"
+    assert expression.selected.keys() <= SERIES.keys()
+    for name, labels in expression.selected.items():
+        assert labels <= SERIES[name] | TARGET
+    known = {label for name in expression.selected for label in SERIES[name]}
+    assert expression.grouping <= known | TARGET
 
 
-@pytest.mark.parametrize("expr", EXPRESSIONS)
-def test_every_metric_exists_with_every_label_that_is_used(expr: str) -> None:
-    assert names(expr), "no metric at all"
-    assert names(expr) <= SERIES.keys()
-    known = {label for name in names(expr) for label in SERIES[name]}
-    assert labels(expr) <= known | TARGET | {"le"}
-
-
-@pytest.mark.parametrize("expr", EXPRESSIONS)
-def test_counters_are_never_shown_bare(expr: str) -> None:
+@pytest.mark.parametrize("where", expressions())
+def test_counters_are_never_shown_bare(parsed: dict[str, Expression], where: str) -> None:
     """What a counter has come to since some start says nothing: its rate or increase does."""
-    for name in names(expr):
-        if name.endswith(("_total", "_bucket", "_count")):
-            assert re.search(rf"\b(rate|increase)\({name}\b", expr)
+    endings = ("_total", "_bucket", "_count")
+    assert not [name for name in parsed[where].bare if name.endswith(endings)]
 
 
-def test_the_reader_of_expressions_knows_a_metric_that_is_none() -> None:
-    expr = 'sum by (rule) (rate(gpufence_finding_total{action="warn"}[5m])) or vector(0)'
-    assert names(expr) == {"gpufence_finding_total"}
-    assert labels(expr) == {"rule", "action"}
-    assert not names(expr) <= SERIES.keys()
+def test_a_mistake_would_be_noticed(promql_parser: Path) -> None:
+    wrong = ["sum by (rule) (rate(gpufence_finding_total[5m])", 'gpufence_finding_total{rul="x"}']
+    unclosed, unknown = parse(promql_parser, wrong)
+    assert "unclosed left parenthesis" in unclosed.error
+    assert unknown.selected == {"gpufence_finding_total": {"rul"}}
+    assert unknown.bare == {"gpufence_finding_total"}
+    assert "gpufence_finding_total" not in SERIES
+    assert "gpufence_findings_total" in SERIES
 
 
-def test_every_metric_of_the_fence_itself_is_shown_or_watched() -> None:
-    used = set().union(*(names(expr) for _, expr in expressions()))
+def test_every_metric_of_the_fence_itself_is_shown_or_watched(
+    parsed: dict[str, Expression],
+) -> None:
+    used = {name for expression in parsed.values() for name in expression.selected}
     unused = {
         name for name in exported() if not name.startswith("process_") and name not in used
     } - {

@@ -1,0 +1,64 @@
+"""Prometheus' own parser of expressions, built from the pinned Go module in promql/."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane import cache
+from controlplane.gobuild import GoModule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What the parser makes of an expression, or the error that it has."""
+
+    error: str
+    selected: dict[str, set[str]]
+    """The series that are selected, with the labels that they are selected by."""
+    grouping: set[str]
+    """The labels that are grouped or matched by."""
+    bare: set[str]
+    """The series of which no range is taken, as by rate()."""
+
+
+def binary() -> Path:
+    """Return the path of the parser, having built it where the cache has none.
+
+    Raises:
+        ControlPlaneError: no Go toolchain is to be had, or the build failed.
+    """
+    folder = Path(__file__).with_name("promql")
+    module = GoModule(folder, {"promql": "."}, "-s -w", "Prometheus' parser")
+    return module.binaries(["promql"], cache.root().with_name("promql"))["promql"]
+
+
+def parse(program: Path, expressions: Sequence[str]) -> list[Expression]:
+    """Parse expressions with ``program``, which is what ``binary`` returns."""
+    done = subprocess.run(
+        [program], input=json.dumps(expressions), capture_output=True, text=True, check=True
+    )
+    return [
+        Expression(
+            error=each["error"],
+            selected=_merged(each["selected"]),
+            grouping=set(each["grouping"]),
+            bare=set(each["bare"]),
+        )
+        for each in json.loads(done.stdout)
+    ]
+
+
+def _merged(selected: list[dict[str, object]]) -> dict[str, set[str]]:
+    merged: dict[str, set[str]] = {}
+    for each in selected:
+        labels = each["labels"]
+        assert isinstance(labels, list)
+        merged.setdefault(str(each["name"]), set()).update(labels)
+    return merged
