@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -166,3 +167,34 @@ def candidates(values: set[str]) -> list[str | None]:
     numbers = [int(value) for value in values if value.isdigit()]
     near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "00")}
     return [None, "other", *sorted(values | {text for text in near if "-" not in text})]
+
+
+@law
+@given(st.data(), strategies.node_sets())
+def test_known_nodes_decide_what_a_selection_and_a_binding_mean(
+    oracle: Oracle, data: st.DataObject, others: list[JSON]
+) -> None:
+    """With node facts: who is bound to the pool or selects only its nodes, and who picks others."""
+    policy = POLICIES["one taint"]
+    (pool,) = policy.pools
+    pod = data.draw(strategies.pods(devices=(), claims=False))
+    pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
+    plain = [node for node in others if not belongs(node, pool)]
+    fenced = data.draw(st.lists(strategies.fenced_nodes(pool), min_size=1, max_size=2))
+    nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
+    facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
+    found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
+    by_toleration = any("tolerations" in finding.path for finding in found)
+    bound = any(finding.path == "spec.nodeName" for finding in found)
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    named = by_name.get(pod["spec"].get("nodeName") or "")
+    assert bound is (named is not None and belongs(named, pool))
+    verdicts = dict(zip(by_name, oracle.feasible(pod, nodes), strict=True))
+    selected = [by_name[name] for name, verdict in verdicts.items() if verdict.affinity]
+    in_pool = [belongs(node, pool) for node in selected]
+    event(f"selects: {bool(selected)}, of the pool: {any(in_pool)}, found: {bool(found)}")
+    if selected and not any(in_pool):
+        assert not by_toleration
+    selects = bool(pod["spec"].get("nodeSelector")) or "affinity" in json.dumps(pod["spec"])
+    if selects and selected and len(selected) < len(nodes) and all(in_pool):
+        assert found
