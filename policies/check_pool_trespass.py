@@ -194,7 +194,9 @@ def _by_known_nodes(
             continue
         if not can_match(alternative, pool.labels):
             continue
-        if accepted := _accepted_of_pool_only(alternative, pool, nodes):
+        accepted = _accepted_of_pool_only(alternative, pool, nodes)
+        # Where it selects every node there is, it selects nothing: a cluster may be all GPU nodes.
+        if 0 < accepted < len(nodes):
             yield Finding(
                 ID,
                 pod.at(alternative.path or "spec.nodeSelector"),

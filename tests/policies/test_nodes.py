@@ -10,7 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import policies.nodes
+import strategies
 from policies.compiled import Pool, Taint
+from policies.engine import decide
+from policies.facts import Facts
 from policies.names import NameSet
 from policies.nodes import Node, NodeIndex
 from policies.scheduling import Alternative, accepts
@@ -144,3 +147,22 @@ def test_whether_there_is_a_node_is_known_without_a_walk_over_all_nodes(
     assert cost({"os": "linux"}, field="none") == 0
     impossible = expression("os", "NotIn", ["linux"])
     assert cost({"os": "linux"}, impossible, pool=pool_of({"rack": "5"})) == 10
+
+
+def test_a_selection_of_every_node_there_is_reaches_for_none() -> None:
+    """A cluster may be all GPU nodes, and its taints keep the Pod out."""
+    (pool,) = strategies.policies()["one taint"].pools
+    everywhere = {"kubernetes.io/os": "linux"}
+    nodes = NodeIndex(Node(name, {**pool.labels, **everywhere}) for name in ("a", "b"))
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web"},
+        "spec": {"nodeSelector": everywhere, "containers": [{"name": "web", "image": "web"}]},
+    }
+    policy = strategies.policies()["one taint"]
+    assert decide(pod, policy, Facts(nodes=nodes)).findings == ()
+    nodes.update(Node("plain", {"kubernetes.io/os": "windows"}))
+    assert [f.path for f in decide(pod, policy, Facts(nodes=nodes)).findings] == [
+        "spec.nodeSelector"
+    ]
