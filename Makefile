@@ -48,6 +48,11 @@ format: $(STAMP)  ## rewrite the sources as `make check` wants them
 controlplane: $(STAMP)  ## build and cache the real control plane and the oracle (five minutes, once)
 	@$(BIN)/python tests/controlplane/build.py
 	@$(BIN)/python tests/oracle/build.py
+	@$(BIN)/python tests/deploy/build.py
+
+.PHONY: render
+render: $(STAMP)  ## rewrite what is generated under deploy/ (read the diff)
+	@$(BIN)/python tests/deploy/render.py
 
 .PHONY: golden
 golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases (read the diff)

@@ -58,7 +58,7 @@ def templates(obj: JSONObject) -> tuple[Template, ...]:
         return ()
     if compose := composer(*key):
         return tuple(compose(obj))
-    return tuple(_search(obj.get("spec"), ("spec",), key[1]))
+    return tuple(_search(obj.get("spec"), ("spec",), _kind(obj, "")))
 
 
 def is_core_workload(obj: JSONObject) -> bool:
@@ -85,7 +85,7 @@ def _search(value: Any, path: Path, kind: str) -> Iterator[Template]:
     if len(path) > MAX_DEPTH:
         return
     if isinstance(value, dict):
-        kind = value["kind"] if _is_object(value) else kind
+        kind = _kind(value, kind) if _is_object(value) else kind
         spec = value.get("spec")
         if isinstance(spec, dict) and _lists_containers(spec):
             yield Template(value, (*path, "spec"), kind)
@@ -97,6 +97,20 @@ def _search(value: Any, path: Path, kind: str) -> Iterator[Template]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _search(item, (*path, index), kind)
+
+
+def _kind(obj: JSONObject, outer: str) -> str:
+    """Return the kind of a custom resource, or of an object that one embeds.
+
+    What Pods and DaemonSets may do, others that call themselves so may not. An embedded Pod is what
+    the object around it makes of it.
+    """
+    group, kind = _key(obj)
+    if (group, kind) == ("", "Pod"):
+        return outer
+    if kind in ("Pod", "DaemonSet") and (group, kind) not in _CORE_WORKLOADS:
+        return f"{kind}.{group}"
+    return kind
 
 
 def _is_object(value: JSONObject) -> bool:

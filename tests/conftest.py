@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["controlplane.fixtures", "oracle.fixtures"]
@@ -17,3 +20,15 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("gpufence")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Undo what a test's own server made of the process's logging."""
+    loggers = [logging.getLogger(name) for name in (None, "aiohttp", "gpufence")]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        for handler in [h for h in logger.handlers if h not in handlers]:
+            logger.removeHandler(handler)

@@ -151,3 +151,34 @@ def test_the_search_ends_at_a_depth() -> None:
 @pytest.mark.parametrize("obj", [{}, {"kind": "Pod"}, {"apiVersion": 7, "kind": []}])
 def test_what_is_no_object_has_none_or_its_own(obj: JSON) -> None:
     assert len(templates(obj)) == (obj.get("kind") == "Pod")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "trusted"),
+    [("apps/v1", True), ("apps.kruise.io/v1beta1", False), ("v1", False)],
+)
+def test_only_the_daemon_sets_of_kubernetes_are_daemon_sets(
+    api_version: str, trusted: bool
+) -> None:
+    template = {"spec": {"containers": [{"name": "agent", "image": "agent"}]}}
+    daemon_set = {"apiVersion": api_version, "kind": "DaemonSet", "spec": {"template": template}}
+    wrapper = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "spec": {"components": [{"template": daemon_set}]},
+    }
+    (embedded,) = templates(wrapper)
+    assert (embedded.kind == "DaemonSet") is trusted
+    if api_version != "v1":
+        (own,) = templates(daemon_set)
+        assert (own.kind == "DaemonSet") is trusted
+
+
+def test_an_embedded_pod_is_no_pod_that_is_admitted() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": "a"}]}}
+    wrapper = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "spec": {"components": [{"template": pod}]},
+    }
+    assert [template.kind for template in templates(wrapper)] == ["AppWrapper"]
