@@ -59,9 +59,9 @@ golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases (read the diff
 	GPUFENCE_GOLDEN=1 $(BIN)/pytest -q tests/policies/test_cases.py
 
 .PHONY: laws
-laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each
+laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each (or EXAMPLES=500)
 	@$(BIN)/python tests/oracle/build.py
-	GPUFENCE_LAWS=20000 $(BIN)/pytest tests/laws --timeout 7200 $(ARGS)
+	GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/laws --hypothesis-show-statistics --timeout 7200 $(ARGS)
 
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
