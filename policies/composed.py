@@ -8,6 +8,7 @@ writes the model server beside an inline Pod spec (kserve, pkg/apis/serving/v1be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 from policies.facts import JSONObject
@@ -55,13 +56,16 @@ def _of_step(
         *((f"containers[{n}]", f".sidecars[{n - 1}]") for n in range(1, len(sidecars) + 1)),
     )
     spec = {**holder, "containers": [holder[key], *sidecars]}
-    for name in _INHERITED:
-        if spec.get(name) is None and workflow.get(name) is not None:
-            spec[name] = workflow[name]
-            aliases = (*aliases, (name, f"{field_path(path)}.{name}"))
-    metadata = _mapping(holder.get("metadata"))
-    raw = {"spec": spec, "metadata": metadata}
-    return Template(raw, (*path, "templates", index), kind, aliases, holder)
+    inherited = {
+        name: workflow[name]
+        for name in _INHERITED
+        if spec.get(name) is None and workflow.get(name) is not None
+    }
+    # Copies: what is added for one step is not for the others, which inherit the same.
+    spec |= deepcopy(inherited)
+    aliases += tuple((name, f"{field_path(path)}.{name}") for name in inherited)
+    raw = {"spec": spec, "metadata": _mapping(holder.get("metadata"))}
+    return Template(raw, (*path, "templates", index), kind, aliases, holder, inherited)
 
 
 def _of_inference_service(obj: JSONObject) -> Iterator[Template]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from policies.facts import JSONObject
 
@@ -12,13 +14,16 @@ Aliases = tuple[tuple[str, str], ...]
 """Where the pieces of a composed Pod stand: beginning of a field's path, and its place."""
 
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 class Template(NamedTuple):
     """A Pod, or a pod template, and where its spec stands in its object.
 
     ``raw`` has ``spec`` and, mostly, ``metadata``; editing it edits the object around it. ``kind``
     is the kind of that object: ``Pod``, ``Deployment``, ... Where a controller composes the Pod of
-    pieces, ``aliases`` says where these stand (see ``locate``), and ``holder`` is the mapping in
-    which the rest of the spec stands.
+    pieces, ``aliases`` says where these stand (see ``locate``), ``holder`` is the mapping in which
+    the rest of the spec stands, and ``inherited`` what its spec has from elsewhere.
     """
 
     raw: JSONObject
@@ -26,6 +31,7 @@ class Template(NamedTuple):
     kind: str
     aliases: Aliases = ()
     holder: JSONObject | None = None
+    inherited: Mapping[str, Any] = NOTHING
 
     def at(self, field: str) -> str:
         """Return where in the object stands what is ``field`` in a Pod."""
@@ -35,9 +41,8 @@ class Template(NamedTuple):
         """Write what was added to a composed spec to where it belongs."""
         if self.holder is None:
             return
-        elsewhere = {"containers", *(beginning for beginning, _ in self.aliases)}
         for key, value in self.raw["spec"].items():
-            if key not in elsewhere and value is not self.holder.get(key):
+            if key != "containers" and value != self.holder.get(key, self.inherited.get(key)):
                 self.holder[key] = value
 
 

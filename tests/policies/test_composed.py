@@ -123,3 +123,22 @@ def test_a_quantity_that_is_none_is_named_where_it_stands(policy: Policy) -> Non
     model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}}
     with pytest.raises(MalformedObjectError, match=r"^spec\.predictor\.model\.resources\.limits"):
         decide(service(model=model), policy, Facts())
+
+
+def test_what_a_gpu_step_gets_on_top_of_what_it_inherits_is_its_own(policy: Policy) -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    shared: dict[str, Any] = {
+        "affinity": {"nodeAffinity": required},
+        "tolerations": [{"key": "spot"}],
+    }
+    gpu = {"name": "train", "container": {"image": "cuda", "resources": GPU}}
+    plain = {"name": "report", "container": {"image": "python"}}
+    mutated = decide(workflow(gpu, plain, **shared), policy, Facts()).mutated
+    trained, reported = mutated["spec"]["templates"]
+    assert trained["tolerations"] == [{"key": "spot"}, TOLERATION]
+    required = trained["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert len(required["nodeSelectorTerms"][0]["matchExpressions"]) == 2
+    assert reported == plain
+    assert {key: mutated["spec"][key] for key in shared} == shared
