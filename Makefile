@@ -8,6 +8,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
 
 .PHONY: help
 help:  ## list the targets
@@ -22,6 +23,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@echo "Installing gpufence and its tools into $(VENV) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(BENCH_STAMP): requirements/bench.txt $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@touch $@
 
 .PHONY: demo
@@ -67,6 +72,7 @@ laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each 
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/dev.txt
+	uv pip compile --group bench --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/bench.txt
 
 .PHONY: clean
 clean:  ## remove what the targets made here (not the control plane's cache)
