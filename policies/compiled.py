@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal, NamedTuple
 
+from policies.custom_workloads import WELL_KNOWN, CustomWorkloads
 from policies.finding import Action
 from policies.names import NameSet
 
 ProfileLevel = Literal["baseline", "restricted"]
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+FailurePolicy = Literal["Fail", "Ignore"]
+"""What becomes of what reaches for GPU nodes while nobody answers: refused, or let past."""
 
 
 class Taint(NamedTuple):
@@ -123,6 +126,9 @@ class Policy:
     overrides: Mapping[str, Mapping[str, Action]] = field(default_factory=dict)
     """The actions of the namespaces that have actions of their own, every rule among them."""
     exceptions: tuple[ExceptionEntry, ...] = ()
+    failure_policy: FailurePolicy = "Fail"
+    custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
+    """The custom resources that API servers ask about as they are created."""
     pool_of_class: Mapping[str, Pool] = field(init=False)
 
     def __post_init__(self) -> None:

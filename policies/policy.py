@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from policies import compiled
+from policies import compiled, custom_workloads
 from policies.finding import Action
 from policies.names import NameSet
 from policies.quantity import (
@@ -36,6 +36,7 @@ from policies.registry import RULES
 API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "FencePolicy"
 _MAX_UID = 2**31 - 1
+_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
 class PolicyError(ValueError):
@@ -71,6 +72,12 @@ def _label_value(value: str) -> str:
 def _subdomain(name: str) -> str:
     if not is_subdomain(name):
         raise ValueError("is not a name: lower-case letters, digits, '-' and '.', up to 253")
+    return name
+
+
+def _custom_group(name: str) -> str:
+    if "." not in name or not is_subdomain(name):
+        raise ValueError("is not the API group of a custom resource; write kubeflow.org")
     return name
 
 
@@ -134,7 +141,7 @@ class TenantsSpec(_Part):
 class PoolSpec(_Part):
     """A set of GPU nodes."""
 
-    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="A short name.")
+    name: str = Field(pattern=_LABEL, description="A short name.")
     resources: list[ResourcePattern] = Field(
         default_factory=list,
         description="Extended resources that the nodes offer: exact, or a prefix followed by *.",
@@ -258,11 +265,34 @@ class ExceptionSpec(_Part):
     )
 
 
+class CustomWorkloadsSpec(_Part):
+    """Custom resources that embed pod templates."""
+
+    group: Annotated[str, AfterValidator(_custom_group)] = Field(
+        description="Their API group, without a version: kubeflow.org."
+    )
+    resources: list[Annotated[str, Field(pattern=_LABEL)]] = Field(
+        min_length=1, description="Their names in URLs: pytorchjobs."
+    )
+
+
+def _well_known_workloads() -> list[CustomWorkloadsSpec]:
+    return [
+        CustomWorkloadsSpec(group=group, resources=list(resources))
+        for group, resources in custom_workloads.WELL_KNOWN
+    ]
+
+
 class FencePolicy(_Part):
     """The policy document of gpufence."""
 
     api_version: Literal["gpufence.dev/v1alpha1"] = Field(description="The document's version.")
     kind: Literal["FencePolicy"] = Field(description="The document's kind.")
+    failure_policy: compiled.FailurePolicy = Field(
+        "Fail",
+        description="What becomes of what reaches for GPU nodes while no replica answers: "
+        "Fail refuses it, Ignore lets it past.",
+    )
     pools: list[PoolSpec] = Field(min_length=1, description="The pools of GPU nodes.")
     hardening: HardeningSpec = Field(
         default_factory=HardeningSpec, description="What GPU Pods must look like."
@@ -279,6 +309,11 @@ class FencePolicy(_Part):
     )
     exceptions: list[ExceptionSpec] = Field(
         default_factory=list, description="Findings that are tolerated for a while."
+    )
+    custom_workloads: list[CustomWorkloadsSpec] = Field(
+        default_factory=_well_known_workloads,
+        description="Custom resources whose pod templates are judged as they are created, before "
+        "there are Pods; without it, the well-known ones.",
     )
 
     @model_validator(mode="after")
@@ -328,6 +363,11 @@ class FencePolicy(_Part):
             actions=actions,
             overrides=overrides,
             exceptions=tuple(_compile_exception(entry) for entry in self.exceptions),
+            failure_policy=self.failure_policy,
+            custom_workloads=tuple(
+                custom_workloads.CustomWorkloads(entry.group, tuple(entry.resources))
+                for entry in self.custom_workloads
+            ),
             exemptions=compiled.Exemptions(
                 namespaces=frozenset(self.exemptions.namespaces),
                 usernames=frozenset(self.exemptions.usernames),

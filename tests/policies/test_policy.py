@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from cases.loading import EXAMPLES, HERE, load_all, policy_document
+from policies.custom_workloads import WELL_KNOWN, CustomWorkloads
 from policies.finding import ACTIONS
 from policies.policy import FencePolicy, PolicyError, default_policy_text, parse_policy
 from policies.registry import RULES
@@ -79,6 +80,8 @@ class TestTheDefaultPolicy:
         short = {key: given[key] for key in ("apiVersion", "kind", "pools", "exemptions")}
         said, meant = (parse_policy(one).compile() for one in (given, short))
         assert (said.hardening, said.actions) == (meant.hardening, meant.actions)
+        assert (said.failure_policy, said.custom_workloads) == ("Fail", WELL_KNOWN)
+        assert (meant.failure_policy, meant.custom_workloads) == ("Fail", WELL_KNOWN)
 
     def test_is_the_file_that_ships(self) -> None:
         (shipped,) = load_all(default_policy_text())
@@ -108,6 +111,16 @@ class TestWhatADocumentMeans:
     def test_a_rule_can_be_given_every_action(self, action: str) -> None:
         policy = parse_policy(document(rules={"device-leak": action})).compile()
         assert policy.actions["device-leak"] == action
+
+    @pytest.mark.parametrize("choice", ["Fail", "Ignore"])
+    def test_it_says_what_becomes_of_pods_while_nobody_answers(self, choice: str) -> None:
+        assert parse_policy(document(failurePolicy=choice)).compile().failure_policy == choice
+
+    def test_custom_workloads_take_the_place_of_the_well_known_ones(self) -> None:
+        given = [{"group": "train.example", "resources": ["runs", "sweeps"]}]
+        policy = parse_policy(document(customWorkloads=given)).compile()
+        assert policy.custom_workloads == (CustomWorkloads("train.example", ("runs", "sweeps")),)
+        assert not parse_policy(document(customWorkloads=[])).compile().custom_workloads
 
     def test_off_needs_no_quotes_although_yaml_reads_it_as_false(self) -> None:
         (rules,) = load_all("pool-trespass: off")
@@ -175,8 +188,8 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(pool=[]),
-            "pool: unknown key; accepted here: apiVersion, kind, pools, hardening, rules, "
-            "exemptions, overrides, exceptions",
+            "pool: unknown key; accepted here: apiVersion, kind, failurePolicy, pools, hardening, "
+            "rules, exemptions, overrides, exceptions, customWorkloads",
             id="a key of the document",
         ),
         pytest.param(
@@ -217,6 +230,23 @@ class TestWhatADocumentMeans:
             "exceptions[0].until: unknown key; accepted here: rules, namespaces, kinds, names, "
             "reason, expires",
             id="a key of an exception",
+        ),
+        pytest.param(
+            document(failurePolicy="Open"),
+            "failurePolicy: is 'Open', but must be 'Fail' or 'Ignore'",
+            id="another failure policy",
+        ),
+        pytest.param(
+            document(customWorkloads=[{"group": "apps", "resources": ["deployments"]}]),
+            "customWorkloads[0].group: is not the API group of a custom resource; write "
+            "kubeflow.org",
+            id="a workload that is no custom one",
+        ),
+        pytest.param(
+            document(customWorkloads=[{"group": "ray.io", "resources": ["RayJob"]}]),
+            "customWorkloads[0].resources[0]: is 'RayJob'; write lower-case letters, digits and "
+            "'-', up to 63",
+            id="a kind in place of a resource",
         ),
         pytest.param(document() | {7: 1}, "[7]: keys should be strings (found 7)", id="a number"),
         pytest.param(document(pools=[]), "pools: is empty; name at least one", id="no pool"),
