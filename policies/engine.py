@@ -105,7 +105,7 @@ def _judge(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
         check_template(template)
     if exemption := _exemption(found, policy, facts):
         return Decision(obj, obj, exemption=exemption)
-    mutated, pods = _mutate(obj, [_pod(t, policy, facts) for t in found], policy, facts)
+    mutated, pods = _mutate(obj, [pod_of(t, policy, facts) for t in found], policy, facts)
     findings = [finding for pod in pods for finding in _findings(pod, policy, facts)]
     excepted: list[Finding] = []
     if findings and policy.exceptions:
@@ -155,7 +155,8 @@ def _exemption(found: Iterable[Template], policy: Policy, facts: Facts) -> str:
     return ""
 
 
-def _pod(template: Template, policy: Policy, facts: Facts) -> Pod:
+def pod_of(template: Template, policy: Policy, facts: Facts) -> Pod:
+    """Return a template's Pod as the rules see it, with what it requests of the pools."""
     pod = Pod(template.raw, field_path(template.spec_path), template.kind, template.aliases)
     pod.requests = device_requests(pod, policy, facts)
     return pod
@@ -224,20 +225,20 @@ def _would_add(
     """Say what a setter would add that the policy does not let add it."""
     trial = replace(pod, raw=clone(pod.raw))
     setter.apply(trial, policy, facts)
-    additions = list(_additions(pod.spec, trial.spec, pod.spec_path))
-    if additions:
+    lacking = list(additions(pod.spec, trial.spec, pod.spec_path))
+    if lacking:
         yield Finding(
             setter.id,
             pod.spec_path,
             f"the Pod lacks {setter.summary}",
-            f"gpufence would add {'; '.join(additions)}, but its policy has {setter.id} on "
+            f"gpufence would add {'; '.join(lacking)}, but its policy has {setter.id} on "
             f"{action}",
             "Write it yourself",
             action,
         )
 
 
-def _additions(before: Any, after: Any, path: str) -> Iterator[str]:
+def additions(before: Any, after: Any, path: str) -> Iterator[str]:
     """Yield path and value of everything that ``after`` has more."""
     if before == after:
         return
@@ -247,13 +248,13 @@ def _additions(before: Any, after: Any, path: str) -> Iterator[str]:
             if before.get(key) is None:
                 yield f"{where}: {json.dumps(value)}"
             else:
-                yield from _additions(before[key], value, where)
+                yield from additions(before[key], value, where)
     elif isinstance(before, list) and isinstance(after, list):
         for index, value in enumerate(after):
             if index >= len(before):
                 yield f"{path}[{index}]: {json.dumps(value)}"
             else:
-                yield from _additions(before[index], value, f"{path}[{index}]")
+                yield from additions(before[index], value, f"{path}[{index}]")
 
 
 def _only_new(findings: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Finding]:
