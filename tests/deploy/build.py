@@ -1,4 +1,4 @@
-"""Builds helm and Prometheus' parser into the cache, or finds them there: run me as a file."""
+"""Builds helm, kustomize and Prometheus' parser, or finds them in the cache: run me as a file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 def main() -> int:
     """Print the path of each; return the exit code."""
     from controlplane.errors import ControlPlaneError
-    from deploy import chart, promql
+    from deploy import chart, kustomize, promql
 
     try:
         print(f"{'helm':24} {chart.binary()}")
+        print(f"{'kustomize':24} {kustomize.binary()}")
         print(f"{'promql':24} {promql.binary()}")
     except ControlPlaneError as error:
         print(error, file=sys.stderr)

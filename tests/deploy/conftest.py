@@ -1,4 +1,4 @@
-"""helm and Prometheus' parser as fixtures.
+"""helm, kustomize and Prometheus' parser as fixtures.
 
 They are looked for, and built if need be, before the first test, as the control plane's binaries.
 """
@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 from controlplane.errors import ControlPlaneError
-from deploy import chart, promql
+from deploy import chart, kustomize, promql
 from deploy.chart import Helm
 
-PROGRAMS: dict[str, Callable[[], Path]] = {"helm": chart.binary, "promql_parser": promql.binary}
+PROGRAMS: dict[str, Callable[[], Path]] = {
+    "helm": chart.binary,
+    "kustomize": kustomize.binary,
+    "promql_parser": promql.binary,
+}
 """What finds or builds a program, by the fixture that wants it."""
 FOUND = pytest.StashKey[dict[str, Path | ControlPlaneError]]()
 
@@ -47,6 +51,12 @@ def program(config: pytest.Config, fixture: str) -> Path:
 def helm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """The real helm, connected to no cluster."""
     return Helm(program(pytestconfig, "helm"), tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session", name="kustomize")
+def _kustomize(pytestconfig: pytest.Config) -> Path:
+    """The real kustomize (see deploy.kustomize)."""
+    return program(pytestconfig, "kustomize")
 
 
 @pytest.fixture(scope="session")
