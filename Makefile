@@ -68,6 +68,11 @@ laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each 
 	@$(BIN)/python tests/oracle/build.py
 	GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/laws --hypothesis-show-statistics --timeout 7200 $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the reader (MINUTES=30 each)
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py handler $(or $(MINUTES),30)
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py reader $(or $(MINUTES),30)
+
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt

@@ -97,7 +97,7 @@ def _manifest(
         return Manifest(document, item, path, line)
     for key in ("apiVersion", "kind"):
         if not isinstance(value.get(key), str):
-            if key == "apiVersion" and value["kind"] in _KUSTOMIZE_KINDS:
+            if key == "apiVersion" and _is_kustomizes_own(value["kind"]):
                 return Manifest(document, item, path, line)
             error = ManifestError(_missing(key, value))
             return Manifest(document, item, path, line, value, error=error)
@@ -117,6 +117,10 @@ def _is_list(value: JSONObject) -> bool:
     if kind == "List" and value.get("apiVersion") == "v1":
         return True
     return isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list)
+
+
+def _is_kustomizes_own(kind: Any) -> bool:
+    return isinstance(kind, str) and kind in _KUSTOMIZE_KINDS
 
 
 def _typed(item: JSONObject, parent: JSONObject) -> tuple[JSONObject, tuple[str, ...]]:

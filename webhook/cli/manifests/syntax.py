@@ -31,6 +31,7 @@ HELM_CURE = (
     "It looks like a Helm template: check what it renders to, helm template CHART | "
     "gpufence check -"
 )
+_LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
 # What YAML does not take as it is, from the set of its printable characters (YAML 1.1, 4.1.1).
 _NOT_PRINTABLE = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufffe|\uffff"
@@ -52,9 +53,12 @@ def explain(error: yaml.YAMLError, text: str) -> ManifestError:
         if error.context_mark is not None and error.context_mark.line < mark.line:
             lines = mark.line - error.context_mark.line
             problem += f" that starts {lines} line{'s'[lines == 1 :]} above"
-    return ManifestError(
-        f"does not parse as YAML: {problem}", line=mark.line + 1, column=mark.column + 1, cure=cure
-    )
+    line, column = mark.line + 1, mark.column + 1
+    last = len(_LINE_BREAK.findall(text)) + 1
+    if line > last:
+        # The parser starts a line at the end of a text that does not.
+        line, column = last, 0
+    return ManifestError(f"does not parse as YAML: {problem}", line=line, column=column, cure=cure)
 
 
 def looks_like_helm(text: str) -> bool:
