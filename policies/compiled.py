@@ -129,7 +129,7 @@ class Policy:
     failure_policy: FailurePolicy = "Fail"
     custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
     """The custom resources that API servers ask about as they are created."""
-    pool_of_class: Mapping[str, Pool] = field(init=False)
+    pool_of_class: Mapping[str, Pool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         classes = {name: pool for pool in self.pools for name in pool.device_classes}

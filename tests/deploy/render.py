@@ -1,4 +1,4 @@
-"""Writes what is generated under deploy/, which is what `make render` does: run me as a file."""
+"""Writes what is generated, under deploy/ above all, which is what `make render` does: run me as a file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import tempfile
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 if TYPE_CHECKING:
     from deploy.chart import Helm
@@ -38,11 +40,20 @@ HEADER = """\
 def texts() -> dict[Path, str]:
     """Return what every generated file should be, but for install.yaml."""
     return {
+        PROJECT / "policies" / "default.json": policy_text(),
         DEPLOY / "build-requirements.txt": backend_text(),
         CHART / "values.yaml": values_text(),
         CHART / "values.schema.json": schema_text(),
         **{copy: source.read_text() for copy, source in COPIES.items()},
     }
+
+
+def policy_text() -> str:
+    """Return the default policy compiled, which loads without pydantic."""
+    from policies.policy import default_policy_text, parse_policy
+    from policies.shipped import compiled_text
+
+    return compiled_text(parse_policy(yaml.safe_load(default_policy_text())).compile())
 
 
 def values_text() -> str:

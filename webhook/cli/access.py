@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -55,6 +54,8 @@ def with_api(path: Path | None, work: Callable[[KubeApi], Awaitable[T]]) -> T:
     Raises:
         InputError: the cluster could not be asked.
     """
+    import asyncio
+
     from webhook.cluster.errors import ClusterError
     from webhook.kubeapi import KubeApi
 

@@ -95,9 +95,9 @@ def check(
     --cluster.
     """
     from webhook.cli.evaluate import evaluate, nothing_to_do, read_manifests
-    from webhook.cli.policy_file import load_policy
+    from webhook.cli.policy_file import compiled_policy
 
-    policy = load_policy(policy_path).compile()
+    policy = compiled_policy(policy_path)
     verdicts: set[Verdict] = set()
     manifests, today = read_manifests(paths), datetime.now(UTC).date()
     until = _until(exceptions_path, expires, today)

@@ -62,11 +62,11 @@ def mutate(
     """
     from webhook.cli.evaluate import evaluate, nothing_to_do, read_manifests
     from webhook.cli.manifests.yaml_writer import to_yaml
-    from webhook.cli.policy_file import load_policy
+    from webhook.cli.policy_file import compiled_policy
     from webhook.cli.report.lines import clean
     from webhook.cli.report.sentence import sentence
 
-    policy = load_policy(policy_path).compile()
+    policy = compiled_policy(policy_path)
     manifests, today = read_manifests(paths), datetime.now(UTC).date()
     with surroundings.known(policy) as complete:
         results = list(evaluate(manifests, policy, namespace, today, complete))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from policies.policy import FencePolicy, PolicyError, default_policy_text, parse_policy
+from typing import TYPE_CHECKING
+
+from policies.compiled import Policy
 from webhook.cli.errors import InputError
 from webhook.cli.locate import locate
 from webhook.cli.manifests.documents import Document, read_documents, unreadable
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.files import display_name, read_text
 from webhook.cli.report.sentence import sentence
+
+# A policy document takes pydantic, and that time: who goes by the default policy needs neither.
+if TYPE_CHECKING:
+    from policies.policy import FencePolicy
 
 DEFAULT_NAME = "default"
 """What the policy that ships with gpufence is called."""
@@ -25,10 +31,27 @@ def policy_text(path: str | None) -> str:
     Raises:
         InputError: the file cannot be read.
     """
+    if path is None:
+        from policies.policy import default_policy_text
+
+        return default_policy_text()
     try:
-        return default_policy_text() if path is None else read_text(path)
+        return read_text(path)
     except ManifestError as error:
         raise InputError([sentence(unreadable(policy_name(path), error), error)]) from error
+
+
+def compiled_policy(path: str | None) -> Policy:
+    """Return the policy of a file, ready for use; without a path, the default policy, at once.
+
+    Raises:
+        InputError: the file cannot be read, or is no valid policy: with a line for each problem.
+    """
+    if path is None:
+        from policies.shipped import shipped_policy
+
+        return shipped_policy()
+    return load_policy(path).compile()
 
 
 def load_policy(path: str | None) -> FencePolicy:
@@ -46,6 +69,8 @@ def read_policy(name: str, text: str) -> FencePolicy:
     Raises:
         InputError: it is no valid policy: with a line for each problem.
     """
+    from policies.policy import PolicyError, parse_policy
+
     documents = list(read_documents(name, text))
     if broken := [(document, document.error) for document in documents if document.error]:
         raise InputError(sentence(document, error) for document, error in broken)

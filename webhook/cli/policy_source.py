@@ -7,7 +7,7 @@ from webhook.cli.errors import InputError
 from webhook.cli.manifests.documents import unreadable
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.files import STDIN, decode, read_bytes
-from webhook.cli.policy_file import load_policy, read_policy
+from webhook.cli.policy_file import compiled_policy, read_policy
 from webhook.cli.report.sentence import sentence
 from webhook.policy_reload import FixedPolicy, PolicySource, PolicyUnusableError
 
@@ -19,7 +19,7 @@ def policy_source(path: str | None) -> PolicySource:
         InputError: the policy comes on standard input, and is none.
     """
     if path is None or path == STDIN:
-        return FixedPolicy(load_policy(path).compile())
+        return FixedPolicy(compiled_policy(path))
     return PolicyFile(path)
 
 
