@@ -58,6 +58,18 @@ def concerns(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool) ->
     )
 
 
+def changes_the_spec() -> str:
+    """Return CEL that holds for an object whose pod templates may be others than before.
+
+    Those of custom resources stand somewhere below ``spec`` (``policies.templates``). Operators
+    that keep their state in the object itself (Argo's) write it again and again beside the spec.
+    """
+    return (
+        'request.operation == "CREATE" || !has(object.spec) || !has(oldObject.spec) || '
+        "object.spec != oldObject.spec"
+    )
+
+
 def _device(defaulted: bool) -> str:
     """Return CEL that holds for a container ``c`` whose resources name a device.
 

@@ -7,14 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from policies.compiled import Policy
+from policies.compiled import FailurePolicy, Policy
 from policies.facts import JSONObject
-from webhook.conditions import concerns, names_devices
+from webhook.conditions import changes_the_spec, concerns, names_devices
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """Set by the API server on every namespace; nobody can change it (KEP-2161)."""
+
+ALWAYS_EXCLUDED = frozenset(
+    {
+        "kube-system",
+        "calico-system",
+        "kube-flannel",
+        "openshift-multus",
+        "openshift-ovn-kubernetes",
+        "tigera-operator",
+    }
+)
+"""Never asked about, whatever the policy says: what a cluster needs to come up again.
+
+Beside the system, these are the networks whose agents have a namespace of their own. Their Pods
+tolerate every taint, and a new node needs them before a replica of gpufence can run there.
+"""
 
 # The core workloads, by where their pod template's spec stands.
 _TEMPLATES: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
@@ -49,11 +65,10 @@ class Registration:
     service: tuple[str, str, int] | None = None
     url: str = ""
     ca_bundle: str = ""
-    failure_policy: Literal["Fail", "Ignore"] = "Fail"
     timeout_seconds: int = 3
     with_nodes: bool = False
-    excluded_namespaces: frozenset[str] = frozenset({"kube-system"})
-    """Never asked about, whatever the policy says: what the cluster needs to come up again."""
+    excluded_namespaces: frozenset[str] = frozenset()
+    """Never asked about either, beside ALWAYS_EXCLUDED and those that the policy exempts."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] | None = None
@@ -109,7 +124,30 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
                 condition=concerns(spec, policy, defaulted=False, with_nodes=with_nodes),
             )
         )
+    if policy.custom_workloads:
+        webhooks.append(_custom_workloads(policy, registration))
     return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
+
+
+def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
+    """Return the webhook for custom resources, which brings forward what their Pods would meet.
+
+    CEL cannot search an object for pod templates, so every one is asked about, plain ones too.
+    Nobody's operator is to stop for that while no replica answers: the Pods are judged in any case.
+    """
+    return _webhook(
+        "custom-workloads",
+        "/validate",
+        policy,
+        registration,
+        rules=[
+            _rule(group, "*", list(resources), ["CREATE", "UPDATE"])
+            for group, resources in policy.custom_workloads
+        ],
+        condition=changes_the_spec(),
+        condition_name="changes-the-spec",
+        failure_policy="Ignore",
+    )
 
 
 def _configuration(kind: str, webhooks: list[JSONObject], registration: Registration) -> JSONObject:
@@ -136,9 +174,12 @@ def _webhook(
     *,
     rules: list[JSONObject],
     condition: str,
+    condition_name: str = "reaches-for-gpu-nodes",
+    failure_policy: FailurePolicy | None = None,
 ) -> JSONObject:
-    exempt = sorted(policy.exemptions.namespaces | registration.excluded_namespaces)
-    selector = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": exempt}
+    """Return one webhook; ``failure_policy`` is the policy's own unless given."""
+    exempt = policy.exemptions.namespaces | registration.excluded_namespaces | ALWAYS_EXCLUDED
+    selector = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": sorted(exempt)}
     # Every field is written out, also where it says what the API server would: what is not ours
     # could be changed without our seeing it.
     return {
@@ -146,13 +187,13 @@ def _webhook(
         "clientConfig": _client_config(path, registration),
         "rules": rules,
         "matchPolicy": "Equivalent",
-        "matchConditions": [{"name": "reaches-for-gpu-nodes", "expression": condition}],
-        "failurePolicy": registration.failure_policy,
+        "matchConditions": [{"name": condition_name, "expression": condition}],
+        "failurePolicy": failure_policy or policy.failure_policy,
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
         "timeoutSeconds": registration.timeout_seconds,
         "objectSelector": {},
-        "namespaceSelector": {"matchExpressions": [selector]} if exempt else {},
+        "namespaceSelector": {"matchExpressions": [selector]},
     }
 
 

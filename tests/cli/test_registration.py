@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cli.running import Run
+from webhook.configurations import ALWAYS_EXCLUDED
 
 SERVICE = ("--service", "gpufence-system/gpufence")
 
@@ -63,7 +64,8 @@ def test_manifests_excludes_what_the_cluster_needs_to_come_up(
     [selector] = next(yaml.safe_load_all(done.out))["webhooks"][0]["namespaceSelector"][
         "matchExpressions"
     ]
-    assert selector["values"] == ["fence", "kube-system", "more"]
+    assert selector["values"] == sorted({"fence", "more", *ALWAYS_EXCLUDED})
+    assert {"kube-system", "calico-system", "kube-flannel"} < ALWAYS_EXCLUDED
 
 
 @pytest.mark.parametrize(

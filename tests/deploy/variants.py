@@ -83,11 +83,11 @@ VARIANTS: dict[str, Values] = {
         "registration": {"annotations": {"admissions.enforcer/disabled": "true"}}
     },
     "let past what cannot be asked about": {
+        "policy": {"failurePolicy": "Ignore"},
         "registration": {
-            "failurePolicy": "Ignore",
             "timeoutSeconds": 1,
             "excludeNamespaces": ["cattle-system", "longhorn-system"],
-        }
+        },
     },
     "the cluster's nodes and claims count": {"clusterFacts": True},
     "configurations in Git": {"registration": {"enabled": False}},

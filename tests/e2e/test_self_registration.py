@@ -133,7 +133,7 @@ def test_a_secret_that_is_deleted_comes_back_as_it_was(kept: Release) -> None:
 
 def test_the_state_of_the_certificates_is_shown(kept: Release) -> None:
     said = kept.run("certs", "status", "--namespace", kept.namespace)
-    assert said.count("trusts the authority") == 5
+    assert said.count("trusts the authority") == 6
     namespaced = ("--namespace", kept.namespace)
     kept.run("unregister", *namespaced, "--watch-seconds", "0")
     said = kept.run("certs", "status", *namespaced, status=1)

@@ -149,7 +149,8 @@ def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
     api, path = released.cluster.api, f"/api/v1/namespaces/{namespace}/pods"
     with Load(api, namespace) as load:
         assert not tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
-        policy.write(default_policy_text().replace("\npools:\n", f"\npools:{SECOND_POOL}", 1))
+        second = default_policy_text().replace("\npools:\n", f"\npools:{SECOND_POOL}", 1)
+        policy.write(second.replace("\nfailurePolicy: Fail", "\nfailurePolicy: Ignore"))
         until(
             lambda: tolerates(try_to_create(api, f"{path}?dryRun=All", AMD_POD), "amd.com/gpu"),
             "the new policy to be in force",
@@ -161,6 +162,7 @@ def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
             lambda: "amd.com/gpu" in str(released.configurations()[1]), "the conditions to follow"
         )
         assert len(conditions) == 1
+        assert failure_policies(released) == ["Ignore", "Ignore"]
 
         policy.write("kind: FencePolicy\npoolz: []\n")
         refused = 'gpufence_policy_reload_total{result="refused"}'
@@ -178,6 +180,7 @@ def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
 
         policy.write(default_policy_text())
         until(lambda: generations(pair) == [3, 3], "the cure")
+        until(lambda: failure_policies(released) == ["Fail", "Fail"], "the registration to follow")
         for replica in replicas:
             assert replica.ask("/readyz") == (200, "ok\n")
         for _ in load.seconds(SECONDS / 3):
@@ -244,3 +247,8 @@ def try_to_create(api: Api, path: str, pod: Object) -> Object:
 
 def tolerates(pod: dict[str, object], key: str) -> bool:
     return f"'key': '{key}'" in str(pod["spec"])
+
+
+def failure_policies(released: Release) -> list[str]:
+    """Return what becomes of Pods while nobody answers, as it is registered."""
+    return [each["webhooks"][0]["failurePolicy"] for each in released.configurations()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -68,13 +68,6 @@ _OPTIONS = (
         help="Where API servers reach gpufence without a Service: https://HOST:PORT.",
     ),
     click.option(
-        "--failure-policy",
-        type=click.Choice(["Fail", "Ignore"]),
-        default="Fail",
-        show_default=True,
-        help="What becomes of what gpufence is asked about and cannot answer.",
-    ),
-    click.option(
         "--timeout-seconds",
         type=click.IntRange(1, 30),
         default=3,
@@ -95,8 +88,8 @@ _OPTIONS = (
         "excluded",
         multiple=True,
         metavar="NAME",
-        help="A namespace that is never asked about, beside kube-system, those that the policy "
-        "exempts, and gpufence's own; repeatable.",
+        help="A namespace that is never asked about, beside kube-system, those of the well-known "
+        "networks' agents, those that the policy exempts, and gpufence's own; repeatable.",
     ),
     click.option(
         "--node-facts/--no-node-facts",
@@ -116,7 +109,6 @@ def registration_options(command: Callable[..., Any]) -> Callable[..., Any]:
         configuration_name: str,
         service: tuple[str, str, int] | None,
         url: str,
-        failure_policy: Literal["Fail", "Ignore"],
         timeout_seconds: int,
         annotations: dict[str, str],
         excluded: tuple[str, ...],
@@ -132,10 +124,9 @@ def registration_options(command: Callable[..., Any]) -> Callable[..., Any]:
             name=configuration_name,
             service=service,
             url=url,
-            failure_policy=failure_policy,
             timeout_seconds=timeout_seconds,
             annotations=annotations,
-            excluded_namespaces=frozenset({"kube-system", *own, *excluded}),
+            excluded_namespaces=frozenset({*own, *excluded}),
             with_nodes=with_nodes,
         )
         return command(registration=registration, **others)

@@ -63,7 +63,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.registration.enabled }}
 - --name={{ $name }}
 - --owner=clusterrole/{{ $name }}
-- --failure-policy={{ .Values.registration.failurePolicy }}
 - --timeout-seconds={{ .Values.registration.timeoutSeconds }}
 {{- range .Values.registration.excludeNamespaces }}
 - --exclude-namespace={{ . }}
