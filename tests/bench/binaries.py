@@ -1,0 +1,21 @@
+"""Finds the Go programs of the benchmarks in the cache, or builds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controlplane import cache
+from controlplane.gobuild import GoModule
+
+PACKAGES = {"webhook": "./webhook", "load": "./load"}
+
+
+def binaries() -> dict[str, Path]:
+    """Return the paths of the peer webhook and of the load generator.
+
+    Raises:
+        ControlPlaneError: no Go toolchain is to be had, or the build failed.
+    """
+    folder = Path(__file__).with_name("peers")
+    module = GoModule(folder, PACKAGES, ldflags="-s -w", what="the benchmarks' peers")
+    return module.binaries(PACKAGES, cache.root().with_name("bench"))
