@@ -35,7 +35,8 @@ def report(results: Iterable[Result]) -> Iterator[Line]:
     yield _summary(verdicts, warned)
 
 
-def _result(result: Result) -> Iterator[Line]:
+def heading(result: Result) -> Iterator[Line]:
+    """Yield the verdict, the object and its place; of what is broken, what is wrong with it."""
     document = result.manifest.document
     start = f"{document.path}:{result.manifest.line}" if document.text else document.path
     yield Line(
@@ -51,10 +52,36 @@ def _result(result: Result) -> Iterator[Line]:
     if result.error is not None:
         where, what = place(document, result.error), explanation(document, result.error)
         yield Line(((clean(f"{where}: "), "place"), (clean(what), "")), indent=2)
+
+
+def finding_lines(result: Result, finding: Finding) -> Iterator[Line]:
+    """Yield one finding of an object: rule and place, what is wrong, and what to do."""
+    manifest = result.manifest
+    position = locate(manifest.document, manifest.path, finding.path)
+    line = position.line if position else manifest.line
+    yield Line(
+        (
+            (finding.action, finding.action if finding.action != "off" else ""),
+            ("  ", ""),
+            (finding.rule, "rule"),
+            ("  ", ""),
+            (clean(f"{manifest.document.path}:{line}"), "place"),
+            ("  ", ""),
+            (clean(finding.path), ""),
+        ),
+        indent=2,
+    )
+    yield Line(((clean(f"{finding.reason}: {finding.detail}."), ""),), indent=4)
+    if finding.advice:
+        yield Line((("advice: ", "advice"), (clean(f"{finding.advice}."), "")), indent=4)
+
+
+def _result(result: Result) -> Iterator[Line]:
+    yield from heading(result)
     if result.decision is None:
         return
     for finding in result.decision.findings:
-        yield from _finding(result, finding)
+        yield from finding_lines(result, finding)
     for finding in result.decision.excepted:
         text = f"excepted  {finding.rule}  {finding.reason} (at {finding.path})"
         yield Line(((clean(text), "aside"),), indent=2)
@@ -80,27 +107,6 @@ def _remark(result: Result) -> str:
     if result.decision.pools:
         return f"  requests devices of pool {', '.join(result.decision.pools)}"
     return ""
-
-
-def _finding(result: Result, finding: Finding) -> Iterator[Line]:
-    manifest = result.manifest
-    position = locate(manifest.document, manifest.path, finding.path)
-    line = position.line if position else manifest.line
-    yield Line(
-        (
-            (finding.action, finding.action if finding.action != "off" else ""),
-            ("  ", ""),
-            (finding.rule, "rule"),
-            ("  ", ""),
-            (clean(f"{manifest.document.path}:{line}"), "place"),
-            ("  ", ""),
-            (clean(finding.path), ""),
-        ),
-        indent=2,
-    )
-    yield Line(((clean(f"{finding.reason}: {finding.detail}."), ""),), indent=4)
-    if finding.advice:
-        yield Line((("advice: ", "advice"), (clean(f"{finding.advice}."), "")), indent=4)
 
 
 def _change(decision: Decision) -> Iterator[Line]:
