@@ -60,8 +60,8 @@ from collections.abc import Iterator
 from policies.compiled import Policy, Pool
 from policies.facts import Facts
 from policies.finding import Finding
-from policies.pod import RESOURCE_SIDES, Container, Pod
-from policies.quantity import NANOS, parse_quantity
+from policies.peak import device_peak
+from policies.pod import RESOURCE_SIDES, Pod
 from policies.requests import pool_of_resource
 
 ID = "oversized-device-request"
@@ -88,10 +88,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
 
 
 def _peak(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
-    """Return how many devices are reserved for the Pod: of each resource what it needs at its peak.
-
-    Source: ``PodRequests`` in ``k8s.io/component-helpers/resource`` (KEP-753).
-    """
+    """Return how many devices of the pool are reserved for the Pod."""
     names = {
         name
         for container in pod.device_containers()
@@ -99,23 +96,4 @@ def _peak(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
         for name in container.resources(side)
         if pool_of_resource(name, policy, facts) is pool
     }
-    return sum(_peak_of_resource(pod, name) for name in names)
-
-
-def _peak_of_resource(pod: Pod, name: str) -> int:
-    sidecars = peak = running = 0
-    for container in pod.device_containers():
-        count = _count(container, name)
-        if container.kind == "containers":
-            running += count
-        elif container.raw.get("restartPolicy") == "Always":
-            sidecars += count
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + count)
-    return max(peak, sidecars + running)
-
-
-def _count(container: Container, name: str) -> int:
-    quantity = container.resources("requests").get(name, container.resources("limits").get(name))
-    return -(-parse_quantity(quantity) // NANOS)
+    return sum(device_peak(pod, name) for name in names)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from webhook.cluster.claims import LookupResult
-from webhook.cluster.facts import ClusterFacts
+
+
+class Followed(Protocol):
+    """What follows collections: ClusterFacts, Estate."""
+
+    def objects(self) -> Mapping[str, int]: ...
+
+    def staleness(self) -> Mapping[str, float | None]: ...
 
 
 class ClusterMetrics:
-    """Counters in the registry of the server, for a ClusterFacts to tell. Labels have few values.
+    """Counters in the registry of the server, for what follows a cluster. Labels have few values.
 
     The label ``resource`` is what the API calls a collection: nodes, namespaces, deviceclasses ...
     """
@@ -43,16 +50,21 @@ class ClusterMetrics:
     def claim_looked_up(self, result: LookupResult) -> None:
         self._lookups.labels(result).inc()
 
-    def track(self, cluster: ClusterFacts) -> None:
-        """Show what is known of the cluster, and since when, at each scrape."""
-        for resource in cluster.objects():
-            self._restarts.labels(resource)
-        self._registry.register(_Known(cluster))
+    def track(self, *followed: Followed) -> None:
+        """Show what is known of the cluster, and since when, at each scrape.
+
+        Of a collection that two follow, what the first knows is shown.
+        """
+        for each in followed:
+            for resource in each.objects():
+                self._restarts.labels(resource)
+        self._registry.register(_Known(followed))
 
 
 class _Known(Collector):
-    def __init__(self, cluster: ClusterFacts) -> None:
-        self._cluster = cluster
+    def __init__(self, followed: Sequence[Followed]) -> None:
+        # A dict keeps the last of what has the same key.
+        self._followed = followed[::-1]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         objects = GaugeMetricFamily(
@@ -60,7 +72,8 @@ class _Known(Collector):
             "Objects of the cluster that are known.",
             labels=("resource",),
         )
-        for resource, count in self._cluster.objects().items():
+        known = {name: count for each in self._followed for name, count in each.objects().items()}
+        for resource, count in known.items():
             objects.add_metric((resource,), count)
         yield objects
         heard = GaugeMetricFamily(
@@ -68,7 +81,8 @@ class _Known(Collector):
             "When the API server was last heard, a bookmark a minute included.",
             labels=("resource",),
         )
-        for resource, seconds in self._cluster.staleness().items():
+        ages = {name: age for each in self._followed for name, age in each.staleness().items()}
+        for resource, seconds in ages.items():
             if seconds is not None:
                 heard.add_metric((resource,), time.time() - seconds)
         yield heard

@@ -13,10 +13,11 @@ from prometheus_client import disable_created_metrics
 from certs.source import FileSource, Source
 from webhook.admission import Admission
 from webhook.app import admission_app, operations_app
-from webhook.cluster.access import Load
 from webhook.cluster.connection import Connection
+from webhook.cluster.estate import Estate
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster_metrics import ClusterMetrics
+from webhook.estate_metrics import EstateMetrics
 from webhook.lifecycle import Lifecycle
 from webhook.listen import Listeners
 from webhook.logs import configure, event
@@ -60,7 +61,7 @@ async def _serve(options: ServeOptions) -> None:
     metrics = Metrics(policy.current, options.policy_name)
     counters = UpkeepMetrics(metrics.registry)
     counters.track_policy(lambda: policy.generation, lambda: policy.problem)
-    facts = None if options.facts is None else _facts(options.facts, policy, metrics)
+    facts, estate = _followed(options, policy, metrics)
     admission = Admission(policy.current, metrics, lambda: _now().date(), facts)
     policy.followers += [admission.use, metrics.use]
     policy.counters.append(counters.reloaded)
@@ -78,6 +79,11 @@ async def _serve(options: ServeOptions) -> None:
     metrics.track_certificate(lambda: certificate.expires.timestamp())
     learning = facts.unready if facts is not None else lambda: ""
     tasks = _tasks(options, policy, certificate, upkeep, counters)
+    if estate is not None:
+        keeping = Repeated(
+            "estate", lambda: estate.keep(upkeep is None or upkeep.leads), counters.failed
+        )
+        tasks.append((keeping, options.reload_seconds))
     first = None if upkeep is None else Repeated("certificates", upkeep.keep_certificates)
     operations = operations_app(
         metrics,
@@ -134,16 +140,29 @@ async def _serve(options: ServeOptions) -> None:
         await listeners.close()
         if facts is not None:
             await facts.stop()
+        if estate is not None:
+            await estate.keep(False)
     event(_log, logging.INFO, "stopped")
 
 
-def _facts(load: Load, policy: ReloadingPolicy, metrics: Metrics) -> ClusterFacts:
-    """Return the facts of a cluster, as the policy in force needs them."""
+def _followed(
+    options: ServeOptions, policy: ReloadingPolicy, metrics: Metrics
+) -> tuple[ClusterFacts | None, Estate | None]:
+    """Return what follows a cluster, as the policy in force needs it: facts, and the estate."""
+    if options.facts is None and options.estate is None:
+        return None, None
     counters = ClusterMetrics(metrics.registry)
-    facts = ClusterFacts(Connection(load), policy.current, observer=counters)
-    counters.track(facts)
-    policy.followers.append(facts.use)
-    return facts
+    facts = estate = None
+    if options.facts is not None:
+        facts = ClusterFacts(Connection(options.facts), policy.current, observer=counters)
+        policy.followers.append(facts.use)
+    if options.estate is not None:
+        restarted = counters.watch_restarted
+        estate = Estate(Connection(options.estate), policy.current, restarted=restarted)
+        policy.followers.append(estate.use)
+        metrics.registry.register(EstateMetrics(estate))
+    counters.track(*[each for each in (facts, estate) if each is not None])
+    return facts, estate
 
 
 def _source(options: ServeOptions, upkeep: Upkeep | None) -> Source:

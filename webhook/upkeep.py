@@ -82,6 +82,11 @@ class Upkeep:
         self._was_reachable = False
         metrics.track_leader(lambda: self._elector.leading)
 
+    @property
+    def leads(self) -> bool:
+        """Whether this replica does what one does for all; every one, where none is chosen."""
+        return self._elector.leading or not self._options.register
+
     async def keep_certificates(self) -> None:
         """Take up what is in the Secret, and make the change that is due.
 

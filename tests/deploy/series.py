@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import yaml
 from prometheus_client import CollectorRegistry
 
+from policies.compiled import Policy
 from policies.policy import default_policy_text, parse_policy
+from webhook.cluster.holders import Holding
 from webhook.cluster_metrics import ClusterMetrics
+from webhook.estate_metrics import EstateMetrics
 from webhook.metrics import Metrics
 from webhook.upkeep_metrics import UpkeepMetrics
 
@@ -21,7 +26,8 @@ def exported() -> dict[str, set[str]]:
     upkeep.track_policy(lambda: 1, lambda: "")
     upkeep.track_leader(lambda: True)
     cluster = ClusterMetrics(metrics.registry)
-    cluster.track(_Cluster())  # type: ignore[arg-type]
+    cluster.track(_Cluster())
+    metrics.registry.register(EstateMetrics(_Estate(policy)))  # type: ignore[arg-type]
     return {
         name: labels | ({"le"} if name.endswith("_bucket") else set())
         for family, labels in _labels(metrics.registry).items()
@@ -30,13 +36,26 @@ def exported() -> dict[str, set[str]]:
 
 
 class _Cluster:
-    """As much of ClusterFacts as its metrics look at."""
+    """What follows one collection."""
 
     def objects(self) -> dict[str, int]:
         return {"nodes": 1}
 
     def staleness(self) -> dict[str, float | None]:
         return {"nodes": 1.0}
+
+
+class _Estate:
+    """As much of Estate as its metrics look at."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def holdings(self) -> Iterator[tuple[Holding, int]]:
+        yield Holding("nvidia.com/gpu", "ml", scheduled=True), 1
+
+    def allocatable(self) -> dict[str, int]:
+        return {"nvidia.com/gpu": 8}
 
 
 def _labels(registry: CollectorRegistry) -> dict[str, set[str]]:

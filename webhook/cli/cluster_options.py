@@ -74,6 +74,12 @@ _OPTIONS = (
         help="The authority of --tls-cert, for the configurations to carry; without it, they carry "
         "what somebody else puts there (cert-manager's injector).",
     ),
+    click.option(
+        "--estate-metrics/--no-estate-metrics",
+        default=False,
+        help="Whether to count the devices that the cluster's nodes offer and its Pods and claims "
+        "hold, for Prometheus. The replica that registers does so.",
+    ),
     _duration("--leaf-lifetime", "8760h", "Life of the certificate; renewed at 2/3."),
     _duration("--authority-lifetime", "87600h", "Life of the authority; succeeded at 2/3."),
     _duration(
@@ -100,10 +106,10 @@ _OPTIONS = (
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which gets them as two arguments, ``cluster`` and ``facts``.
+    """Add the options to a command, which gets three arguments: ``cluster``, ``facts``, ``estate``.
 
-    ``cluster`` is None for a server that keeps nothing in a cluster, and ``facts`` for one that
-    takes none of it into account.
+    ``cluster`` is None for a server that keeps nothing in a cluster, ``facts`` for one that takes
+    none of it into account, and ``estate`` for one that does not count its devices.
     """
 
     @functools.wraps(command)
@@ -117,8 +123,17 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
             cluster = _read(files=tls_cert is not None, **own)
         except CertificateError as error:
             raise InputError([str(error)]) from error
-        facts = access(own["kubeconfig"]) if own["registration"].with_nodes else None
-        return command(tls_cert=tls_cert, tls_key=tls_key, cluster=cluster, facts=facts, **given)
+        to_cluster = access(own["kubeconfig"])
+        facts = to_cluster if own["registration"].with_nodes else None
+        estate = to_cluster if own["estate_metrics"] else None
+        return command(
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            cluster=cluster,
+            facts=facts,
+            estate=estate,
+            **given,
+        )
 
     decorated: Callable[..., Any] = registration_options(with_cluster)
     for option in reversed(_OPTIONS):
@@ -129,7 +144,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _NAMES = (
     *("registration", "register", "kubeconfig", "namespace", "owner", "secret", "ca_file"),
     *("leaf_lifetime", "authority_lifetime", "authority_settle", "authority_overlap"),
-    *("poll_seconds", "lease_seconds"),
+    *("poll_seconds", "lease_seconds", "estate_metrics"),
 )
 
 

@@ -13,7 +13,7 @@ ItemT_contra = TypeVar("ItemT_contra", bound=Item, contravariant=True)
 
 
 class Store(Protocol[ItemT_contra]):
-    """Takes the items of a collection, which have names of their own in it."""
+    """Takes the items of a collection, each under a name of its own: the key of its metadata."""
 
     def put(self, item: ItemT_contra, /) -> None:
         """Take an item in place of what was known under its name."""
@@ -29,12 +29,14 @@ class Store(Protocol[ItemT_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Collection(Generic[ItemT]):
-    """A collection of cluster-scoped objects: what it is called, where it is, what is read of it.
+    """Objects of a whole cluster: what they are called, where they are, what is read of them.
 
-    One that is ``optional`` may be missing from an API server, and is then empty.
+    A collection that is ``optional`` may be missing from an API server, and is then empty.
+    ``fields`` is a field selector: the API server leaves out what it does not select.
     """
 
     name: str
     path: str
     item: type[ItemT]
     optional: bool = False
+    fields: str = ""

@@ -5,11 +5,10 @@ Only the claims that a Pod names are waited for, and not for long.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol
+from typing import Protocol
 
 from policies.compiled import Policy
 from policies.facts import Claim, Facts, JSONObject, ObjectKey
@@ -28,10 +27,10 @@ from webhook.cluster.claims import (
     LookupTiming,
     claims_named,
 )
-from webhook.cluster.collection import Collection, ItemT, Store
 from webhook.cluster.connection import Connection
 from webhook.cluster.nodes import NODES, NodeStore
-from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.cluster.reflector import DEFAULT_TIMING, Timing
+from webhook.cluster.watches import Watches
 
 # How long after its start a server waits for the cluster before it serves without what is missing.
 _PATIENCE_SECONDS = 15.0
@@ -74,19 +73,18 @@ class ClusterFacts:
         lookup_timing: LookupTiming = DEFAULT_LOOKUP_TIMING,
     ) -> None:
         self._connection = connection
-        self._observer = observer or _Nobody()
+        observer = observer or _Nobody()
         self._clock = clock
-        self._timing = timing
         self._started_at = clock()
-        self._running = False
-        self._tasks: dict[str, asyncio.Task[NoReturn]] = {}
-        self._reflectors: dict[str, Reflector[Any]] = {}
+        self._watches = Watches(
+            connection, restarted=observer.watch_restarted, clock=clock, timing=timing
+        )
         self._nodes = NodeStore(policy)
         self._namespaces = NamespaceStore()
         self._runtime_classes = RuntimeClassStore()
         self._device_classes = DeviceClassStore()
         self._claims = ClaimLookup(
-            connection, clock=clock, looked_up=self._observer.claim_looked_up, timing=lookup_timing
+            connection, clock=clock, looked_up=observer.claim_looked_up, timing=lookup_timing
         )
         self._resolves_claims = False
         self.use(policy)
@@ -95,14 +93,14 @@ class ClusterFacts:
         """Follow what this policy needs, from now on."""
         pools = policy.pools
         self._resolves_claims = bool(policy.pool_of_class)
-        self._need(NODES, self._nodes, True)
-        self._need(NAMESPACES, self._namespaces, any(p.tenants and p.tenants.labels for p in pools))
-        self._need(RUNTIME_CLASSES, self._runtime_classes, any(p.runtime_class for p in pools))
-        self._need(DEVICE_CLASSES, self._device_classes, self._resolves_claims)
+        need = self._watches.need
+        need(NODES, self._nodes)
+        need(NAMESPACES, self._namespaces, any(p.tenants and p.tenants.labels for p in pools))
+        need(RUNTIME_CLASSES, self._runtime_classes, any(p.runtime_class for p in pools))
+        need(DEVICE_CLASSES, self._device_classes, self._resolves_claims)
         if self._nodes.use(policy):
             # Which resources are devices has changed, and of nodes only devices are kept.
-            self._reflectors[NODES.name].begin_anew()
-            self._restart(NODES.name)
+            self._watches.begin_anew(NODES)
 
     async def start(self) -> None:
         """Begin to follow the cluster.
@@ -113,18 +111,11 @@ class ClusterFacts:
         """
         await self._connection.prepare()
         self._started_at = self._clock()
-        self._running = True
-        for name in self._reflectors:
-            self._restart(name)
+        self._watches.start()
 
     async def stop(self) -> None:
         """End everything that was begun."""
-        self._running = False
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tasks.clear()
+        await self._watches.stop()
         await self._claims.close()
         await self._connection.close()
 
@@ -134,23 +125,22 @@ class ClusterFacts:
         Raises:
             ClusterError: it cannot be asked, or refuses.
         """
-        for reflector in self._reflectors.values():
-            await reflector.load()
+        await self._watches.load()
 
     def unready(self) -> str:
         """Return what has not been learned yet, or nothing once all is known or given up."""
         if self._clock() - self._started_at > _PATIENCE_SECONDS:
             return ""
-        missing = [name for name, reflector in self._reflectors.items() if not reflector.synced]
+        missing = self._watches.missing()
         return f"waiting for the cluster's {', '.join(missing)}" if missing else ""
 
     def staleness(self) -> dict[str, float | None]:
         """Return the seconds since each collection was last heard of, ``None`` for never."""
-        return {name: each.staleness() for name, each in self._reflectors.items()}
+        return self._watches.staleness()
 
     def objects(self) -> dict[str, int]:
         """Return the number of objects that are known of each collection."""
-        return {name: len(each.store) for name, each in self._reflectors.items()}
+        return self._watches.objects()
 
     def claim_problem(self) -> str:
         """Return why the last lookup of a claim failed, or nothing if it did not."""
@@ -164,9 +154,11 @@ class ClusterFacts:
         """
         facts = replace(
             facts,
-            nodes=self._nodes.index if self._has(NODES) else None,
+            nodes=self._nodes.index if self._watches.has(NODES) else None,
             namespace_labels=self._namespaces.labels(facts.namespace),
-            runtime_classes=self._runtime_classes.known if self._has(RUNTIME_CLASSES) else None,
+            runtime_classes=self._runtime_classes.known
+            if self._watches.has(RUNTIME_CLASSES)
+            else None,
             extended_resource_classes=self._device_classes.by_extended_resource,
         )
         if not self._resolves_claims:
@@ -181,34 +173,3 @@ class ClusterFacts:
             of_kind = claims if name.kind == "resourceclaims" else claim_templates
             of_kind[name.namespace, name.name] = claim
         return replace(facts, claims=claims, claim_templates=claim_templates)
-
-    def _need(self, collection: Collection[ItemT], store: Store[ItemT], needed: bool) -> None:
-        """Follow a collection, or no longer."""
-        name = collection.name
-        if needed and name not in self._reflectors:
-            self._reflectors[name] = Reflector(
-                self._connection,
-                collection,
-                store,
-                clock=self._clock,
-                restarted=self._observer.watch_restarted,
-                timing=self._timing,
-            )
-            self._restart(name)
-        elif not needed and name in self._reflectors:
-            del self._reflectors[name]
-            if task := self._tasks.pop(name, None):
-                task.cancel()
-            for item in list(store.names()):
-                store.remove(item)
-
-    def _restart(self, name: str) -> None:
-        if task := self._tasks.pop(name, None):
-            task.cancel()
-        if self._running:
-            running = self._reflectors[name].run()
-            self._tasks[name] = asyncio.create_task(running, name=f"watch of {name}")
-
-    def _has(self, collection: Collection[Any]) -> bool:
-        reflector = self._reflectors.get(collection.name)
-        return reflector is not None and reflector.synced

@@ -90,6 +90,7 @@ class Reflector(Generic[ItemT]):
         self._clock = clock
         self._restarted = restarted
         self._timing = timing
+        self._selector = {"fieldSelector": collection.fields} if collection.fields else {}
         self._version = ""
         self._failures = 0
         self._heard_at: float | None = None
@@ -141,17 +142,18 @@ class Reflector(Generic[ItemT]):
             self._is_missing(error)
 
     async def _list(self) -> None:
-        seen = set()
-        query = {"limit": str(self._timing.page)}
+        # Of a store that keeps few of many items, this is less than the names of all items.
+        gone = set(self.store.names())
+        query = {"limit": str(self._timing.page), **self._selector}
         while True:
             page = await self._page(query)
             for item in page.items or ():
-                seen.add(item.metadata.name)
+                gone.discard(item.metadata.key)
                 self.store.put(item)
             if not page.metadata.rest:
                 break
             query["continue"] = page.metadata.rest
-        for name in set(self.store.names()) - seen:
+        for name in gone:
             self.store.remove(name)
         self._version = page.metadata.resource_version
         self.synced = True
@@ -179,6 +181,7 @@ class Reflector(Generic[ItemT]):
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
             "timeoutSeconds": str(seconds),
+            **self._selector,
         }
         path, quiet_seconds = self.collection.path, timing.quiet_seconds
         began = self._clock()
@@ -199,7 +202,7 @@ class Reflector(Generic[ItemT]):
             case "ADDED" | "MODIFIED":
                 self.store.put(change.object)
             case "DELETED":
-                self.store.remove(change.object.metadata.name)
+                self.store.remove(change.object.metadata.key)
             case "ERROR":
                 raise _failure(line, "an ERROR")
         self._version = change.object.metadata.resource_version or self._version

@@ -15,9 +15,15 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     """Of an object. Everything is optional: a bookmark carries a version and nothing else."""
 
     name: str = ""
+    namespace: str = ""
     resource_version: str = ""
     creation_timestamp: str | None = None
     labels: dict[str, str] | None = None
+
+    @property
+    def key(self) -> str:
+        """What no other object of the collection is called: its name, within its namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class Item(Protocol):

@@ -1,0 +1,197 @@
+"""What holds devices, or waits for them: Pods and resource claims; and what Nodes have to offer.
+
+Sources: ``k8s.io/api/core/v1`` and ``k8s.io/api/resource/v1``. Little is read of each: a Pod has
+some 8 KB, and there are tens of thousands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from policies.compiled import Policy, Pool
+from policies.facts import Facts
+from policies.peak import device_peak
+from policies.pod import Pod
+from policies.quantity import NANOS, parse_quantity
+from policies.requests import pool_of_resource
+from webhook.cluster.collection import Collection
+from webhook.cluster.nodes import NODES as NODES_OF_FACTS
+from webhook.cluster.nodes import NodeStatus
+from webhook.cluster.wire import Metadata
+
+# A claim that the scheduler makes of a Pod's extended resource (KEP-5004), which is counted there.
+_OF_EXTENDED_RESOURCE = "resource.kubernetes.io/extended-resource-claim"
+
+_NO_FACTS = Facts()
+
+
+class Holding(NamedTuple):
+    """Devices that are held (``scheduled``) or waited for: of a resource or a device class."""
+
+    device: str
+    namespace: str
+    scheduled: bool
+
+
+class ContainerResources(msgspec.Struct, frozen=True):
+    limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
+
+
+class ContainerObject(msgspec.Struct, frozen=True, rename="camel"):
+    resources: ContainerResources = ContainerResources()
+    restart_policy: str | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    containers: list[ContainerObject] | None = None
+    init_containers: list[ContainerObject] | None = None
+    node_name: str = ""
+
+
+class PodObject(msgspec.Struct, frozen=True):
+    """The fields that are read of a Pod."""
+
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+
+
+class NodeObject(msgspec.Struct, frozen=True):
+    """The fields that are read of a Node where nothing but its devices matters."""
+
+    metadata: Metadata
+    status: NodeStatus = NodeStatus()
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """A request for devices of one class; of ``firstAvailable``, one of the alternatives."""
+
+    name: str = ""
+    device_class_name: str = ""
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool | None = None
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    exactly: DeviceRequest | None = None
+    first_available: list[DeviceRequest] | None = None
+
+
+class ClaimDevices(msgspec.Struct, frozen=True):
+    requests: list[ClaimRequest] | None = None
+
+
+class ClaimSpec(msgspec.Struct, frozen=True):
+    devices: ClaimDevices = ClaimDevices()
+
+
+class AllocatedDevice(msgspec.Struct, frozen=True):
+    request: str = ""
+
+
+class AllocatedDevices(msgspec.Struct, frozen=True):
+    results: list[AllocatedDevice] | None = None
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    devices: AllocatedDevices = AllocatedDevices()
+
+
+class ClaimStatus(msgspec.Struct, frozen=True):
+    allocation: Allocation | None = None
+
+
+class ClaimMetadata(Metadata, frozen=True, rename="camel"):
+    annotations: dict[str, str] | None = None
+
+
+class ClaimObject(msgspec.Struct, frozen=True):
+    """The fields that are read of a ResourceClaim."""
+
+    metadata: ClaimMetadata
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+# One that has ended holds nothing any more; one that is being deleted still does.
+PODS = Collection(
+    "pods", "/api/v1/pods", PodObject, fields="status.phase!=Succeeded,status.phase!=Failed"
+)
+NODES = Collection(NODES_OF_FACTS.name, NODES_OF_FACTS.path, NodeObject)
+CLAIMS = Collection(
+    "resourceclaims", "/apis/resource.k8s.io/v1/resourceclaims", ClaimObject, optional=True
+)
+
+
+def pool_of(device: str, policy: Policy) -> Pool | None:
+    """Return the pool of a resource, or of a device class, as the policy alone tells."""
+    return policy.pool_of_class.get(device) or pool_of_resource(device, policy, _NO_FACTS)
+
+
+def of_pod(pod: PodObject, policy: Policy) -> Counter[Holding]:
+    """Return the devices that the scheduler reserves for a Pod, of every pool's resources."""
+    spec, namespace = pod.spec, pod.metadata.namespace
+    names = {name for name in _resources(spec) if pool_of(name, policy)}
+    if not names:
+        return Counter()
+    view = Pod({"spec": msgspec.to_builtins(spec)})
+    scheduled = bool(spec.node_name)
+    peaks = {Holding(name, namespace, scheduled): device_peak(view, name) for name in names}
+    return +Counter(peaks)
+
+
+def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
+    """Return the devices of pools' classes that a claim has, or waits for.
+
+    How many are waited for is not known of a request for all devices of a class, and which of them
+    not of one with alternatives: these count once they are allocated.
+    """
+    namespace, allocation = claim.metadata.namespace, claim.status.allocation
+    if _OF_EXTENDED_RESOURCE in (claim.metadata.annotations or {}):
+        return Counter()
+    requests = dict(_device_requests(claim.spec))
+    found: Counter[Holding] = Counter()
+    if allocation is None:
+        for path, request in requests.items():
+            if "/" not in path and request.allocation_mode == "ExactCount":
+                found[Holding(request.device_class_name, namespace, False)] += request.count
+    else:
+        for device in allocation.devices.results or ():
+            if device.request in requests:
+                name = requests[device.request].device_class_name
+                found[Holding(name, namespace, True)] += 1
+    return Counter({key: n for key, n in found.items() if key.device in policy.pool_of_class})
+
+
+def of_node(node: NodeObject, policy: Policy) -> Counter[str]:
+    """Return the devices that a Node offers: resource name to their number."""
+    found: Counter[str] = Counter()
+    for name, quantity in (node.status.allocatable or {}).items():
+        if "/" in name and policy.pool_of_resource(name):
+            found[name] = parse_quantity(quantity) // NANOS
+    return +found
+
+
+def _resources(spec: PodSpec) -> Iterator[str]:
+    for containers in (spec.containers, spec.init_containers):
+        for container in containers or ():
+            yield from container.resources.limits or ()
+            yield from container.resources.requests or ()
+
+
+def _device_requests(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequest]]:
+    """Yield the requests that reserve devices, by what an allocation calls them.
+
+    ``adminAccess`` looks at devices that are somebody else's.
+    """
+    for request in spec.devices.requests or ():
+        if request.exactly is not None and not request.exactly.admin_access:
+            yield request.name, request.exactly
+        for alternative in request.first_available or ():
+            yield f"{request.name}/{alternative.name}", alternative

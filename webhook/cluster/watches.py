@@ -1,0 +1,108 @@
+"""The collections of one cluster that are followed, each for as long as somebody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from webhook.cluster.collection import Collection, ItemT, Store
+from webhook.cluster.connection import Connection
+from webhook.cluster.reflector import Reflector, Timing
+
+
+class Watches:
+    """Reflectors by the names of their collections; the connection stays open when they end.
+
+    ``restarted`` is called with a collection's name when its list or watch has failed, and is begun
+    anew.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        restarted: Callable[[str], None],
+        clock: Callable[[], float],
+        timing: Timing,
+    ) -> None:
+        self._connection = connection
+        self._restarted = restarted
+        self._clock = clock
+        self._timing = timing
+        self._running = False
+        self._tasks: dict[str, asyncio.Task[NoReturn]] = {}
+        self._reflectors: dict[str, Reflector[Any]] = {}
+
+    def need(self, collection: Collection[ItemT], store: Store[ItemT], needed: bool = True) -> None:
+        """Follow a collection, or no longer: then the store is emptied."""
+        name = collection.name
+        if needed and name not in self._reflectors:
+            self._reflectors[name] = Reflector(
+                self._connection,
+                collection,
+                store,
+                clock=self._clock,
+                restarted=self._restarted,
+                timing=self._timing,
+            )
+            self._restart(name)
+        elif not needed and name in self._reflectors:
+            del self._reflectors[name]
+            if task := self._tasks.pop(name, None):
+                task.cancel()
+            for item in list(store.names()):
+                store.remove(item)
+
+    def begin_anew(self, collection: Collection[Any]) -> None:
+        """List a collection once more: its store keeps something else of the items from now on."""
+        self._reflectors[collection.name].begin_anew()
+        self._restart(collection.name)
+
+    def start(self) -> None:
+        """Begin to follow what is needed, and what will be."""
+        self._running = True
+        for name in self._reflectors:
+            self._restart(name)
+
+    async def stop(self) -> None:
+        """End everything that was begun; what is known stands."""
+        self._running = False
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def load(self) -> None:
+        """Learn once what is needed, instead of following it.
+
+        Raises:
+            ClusterError: the cluster cannot be asked, or refuses.
+        """
+        for reflector in self._reflectors.values():
+            await reflector.load()
+
+    def has(self, collection: Collection[Any]) -> bool:
+        """Tell whether the collection has been known as a whole."""
+        reflector = self._reflectors.get(collection.name)
+        return reflector is not None and reflector.synced
+
+    def missing(self) -> list[str]:
+        """Return the collections that have not been known as a whole yet."""
+        return [name for name, reflector in self._reflectors.items() if not reflector.synced]
+
+    def staleness(self) -> dict[str, float | None]:
+        """Return the seconds since each collection was last heard of, ``None`` for never."""
+        return {name: each.staleness() for name, each in self._reflectors.items()}
+
+    def objects(self) -> dict[str, int]:
+        """Return the number of objects that are kept of each collection."""
+        return {name: len(each.store) for name, each in self._reflectors.items()}
+
+    def _restart(self, name: str) -> None:
+        if task := self._tasks.pop(name, None):
+            task.cancel()
+        if self._running:
+            running = self._reflectors[name].run()
+            self._tasks[name] = asyncio.create_task(running, name=f"watch of {name}")
