@@ -131,7 +131,11 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
     adding = _adding(pod, _RESTRICTED_CAPABILITIES)
     if not keeping and not adding:
         return None
-    bad = [each for each in pod.containers if each in keeping or each in adding]
+    bad = [
+        container
+        for container in pod.containers
+        if not _drops_all(container.context) or _adds(container, _RESTRICTED_CAPABILITIES)
+    ]
     found, advice = [], []
     if keeping:
         lacks = "does not drop" if len(keeping) == 1 else "do not drop"
@@ -147,7 +151,7 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         advice.append(_remove(adding, _RESTRICTED_CAPABILITIES))
     path = (
         f"{bad[0].container.field}.securityContext.capabilities.drop"
-        if bad[0] in keeping
+        if not _drops_all(bad[0].context)
         else _first_added(bad[0], _RESTRICTED_CAPABILITIES)
     )
     return Violation(
@@ -225,11 +229,11 @@ def _added(context: JSONObject) -> Collection[str]:
 
 
 def _adding(pod: PodView, accepted: Collection[str]) -> list[ContainerView]:
-    return [
-        container
-        for container in pod.containers
-        if (added := _added(container.context)) and any(name not in accepted for name in added)
-    ]
+    return [container for container in pod.containers if _adds(container, accepted)]
+
+
+def _adds(container: ContainerView, accepted: Collection[str]) -> bool:
+    return any(name not in accepted for name in _added(container.context))
 
 
 def _refused(adding: list[ContainerView], accepted: Collection[str]) -> list[str]:
