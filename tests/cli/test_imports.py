@@ -44,6 +44,7 @@ def pod(tmp_path: Path) -> str:
         ["--help"],
         ["check", "--help"],
         ["mutate", "--help"],
+        ["explain", "--help"],
         ["policy", "--help"],
         ["certs", "issue", "--help"],
         ["serve", "--help"],
@@ -54,7 +55,7 @@ def test_help_costs_nothing(args: list[str]) -> None:
     assert imported(*args) == {"click", "webhook"}
 
 
-@pytest.mark.parametrize("command", ["check", "mutate"])
+@pytest.mark.parametrize("command", ["check", "explain", "mutate"])
 def test_checking_imports_nothing_that_serves(command: str, pod: str) -> None:
     found = imported(command, pod)
     assert not found & (SERVING | {"rich", "pygments", "certs"})

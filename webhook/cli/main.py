@@ -24,6 +24,9 @@ _ENTRIES = {
     "mutate": Entry(
         "webhook.cli.mutate:mutate", "Print manifests as the webhook would change them."
     ),
+    "explain": Entry(
+        "webhook.cli.explain:explain", "Explain a rule, or what happens to the Pods of a file."
+    ),
     "policy": Entry("webhook.cli.policy:policy", "Show, validate and describe policies."),
     "serve": Entry("webhook.cli.serve:serve", "Serve admission reviews (the webhook)."),
     "manifests": Entry(

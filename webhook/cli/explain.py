@@ -1,0 +1,102 @@
+"""``gpufence explain``: a rule's page, or what happens to the Pods of a file and why."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from webhook.cli.errors import EXIT_INPUT, InputError
+from webhook.cli.options import namespace_option, policy_option
+from webhook.cli.surroundings import surroundings_options
+
+# What explaining needs is imported where it is used: help and completion need none of it.
+if TYPE_CHECKING:
+    from webhook.cli.report.terminal import Color
+    from webhook.cli.surroundings import Surroundings
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  what was asked for is explained, be it allowed or refused
+  2  the input or the usage is at fault; the rest is explained all the same
+
+\b
+Examples:
+  gpufence explain                                  every rule in a line
+  gpufence explain pool-trespass                    the page of a rule
+  gpufence explain --output markdown pool-trespass  the same, for a wiki
+  gpufence explain train.yaml                       what happens to a Pod, and why
+  kubectl get nodes -o json | gpufence explain --nodes - train.yaml
+  kubectl get pod train -o yaml | gpufence explain --cluster -
+""",
+)
+@click.argument("subject", required=False, metavar="[RULE|FILE]")
+@policy_option
+@namespace_option
+@surroundings_options
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "markdown"]),
+    default="text",
+    show_default=True,
+    help="Of rules: text, or their pages as they are written.",
+)
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour in the text; auto means on a terminal, unless NO_COLOR is set.",
+)
+def explain(
+    subject: str | None,
+    policy_path: str | None,
+    namespace: str,
+    surroundings: Surroundings,
+    output: Literal["text", "markdown"],
+    color: Color,
+) -> int:
+    """Explain a rule, or what happens to the Pods of a file and why.
+
+    RULE is the name of a rule. FILE is a file, a folder or - for the standard input; of each Pod
+    and pod template it is said why it is a GPU Pod or why not, which setter adds what, what the
+    checks find, and what the scheduler will be able to do: in general, or on the nodes that --nodes
+    or --cluster make known. Without either, the rules are listed.
+    """
+    from policies.registry import RULES
+    from webhook.cli import explain_page
+    from webhook.cli.policy_file import compiled_policy
+
+    policy = compiled_policy(policy_path)
+    if subject is None:
+        explain_page.write_list(RULES, policy, namespace, output, color)
+        return 0
+    for rule in RULES:
+        if rule.id == subject:
+            if Path(subject).exists():
+                note = f"there is also a file of that name: gpufence explain ./{subject}"
+                click.echo(f"Note: this is the rule; {note}", err=True)
+            explain_page.write(rule, policy, namespace, output, color)
+            return 0
+    if output == "markdown":
+        raise click.UsageError("--output markdown is for rules: of files there is only text")
+    if subject != "-" and not Path(subject).exists():
+        raise InputError([explain_page.unknown(subject, [rule.id for rule in RULES])])
+
+    from webhook.cli.evaluate import nothing_to_do, read_manifests
+    from webhook.cli.explain_object import explanations
+    from webhook.cli.report import explanation, terminal
+
+    with surroundings.known(policy) as complete:
+        manifests, today = read_manifests([subject]), datetime.now(UTC).date()
+        if not manifests:
+            raise InputError([nothing_to_do([subject])])
+        explained = list(explanations(manifests, policy, namespace, today, complete))
+    terminal.write(explanation.report(explained, policy), sys.stdout, color)
+    return EXIT_INPUT if any(each.result.error for each in explained) else 0
