@@ -7,12 +7,13 @@ give one verdict.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal
 
 from policies.compiled import Policy
+from policies.copying import fork, working_copy
 from policies.facts import Facts, JSONObject
 from policies.finding import Action, Finding
 from policies.pod import Pod
@@ -42,6 +43,8 @@ class Decision:
     has_template: bool = True
     excepted: tuple[Finding, ...] = ()
     """Findings that one of the policy's exceptions covers, and that therefore do not count."""
+    known: tuple[Finding, ...] = ()
+    """On UPDATE, findings that the old object had already, and that therefore do not count."""
 
     @property
     def allowed(self) -> bool:
@@ -81,16 +84,8 @@ def decide(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
         known = _judge(facts.old, policy, facts).findings
     except MalformedObjectError:
         known = ()
-    return replace(decision, findings=tuple(_only_new(decision.findings, known)))
-
-
-def clone(value: Any) -> Any:
-    """Return a deep copy of parsed JSON."""
-    if isinstance(value, dict):
-        return {key: clone(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [clone(item) for item in value]
-    return value
+    new, old = _part(decision.findings, known)
+    return replace(decision, findings=new, known=old)
 
 
 def _is_being_deleted(obj: JSONObject) -> bool:
@@ -105,7 +100,8 @@ def _judge(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
         check_template(template)
     if exemption := _exemption(found, policy, facts):
         return Decision(obj, obj, exemption=exemption)
-    mutated, pods = _mutate(obj, [pod_of(t, policy, facts) for t in found], policy, facts)
+    pods = [pod_of(template, policy, facts) for template in found]
+    mutated, pods = _mutate(obj, found, pods, policy, facts)
     findings = [finding for pod in pods for finding in _findings(pod, policy, facts)]
     excepted: list[Finding] = []
     if findings and policy.exceptions:
@@ -163,7 +159,7 @@ def pod_of(template: Template, policy: Policy, facts: Facts) -> Pod:
 
 
 def _mutate(
-    obj: JSONObject, pods: list[Pod], policy: Policy, facts: Facts
+    obj: JSONObject, found: Sequence[Template], pods: list[Pod], policy: Policy, facts: Facts
 ) -> tuple[JSONObject, list[Pod]]:
     """Return the object with the enforced setters applied, and its Pods as they then are.
 
@@ -178,7 +174,7 @@ def _mutate(
     ]
     if not any(plan):
         return obj, pods
-    copy = clone(obj)
+    copy = working_copy(obj, found)
     core = is_core_workload(obj)
     working = []
     for pod, template, setters in zip(pods, templates(copy), plan, strict=True):
@@ -223,7 +219,7 @@ def _would_add(
     setter: Setter, pod: Pod, policy: Policy, facts: Facts, action: Action
 ) -> Iterator[Finding]:
     """Say what a setter would add that the policy does not let add it."""
-    trial = replace(pod, raw=clone(pod.raw))
+    trial = replace(pod, raw={**pod.raw, "spec": fork(pod.spec)})
     setter.apply(trial, policy, facts)
     lacking = list(additions(pod.spec, trial.spec, pod.spec_path))
     if lacking:
@@ -231,8 +227,7 @@ def _would_add(
             setter.id,
             pod.spec_path,
             f"the Pod lacks {setter.summary}",
-            f"gpufence would add {'; '.join(lacking)}, but its policy has {setter.id} on "
-            f"{action}",
+            f"gpufence would add {'; '.join(lacking)}, but its policy has {setter.id} on {action}",
             "Write it yourself",
             action,
         )
@@ -257,15 +252,21 @@ def additions(before: Any, after: Any, path: str) -> Iterator[str]:
                 yield from additions(before[index], value, f"{path}[{index}]")
 
 
-def _only_new(findings: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Finding]:
-    """Leave out what was known: each finding of the old object accounts for one of the new."""
-    left = list(known)
+def _part(
+    findings: Iterable[Finding], before: Iterable[Finding]
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Part the new from the known: each finding of the old object accounts for one."""
+    new: list[Finding] = []
+    known: list[Finding] = []
+    left = list(before)
     for finding in findings:
         same = next((old for old in left if _is_known(finding, old)), None)
         if same is None:
-            yield finding
+            new.append(finding)
         else:
+            known.append(finding)
             left.remove(same)
+    return tuple(new), tuple(known)
 
 
 def _is_known(finding: Finding, old: Finding) -> bool:

@@ -62,6 +62,16 @@ def deployment(pod: JSON) -> JSON:
     }
 
 
+def pytorch_job(pod: JSON) -> JSON:
+    template = {"metadata": {}, "spec": pod["spec"]}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train", "namespace": "shop"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}}},
+    }
+
+
 def review(obj: JSON | None, **fields: Any) -> JSON:
     """Return a review that asks to create ``obj``; ``fields`` replace or add request fields."""
     described = obj or plain_pod()

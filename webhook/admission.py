@@ -8,13 +8,14 @@ object that is not what its kind promises is refused by either.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from typing import Any, Literal, Protocol
 
 from policies.compiled import Policy
 from policies.engine import decide
 from policies.facts import Facts, JSONObject
+from policies.finding import Finding
 from policies.shape import MalformedObjectError
 from policies.templates import is_core_workload
 from webhook import messages, response, review
@@ -125,6 +126,9 @@ class Admission:
             problem = "it is nested too deeply"
         _log_request(logging.INFO, "malformed object", endpoint, request, problem=problem)
         message = f"gpufence cannot judge this {kind}, because it is malformed: {problem}"
+        if _is_custom(request):
+            # What its fields may hold is its operator's to say, and its Pods are judged themselves.
+            return response.allowed(uid, warnings=[messages.warning(message)]), "malformed"
         return response.malformed(uid, message), "malformed"
 
     async def _facts(
@@ -160,7 +164,8 @@ class Admission:
             raise MalformedObjectError("", "it has no pod template where its kind has one")
         findings = decision.findings
         annotations = messages.audit_annotations(decision)
-        warnings = messages.warnings([f for f in findings if f.action == "warn"])
+        known = _worth_telling(request, obj, decision.known)
+        warnings = messages.warnings([f for f in findings if f.action == "warn"], known)
         self._metrics.found(findings)
         if decision.allowed:
             answer = response.allowed(request.uid, annotations=annotations, warnings=warnings)
@@ -175,6 +180,24 @@ class Admission:
 
 def _is_pod(request: review.Request) -> bool:
     return (request.kind.api_version, request.kind.kind) == ("v1", "Pod")
+
+
+def _is_custom(request: review.Request) -> bool:
+    kind = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
+    return not (_is_pod(request) or is_core_workload(kind))
+
+
+def _worth_telling(
+    request: review.Request, obj: JSONObject, known: Iterable[Finding]
+) -> list[Finding]:
+    """Return those known findings of which somebody reads: of workloads that people change.
+
+    Pods, and what a controller owns (ReplicaSets), are updated by controllers alone.
+    """
+    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
+    if _is_pod(request) or any(owner.get("controller") for owner in owners):
+        return []
+    return [finding for finding in known if finding.action in ("enforce", "warn")]
 
 
 def _is_deep(value: Any) -> bool:

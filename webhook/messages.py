@@ -25,20 +25,30 @@ def refusal(findings: Sequence[Finding], kind: str) -> str:
     return "\n".join(lines)
 
 
-def warnings(findings: Sequence[Finding]) -> list[str]:
-    """Return a warning for each finding, in the length and number that an API server passes on."""
-    shown = findings if len(findings) <= MAX_WARNINGS else findings[: MAX_WARNINGS - 1]
-    texts = [_warning(finding) for finding in shown]
-    if left := len(findings) - len(shown):
-        texts.append(f"gpufence found {left} more; `gpufence check` on the manifest shows all")
+def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list[str]:
+    """Return a warning for each finding, in the length and number that an API server passes on.
+
+    ``known`` are findings for which a change is not refused, because they were there before it.
+    """
+    texts = [_warning(finding) for finding in findings]
+    texts += [_warning(finding, "not refused, since not new: ") for finding in known]
+    if len(texts) > MAX_WARNINGS:
+        left = len(texts) - MAX_WARNINGS + 1
+        more = f"gpufence found {left} more; `gpufence check` on the manifest shows all"
+        texts = [*texts[: MAX_WARNINGS - 1], more]
     return texts
+
+
+def warning(text: str) -> str:
+    """Return the text as one line that an API server passes on."""
+    return _cut(_one_line(text), WARNING_LENGTH)
 
 
 def audit_annotations(decision: Decision) -> dict[str, str]:
     """Return the audit annotations: what each rule found, and what was let go and why.
 
-    The keys are rule ids, ``excepted`` and ``exempt``: names without a prefix, before which an API
-    server puts the name of the webhook and a slash.
+    The keys are rule ids, ``excepted``, ``known`` and ``exempt``: names without a prefix, before
+    which an API server puts the name of the webhook and a slash.
     """
     by_rule: dict[str, list[Finding]] = {}
     for finding in decision.findings:
@@ -47,19 +57,20 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
         rule: f"{found[0].action}: {'; '.join(finding.message for finding in found)}"
         for rule, found in by_rule.items()
     }
-    if decision.excepted:
-        texts["excepted"] = "; ".join(f"{f.rule}: {f.message}" for f in decision.excepted)
+    for key, findings in (("excepted", decision.excepted), ("known", decision.known)):
+        if findings:
+            texts[key] = "; ".join(f"{f.rule}: {f.message}" for f in findings)
     if decision.exemption:
         texts["exempt"] = decision.exemption
     return {key: _cut(text, ANNOTATION_LENGTH) for key, text in texts.items()}
 
 
-def _warning(finding: Finding) -> str:
+def _warning(finding: Finding, note: str = "") -> str:
     """Return the finding in one line; where it is too long, what was found gives way first."""
-    text = _one_line(f"{finding.rule}: {finding.message}")
+    text = _one_line(f"{note}{finding.rule}: {finding.message}")
     if len(text) > WARNING_LENGTH:
-        text = f"{finding.rule}: {finding.reason} (at {finding.path}). {finding.advice}"
-    return _cut(_one_line(text), WARNING_LENGTH)
+        text = f"{note}{finding.rule}: {finding.reason} (at {finding.path}). {finding.advice}"
+    return warning(text)
 
 
 def _one_line(text: str) -> str:

@@ -13,7 +13,7 @@ from cryptography import x509
 
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from release.release import KINDS, NAME, Release, release
+from release.release import KINDS, NAME, WEBHOOKS, Release, release
 
 pytestmark = pytest.mark.e2e
 
@@ -53,7 +53,7 @@ def test_two_replicas_that_start_at_once_end_with_one_authority_and_both_serve_i
             assert len(x509.load_pem_x509_certificates(secret["ca.crt"])) == 1
             leaf = x509.load_pem_x509_certificate(secret["tls.crt"])
             assert [served(r.port, secret["ca.crt"]) for r in replicas] == [leaf, leaf]
-            assert made.bundles() == [secret["ca.crt"]] * 5
+            assert made.bundles() == [secret["ca.crt"]] * WEBHOOKS
             leaders = [replica.metric("gpufence_leader") for replica in replicas]
             assert sorted(leaders) == [0, 1]
             made_by = [len(replica.events("certificate change")) for replica in replicas]

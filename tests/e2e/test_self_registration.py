@@ -12,7 +12,7 @@ import pytest
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import wait_until_called
-from release.release import KINDS, NAME, SECRET, Release, release
+from release.release import KINDS, NAME, SECRET, WEBHOOKS, Release, release
 
 pytestmark = pytest.mark.e2e
 
@@ -133,7 +133,7 @@ def test_a_secret_that_is_deleted_comes_back_as_it_was(kept: Release) -> None:
 
 def test_the_state_of_the_certificates_is_shown(kept: Release) -> None:
     said = kept.run("certs", "status", "--namespace", kept.namespace)
-    assert said.count("trusts the authority") == 6
+    assert said.count("trusts the authority") == WEBHOOKS
     namespaced = ("--namespace", kept.namespace)
     kept.run("unregister", *namespaced, "--watch-seconds", "0")
     said = kept.run("certs", "status", *namespaced, status=1)

@@ -15,7 +15,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from policies.policy import default_policy_text
 from release.load import GPU_POD, Load
-from release.release import Release, release
+from release.release import WEBHOOKS, Release, release
 from release.replica import Replica
 
 pytestmark = [
@@ -112,7 +112,10 @@ def test_a_rotation_of_the_authority_fails_no_admission(pair: Pair, namespace: s
         assert "next-ca.key" not in during
         until(lambda: "old-ca.crt" not in released.secret(), "the old one to be dropped")
         after = released.secret()
-        until(lambda: released.bundles() == [after["ca.crt"]] * 5, "callers to trust only the new")
+        until(
+            lambda: released.bundles() == [after["ca.crt"]] * WEBHOOKS,
+            "callers to trust only the new",
+        )
         for _ in load.seconds(SECONDS / 3):
             pass
     changes = [

@@ -386,7 +386,7 @@ def test_a_mended_template_is_rolled_out(
 
 
 def test_a_worsened_template_is_refused_and_a_change_of_something_else_is_not(
-    control_plane: ControlPlane, old_deployment: str
+    control_plane: ControlPlane, space: Namespace, old_deployment: str
 ) -> None:
     before = get(control_plane, old_deployment)["spec"]["template"]
     for worse in (
@@ -399,6 +399,11 @@ def test_a_worsened_template_is_refused_and_a_change_of_something_else_is_not(
         assert "spec.template.spec." in str(refused.value)
     labels = {"metadata": {"labels": {"team": "web"}}}
     assert merge(control_plane, old_deployment, labels)["spec"]["template"] == before
+    # Whoever makes that change is told what would be refused today.
+    told = control_plane.kubectl(
+        "label", "deployment/web", "team=shop", "--overwrite", "-n", space.name
+    ).stderr
+    assert told.startswith("Warning: not refused, since not new: pool-trespass: ")
 
 
 def test_a_new_image_in_a_template_that_is_no_better_is_stopped_at_its_replica_set(

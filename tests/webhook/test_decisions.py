@@ -17,6 +17,7 @@ from reviewing import (
     gpu_pod,
     patch_of,
     plain_pod,
+    pytorch_job,
     review,
     trespassing_pod,
     with_value,
@@ -176,10 +177,45 @@ async def test_an_update_is_not_refused_for_what_was_there_before(hook: Hook) ->
     old, new = trespassing_pod(), trespassing_pod()
     new["metadata"]["labels"] = {"app": "web"}
     update: dict[str, Any] = {"operation": "UPDATE", "oldObject": old}
-    assert (await hook.response("/validate", review(new, **update)))["allowed"]
+    response = await hook.response("/validate", review(new, **update))
+    assert response.pop("auditAnnotations")["known"].startswith("pool-trespass: ")
+    # Whoever updates a Pod is a controller, and reads no warnings.
+    assert response == {"uid": UID, "allowed": True}
     assert not (
         await hook.response("/validate", review(new, **update | {"oldObject": plain_pod()}))
     )["allowed"]
+
+
+async def test_of_a_workload_what_was_there_before_is_a_warning(make_hook: MakeHook) -> None:
+    old = deployment(trespassing_pod())
+    new = with_value(old, "spec.replicas", 5)
+    update: dict[str, Any] = {"operation": "UPDATE", "oldObject": old}
+    for action in ("enforce", "warn"):
+        hook = await make_hook(default_policy(pool_trespass=action))
+        response = await hook.response("/validate", review(new, **update))
+        assert response["allowed"]
+        [warning] = response["warnings"]
+        assert warning.startswith(
+            "not refused, since not new: pool-trespass: a Pod without a GPU request tolerates"
+        )
+        assert len(warning) <= 256
+    hook = await make_hook(default_policy(pool_trespass="audit"))
+    assert "warnings" not in await hook.response("/validate", review(new, **update))
+    hook = await make_hook(default_policy())
+    owner = {"apiVersion": "example.com/v1", "kind": "Web", "name": "web", "controller": True}
+    owned = with_value(new, "metadata.ownerReferences", [owner])
+    assert "warnings" not in await hook.response("/validate", review(owned, **update))
+
+
+async def test_a_custom_resource_is_judged_by_its_templates(hook: Hook) -> None:
+    workload = pytorch_job(trespassing_pod())
+    response = await hook.response("/validate", review(workload))
+    message = response["status"]["message"]
+    assert message.startswith("gpufence found 1 thing to change in this PyTorchJob:")
+    assert "(at spec.pytorchReplicaSpecs.Worker.template.spec.tolerations[0])" in message
+    for path in ("/mutate", "/validate"):
+        good = review(pytorch_job(gpu_pod()))
+        assert await hook.response(path, good) == {"uid": UID, "allowed": True}
 
 
 async def test_an_ephemeral_container_is_hardened_and_judged(hook: Hook) -> None:

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from reviewing import JSON, UID, deployment, gpu_pod, plain_pod, review, with_value, without
+from reviewing import (
+    JSON,
+    UID,
+    deployment,
+    gpu_pod,
+    plain_pod,
+    pytorch_job,
+    review,
+    with_value,
+    without,
+)
 from served import Hook
 
 CONTAINER = "spec.containers.0"
@@ -199,6 +209,17 @@ async def test_a_workload_without_a_template_is_no_way_past_the_rules(
         "gpufence cannot judge this Deployment, because it is malformed: "
         "it has no pod template where its kind has one"
     )
+
+
+async def test_what_a_custom_resource_may_hold_is_its_operators_to_say(hook: Hook) -> None:
+    workload = pytorch_job(with_value(plain_pod(), "spec.tolerations", "{{tolerations}}"))
+    response = await hook.response("/validate", review(workload))
+    [warning] = response.pop("warnings")
+    assert warning == (
+        "gpufence cannot judge this PyTorchJob, because it is malformed: spec.pytorchReplicaSpecs"
+        ".Worker.template.spec.tolerations: must be a list, but is a string"
+    )
+    assert response == {"uid": UID, "allowed": True}
 
 
 async def test_a_pod_that_is_nested_too_deeply_is_at_fault_itself(hook: Hook) -> None:

@@ -1,0 +1,144 @@
+"""Custom resources that embed pod templates, before there are Pods, on the real API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.cluster import ControlPlane
+from controlplane.fence import Fence, running
+from controlplane.poll import until
+from controlplane.webhooks import calls
+from policies.policy import default_policy_text
+
+pytestmark = pytest.mark.e2e
+
+JSON = dict[str, Any]
+
+WEBHOOK = "custom-workloads.gpufence.dev"
+GPU = "nvidia.com/gpu"
+TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
+OPEN_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+# As an operator installs it, but with a schema that lets everything be: none of it matters here.
+DEFINITION: JSON = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "pytorchjobs.kubeflow.org"},
+    "spec": {
+        "group": "kubeflow.org",
+        "names": {"kind": "PyTorchJob", "plural": "pytorchjobs", "singular": "pytorchjob"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": OPEN_SCHEMA},
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
+    kubectl = control_plane.kubectl
+    kubectl.apply(DEFINITION)
+    kubectl("wait", "--for=condition=Established", f"crd/{DEFINITION['metadata']['name']}")
+    policy = yaml.safe_load(default_policy_text())
+    with (
+        running(control_plane, tmp_path_factory.mktemp("custom"), policy) as made,
+        made.registered(),
+    ):
+        until(lambda: refusal(control_plane, job(worker=TRESPASSER)), "this webhook to be called")
+        yield made
+    kubectl("delete", "crd", DEFINITION["metadata"]["name"], "--wait=true")
+
+
+def container(**fields: Any) -> JSON:
+    return {"name": "pytorch", "image": "pytorch:2.9", **fields}
+
+
+PLAIN: JSON = {"containers": [container()]}
+TRAINS: JSON = {"containers": [container(resources={"limits": {GPU: "8"}})]}
+TRESPASSER: JSON = {**PLAIN, "tolerations": [TOLERATION]}
+
+
+def job(*, master: JSON = PLAIN, worker: JSON = PLAIN, **metadata: Any) -> JSON:
+    specs = {"Master": master, "Worker": worker}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train", "namespace": "default", **metadata},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                role: {"replicas": 1, "template": {"spec": spec}} for role, spec in specs.items()
+            }
+        },
+    }
+
+
+def refusal(cluster: ControlPlane, obj: JSON) -> str:
+    """Return why `kubectl apply --dry-run=server` is refused; "" if it is not."""
+    done = cluster.kubectl(
+        "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(obj), check=False
+    )
+    return done.stderr if done.returncode else ""
+
+
+def asked(cluster: ControlPlane) -> int:
+    """Return how often the API server has called the webhook for custom resources."""
+    return calls(cluster.api.text("/metrics"))["validating", WEBHOOK]
+
+
+@pytest.mark.usefixtures("fence")
+def test_a_dry_run_finds_what_the_pods_of_a_custom_resource_would_be_refused_for(
+    control_plane: ControlPlane,
+) -> None:
+    said = refusal(control_plane, job(master=TRAINS, worker=TRESPASSER))
+    assert f'admission webhook "{WEBHOOK}" denied the request' in said
+    assert "gpufence found 1 thing to change in this PyTorchJob" in said
+    assert "(at spec.pytorchReplicaSpecs.Worker.template.spec.tolerations[0])" in said
+
+
+@pytest.mark.usefixtures("fence")
+def test_a_good_custom_resource_passes_as_it_was_written(control_plane: ControlPlane) -> None:
+    good = job(master=TRAINS, worker=TRAINS)
+    done = control_plane.kubectl(
+        *("apply", "--dry-run=server", "-o", "json", "-f", "-"), stdin=json.dumps(good)
+    )
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["spec"] == good["spec"]
+
+
+@pytest.mark.usefixtures("fence")
+def test_an_operator_writes_its_state_without_a_call_and_a_change_of_the_spec_is_judged(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    kubectl, where = control_plane.kubectl, ("pytorchjob/train", "-n", namespace, "--type=merge")
+    kubectl.create(job(worker=TRAINS, namespace=namespace))
+    before = asked(control_plane)
+    # This definition has no status subresource, and neither has that of Argo's workflows.
+    kubectl("patch", *where, "-p", json.dumps({"status": {"phase": "Running"}}))
+    kubectl("label", "pytorchjob/train", "team=a", "-n", namespace)
+    assert asked(control_plane) == before
+    worse = {"spec": job(worker=TRESPASSER)["spec"]}
+    refused = kubectl("patch", *where, "-p", json.dumps(worse), check=False)
+    assert "pool-trespass" in refused.stderr
+    assert asked(control_plane) == before + 1
+
+
+def test_no_operator_has_to_wait_for_a_fence_that_does_not_answer(
+    control_plane: ControlPlane, fence: Fence
+) -> None:
+    fence.register("https://127.0.0.1:1")
+    try:
+        trespasser = job(worker=TRESPASSER)
+        until(lambda: not refusal(control_plane, trespasser), "the API server to call in vain")
+    finally:
+        fence.register()
+        until(lambda: refusal(control_plane, trespasser), "the API server to call gpufence again")
