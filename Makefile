@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+RELEASE_STAMP := $(VENV)/.installed-release
 
 .PHONY: help
 help:  ## list the targets
@@ -27,6 +28,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 $(BENCH_STAMP): requirements/bench.txt $(STAMP)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	@touch $@
+
+$(RELEASE_STAMP): requirements/release.txt $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
 	@touch $@
 
 .PHONY: demo
@@ -73,11 +78,21 @@ fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the 
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py handler $(or $(MINUTES),30)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py reader $(or $(MINUTES),30)
 
+.PHONY: sbom
+sbom: $(RELEASE_STAMP)  ## what is in the image, as CycloneDX, into dist/
+	@mkdir -p dist
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/gpufence.cdx.json requirements/run.txt
+
+.PHONY: audit-dependencies
+audit-dependencies: $(RELEASE_STAMP)  ## ask the advisory databases about each library (needs the Internet)
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements/run.txt
+
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/run.txt
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/dev.txt
 	uv pip compile --group bench --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/bench.txt
+	uv pip compile --group release --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade -q -o requirements/release.txt
 
 .PHONY: clean
 clean:  ## remove what the targets made here (not the control plane's cache)
