@@ -1,23 +1,20 @@
 """The difference between two JSON values as a JSON Patch (RFC 6902).
 
-Written for what setters do: keys and list entries are added to a copy. For any two values the patch
-is exact, but not the shortest: lists are compared entry by entry from the front, so that an entry
-put in at the front is a replacement of all of them.
+Written for what setters do: keys and list entries are added to a copy, which shares with the
+original what was not written to; that is passed over unseen. For any two values the patch is exact,
+but not the shortest: lists are compared entry by entry from the front, so that an entry put in at
+the front is a replacement of all of them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 Operation = dict[str, Any]
 
 # Parent and last step, up to the root: a path costs one tuple a level, and is spelled out only
 # where something differs.
 _Path = tuple["_Path", str | int] | None
-
-_encode = msgspec.json.Encoder().encode
 
 
 def diff(original: Any, mutated: Any, prefix: str = "") -> list[Operation]:
@@ -59,7 +56,7 @@ def _compare_objects(
             continue
         kept += 1
         other = mutated[key]
-        if value is not other and (value != other or not _is_written_alike(value, other)):
+        if value is not other:
             _compare(value, other, (path, key), prefix, operations)
     if kept < len(mutated):
         for key, value in mutated.items():
@@ -75,7 +72,7 @@ def _compare_arrays(
     operations: list[Operation],
 ) -> None:
     for index, (value, other) in enumerate(zip(original, mutated, strict=False)):
-        if value is not other and (value != other or not _is_written_alike(value, other)):
+        if value is not other:
             _compare(value, other, (path, index), prefix, operations)
     # From the end, so that no removal moves what the next one names.
     operations.extend(
@@ -85,18 +82,6 @@ def _compare_arrays(
     operations.extend(
         _operation("add", (path, "-"), prefix, value) for value in mutated[len(original) :]
     )
-
-
-def _is_written_alike(value: Any, other: Any) -> bool:
-    """Tell, at native speed, that two values that Python finds equal are so as JSON.
-
-    To Python ``1``, ``1.0`` and ``True`` are equal; written out they are not. A ``False`` settles
-    nothing (keys may stand in another order), so that the values are compared entry by entry.
-    """
-    try:
-        return _encode(value) == _encode(other)
-    except ValueError:  # a lone surrogate, which has no UTF-8
-        return False
 
 
 def _operation(name: str, path: _Path, prefix: str, value: Any) -> Operation:

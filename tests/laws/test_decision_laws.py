@@ -15,7 +15,8 @@ import strategies
 from cases.loading import compiled, policy_document
 from laws.profile import law
 from policies.compiled import Policy
-from policies.engine import Decision, clone, decide
+from policies.copying import clone
+from policies.engine import Decision, decide
 from policies.facts import Facts
 from policies.registry import CHECKS, SETTERS
 from policies.shape import MalformedObjectError

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import strategies
 from laws.profile import law
 from policies.compiled import Policy
-from policies.engine import clone, decide
+from policies.copying import clone
+from policies.engine import decide
 from policies.facts import Facts
 from strategies import JSON
 from webhook.patch import diff

@@ -13,7 +13,8 @@ from oracle.driver import Oracle
 from oracle.pod_security_fixtures import fixtures
 from pod_security_strategies import creatable_pods, pods
 from policies.check_unrestricted_gpu_pod import ID
-from policies.engine import clone, decide
+from policies.copying import clone
+from policies.engine import decide
 from policies.facts import Facts
 from strategies import JSON
 
