@@ -12,7 +12,7 @@ import multiprocessing
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -247,10 +247,10 @@ def compare_deciding() -> None:
         print(f"  {name:30} {without:9.1f} {with_nodes:9.1f}")
 
 
-def main() -> None:
-    compare_reading()
-    compare_deciding()
-    weigh()
+def measure(
+    serve: Callable[[Pipe], None], follow: Callable[[str, Pipe, Path], Coroutine[Any, Any, None]]
+) -> None:
+    """Run ``serve`` in a process of its own, and ``follow`` in this one until it is done."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     server = context.Process(target=serve, args=(theirs,), daemon=True)
@@ -260,6 +260,13 @@ def main() -> None:
         asyncio.run(follow(url, ours, Path(folder)))
     ours.send(False)
     server.join(10)
+
+
+def main() -> None:
+    compare_reading()
+    compare_deciding()
+    weigh()
+    measure(serve, follow)
 
 
 if __name__ == "__main__":

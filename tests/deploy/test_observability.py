@@ -21,8 +21,6 @@ FOREIGN = {
     "apiserver_admission_webhook_admission_duration_seconds_bucket": {"name", "type", "le"},
     # NVIDIA/dcgm-exporter, etc/default-counters.csv.
     "DCGM_FI_DEV_GPU_UTIL": {"namespace", "pod"},
-    # kube-state-metrics, docs/metrics/workload/pod-metrics.md.
-    "kube_pod_container_resource_requests": {"namespace", "pod", "node", "resource"},
 }
 # What Prometheus itself adds to every series that it scrapes.
 TARGET = {"job", "instance", "namespace", "pod", "service"}

@@ -90,6 +90,7 @@ VARIANTS: dict[str, Values] = {
         },
     },
     "the cluster's nodes and claims count": {"clusterFacts": True},
+    "nobody counts the GPUs": {"metrics": {"estate": False}},
     "configurations in Git": {"registration": {"enabled": False}},
     "configurations in Git, certificates of somebody else": {
         "registration": {"enabled": False},

@@ -20,5 +20,15 @@ What the service account needs::
         resources: [resourceclaims, resourceclaimtemplates]
         verbs: [get]
 
+To count the devices of the estate, which has no part in any decision::
+
+    rules:
+      - apiGroups: [""]
+        resources: [nodes, pods]
+        verbs: [list, watch]
+      - apiGroups: [resource.k8s.io]
+        resources: [resourceclaims]
+        verbs: [list, watch]
+
 Where one of these is missing, the facts that it would give are, too, and the log says so.
 """

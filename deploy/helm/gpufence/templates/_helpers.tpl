@@ -59,6 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --log-format={{ .Values.webhook.logFormat }}
 - --service={{ .Release.Namespace }}/{{ $name }}
 - {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}
+- {{ ternary "--estate-metrics" "--no-estate-metrics" .Values.metrics.estate }}
 - --register={{ .Values.registration.enabled }}
 {{- if .Values.registration.enabled }}
 - --name={{ $name }}

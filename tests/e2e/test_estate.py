@@ -1,0 +1,118 @@
+"""The GPU estate of a real cluster: who holds devices, who waits for them, what nodes offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controlplane.cluster import ControlPlane
+from controlplane.objects import node, taint
+from controlplane.poll import until
+from release.release import Release, release
+from release.replica import Replica
+
+pytestmark = pytest.mark.e2e
+
+JSON = dict[str, Any]
+
+GPU = "nvidia.com/gpu"
+CLASS = "gpu.nvidia.com"
+DRA = "/apis/resource.k8s.io/v1"
+GPU_NODE = node(
+    "gpu",
+    labels={"nvidia.com/gpu.present": "true"},
+    taints=[taint(GPU, "present")],
+    resources={GPU: "8"},
+)
+SEEN_WITHIN = 15.0
+"""Seconds in which a change is in the metrics; mostly it takes some milliseconds."""
+
+
+@pytest.fixture(scope="module")
+def kept(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Release]:
+    """A release with two replicas that are to count."""
+    folder = tmp_path_factory.mktemp("estate")
+    with (
+        control_plane.nodes(GPU_NODE, node("plain")),
+        release(control_plane, folder) as made,
+        made.replicas(2, "--estate-metrics"),
+    ):
+        yield made
+
+
+def leaders(kept: Release) -> list[Replica]:
+    return [each for each in kept.service.replicas if each.metric("gpufence_leader")]
+
+
+def offered(replica: Replica) -> float:
+    return replica.metric(f'gpufence_pool_devices_allocatable{{pool="nvidia",resource="{GPU}"}}')
+
+
+def requested(replica: Replica, namespace: str, resource: str = GPU) -> tuple[float, float]:
+    """Return the devices that the namespace's Pods hold, and those that they wait for."""
+    held, waiting = (
+        replica.metric(
+            f'gpufence_pool_devices_requested{{pod_namespace="{namespace}",pool="nvidia",'
+            f'resource="{resource}",scheduled="{scheduled}"}}'
+        )
+        for scheduled in ("true", "false")
+    )
+    return held, waiting
+
+
+def gpu_pod(name: str, count: int) -> JSON:
+    resources = {"limits": {GPU: str(count)}}
+    container = {"name": "main", "image": "registry.example/app", "resources": resources}
+    return {"metadata": {"name": name}, "spec": {"containers": [container]}}
+
+
+def test_the_leader_counts_what_pods_hold_and_wait_for_until_they_end(
+    kept: Release, namespace: str
+) -> None:
+    [leader] = leaders(kept)
+    [other] = [each for each in kept.service.replicas if each is not leader]
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    api = kept.cluster.api
+    until(lambda: offered(leader) == 8, "the node's devices", SEEN_WITHIN)
+    for name, count in (("holds", 6), ("waits", 4)):
+        api.request("POST", pods, gpu_pod(name, count))
+    kept.cluster.bound_to(namespace, "holds")
+    kept.cluster.unschedulable(namespace, "waits")
+    until(lambda: requested(leader, namespace) == (6, 4), "6 held, 4 waited for", SEEN_WITHIN)
+    assert offered(other) == 0
+    assert requested(other, namespace) == (0, 0)
+
+    done = {"status": {"phase": "Succeeded"}}
+    api.request("PATCH", f"{pods}/holds/status", done, "application/merge-patch+json")
+    kept.cluster.bound_to(namespace, "waits")
+    until(lambda: requested(leader, namespace) == (4, 0), "the first to have ended", SEEN_WITHIN)
+    api.request("DELETE", f"{pods}/waits?gracePeriodSeconds=0")
+    until(lambda: requested(leader, namespace) == (0, 0), "the second to be gone", SEEN_WITHIN)
+
+
+def test_what_a_claim_asks_for_is_waited_for(kept: Release, namespace: str) -> None:
+    [leader] = leaders(kept)
+    claims = f"{DRA}/namespaces/{namespace}/resourceclaims"
+    request = {"name": "gpus", "exactly": {"deviceClassName": CLASS, "count": 2}}
+    claim = {"metadata": {"name": "two"}, "spec": {"devices": {"requests": [request]}}}
+    kept.cluster.api.request("POST", claims, claim)
+    until(lambda: requested(leader, namespace, CLASS) == (0, 2), "the claim", SEEN_WITHIN)
+    kept.cluster.api.request("DELETE", f"{claims}/two")
+    until(lambda: requested(leader, namespace, CLASS) == (0, 0), "it to be gone", SEEN_WITHIN)
+
+
+def test_when_the_leader_ends_the_next_one_counts(kept: Release, namespace: str) -> None:
+    [leader] = leaders(kept)
+    [other] = [each for each in kept.service.replicas if each is not leader]
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    kept.cluster.api.request("POST", path, gpu_pod("stays", 1))
+    kept.cluster.bound_to(namespace, "stays")
+    until(lambda: requested(leader, namespace) == (1, 0), "the Pod", SEEN_WITHIN)
+    kept.service.select([other])
+    leader.stop()
+    until(lambda: requested(other, namespace) == (1, 0), "the Pod, from the other", 30)
+    assert offered(other) == 8
