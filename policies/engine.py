@@ -276,5 +276,6 @@ def _is_known(finding: Finding, old: Finding) -> bool:
     """
     if (finding.rule, finding.reason) != (old.rule, old.reason):
         return False
-    fewer = bool(finding.subjects) and finding.subjects <= old.subjects
-    return fewer or finding.detail == old.detail
+    if finding.subjects:
+        return finding.subjects <= old.subjects
+    return finding.detail == old.detail

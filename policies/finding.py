@@ -28,7 +28,7 @@ class Finding:
     advice: str = ""
     action: Action = "enforce"
     subjects: frozenset[str] = frozenset()
-    """Who is at fault, where one finding gathers several: with fewer, it is not a new one."""
+    """What is at fault, where one finding gathers several: with fewer, it is not a new one."""
 
     @property
     def message(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from policies.facts import JSONObject
 from policies.pod_security.view import PodView
@@ -12,6 +12,7 @@ from policies.pod_security.violation import (
     listing,
     offenders,
     quote,
+    subjects,
 )
 
 _PROFILES = frozenset({"RuntimeDefault", "Localhost"})
@@ -71,6 +72,8 @@ def app_armor_profile(pod: PodView) -> Violation | None:
         ", ".join(found),
         '"RuntimeDefault", "Localhost" or no profile',
         _sentence(listing(advice)),
+        subjects((refused or {}).items())
+        | (bad.subjects(_type_of("appArmorProfile")) if bad else frozenset()),
     )
 
 
@@ -100,6 +103,13 @@ def se_linux_options(pod: PodView) -> Violation | None:
         f"{bad.who} {bad.verb('sets', 'set')} {values} in securityContext.seLinuxOptions",
         f"no user, no role, and no type but {listing(_SE_LINUX_TYPES, 'or')}",
         f"Remove {listing([key for key in wrong if wrong[key]])} from seLinuxOptions",
+        bad.subjects(
+            lambda context: (
+                f"{key} {value}"
+                for key, value in context["seLinuxOptions"].items()
+                if value in wrong.get(key, ())
+            )
+        ),
     )
 
 
@@ -136,6 +146,7 @@ def seccomp_profile_restricted(pod: PodView) -> Violation | None:
         f"neither the Pod nor {unset.named} sets securityContext.seccompProfile.type",
         accepted,
         unset.advice(f"Write {_SECCOMP} in the Pod's spec"),
+        unset.subjects(lambda _: ["unset"]),
     )
 
 
@@ -162,6 +173,7 @@ def sysctls(pod: PodView) -> Violation | None:
         f"only {listing(_SYSCTLS)}",
         f"Remove {'it' if len(names) == 1 else 'them'} from the Pod, and ask whoever runs the "
         "nodes to set what training needs",
+        subjects(("the Pod", name) for name in names),
     )
 
 
@@ -176,6 +188,7 @@ def _unconfined(pod: PodView, accepted: str) -> Violation | None:
         f"{quote(_types(bad, 'seccompProfile'))}",
         accepted,
         bad.advice(f"Write {_SECCOMP} instead"),
+        bad.subjects(_type_of("seccompProfile")),
     )
 
 
@@ -192,7 +205,12 @@ def _bad_profile(profile: JSONObject | None) -> bool:
 
 
 def _types(bad: Offenders | None, field: str) -> list[str]:
-    return sorted({context[field].get("type") or "" for context in bad.contexts()}) if bad else []
+    type_of = _type_of(field)
+    return sorted({name for context in bad.contexts() for name in type_of(context)}) if bad else []
+
+
+def _type_of(field: str) -> Callable[[JSONObject], Iterable[str]]:
+    return lambda context: [context[field].get("type") or ""]
 
 
 def _bad_annotations(annotations: Mapping[str, str | None]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from policies.facts import JSONObject
 from policies.pod_security.view import PodView
-from policies.pod_security.violation import Offenders, Violation, listing, quote
+from policies.pod_security.violation import Offenders, Violation, listing, quote, subjects
 
 _NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -58,6 +58,7 @@ def host_namespaces(pod: PodView) -> Violation | None:
         f"the Pod sets {listing([f'{name}: true' for name in shared])}",
         "only false",
         advice,
+        subjects(("the Pod", name) for name in shared),
     )
 
 
@@ -106,12 +107,13 @@ def host_ports(pod: PodView) -> Violation | None:
         return None
     bad = Offenders(None, containers)
     taken = [
-        (f"{container.field}.ports[{index}].hostPort", port["hostPort"])
+        (container, index, port["hostPort"])
         for container, _ in containers
         for index, port in enumerate(container.raw["ports"])
         if port.get("hostPort")
     ]
-    numbers = sorted({number for _, number in taken})
+    first, position, _ = taken[0]
+    numbers = sorted({number for _, _, number in taken})
     ports = "hostPort" if len(numbers) == 1 else "hostPorts"
     advice = "Remove hostPort and reach the containerPort through a Service"
     if pod.spec.get("hostNetwork"):
@@ -119,10 +121,11 @@ def host_ports(pod: PodView) -> Violation | None:
         advice = "Remove hostNetwork, which makes every containerPort a hostPort"
     return Violation(
         "hostPort",
-        taken[0][0],
+        f"{first.field}.ports[{position}].hostPort",
         f"{bad.named} {bad.verb('uses', 'use')} {ports} {listing(map(str, numbers))}",
         "no hostPort",
         advice,
+        subjects((container.name, str(number)) for container, _, number in taken),
     )
 
 
@@ -138,19 +141,21 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
         return None
     bad = Offenders(None, containers)
     named = [
-        (f"{container.field}.{field}", host)
+        (container, field, host)
         for container, _ in containers
         for field, host in _hosts(container.raw)
     ]
-    hosts = sorted({host for _, host in named})
+    first, place, _ = named[0]
+    hosts = sorted({host for _, _, host in named})
     return Violation(
         "probe or lifecycle host",
-        named[0][0],
+        f"{first.field}.{place}",
         f"{bad.named} {bad.verb('names', 'name')} the {'host' if len(hosts) == 1 else 'hosts'} "
         f"{quote(hosts)} in probes or lifecycle hooks",
         "no host",
         "Remove host: the Pod itself is called then; the name of a virtual host goes into "
         "httpHeaders: [{name: Host, value: NAME}]",
+        subjects((container.name, host) for container, _, host in named),
     )
 
 
@@ -212,6 +217,7 @@ def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) 
         f"{listing(sorted({*sources.values()}))}",
         accepted,
         _volume_advice(volumes),
+        subjects(zip(names, sources.values(), strict=True)),
     )
 
 

@@ -25,6 +25,7 @@ def run_as_non_root(pod: PodView) -> Violation | None:
             f"{allowed.who} {allowed.verb('sets', 'set')} securityContext.runAsNonRoot: false",
             "only true",
             allowed.advice(f"Write {_NON_ROOT} instead"),
+            allowed.subjects(lambda _: ["false"]),
         )
     if pod.context.get("runAsNonRoot"):
         return None
@@ -40,6 +41,7 @@ def run_as_non_root(pod: PodView) -> Violation | None:
         f"neither the Pod nor {unset.named} sets securityContext.runAsNonRoot",
         "only true",
         unset.advice(f"Write {_NON_ROOT} in the Pod's spec"),
+        unset.subjects(lambda _: ["unset"]),
     )
 
 
@@ -64,6 +66,7 @@ def run_as_user(pod: PodView) -> Violation | None:
             "Write runAsUser: 65532, install packages when the image is built, and set the Pod's "
             "fsGroup where volumes must be writable"
         ),
+        root.subjects(lambda _: ["0"]),
     )
 
 

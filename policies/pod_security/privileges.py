@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from policies.facts import JSONObject
 from policies.pod_security.view import ContainerView, PodView
@@ -13,6 +13,7 @@ from policies.pod_security.violation import (
     name_containers,
     offenders,
     quote,
+    subjects,
 )
 
 _DEFAULT_CAPABILITIES = (
@@ -52,6 +53,7 @@ def privileged(pod: PodView) -> Violation | None:
         f"{bad.named} {bad.verb('sets', 'set')} securityContext.privileged: true",
         "only false",
         bad.advice("Remove privileged: the GPU that a container requests is there without it"),
+        bad.subjects(lambda _: ["true"]),
     )
 
 
@@ -89,6 +91,9 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         ", ".join(found),
         "only false",
         bad.advice(advice),
+        bad.subjects(
+            lambda context: ["true" if context.get("allowPrivilegeEscalation") else "unset"]
+        ),
     )
 
 
@@ -116,6 +121,7 @@ def capabilities_baseline(pod: PodView) -> Violation | None:
         _found_adding(adding, _DEFAULT_CAPABILITIES),
         f"only {listing(_DEFAULT_CAPABILITIES)}",
         Offenders(None, adding).advice(_remove(adding, _DEFAULT_CAPABILITIES)),
+        subjects(_refused_by(adding, _DEFAULT_CAPABILITIES)),
     )
 
 
@@ -160,6 +166,12 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         ", ".join(found),
         'drop: ["ALL"] with nothing but "NET_BIND_SERVICE" added',
         Offenders(None, bad).advice(". ".join(advice)),
+        subjects(
+            [
+                *((each.container.name, "not dropped") for each in keeping),
+                *_refused_by(adding, _RESTRICTED_CAPABILITIES),
+            ]
+        ),
     )
 
 
@@ -195,6 +207,7 @@ def proc_mount_restricted(pod: PodView) -> Violation | None:
         f"{bad.named} {bad.verb('sets', 'set')} securityContext.procMount to {quote(values)}",
         'only "Default"',
         "Remove procMount",
+        bad.subjects(lambda context: [context["procMount"]]),
     )
 
 
@@ -213,6 +226,7 @@ def windows_host_process(pod: PodView) -> Violation | None:
         f"{bad.who} {bad.verb('sets', 'set')} securityContext.windowsOptions.hostProcess: true",
         "only false",
         "Remove hostProcess",
+        bad.subjects(lambda _: ["true"]),
     )
 
 
@@ -236,8 +250,18 @@ def _adds(container: ContainerView, accepted: Collection[str]) -> bool:
     return any(name not in accepted for name in _added(container.context))
 
 
+def _refused_by(
+    adding: list[ContainerView], accepted: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield container and capability of each that is added and not accepted."""
+    for each in adding:
+        for name in _added(each.context):
+            if name not in accepted:
+                yield each.container.name, name
+
+
 def _refused(adding: list[ContainerView], accepted: Collection[str]) -> list[str]:
-    return sorted({name for each in adding for name in _added(each.context)} - {*accepted})
+    return sorted({name for _, name in _refused_by(adding, accepted)})
 
 
 def _first_added(container: ContainerView, accepted: Collection[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -15,7 +14,8 @@ class Violation(NamedTuple):
 
     ``reason`` is in the words of the official library. ``path`` is the first offending field, below
     the Pod; ``found`` and ``accepted`` say what stands there and what might; ``advice`` is what to
-    write instead.
+    write instead. ``subjects`` has an entry for each thing at fault, who and what
+    (``web: SYS_ADMIN``, ``the Pod: hostIPC``), which tells a further one from what was there.
     """
 
     reason: str
@@ -23,12 +23,7 @@ class Violation(NamedTuple):
     found: str
     accepted: str
     advice: str
-
-    @property
-    def subjects(self) -> frozenset[str]:
-        """Who and what is at fault: the Pod itself, and every name and value that is quoted."""
-        own = ["the Pod"] if "the Pod" in self.found else []
-        return frozenset([*own, *re.findall('"([^"]*)"', self.found)])
+    subjects: frozenset[str]
 
 
 class Offenders(NamedTuple):
@@ -59,6 +54,12 @@ class Offenders(NamedTuple):
         for container in self.containers:
             yield container.context
 
+    def subjects(self, values: Callable[[JSONObject], Iterable[str]]) -> frozenset[str]:
+        """Return who is at fault, with each of the values that are in their security context."""
+        everybody = [("the Pod", self.pod.context)] if self.pod else []
+        everybody += [(each.container.name, each.context) for each in self.containers]
+        return subjects((who, value) for who, context in everybody for value in values(context))
+
     def path(self, field: str) -> str:
         """Return the path of the first offender's ``field`` of the security context."""
         where = "spec" if self.pod else self.containers[0].container.field
@@ -87,6 +88,11 @@ def offenders(pod: PodView, field: str, bad: Callable[[JSONObject], bool]) -> Of
     if not pod_is_bad and not containers:
         return None
     return Offenders(pod if pod_is_bad else None, containers)
+
+
+def subjects(faults: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return the subjects of a violation: who, and what is wrong there."""
+    return frozenset(f"{who}: {what}" for who, what in faults)
 
 
 def name_containers(containers: Iterable[ContainerView]) -> str:

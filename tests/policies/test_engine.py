@@ -41,6 +41,88 @@ def update(old: JSON, **facts: Any) -> Facts:
     return Facts(operation="UPDATE", old=old, **facts)
 
 
+def two_containers(first: JSON, second: JSON, **spec: Any) -> JSON:
+    """A Deployment of a container that requests a GPU, and of one beside it."""
+    made = pod(GPU, **spec)
+    [train] = made["spec"]["containers"]
+    beside = {"name": "beside", "image": "i", **second}
+    made["spec"]["containers"] = [{**train, **first}, beside]
+    return deployment(made)
+
+
+def adding(*capabilities: str) -> JSON:
+    return context(capabilities={"add": [*capabilities]})
+
+
+def context(**fields: Any) -> JSON:
+    return {"securityContext": fields}
+
+
+def ports(*numbers: int) -> JSON:
+    return {"ports": [{"containerPort": number, "hostPort": number} for number in numbers]}
+
+
+def probe(**hosts: str) -> JSON:
+    return {f"{kind}Probe": {"httpGet": {"host": host}} for kind, host in hosts.items()}
+
+
+def of_the_node(*names: str) -> list[JSON]:
+    return [{"name": name, "hostPath": {"path": "/data"}} for name in names]
+
+
+SYSCTL = {"name": "kernel.msgmax", "value": "65536"}
+FURTHER: dict[str, tuple[JSON, JSON]] = {
+    "another namespace of the node": (
+        two_containers({}, {}, hostPID=True),
+        two_containers({}, {}, hostPID=True, hostIPC=True),
+    ),
+    "another port": (two_containers(ports(80), {}), two_containers(ports(80, 81), {})),
+    "another host": (
+        two_containers(probe(liveness="a"), {}),
+        two_containers(probe(liveness="a", startup="b"), {}),
+    ),
+    "another volume": (
+        two_containers({}, {}, volumes=of_the_node("a")),
+        two_containers({}, {}, volumes=of_the_node("a", "b")),
+    ),
+    "another capability": (
+        two_containers(adding("CHOWN"), {}),
+        two_containers(adding("CHOWN", "KILL"), {}),
+    ),
+    "what another container has already": (
+        two_containers(adding("CHOWN"), adding("KILL")),
+        two_containers(adding("CHOWN", "KILL"), adding("KILL")),
+    ),
+    "another option": (
+        two_containers(context(seLinuxOptions={"user": "u"}), {}),
+        two_containers(context(seLinuxOptions={"user": "u", "role": "r"}), {}),
+    ),
+    "another setting of the kernel": (
+        two_containers({}, {}, securityContext={"sysctls": [SYSCTL]}),
+        two_containers(
+            {}, {}, securityContext={"sysctls": [SYSCTL, {**SYSCTL, "name": "kernel.sem"}]}
+        ),
+    ),
+    **{
+        f"another container with {next(iter(fields))}": (
+            two_containers(context(**fields), {}),
+            two_containers(context(**fields), context(**fields)),
+        )
+        for fields in (
+            {"privileged": True},
+            {"allowPrivilegeEscalation": True},
+            {"runAsNonRoot": False},
+            {"runAsUser": 0},
+            {"procMount": "Unmasked"},
+            {"seccompProfile": {"type": "Unconfined"}},
+            {"appArmorProfile": {"type": "Unconfined"}},
+            {"windowsOptions": {"hostProcess": True}},
+        )
+    },
+}
+"""A fault of a control, and a further one of the same."""
+
+
 class TestExemptions:
     @pytest.mark.parametrize(
         ("fields", "facts", "said"),
@@ -103,6 +185,18 @@ class TestUpdates:
             ([{**TOLERATION, "effect": ""}], "denied"),
         ):
             assert decide(pod(tolerations=tolerations), policy(), update(old)).verdict == verdict
+
+    @pytest.mark.parametrize("pair", FURTHER.values(), ids=FURTHER)
+    def test_count_a_further_fault_of_a_control_and_not_one_that_is_left(
+        self, pair: tuple[JSON, JSON]
+    ) -> None:
+        less, more = pair
+        worse = decide(more, policy(), update(less))
+        assert {finding.rule for finding in worse.findings} == {"unrestricted-gpu-pod"}
+        for new, old in ((less, more), (more, more)):
+            decision = decide(new, policy(), update(old))
+            assert not decision.findings
+            assert {finding.rule for finding in decision.known} == {"unrestricted-gpu-pod"}
 
     def test_of_what_was_exempt_count_anew(self) -> None:
         exempt = policy(exemptions={"runtimeClasses": ["kata"]})
