@@ -45,6 +45,7 @@ def pod(tmp_path: Path) -> str:
         ["check", "--help"],
         ["mutate", "--help"],
         ["explain", "--help"],
+        ["krm", "--help"],
         ["policy", "--help"],
         ["certs", "issue", "--help"],
         ["serve", "--help"],

@@ -27,7 +27,11 @@ _ENTRIES = {
     "explain": Entry(
         "webhook.cli.explain:explain", "Explain a rule, or what happens to the Pods of a file."
     ),
+    "krm": Entry("webhook.cli.krm:krm", "Work as a KRM function, for kustomize and kpt."),
     "policy": Entry("webhook.cli.policy:policy", "Show, validate and describe policies."),
+    "audit": Entry(
+        "webhook.cli.audit:audit", "Judge everything that is in a cluster now, and show the pools."
+    ),
     "serve": Entry("webhook.cli.serve:serve", "Serve admission reviews (the webhook)."),
     "manifests": Entry(
         "webhook.cli.configurations:manifests", "Print the webhook configurations of a policy."
