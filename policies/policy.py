@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import date
 from importlib import resources
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 
 from policies import compiled, custom_workloads
+from policies.document import Part, sentences
 from policies.finding import Action
 from policies.names import NameSet
 from policies.quantity import (
@@ -95,19 +93,7 @@ ResourcePattern = Annotated[str, AfterValidator(_extended_resource_pattern)]
 UserID = Annotated[int, Field(ge=1, le=_MAX_UID)]
 
 
-class _Part(BaseModel):
-    """A part of the document: camelCase keys, immutable, unknown keys refused, no coercion."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        validate_by_name=False,
-    )
-
-
-class TaintSpec(_Part):
+class TaintSpec(Part):
     """A taint of the pool's nodes."""
 
     key: QualifiedName = Field(description="The taint's key.")
@@ -119,7 +105,7 @@ class TaintSpec(_Part):
     )
 
 
-class TenantsSpec(_Part):
+class TenantsSpec(Part):
     """The namespaces that may request a pool: any that one of the two names."""
 
     names: list[SubdomainName] = Field(default_factory=list, description="Names of namespaces.")
@@ -138,7 +124,7 @@ class TenantsSpec(_Part):
         return self
 
 
-class PoolSpec(_Part):
+class PoolSpec(Part):
     """A set of GPU nodes."""
 
     name: str = Field(pattern=_LABEL, description="A short name.")
@@ -184,7 +170,7 @@ class PoolSpec(_Part):
         return self
 
 
-class HardeningSpec(_Part):
+class HardeningSpec(Part):
     """What is filled into GPU Pods, and the profile that they must meet."""
 
     level: compiled.ProfileLevel = Field(
@@ -202,7 +188,7 @@ class HardeningSpec(_Part):
     )
 
 
-class ExemptionsSpec(_Part):
+class ExemptionsSpec(Part):
     """Whose Pods are left alone."""
 
     namespaces: list[SubdomainName] = Field(
@@ -226,7 +212,7 @@ def _known_rule(rule: str) -> str:
 RuleId = Annotated[str, AfterValidator(_known_rule)]
 
 
-class OverrideSpec(_Part):
+class OverrideSpec(Part):
     """Other actions for some namespaces."""
 
     namespaces: list[SubdomainName] = Field(min_length=1, description="Names of namespaces.")
@@ -245,7 +231,10 @@ def _day(value: Any) -> Any:
     return value
 
 
-class ExceptionSpec(_Part):
+Day = Annotated[date, BeforeValidator(_day)]
+
+
+class ExceptionSpec(Part):
     """Findings that are tolerated for a while."""
 
     rules: list[RuleId] = Field(
@@ -260,12 +249,12 @@ class ExceptionSpec(_Part):
         description="Names of objects, exact or a prefix followed by *; none for all.",
     )
     reason: NonEmpty = Field(description="Why, for whoever reads this next year.")
-    expires: Annotated[date, BeforeValidator(_day)] | None = Field(
+    expires: Day | None = Field(
         None, description="The first day on which the exception no longer counts."
     )
 
 
-class CustomWorkloadsSpec(_Part):
+class CustomWorkloadsSpec(Part):
     """Custom resources that embed pod templates."""
 
     group: Annotated[str, AfterValidator(_custom_group)] = Field(
@@ -283,7 +272,7 @@ def _well_known_workloads() -> list[CustomWorkloadsSpec]:
     ]
 
 
-class FencePolicy(_Part):
+class FencePolicy(Part):
     """The policy document of gpufence."""
 
     api_version: Literal["gpufence.dev/v1alpha1"] = Field(description="The document's version.")
@@ -387,7 +376,7 @@ def parse_policy(document: Any) -> FencePolicy:
     try:
         return FencePolicy.model_validate(document)
     except ValidationError as error:
-        raise PolicyError(_sentence(e) for e in error.errors()) from error
+        raise PolicyError(sentences(error, FencePolicy, "the policy")) from error
 
 
 def default_policy_text() -> str:
@@ -428,70 +417,3 @@ def _compile_exception(entry: ExceptionSpec) -> compiled.ExceptionEntry:
         reason=entry.reason,
         expires=entry.expires,
     )
-
-
-def _sentence(error: Any) -> str:
-    """Turn one of pydantic's errors into a sentence: where, what, and what is accepted."""
-    location = [step for step in error["loc"] if step != "[key]"]
-    where, found = _path(location) or "the policy", error["input"]
-    match error["type"]:
-        case "extra_forbidden":
-            accepted = ", ".join(_accepted_keys(location[:-1]))
-            return f"{where}: unknown key; accepted here: {accepted}"
-        case "missing":
-            return f"{where}: is missing"
-        case "value_error":
-            return f"{where}: {error['ctx']['error']}"
-        case "literal_error":
-            return f"{where}: is {found!r:.60}, but must be {error['ctx']['expected']}"
-        case "too_short" | "string_too_short":
-            return f"{where}: is empty; name at least one"
-        case "string_pattern_mismatch":
-            return f"{where}: is {found!r:.60}; write lower-case letters, digits and '-', up to 63"
-        case "string_type":
-            quote = "; put the value in quotes" if isinstance(found, bool | int | float) else ""
-            return f"{where}: must be a string, but is {found!r:.60}{quote}"
-        case "int_type":
-            return f"{where}: must be a whole number, but is {found!r:.60}"
-        case "greater_than_equal" | "less_than_equal":
-            bound = "at least" if error["type"].startswith("greater") else "at most"
-            limit = error["ctx"].get("ge", error["ctx"].get("le"))
-            return f"{where}: must be {bound} {limit}, but is {found}"
-        case "model_type" | "dict_type":
-            return f"{where}: must be a mapping, but is {found!r:.60}"
-        case "list_type":
-            return f"{where}: must be a list, but is {found!r:.60}"
-        case _:
-            text = error["msg"]
-            return f"{where}: {text[0].lower()}{text[1:]} (found {found!r:.60})"
-
-
-_MAPPINGS = ("matchLabels", "nodeSelector", "rules")
-
-
-def _path(location: list[str | int]) -> str:
-    """Return the path as Kubernetes prints paths: free keys of a mapping stand in brackets."""
-    text, previous = "", None
-    for step in location:
-        in_brackets = isinstance(step, int) or previous in _MAPPINGS
-        text += f"[{step}]" if in_brackets else f".{step}"
-        previous = step
-    return text.removeprefix(".")
-
-
-def _accepted_keys(location: list[str | int]) -> list[str]:
-    """Return the keys of the part of the document at ``location``."""
-    part: type[BaseModel] = FencePolicy
-    for step in location:
-        if isinstance(step, int):
-            continue
-        for name, field in part.model_fields.items():
-            if step == (field.alias or name):
-                part = _model_in(field.annotation) or part
-    return [field.alias or name for name, field in part.model_fields.items()]
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_model_in, get_args(annotation))), None)
