@@ -21,7 +21,7 @@ from policies.registry import CHECKS, SETTERS, Setter
 from policies.requests import device_requests
 from policies.set_restricted_security_context import ID as HARDENING_ID
 from policies.shape import MalformedObjectError, check_object, check_template
-from policies.template import Template, field_path
+from policies.template import Template, below, field_path
 from policies.templates import is_core_workload, templates
 
 Verdict = Literal["allowed", "mutated", "denied", "skipped"]
@@ -178,7 +178,7 @@ def _mutate(
     core = is_core_workload(obj)
     working = []
     for pod, template, setters in zip(pods, templates(copy), plan, strict=True):
-        changed = replace(pod, raw=template.raw, as_written=pod if core else None)
+        changed = pod.on(template.raw, as_written=pod if core else None)
         for setter in setters:
             setter.apply(changed, policy, facts)
         template.settle()
@@ -219,9 +219,9 @@ def _would_add(
     setter: Setter, pod: Pod, policy: Policy, facts: Facts, action: Action
 ) -> Iterator[Finding]:
     """Say what a setter would add that the policy does not let add it."""
-    trial = replace(pod, raw={**pod.raw, "spec": fork(pod.spec)})
+    trial = pod.on({**pod.raw, "spec": fork(pod.spec)}, as_written=pod.as_written)
     setter.apply(trial, policy, facts)
-    lacking = list(additions(pod.spec, trial.spec, pod.spec_path))
+    lacking = list(additions(pod, trial))
     if lacking:
         yield Finding(
             setter.id,
@@ -233,23 +233,27 @@ def _would_add(
         )
 
 
-def additions(before: Any, after: Any, path: str) -> Iterator[str]:
-    """Yield path and value of everything that ``after`` has more."""
+def additions(before: Pod, after: Pod) -> Iterator[str]:
+    """Yield path and value of everything that the spec of ``after`` has more."""
+    for field, value in _added(before.spec, after.spec, "spec"):
+        yield f"{before.at(field)}: {json.dumps(value)}"
+
+
+def _added(before: Any, after: Any, field: str) -> Iterator[tuple[str, Any]]:
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key, value in after.items():
-            where = f"{path}[{key}]" if "/" in key else f"{path}.{key}"
             if before.get(key) is None:
-                yield f"{where}: {json.dumps(value)}"
+                yield below(field, key), value
             else:
-                yield from additions(before[key], value, where)
+                yield from _added(before[key], value, below(field, key))
     elif isinstance(before, list) and isinstance(after, list):
         for index, value in enumerate(after):
             if index >= len(before):
-                yield f"{path}[{index}]: {json.dumps(value)}"
+                yield below(field, index), value
             else:
-                yield from additions(before[index], value, f"{path}[{index}]")
+                yield from _added(before[index], value, below(field, index))
 
 
 def _part(

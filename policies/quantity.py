@@ -63,6 +63,8 @@ def parse_quantity(value: object) -> int:
     Raises:
         InvalidQuantityError: the value is none of the API's quantities.
     """
+    if type(value) is str and len(value) <= _MAX_LENGTH:
+        return _parse(value)
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -85,6 +87,7 @@ def is_whole(nanos: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> int:
+    text = text.strip(_SPACE)
     match = _QUANTITY.fullmatch(text)
     if not text or match is None:
         raise InvalidQuantityError(text)

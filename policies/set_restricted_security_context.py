@@ -92,16 +92,18 @@ def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
     """Fill in what the profile wants set and the Pod leaves unset."""
     if policy.hardening.level == "baseline":
         return
-    identity = _identity(policy.hardening, windows=pod.is_windows)
+    windows = pod.is_windows
+    identity = _identity(policy.hardening, windows=windows)
     if facts.subresource == "ephemeralcontainers":
         _fill_debug_containers(pod, identity, facts.old)
         return
-    containers = list(pod.containers())
-    if any(_is_root(pod, container.raw) for container in containers) or _is_root(pod, {}):
+    containers, common = pod.containers(), _context(pod.spec)
+    contexts = [{}, *(_context(container.raw) for container in containers)]
+    if any(_is_root(own, common, windows=windows) for own in contexts):
         _identify_each(pod, containers, identity)
     else:
         _fill(pod.spec, identity)
-    if not pod.is_windows:
+    if not windows:
         _fill(pod.spec, {**_confinement(), "fsGroup": policy.hardening.fs_group})
         for container in containers:
             _drop_privileges(container.raw)
@@ -139,18 +141,21 @@ def _confinement() -> dict[str, Any]:
 
 def _identify_each(pod: Pod, containers: Iterable[Container], identity: Mapping[str, Any]) -> None:
     """Fill in the identity, container by container, where nobody says root."""
-    missing = _unless_given(identity, _context(pod.spec))
+    common, windows = _context(pod.spec), pod.is_windows
+    missing = _unless_given(identity, common)
     for container in containers:
-        if not _is_root(pod, container.raw):
+        if not _is_root(_context(container.raw), common, windows=windows):
             _fill(container.raw, missing)
 
 
-def _is_root(pod: Pod, container: JSONObject) -> bool:
-    """Return whether the author makes a container root, which `runAsNonRoot: true` would stop."""
-    own, common = _context(container), _context(pod.spec)
+def _is_root(own: JSONObject, common: JSONObject, *, windows: bool) -> bool:
+    """Return whether the author makes a container root, which `runAsNonRoot: true` would stop.
+
+    ``own`` is the container's security context, ``common`` the Pod's.
+    """
     if _effective("runAsNonRoot", own, common) is False:
         return True
-    if not pod.is_windows:
+    if not windows:
         return bool(_effective("runAsUser", own, common) == 0)
     user = _windows_user(own) or _windows_user(common)
     return user.lower() == _WINDOWS_ROOT
@@ -167,16 +172,16 @@ def _windows_user(context: JSONObject) -> str:
 
 def _drop_privileges(container: JSONObject) -> None:
     context = _context(container)
-    if not excludes_no_escalation(context):
-        _fill(container, {"allowPrivilegeEscalation": False})
+    missing: dict[str, Any] = {}
+    if context.get("allowPrivilegeEscalation") is None and not excludes_no_escalation(context):
+        missing["allowPrivilegeEscalation"] = False
     capabilities = context.get("capabilities") or {}
     dropped = capabilities.get("drop") or []
     added = {name.upper().removeprefix("CAP_") for name in capabilities.get("add") or ()}
     if "ALL" not in dropped and "ALL" not in added:
-        container["securityContext"] = {
-            **_context(container),
-            "capabilities": {**capabilities, "drop": [*dropped, "ALL"]},
-        }
+        missing["capabilities"] = {**capabilities, "drop": [*dropped, "ALL"]}
+    if missing:
+        container["securityContext"] = {**context, **missing}
 
 
 def _context(owner: JSONObject) -> JSONObject:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from policies.facts import JSONObject
-from policies.pod import CONTAINER_KINDS
+from policies.pod import CONTAINER_KINDS, RESOURCE_SIDES
 from policies.quantity import InvalidQuantityError, parse_quantity
 from policies.template import Template
 
@@ -246,23 +246,22 @@ def _check_pod(pod: JSONObject) -> None:
     if spec is None:
         raise MalformedObjectError("spec", "is missing")
     _convert(spec, _PodSpec, "spec")
-    _check_quantities(spec.get("resources"), "spec")
+    _check_quantities(spec.get("resources") or {}, "spec")
     for kind in CONTAINER_KINDS:
         for index, container in enumerate(spec.get(kind) or ()):
-            _check_quantities(container.get("resources"), f"spec.{kind}[{index}]")
+            if resources := container.get("resources"):
+                _check_quantities(resources, f"spec.{kind}[{index}]")
 
 
-def _check_quantities(resources: Any, where: str) -> None:
-    for side, quantities in (resources or {}).items():
-        if side not in ("limits", "requests"):
-            continue
-        for name, quantity in (quantities or {}).items():
+def _check_quantities(resources: JSONObject, where: str) -> None:
+    for side in RESOURCE_SIDES:
+        quantities = resources.get(side)
+        for name, quantity in quantities.items() if quantities else ():
             try:
                 parse_quantity(quantity)
             except InvalidQuantityError as error:
-                raise MalformedObjectError(
-                    f"{where}.resources.{side}[{name}]", str(error)
-                ) from error
+                path = f"{where}.resources.{side}[{name}]"
+                raise MalformedObjectError(path, str(error)) from error
 
 
 def _convert(value: Any, shape: Any, prefix: str) -> None:
