@@ -126,3 +126,43 @@ NO_QUANTITY = manifest("""
             limits:
               nvidia.com/gpu: ${GPUS}
     """)
+
+FAULTS = manifest("""
+    # Two documents with what is wrong in each.
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata:
+      name: web
+      namespace: shop
+    spec:
+      template:
+        spec:
+          tolerations:
+            - operator: Exists
+              key: nvidia.com/gpu
+          containers:
+            - name: web
+              image: nginx:1.29
+    ---
+    apiVersion: v1
+    kind: Pod
+    metadata:
+      name: peek
+    spec:
+      containers:
+        - &base
+          name: first
+          image: cuda:13
+          env:
+            - name: NVIDIA_VISIBLE_DEVICES
+              value: all
+        - <<: *base
+          name: second
+    """)
+"""Three findings; the last two are of one node, which the second container only merges."""
+
+FAULT_PLACES = {
+    "pool-trespass": (11, 11, "operator: Exists"),
+    "device-leak": (27, 11, "name: NVIDIA_VISIBLE_DEVICES"),
+}
+"""Line, column and text of the node that each rule is about."""

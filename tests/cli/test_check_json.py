@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonpatch
@@ -11,6 +12,8 @@ import yaml
 
 from cli.running import (
     CONFIG_MAP,
+    FAULT_PLACES,
+    FAULTS,
     GPU_POD,
     PLAIN_POD,
     TRESPASSER,
@@ -72,6 +75,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
                     "name": "web",
                 },
                 "verdict": "denied",
+                "excepted": [],
                 "patch": [],
             },
             {
@@ -84,16 +88,54 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
                 },
                 "verdict": "skipped",
                 "findings": [],
+                "excepted": [],
                 "patch": [],
             },
         ],
     }
     (finding,) = findings
-    assert list(finding) == ["rule", "action", "path", "reason", "detail", "advice"]
+    assert list(finding) == [
+        "rule",
+        "action",
+        "path",
+        "line",
+        "column",
+        "reason",
+        "detail",
+        "advice",
+    ]
     assert finding["rule"] == "pool-trespass"
     assert finding["action"] == "enforce"
     assert finding["path"] == "spec.template.spec.tolerations[0]"
+    assert (finding["line"], finding["column"]) == (9, 11)
     assert all(finding.values())
+
+
+def test_each_finding_has_the_place_of_the_node_at_fault(gpufence: Run) -> None:
+    report = gpufence("check", "--output", "json", "-", stdin=FAULTS).report
+    findings = [finding for result in report["results"] for finding in result["findings"]]
+    assert len(findings) == 3
+    for finding in findings:
+        line, column, _ = FAULT_PLACES[finding["rule"]]
+        assert (finding["line"], finding["column"]) == (line, column)
+
+
+def test_what_is_excepted_is_listed_aside(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out
+    exception = "exceptions: [{namespaces: [shop], reason: legacy}]\n"
+    (tmp_path / "policy.yaml").write_text(policy + exception)
+    done = gpufence("check", "-o", "json", "--policy", "policy.yaml", "-", stdin=FAULTS)
+    deployment, pod = done.report["results"]
+    assert (deployment["verdict"], pod["verdict"]) == ("allowed", "denied")
+    assert [finding["rule"] for finding in deployment["excepted"]] == ["pool-trespass"]
+    assert deployment["findings"] == pod["excepted"] == []
+
+
+def test_a_report_on_nothing_is_a_report(gpufence: Run) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin="")
+    assert done.status == 2
+    assert done.report["results"] == []
+    assert done.report["summary"]["objects"] == 0
 
 
 def test_an_object_that_is_broken_has_an_error_and_no_patch(gpufence: Run) -> None:
@@ -104,6 +146,7 @@ def test_an_object_that_is_broken_has_an_error_and_no_patch(gpufence: Run) -> No
         "object": {"apiVersion": "v1", "kind": "Pod", "namespace": None, "name": "p"},
         "verdict": "invalid",
         "findings": [],
+        "excepted": [],
         "patch": [],
         "error": "<stdin>:4:8: document 1: spec.containers: must be a list, but is a whole number.",
     }

@@ -58,7 +58,30 @@ def only(text: str) -> Document:
     ],
 )
 def test_fields_are_found(field: str, place: tuple[int, int]) -> None:
-    assert locate(only(TEXT), (), field) == place
+    position = locate(only(TEXT), (), field)
+    assert position is not None
+    assert position[:2] == place
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("kind", "kind: Pod"),
+        ("spec", "spec"),
+        ("spec.containers[0]", "name: a"),
+        ("spec.containers[0].name", "name: a"),
+        ("spec.containers[0].resources", "resources"),
+        ("spec.containers[0].resources.limits", "limits"),
+        ("spec.containers[0].resources.limits.cpu", "cpu: 1"),
+        ("spec.containers[1].env[0].name", "name: X"),
+        ("spec.copies", "copies"),
+    ],
+)
+def test_what_is_at_fault_ends_on_its_line(field: str, text: str) -> None:
+    position = locate(only(TEXT), (), field)
+    assert position is not None
+    line = TEXT.splitlines()[position.line - 1]
+    assert line[position.column - 1 : position.end - 1] == text
 
 
 @pytest.mark.parametrize("field", ["", "status", "nothing.of[3].it"])
@@ -68,8 +91,8 @@ def test_what_has_not_even_a_first_step_is_nowhere(field: str) -> None:
 
 def test_the_items_of_a_list_are_found() -> None:
     text = "kind: List\nitems:\n- spec: {a: 1}\n- spec:\n    a: 1\n"
-    assert locate(only(text), ("items", 1), "spec.a") == (5, 5)
-    assert locate(only(text), ("items", 0), "spec.a") == (3, 10)
+    assert locate(only(text), ("items", 1), "spec.a") == (5, 5, 9)
+    assert locate(only(text), ("items", 0), "spec.a") == (3, 10, 14)
 
 
 def test_fields_of_json_are_found_on_their_lines() -> None:
@@ -83,13 +106,17 @@ def test_fields_of_json_are_found_on_their_lines() -> None:
 def test_fields_of_each_of_several_values_are_found() -> None:
     text = '{"kind": "A"}\n{"kind": "B",\n "spec": {}}\n'
     second = list(read_documents("f", text))[1]
-    assert locate(second, (), "spec") == (3, 2)
+    assert locate(second, (), "spec") == (3, 2, 12)
 
 
-def test_documents_that_cannot_be_read_so_are_passed_over() -> None:
-    twice = "a: &x 1\nb: &x 2\n"
+def test_an_anchor_may_be_defined_again() -> None:
+    twice = "a: &x {k: 1}\nb: &x {k: 2}\nc: *x\n"
     assert only(twice).error is None
-    assert locate(only(twice), (), "a") is None
+    assert locate(only(twice), (), "a.k") == (1, 8, 12)
+    assert locate(only(twice), (), "c.k") == (2, 8, 12)
+
+
+def test_documents_that_do_not_parse_are_passed_over() -> None:
     assert locate(only("a: [\n"), (), "a") is None
 
 

@@ -56,9 +56,9 @@ def read(data: bytes) -> None:
                 raise WrongPlaceError(f"line {line} of {lines}: {result}")
         if result.decision is not None and result.decision.has_template:
             _write(result.decision.mutated)
-    json_report.report(results)
-    for _ in text_report.report(results):
-        pass
+    for report in (json_report.report(results), text_report.report(results)):
+        for _ in report:
+            pass
 
 
 def _write(mutated: JSONObject) -> None:

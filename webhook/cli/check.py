@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
-from webhook.cli.options import namespace_option, paths_argument, policy_option
+from webhook.cli.options import exclude_option, namespace_option, paths_argument, policy_option
+from webhook.cli.outputs import STDOUT, Output, color_option, opened, output_option
+from webhook.cli.report.formats import TEXT
 from webhook.cli.surroundings import surroundings_options
 
 # What checking needs is imported where it is used: help and completion need none of it.
@@ -20,20 +22,48 @@ if TYPE_CHECKING:
     from webhook.cli.surroundings import Surroundings
 
 
+def _rule_names(
+    _ctx: click.Context, _param: click.Parameter, given: Sequence[str]
+) -> frozenset[str]:
+    """Return the names of rules that stand in lists, each with commas."""
+    names = frozenset(name.strip() for names in given for name in names.split(",")) - {""}
+    if names:
+        from policies.registry import RULES
+
+        known = [rule.id for rule in RULES]
+        for name in sorted(names.difference(known)):
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, known) or known
+            raise click.BadParameter(f"{name!r} is no rule; is it {' or '.join(near)}?")
+    return names
+
+
 @click.command(
     epilog="""\b
 Exit status:
-  0  nothing that the policy enforces was found
-  1  something was
-  2  the input or the usage is at fault; the rest was checked all the same
+  0    nothing was found that counts (--fail-on)
+  1    something was
+  2    the input or the usage is at fault; the rest was checked all the same
+  70   a bug in gpufence: please report it
+  130  interrupted
+  141  whoever read the report closed the pipe
 
 \b
 Examples:
   gpufence check train.yaml
   gpufence check --policy policy.yaml --namespace ml deploy/
+  gpufence check --exclude charts --exclude '**/testdata' .
   kustomize build . | gpufence check -
-  kubectl get nodes -o json | gpufence check --nodes - deploy/
   helm template chart/ | gpufence check --output json - > report.json
+  kubectl get nodes -o json | gpufence check --nodes - deploy/
+
+\b
+In a pipeline:
+  gpufence check --output github --output sarif=gpufence.sarif deploy/
+  gpufence check --output text --output junit=gpufence.xml --fail-on warn deploy/
+  gpufence check --output markdown deploy/ > comment.md
+  gpufence check --quiet --rules pool-trespass,device-leak deploy/
 
 \b
 To enforce before everything is cleaned up:
@@ -43,23 +73,31 @@ To enforce before everything is cleaned up:
 """,
 )
 @paths_argument
+@exclude_option
 @policy_option
 @namespace_option
 @surroundings_options
+@output_option
+@color_option
 @click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="A report for people, or one for programs (a CheckReport).",
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="Leave out of the text what is in order, the changes and the summary; show no progress.",
 )
 @click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
+    "--rules",
+    multiple=True,
+    callback=_rule_names,
+    metavar="RULE,...",
+    help="Report only what these rules find. What setters add is shown all the same.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["enforce", "warn"]),
+    default="enforce",
     show_default=True,
-    help="Colour in the text; auto means on a terminal, unless NO_COLOR is set.",
+    help="Exit with 1 where a finding is enforced, or also where one is only a warning.",
 )
 @click.option(
     "--generate-exceptions",
@@ -78,50 +116,98 @@ To enforce before everything is cleaned up:
 )
 def check(
     paths: tuple[str, ...],
+    exclude: tuple[str, ...],
     policy_path: str | None,
     namespace: str,
     surroundings: Surroundings,
-    output: str,
+    outputs: Sequence[Output],
     color: Color,
+    quiet: bool,
+    rules: frozenset[str],
+    fail_on: str,
     exceptions_path: str | None,
     expires: datetime | None,
 ) -> int:
     """Check manifests: what the webhook would refuse, and what it would change.
 
-    PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside) or - for the
-    standard input. YAML of any number of documents, JSON, JSON lines and Lists are read.
-    ResourceClaims, their templates, DeviceClasses and Namespaces among the manifests are taken into
-    account for the Pods beside them; the nodes of a cluster with --nodes, and the whole of it with
-    --cluster.
+    PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside), a pattern
+    ('apps/*/deploy') or - for the standard input. YAML of any number of documents, JSON, JSON lines
+    and Lists are read. ResourceClaims, their templates, DeviceClasses and Namespaces among the
+    manifests are taken into account for the Pods beside them; the nodes of a cluster with --nodes,
+    and the whole of it with --cluster.
     """
     from webhook.cli.evaluate import evaluate, nothing_to_do, read_manifests
+    from webhook.cli.manifests.exclusion import Exclusion
     from webhook.cli.policy_file import compiled_policy
+    from webhook.cli.progress import watched
 
-    policy = compiled_policy(policy_path)
-    verdicts: set[Verdict] = set()
-    manifests, today = read_manifests(paths), datetime.now(UTC).date()
+    today = datetime.now(UTC).date()
     until = _until(exceptions_path, expires, today)
-    with surroundings.known(policy) as complete:
-        results: Iterable[Result]
-        results = _observed(evaluate(manifests, policy, namespace, today, complete), verdicts)
-        if until is not None:
-            results = list(results)
-        if exceptions_path == "-":
-            _tell_errors(results)
-        elif output == "json":
-            _write_json(results)
-        else:
-            _write_text(results, color)
-    if not verdicts:
+    if exceptions_path == STDOUT:
+        outputs = [output for output in outputs if output.path != STDOUT]
+    policy = compiled_policy(policy_path)
+    tally = _Tally()
+    with opened(outputs) as write:
+        manifests = read_manifests(paths, Exclusion(exclude), watched("Reading", not quiet))
+        with surroundings.known(policy) as complete:
+            results: Iterable[Result]
+            results = evaluate(manifests, policy, namespace, today, complete)
+            results = tally.counting(_only(rules, results) if rules else results)
+            if until is not None:
+                results = list(results)
+            write(results, color, quiet)
+    if Output(TEXT) not in outputs:
+        tally.tell_errors()
+    if not tally.verdicts:
         raise InputError([nothing_to_do(paths)])
     if exceptions_path is not None and until is not None:
         from webhook.cli.exceptions import write_exceptions
 
         write_exceptions(exceptions_path, results, today, until)
-        verdicts.discard("denied")
-    if "invalid" in verdicts:
+        tally.verdicts.discard("denied")
+    if "invalid" in tally.verdicts:
         return EXIT_INPUT
-    return EXIT_FOUND if "denied" in verdicts else 0
+    failed = "denied" in tally.verdicts or (fail_on == "warn" and tally.warned)
+    return EXIT_FOUND if failed else 0
+
+
+def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
+    """Yield the results with what the rules have found, and nothing else."""
+    for result in results:
+        if result.decision is not None:
+            findings = tuple(f for f in result.decision.findings if f.rule in rules)
+            excepted = tuple(f for f in result.decision.excepted if f.rule in rules)
+            result.decision = replace(result.decision, findings=findings, excepted=excepted)
+            result.verdict = result.decision.verdict
+        yield result
+
+
+@dataclass
+class _Tally:
+    """What the exit status depends on, and the sentences about what is broken."""
+
+    verdicts: set[Verdict] = field(default_factory=set)
+    warned: bool = False
+    errors: list[str] = field(default_factory=list)
+
+    def counting(self, results: Iterable[Result]) -> Iterator[Result]:
+        """Yield the results, and count them as they pass."""
+        from webhook.cli.report.sentence import sentence
+
+        for result in results:
+            self.verdicts.add(result.verdict)
+            if result.error is not None:
+                self.errors.append(sentence(result.manifest.document, result.error))
+            elif result.decision is not None:
+                self.warned |= any(f.action == "warn" for f in result.decision.findings)
+            yield result
+
+    def tell_errors(self) -> None:
+        """Write what is broken to standard error, where no text report says it."""
+        from webhook.cli.report.lines import clean
+
+        for error in self.errors:
+            click.echo(f"Error: {clean(error)}", err=True)
 
 
 def _until(path: str | None, expires: datetime | None, today: date) -> date | None:
@@ -137,35 +223,3 @@ def _until(path: str | None, expires: datetime | None, today: date) -> date | No
     from webhook.cli.exceptions import default_expiry
 
     return default_expiry(today)
-
-
-def _observed(results: Iterable[Result], verdicts: set[Verdict]) -> Iterator[Result]:
-    for result in results:
-        verdicts.add(result.verdict)
-        yield result
-
-
-def _write_text(results: Iterable[Result], color: Color) -> None:
-    from webhook.cli.report import terminal, text
-
-    terminal.write(text.report(results), sys.stdout, color)
-
-
-def _write_json(results: Iterable[Result]) -> None:
-    """Write the report, and what is broken to standard error as well, for people."""
-    from webhook.cli.report import json
-
-    kept = list(results)
-    sys.stdout.buffer.write(json.report(kept))
-    _tell_errors(kept)
-
-
-def _tell_errors(results: Iterable[Result]) -> None:
-    """Write what is broken to standard error, where no text report says it."""
-    from webhook.cli.report.lines import clean
-    from webhook.cli.report.sentence import sentence
-
-    for result in results:
-        if result.error is not None:
-            line = sentence(result.manifest.document, result.error)
-            click.echo(f"Error: {clean(line)}", err=True)

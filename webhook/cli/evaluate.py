@@ -16,10 +16,12 @@ from policies.shape import MalformedObjectError
 from webhook.cli.locate import locate
 from webhook.cli.manifests.documents import Document, read_documents, unreadable
 from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.files import display_name, expand, read_text
+from webhook.cli.manifests.exclusion import NOTHING, Exclusion
+from webhook.cli.manifests.files import ToRead, display_name, expand, read_text
 from webhook.cli.manifests.objects import Manifest, read_objects
 
 Verdict = Literal["allowed", "mutated", "denied", "skipped", "invalid"]
+Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
 VERDICTS: tuple[Verdict, ...] = ("allowed", "mutated", "denied", "skipped", "invalid")
 
 
@@ -58,11 +60,16 @@ class Result:
         return self.manifest.value or {}
 
 
-def read_manifests(paths: Iterable[str]) -> list[Manifest]:
-    """Read every object of the files, folders and standard input that ``paths`` name, in order."""
+def read_manifests(
+    paths: Iterable[str], exclude: Exclusion = NOTHING, watch: Watch = iter
+) -> list[Manifest]:
+    """Read every object of the files, folders and standard input that ``paths`` name, in order.
+
+    ``watch`` gets all that will be read, and hands it on one by one.
+    """
     return [
         manifest
-        for path, error in expand(paths)
+        for path, error in watch(list(expand(paths, exclude)))
         for document in _documents(path, error)
         for manifest in read_objects(document)
     ]
@@ -130,7 +137,7 @@ def _judge(manifest: Manifest, value: JSONObject, policy: Policy, facts: Facts, 
         decision = decide(value, policy, facts)
     except MalformedObjectError as malformed:
         position = locate(manifest.document, manifest.path, malformed.path)
-        line, column = position or (manifest.line, 0)
+        line, column = position[:2] if position else (manifest.line, 0)
         error = ManifestError(str(malformed), line=line, column=column)
         return Result(manifest, "invalid", namespace=own, error=error)
     namespace = facts.namespace if decision.has_template else own

@@ -21,3 +21,12 @@ namespace_option = click.option(
     metavar="NAME",
     help="The namespace of objects that name none.",
 )
+
+exclude_option = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave out files and folders below a PATH, by name (charts, '*.tmpl.yaml') or by path from "
+    "there ('overlays/*/dev', 'base/**/test'). May be given several times. A file that is named "
+    "is read all the same.",
+)

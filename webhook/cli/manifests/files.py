@@ -6,13 +6,18 @@ import codecs
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.exclusion import NOTHING, Exclusion
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 SUFFIXES = (".yaml", ".yml", ".json")
+_PATTERN_MARKS = "*?["
+
+ToRead = tuple[str, ManifestError | None]
+"""A path, and the error where there is nothing to read."""
 
 # The longer ones first: UTF-32's mark starts with UTF-16's.
 _BYTE_ORDER_MARKS = (
@@ -24,18 +29,31 @@ _BYTE_ORDER_MARKS = (
 )
 
 
-def expand(paths: Iterable[str]) -> Iterator[tuple[str, ManifestError | None]]:
+def expand(paths: Iterable[str], exclude: Exclusion = NOTHING) -> Iterator[ToRead]:
     """Yield the files that ``paths`` mean, each once: files as they are, folders file by file.
 
     Of a folder, the files that end in ``.yaml``, ``.yml`` or ``.json``, sorted, in every folder
-    below it but hidden ones. With the path comes the error where there is nothing to read.
+    below it but hidden ones, and without what is excluded. A path that does not exist and has
+    ``*``, ``?`` or ``[`` in it is a pattern of such files and folders, for shells that have not
+    expanded it (``**`` for any number of folders). With the path comes the error where there is
+    nothing to read.
     """
     seen = set()
     for path in paths:
-        for file, error in _walk(path) if path != STDIN and _is_folder(path) else [(path, None)]:
+        for file, error in _files(path, exclude):
             if file not in seen:
                 seen.add(file)
                 yield file, error
+
+
+def _files(path: str, exclude: Exclusion) -> Iterable[ToRead]:
+    if path == STDIN:
+        return [(path, None)]
+    if _is_folder(path):
+        return _folder(path, exclude)
+    if any(mark in path for mark in _PATTERN_MARKS) and not os.path.lexists(path):
+        return _matching(path, exclude)
+    return [(path, None)]
 
 
 def read_text(path: str) -> str:
@@ -82,7 +100,10 @@ def decode(data: bytes) -> str:
 
 def display_name(path: str) -> str:
     """Return what the file is called in reports."""
-    return STDIN_NAME if path == STDIN else path
+    if path == STDIN:
+        return STDIN_NAME
+    # The bytes of a name that are no text cannot be written.
+    return path.encode(errors="backslashreplace").decode()
 
 
 def _is_folder(path: str) -> bool:
@@ -92,23 +113,67 @@ def _is_folder(path: str) -> bool:
         return False
 
 
-def _walk(folder: str) -> Iterator[tuple[str, ManifestError | None]]:
-    found: list[Path] = []
+def _folder(folder: str, exclude: Exclusion) -> Iterator[ToRead]:
+    nothing = True
+    for file in _walk(folder, folder, exclude):
+        nothing = False
+        yield file
+    if nothing:
+        problem = f"is a folder without manifests ({', '.join(SUFFIXES)})"
+        yield folder, ManifestError(problem, cure="Name the folder or the files that hold them")
+
+
+def _matching(pattern: str, exclude: Exclusion) -> Iterator[ToRead]:
+    parts = PurePath(pattern).parts
+    fixed = next(n for n, part in enumerate(parts) if any(mark in part for mark in _PATTERN_MARKS))
+    root = Path(*parts[:fixed])
+    try:
+        matches = sorted(root.glob("/".join(parts[fixed:])), key=lambda path: path.parts)
+    except ValueError as error:
+        yield (
+            pattern,
+            ManifestError(f"is no pattern ({error})", cure="Write ** as a name of its own"),
+        )
+        return
+    nothing = True
+    for path in matches:
+        below = path.relative_to(root)
+        if str(below) in exclude or any(part.startswith(".") for part in below.parts):
+            continue
+        if path.is_dir():
+            files = list(_walk(str(path), str(root), exclude))
+        else:
+            files = [(str(path), None)] if path.name.endswith(SUFFIXES) else []
+        nothing = nothing and not files
+        yield from files
+    if nothing:
+        problem = f"matches no manifests ({', '.join(SUFFIXES)})"
+        yield pattern, ManifestError(problem, cure="Check the pattern")
+
+
+def _walk(folder: str, root: str, exclude: Exclusion) -> Iterator[ToRead]:
+    """Yield the manifests below a folder, sorted; what is excluded is so by its path from root."""
+    found: list[str] = []
     errors: list[OSError] = []
-    for parent, folders, files in os.walk(folder, onerror=errors.append):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for parent, folders, files in os.walk(str(PurePath(folder)), onerror=errors.append):
+        below = os.path.relpath(parent, root)
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and f"{below}/{name}" not in exclude
+        ]
         found += [
-            Path(parent, name)
+            f"{parent.rstrip('/')}/{name}".removeprefix("./")
             for name in files
-            if name.endswith(SUFFIXES) and not name.startswith(".")
+            if name.endswith(SUFFIXES)
+            and not name.startswith(".")
+            and f"{below}/{name}" not in exclude
         ]
     for error in errors:
         yield str(error.filename), _cannot_be_read(error)
-    if not found and not errors:
-        problem = f"is a folder without manifests ({', '.join(SUFFIXES)})"
-        yield folder, ManifestError(problem, cure="Name the folder or the files that hold them")
-    for path in sorted(found):
-        yield str(path), None
+    # Folder by folder: a/z before a-b/x.
+    for path in sorted(found, key=lambda path: path.split("/")):
+        yield path, None
 
 
 def _read_stdin() -> bytes:

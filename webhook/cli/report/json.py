@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from policies.finding import Finding
-from policies.policy import API_VERSION
-from webhook.cli.evaluate import VERDICTS, Result
+from webhook.cli.evaluate import VERDICTS, Result, Verdict
 from webhook.cli.manifests.pointer import pointer
+from webhook.cli.report.json_stream import streamed
+from webhook.cli.report.places import finding_place
 from webhook.cli.report.sentence import sentence
 from webhook.patch import diff
 
+API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "CheckReport"
 
 
-def report(results: Iterable[Result]) -> bytes:
-    """Return the report as JSON, indented, with a line feed at its end."""
-    entries = [_entry(result) for result in results]
-    verdicts = Counter(entry["verdict"] for entry in entries)
-    summary = {"objects": len(entries)} | {verdict: verdicts[verdict] for verdict in VERDICTS}
-    document = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "summary": summary,
-        "results": entries,
-    }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+def report(results: Iterable[Result]) -> Iterator[str]:
+    """Yield the report as JSON, object by object; the summary comes last."""
+    verdicts: Counter[Verdict] = Counter()
+
+    def entries() -> Iterator[dict[str, Any]]:
+        for result in results:
+            verdicts[result.verdict] += 1
+            yield _entry(result)
+
+    def summary() -> dict[str, Any]:
+        counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
+        return {"summary": {"objects": verdicts.total(), **counts}}
+
+    yield from streamed({"apiVersion": API_VERSION, "kind": KIND}, "results", entries(), summary)
+    yield "\n"
 
 
 def _entry(result: Result) -> dict[str, Any]:
@@ -43,7 +46,8 @@ def _entry(result: Result) -> dict[str, Any]:
         },
         "object": _object(result),
         "verdict": result.verdict,
-        "findings": [_finding(finding) for finding in decision.findings] if decision else [],
+        "findings": [_finding(result, each) for each in decision.findings] if decision else [],
+        "excepted": [_finding(result, each) for each in decision.excepted] if decision else [],
         "patch": (
             diff(decision.original, decision.mutated, pointer(manifest.path)) if decision else []
         ),
@@ -64,11 +68,14 @@ def _object(result: Result) -> dict[str, str | None] | None:
     }
 
 
-def _finding(finding: Finding) -> dict[str, str]:
+def _finding(result: Result, finding: Finding) -> dict[str, Any]:
+    place = finding_place(result, finding)
     return {
         "rule": finding.rule,
         "action": finding.action,
         "path": finding.path,
+        "line": place.line or None,
+        "column": place.column or None,
         "reason": finding.reason,
         "detail": finding.detail,
         "advice": finding.advice,

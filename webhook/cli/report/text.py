@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from policies.engine import Decision
 from policies.finding import Finding
 from webhook.cli.evaluate import Result, Verdict
-from webhook.cli.locate import locate
 from webhook.cli.report.difference import Mark, difference
 from webhook.cli.report.lines import Line, Role, clean
+from webhook.cli.report.places import finding_place
 from webhook.cli.report.sentence import explanation, place
 
 _WIDTH = max(map(len, ("allowed", "mutated", "denied", "skipped", "invalid")))
@@ -18,19 +18,28 @@ _SUMMARY_ORDER: tuple[Verdict, ...] = ("invalid", "denied", "mutated", "allowed"
 _MARK_ROLES: dict[Mark, Role] = {" ": "", "+": "added", "-": "removed", "@": "aside"}
 
 
-def report(results: Iterable[Result]) -> Iterator[Line]:
-    """Yield the report, line by line, while the results come in."""
+def report(results: Iterable[Result], *, quiet: bool = False) -> Iterator[Line]:
+    """Yield the report, line by line, while the results come in.
+
+    A quiet one has only what somebody has to see to: findings, and what is broken.
+    """
     verdicts: Counter[Verdict] = Counter()
     warned = 0
+    length = 0
     for result in results:
         verdicts[result.verdict] += 1
         findings = result.decision.findings if result.decision else ()
         warned += sum(finding.action == "warn" for finding in findings)
-        lines = list(_result(result))
+        if quiet and not findings and result.error is None:
+            continue
+        lines = list(_result(result, quiet=quiet))
+        length = len(lines)
         yield from lines
-        if len(lines) > 1:
+        if length > 1:
             yield Line()
-    if verdicts and len(lines) == 1:
+    if quiet:
+        return
+    if length == 1:
         yield Line()
     yield _summary(verdicts, warned)
 
@@ -56,16 +65,14 @@ def heading(result: Result) -> Iterator[Line]:
 
 def finding_lines(result: Result, finding: Finding) -> Iterator[Line]:
     """Yield one finding of an object: rule and place, what is wrong, and what to do."""
-    manifest = result.manifest
-    position = locate(manifest.document, manifest.path, finding.path)
-    line = position.line if position else manifest.line
+    found = finding_place(result, finding)
     yield Line(
         (
             (finding.action, finding.action if finding.action != "off" else ""),
             ("  ", ""),
             (finding.rule, "rule"),
             ("  ", ""),
-            (clean(f"{manifest.document.path}:{line}"), "place"),
+            (clean(f"{found.path}:{found.line}"), "place"),
             ("  ", ""),
             (clean(finding.path), ""),
         ),
@@ -76,12 +83,14 @@ def finding_lines(result: Result, finding: Finding) -> Iterator[Line]:
         yield Line((("advice: ", "advice"), (clean(f"{finding.advice}."), "")), indent=4)
 
 
-def _result(result: Result) -> Iterator[Line]:
+def _result(result: Result, *, quiet: bool) -> Iterator[Line]:
     yield from heading(result)
     if result.decision is None:
         return
     for finding in result.decision.findings:
         yield from finding_lines(result, finding)
+    if quiet:
+        return
     for finding in result.decision.excepted:
         text = f"excepted  {finding.rule}  {finding.reason} (at {finding.path})"
         yield Line(((clean(text), "aside"),), indent=2)

@@ -1,0 +1,143 @@
+"""``--output``: which reports are written, in which formats and where to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+import click
+
+from webhook.cli.errors import InputError
+from webhook.cli.report.formats import FORMATS, TEXT, report
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from webhook.cli.evaluate import Result
+    from webhook.cli.report.terminal import Color
+
+STDOUT = "-"
+
+
+class Output(NamedTuple):
+    """A report that is asked for; ``path`` is ``-`` for the standard output."""
+
+    format: str
+    path: str = STDOUT
+
+
+class _OutputType(click.ParamType):
+    """A format, or a format and a file: ``sarif=report.sarif``."""
+
+    name = "output"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Output):
+            return value
+        name, equals, path = value.partition("=")
+        if name not in FORMATS:
+            self.fail(f"{name!r} is no format; the formats are {', '.join(FORMATS)}", param, ctx)
+        if equals and not path:
+            self.fail(f"{value!r} names no file; write {name}=FILE", param, ctx)
+        return Output(name, path or STDOUT)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name) for name in FORMATS if name.startswith(incomplete)]
+
+
+def _distinct(
+    _ctx: click.Context, _param: click.Parameter, outputs: Sequence[Output]
+) -> Sequence[Output]:
+    """Refuse two reports in one place."""
+    places = [output.path for output in outputs]
+    for path in places:
+        if places.count(path) > 1:
+            where = "standard output" if path == STDOUT else path
+            names = " and ".join(output.format for output in outputs if output.path == path)
+            raise click.BadParameter(
+                f"{names} would both go to {where}; write {outputs[0].format}=FILE"
+            )
+    return outputs
+
+
+output_option = click.option(
+    "--output",
+    "-o",
+    "outputs",
+    type=_OutputType(),
+    multiple=True,
+    default=(Output(TEXT),),
+    callback=_distinct,
+    metavar="FORMAT[=FILE]",
+    help=f"The report's format: {', '.join(FORMATS)}. With =FILE it goes to a file. May be given "
+    "several times, once without a file.  [default: text]",
+)
+
+color_option = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour in the text; auto means on a terminal, unless NO_COLOR is set.",
+)
+
+
+@contextmanager
+def opened(outputs: Iterable[Output]) -> Iterator[Callable[[Iterable[Result], Color, bool], None]]:
+    """Open every file that a report goes to, and provide what writes the reports.
+
+    The files are opened before anything is checked, so that nobody waits for a report that has no
+    place.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    with ExitStack() as stack:
+        streams = [
+            (
+                output.format,
+                stack.enter_context(_open(output.path)) if output.path != STDOUT else None,
+            )
+            for output in outputs
+        ]
+
+        def write(results: Iterable[Result], color: Color, quiet: bool) -> None:
+            # Of one report nobody has to hold the results; for several they are gone through again.
+            kept = results if len(streams) == 1 else list(results)
+            for name, stream in streams:
+                if name == TEXT:
+                    _write_text(kept, stream or sys.stdout, color, quiet)
+                elif stream is None:
+                    for piece in report(name, kept):
+                        sys.stdout.buffer.write(piece.encode())
+                    sys.stdout.flush()
+                else:
+                    stream.writelines(report(name, kept))
+
+        yield write
+
+
+def _open(path: str) -> TextIO:
+    try:
+        return Path(path).open("w", encoding="utf-8", newline="\n")
+    except FileNotFoundError as error:
+        folder = Path(path).parent
+        raise InputError([f"{path}: there is no folder {folder}. Create it first."]) from error
+    except IsADirectoryError as error:
+        raise InputError([f"{path}: is a folder. Name a file in it."]) from error
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error})"
+        raise InputError([f"{path}: {problem}. Name a file that can."]) from error
+
+
+def _write_text(results: Iterable[Result], stream: TextIO, color: Color, quiet: bool) -> None:
+    from webhook.cli.report import terminal, text
+
+    terminal.write(text.report(results, quiet=quiet), stream, color)

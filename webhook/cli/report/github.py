@@ -1,0 +1,57 @@
+"""Annotations of GitHub Actions: one workflow command a finding, which GitHub shows at its line.
+
+Source: docs.github.com, "Workflow commands for GitHub Actions", and for what is escaped
+``packages/core/src/command.ts`` in github.com/actions/toolkit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from policies.finding import Action
+from webhook.cli.evaluate import Result
+from webhook.cli.report.places import Place, finding_place, object_place, repository_path
+from webhook.cli.report.sentence import explanation
+
+_COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
+
+
+def report(results: Iterable[Result]) -> Iterator[str]:
+    """Yield a line for each finding, and for each object that is broken."""
+    for result in results:
+        if result.error is not None:
+            text = explanation(result.manifest.document, result.error)
+            yield _command("error", object_place(result), "invalid manifest", text)
+        if result.decision is None:
+            continue
+        for finding in result.decision.findings:
+            name = f"{result.kind} {result.name}".rstrip(" ")
+            advice = f"\n{finding.advice}." if finding.advice else ""
+            text = f"{name}: {finding.reason}: {finding.detail}.{advice}"
+            place = finding_place(result, finding)
+            yield _command(_COMMANDS[finding.action], place, finding.rule, text)
+
+
+def _command(name: str, place: Place, title: str, text: str) -> str:
+    properties = {
+        "file": repository_path(place.path),
+        "line": place.line,
+        "endLine": place.line if place.end else 0,
+        "col": place.column,
+        "endColumn": place.end,
+        "title": f"gpufence: {title}",
+    }
+    if properties["file"] is None:
+        # Without a file, lines say nothing: those of the standard input are in the text.
+        properties = {"title": properties["title"]}
+        text = f"{place.path}:{place.line}: {text}" if place.line else f"{place.path}: {text}"
+    given = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items() if value)
+    return f"::{name} {given}::{_data(text)}\n"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,54 @@
+"""Where findings and objects stand, for the formats that lead a reader there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from policies.finding import Finding
+from webhook.cli.evaluate import Result
+from webhook.cli.locate import locate
+from webhook.cli.manifests.files import STDIN_NAME
+
+
+class Place(NamedTuple):
+    """A place in a file. Numbers count from 1; 0 where there is no telling.
+
+    ``end`` is the column behind what is at fault, on the same line.
+    """
+
+    path: str
+    line: int = 0
+    column: int = 0
+    end: int = 0
+
+
+def finding_place(result: Result, finding: Finding) -> Place:
+    """Return where the field is that the finding is about, or the nearest that there is of it."""
+    manifest = result.manifest
+    position = locate(manifest.document, manifest.path, finding.path)
+    if position is None:
+        return object_place(result)
+    return Place(manifest.document.path, *position)
+
+
+def object_place(result: Result) -> Place:
+    """Return where an object starts, or the place in it that its error is about."""
+    document = result.manifest.document
+    if result.error is not None and result.error.line:
+        return Place(document.path, result.error.line, result.error.column)
+    return Place(document.path, result.manifest.line if document.text else 0)
+
+
+def repository_path(path: str) -> str | None:
+    """Return a file's path as forges know it: from the current folder.
+
+    There, a run starts in the repository's root. ``None`` for the standard input; what lies outside
+    of the folder keeps its absolute path.
+    """
+    if path == STDIN_NAME:
+        return None
+    relative = os.path.relpath(path)
+    inside = relative.partition("/")[0] != os.pardir
+    return relative if inside else str(Path(path).absolute())

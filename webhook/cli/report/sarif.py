@@ -1,0 +1,161 @@
+"""SARIF 2.1.0 for code scanning: every rule with its page, every finding with its place.
+
+Source: the OASIS standard of that name, with errata 01, and what GitHub's code scanning reads of
+it (docs.github.com, "SARIF support for code scanning"). Excepted findings are suppressed ones, and
+what cannot be checked is a notification: no rule has found it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from policies.finding import Action, Finding
+from policies.registry import RULES, Check, Setter
+from webhook.cli.evaluate import Result
+from webhook.cli.report.json_stream import streamed
+from webhook.cli.report.places import Place, finding_place, object_place, repository_path
+from webhook.cli.report.sentence import explanation
+
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+FINGERPRINT = "gpufence/v1"
+_ROOT = "%SRCROOT%"
+_LEVELS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "note", "off": "none"}
+_INDEXES = {rule.id: index for index, rule in enumerate(RULES)}
+_LONGEST_DESCRIPTION = 1024  # that GitHub shows
+
+
+def report(results: Iterable[Result]) -> Iterator[str]:
+    """Yield the log, finding by finding; what could not be checked comes last."""
+    notifications: list[dict[str, Any]] = []
+    run = {
+        "tool": {"driver": _driver()},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {
+            _ROOT: {"description": {"text": "The folder that gpufence was run in."}}
+        },
+    }
+
+    def invocations() -> dict[str, Any]:
+        invocation: dict[str, Any] = {"executionSuccessful": not notifications}
+        if notifications:
+            invocation["toolExecutionNotifications"] = notifications
+        return {"invocations": [invocation]}
+
+    yield f'{{\n  "$schema": "{SCHEMA}",\n  "version": "2.1.0",\n  "runs": [\n    '
+    found = _results(results, notifications)
+    yield from streamed(run, "results", found, invocations, indent="    ")
+    yield "\n  ]\n}\n"
+
+
+def _driver() -> dict[str, Any]:
+    return {
+        "name": "gpufence",
+        "semanticVersion": version("gpufence"),
+        "rules": [_rule(rule) for rule in RULES],
+    }
+
+
+def _rule(rule: Setter | Check) -> dict[str, Any]:
+    title, _, page = rule.page.partition("\n\n")
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": title},
+        "fullDescription": {"text": _why(page)[:_LONGEST_DESCRIPTION]},
+        "help": {"text": rule.page, "markdown": f"# {title}\n\n{page}"},
+        "defaultConfiguration": {"level": _LEVELS[rule.default]},
+        "properties": {"tags": ["kubernetes", "gpu"]},
+    }
+
+
+def _why(page: str) -> str:
+    """Return the section of a rule's page that says why, on one line."""
+    _, _, section = page.partition("## Why\n")
+    return " ".join(section.partition("\n## ")[0].split())
+
+
+def _results(
+    results: Iterable[Result], notifications: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield a result for each finding, and note what is wrong with objects that are broken."""
+    seen: Counter[str] = Counter()
+    for result in results:
+        if result.error is not None:
+            text = explanation(result.manifest.document, result.error)
+            location = _location(result, object_place(result))
+            notifications.append(
+                {"level": "error", "message": {"text": text}, "locations": [location]}
+            )
+        if result.decision is None:
+            continue
+        for finding in result.decision.findings:
+            yield _result(result, finding, seen) | {"suppressions": []}
+        for finding in result.decision.excepted:
+            text = "An exception of the policy covers it."
+            suppression = {"kind": "external", "status": "accepted", "justification": text}
+            yield _result(result, finding, seen) | {"suppressions": [suppression]}
+
+
+def _result(result: Result, finding: Finding, seen: Counter[str]) -> dict[str, Any]:
+    advice = f" {finding.advice}." if finding.advice else ""
+    location = _location(result, finding_place(result, finding), finding.path)
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": _INDEXES[finding.rule],
+        "level": _LEVELS[finding.action],
+        "message": {"text": f"{finding.reason}: {finding.detail}.{advice}"},
+        "locations": [location],
+        "partialFingerprints": {FINGERPRINT: _fingerprint(result, finding, seen)},
+    }
+
+
+def _location(result: Result, place: Place, field: str = "") -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": _artifact(place.path)}
+    if place.line:
+        region = {"startLine": place.line, "endLine": place.line}
+        if place.column:
+            region["startColumn"] = place.column
+            region["endColumn"] = place.end or place.column + 1
+        physical["region"] = region
+    location: dict[str, Any] = {"physicalLocation": physical}
+    if name := _object_name(result):
+        qualified = f"{name}/{field}" if field else name
+        location["logicalLocations"] = [
+            {"name": result.name or name, "fullyQualifiedName": qualified, "kind": "object"}
+        ]
+    return location
+
+
+def _artifact(path: str) -> dict[str, Any]:
+    relative = repository_path(path)
+    if relative is None:
+        return {"uri": "stdin"}
+    if Path(relative).is_absolute():
+        return {"uri": Path(relative).as_uri()}
+    return {"uri": quote(relative), "uriBaseId": _ROOT}
+
+
+def _object_name(result: Result) -> str:
+    return "/".join(filter(None, (result.namespace, result.kind, result.name)))
+
+
+def _fingerprint(result: Result, finding: Finding, seen: Counter[str]) -> str:
+    """Return what stays the same while the finding does, wherever its line moves to.
+
+    Findings that are otherwise alike are counted, in their order.
+    """
+    path = repository_path(result.manifest.document.path) or ""
+    # Numbers of entries change with what is written above them.
+    field = re.sub(r"\[\d+\]", "[]", finding.path)
+    identity = (path, _object_name(result), finding.rule, field, finding.reason)
+    digest = sha256("\0".join(identity).encode(errors="backslashreplace")).hexdigest()
+    seen[digest] += 1
+    return f"{digest}:{seen[digest]}"
