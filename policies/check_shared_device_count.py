@@ -63,20 +63,26 @@ ID = "shared-device-count"
 
 def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each container that asks for more than one share of a device."""
+    written = {request.path for request in pod.requests}
     for container in pod.device_containers():
-        seen = set()
-        for side in RESOURCE_SIDES:
-            for name, quantity in sorted(container.resources(side).items()):
-                pool = policy.pool_of_resource(name) if "/" in name else None
-                if pool is None or name in seen or name not in pool.shared_resources:
-                    continue
-                if parse_quantity(quantity) > NANOS:
-                    seen.add(name)
+        for name in sorted({name for side in RESOURCE_SIDES for name in container.resources(side)}):
+            pool = policy.pool_of_resource(name) if "/" in name else None
+            if pool is None or name not in pool.shared_resources:
+                continue
+            sides = {
+                pod.at(f"{container.field}.resources.{side}[{name}]"): quantity
+                for side in RESOURCE_SIDES
+                if (quantity := container.resources(side).get(name)) is not None
+            }
+            # What the author wrote comes first: a setter has filled in the other side.
+            for path in sorted(sides, key=lambda path: path not in written):
+                if parse_quantity(sides[path]) > NANOS:
                     yield Finding(
                         ID,
-                        pod.at(f"{container.field}.resources.{side}[{name}]"),
+                        path,
                         "more than one share of a device",
-                        f'container "{container.name}" asks for {quantity} of {name}, which is a '
-                        f"share of a device of pool {pool.name}: a second share adds no compute",
+                        f'container "{container.name}" asks for {sides[path]} of {name}, which is '
+                        f"a share of a device of pool {pool.name}: a second share adds no compute",
                         f"Write {name}: 1, or ask for a whole device",
                     )
+                    break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ Path = tuple[str | int, ...]
 Aliases = tuple[tuple[str, str], ...]
 """Where the pieces of a composed Pod stand: beginning of a field's path, and its place."""
 
+
+_NOT_IN_A_NAME = re.compile(r"[./\[\]]")
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -50,8 +53,17 @@ def field_path(path: Path) -> str:
     """Return a path in the API server's notation: ``spec.containers[0].image``."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+        text = below(text, step)
     return text.removeprefix(".")
+
+
+def below(path: str, step: str | int) -> str:
+    """Return the path of what is one step below ``path``.
+
+    Indexes stand in brackets, and so do keys that would not read as one step: ``nvidia.com/gpu``.
+    """
+    in_brackets = isinstance(step, int) or not step or _NOT_IN_A_NAME.search(step)
+    return f"{path}[{step}]" if in_brackets else f"{path}.{step}"
 
 
 def locate(field: str, spec_path: str, aliases: Aliases = ()) -> str:
@@ -62,7 +74,10 @@ def locate(field: str, spec_path: str, aliases: Aliases = ()) -> str:
     that begins with a dot, else from the root of the object.
     """
     if not field.startswith("spec"):
-        return f"{spec_path.removesuffix('spec')}{field}"
+        if f".{spec_path}".endswith(".spec"):
+            return f"{spec_path.removesuffix('spec')}{field}"
+        # A composed Pod's metadata stands among the fields of its spec.
+        return f"{spec_path}.{field}"
     for beginning, place in aliases:
         if field.startswith(f"spec.{beginning}"):
             rest = field.removeprefix(f"spec.{beginning}")

@@ -81,7 +81,7 @@ def _explanation(result: Result, policy: Policy, facts: Facts) -> Explanation:
         Template(
             each[0],
             tuple(
-                Step(setter, tuple(additions(before.spec, after.spec, before.spec_path)))
+                Step(setter, tuple(additions(before, after)))
                 for setter, before, after in zip(SETTERS, each, each[1:], strict=False)
             ),
             each[-1],
