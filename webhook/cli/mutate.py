@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webhook.cli.errors import InputError
-from webhook.cli.options import namespace_option, paths_argument, policy_option
+from webhook.cli.options import exclude_option, namespace_option, paths_argument, policy_option
 from webhook.cli.surroundings import surroundings_options
 
 # What mutating needs is imported where it is used: help and completion need none of it.
@@ -33,6 +33,7 @@ Examples:
 """,
 )
 @paths_argument
+@exclude_option
 @policy_option
 @namespace_option
 @surroundings_options
@@ -46,6 +47,7 @@ Examples:
 )
 def mutate(
     paths: tuple[str, ...],
+    exclude: tuple[str, ...],
     policy_path: str | None,
     namespace: str,
     surroundings: Surroundings,
@@ -53,11 +55,13 @@ def mutate(
 ) -> int:
     """Print manifests with what the webhook would add to their Pods.
 
-    PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside) or - for the
-    standard input. Documents come out in the order in which they go in, Lists as Lists, unchanged
-    ones too. Keys keep their order. Comments are not kept, and anchors are written out.
+    PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside), a pattern
+    ('apps/*/deploy') or - for the standard input. Documents come out in the order in which they go
+    in, Lists as Lists, unchanged ones too. Keys keep their order. Comments are not kept, and anchors
+    are written out.
     """
     from webhook.cli.evaluate import evaluate, nothing_to_do, read_manifests
+    from webhook.cli.manifests.exclusion import Exclusion
     from webhook.cli.manifests.yaml_writer import to_yaml
     from webhook.cli.mutated import mutated_documents, tell_refused
     from webhook.cli.policy_file import compiled_policy
@@ -65,7 +69,7 @@ def mutate(
     from webhook.cli.report.sentence import sentence
 
     policy = compiled_policy(policy_path)
-    manifests, today = read_manifests(paths), datetime.now(UTC).date()
+    manifests, today = read_manifests(paths, Exclusion(exclude)), datetime.now(UTC).date()
     with surroundings.known(policy) as complete:
         results = list(evaluate(manifests, policy, namespace, today, complete))
     if broken := [result for result in results if result.error is not None]:
