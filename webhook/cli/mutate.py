@@ -57,8 +57,8 @@ def mutate(
 
     PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside), a pattern
     ('apps/*/deploy') or - for the standard input. Documents come out in the order in which they go
-    in, Lists as Lists, unchanged ones too. Keys keep their order. Comments are not kept, anchors are
-    written out.
+    in, Lists as Lists, unchanged ones too. Keys keep their order. Comments are not kept, and
+    anchors are written out.
     """
     from webhook.cli.evaluate import evaluate, nothing_to_do, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
