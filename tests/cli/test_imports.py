@@ -46,6 +46,7 @@ def pod(tmp_path: Path) -> str:
         ["mutate", "--help"],
         ["explain", "--help"],
         ["krm", "--help"],
+        ["test", "--help"],
         ["policy", "--help"],
         ["certs", "issue", "--help"],
         ["serve", "--help"],

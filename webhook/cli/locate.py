@@ -6,7 +6,6 @@ document is read again, this time into a tree of nodes with their marks. (JSON i
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,11 +13,11 @@ import yaml
 
 from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.objects import Path
+from webhook.cli.manifests.pointer import field_steps
 
 MAX_TEXT = 5_000_000
 """A tree of nodes takes a few hundred bytes a node: larger documents are not located in."""
 
-_STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[]+)|\[(?P<entry>[^\]]*)\]")
 _MERGE = "<<"
 
 
@@ -42,7 +41,7 @@ def locate(document: Document, path: Path, field: str) -> Position | None:
     telling: the document does not parse, is very large, or has not even the first step.
     """
     node = _compose(document)
-    steps = [*map(str, path), *(m["name"] or m["entry"] for m in _STEP.finditer(field))]
+    steps = [*map(str, path), *field_steps(field)]
     field_node = None
     for step in steps:
         found = _child(node, step)

@@ -27,10 +27,14 @@ _ENTRIES = {
     "explain": Entry(
         "webhook.cli.explain:explain", "Explain a rule, or what happens to the Pods of a file."
     ),
+    "test": Entry("webhook.cli.testing:test", "Test a policy by suites of cases."),
     "krm": Entry("webhook.cli.krm:krm", "Work as a KRM function, for kustomize and kpt."),
     "policy": Entry("webhook.cli.policy:policy", "Show, validate and describe policies."),
     "audit": Entry(
         "webhook.cli.audit:audit", "Judge everything that is in a cluster now, and show the pools."
+    ),
+    "doctor": Entry(
+        "webhook.cli.doctor:doctor", "Check an installation from end to end, and say what to do."
     ),
     "serve": Entry("webhook.cli.serve:serve", "Serve admission reviews (the webhook)."),
     "manifests": Entry(

@@ -81,10 +81,10 @@ def read_policy(name: str, text: str) -> FencePolicy:
     try:
         return parse_policy(documents[0].value)
     except PolicyError as error:
-        raise InputError(_located(documents[0], problem) for problem in error.problems) from error
+        raise InputError(located(documents[0], problem) for problem in error.problems) from error
 
 
-def _located(document: Document, problem: str) -> str:
+def located(document: Document, problem: str) -> str:
     """Return a problem, which starts with the path of a field, with its place in the file."""
     position = locate(document, (), problem.partition(": ")[0])
     place = f"{document.path}:{position.line}" if position else document.path

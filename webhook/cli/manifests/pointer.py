@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from webhook.cli.manifests.objects import Path
+
+ABSENT = object()
+"""Stands for what is not there: null is there."""
+
+_STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[]+)|\[(?P<entry>[^\]]*)\]")
 
 
 def pointer(path: Path) -> str:
@@ -25,3 +31,29 @@ def replaced(root: Any, replacements: Mapping[Path, Any]) -> Any:
                 copies[here] = parent[step] = parent[step].copy()
         copies[path[:-1]][path[-1]] = replacement
     return copies[()]
+
+
+def field_value(root: Any, field: str) -> Any:
+    """Return what stands at a field's path, ``ABSENT`` where there is nothing.
+
+    ``field`` is a path as the API server prints them, ``spec.containers[0].image`` (a key with dots
+    stands in brackets), or a JSON pointer, which starts with a slash.
+    """
+    if field.startswith("/"):
+        steps = [step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/")]
+    else:
+        steps = field_steps(field)
+    value = root
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return ABSENT
+    return value
+
+
+def field_steps(field: str) -> list[str]:
+    """Return the steps of a path as the API server prints them."""
+    return [match["name"] or match["entry"] for match in _STEP.finditer(field)]

@@ -26,7 +26,7 @@ def report(results: Iterable[Result]) -> Iterator[str]:
     """Yield the document, file by file."""
     yield '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="gpufence">\n'
     for path, group in groupby(results, key=lambda result: result.manifest.document.path):
-        suite = _suite(_text(path), list(group))
+        suite = _suite(xml_text(path), list(group))
         ET.indent(suite, level=1)
         yield f"  {ET.tostring(suite, encoding='unicode')}\n"
     yield "</testsuites>\n"
@@ -44,7 +44,7 @@ def _suite(path: str, results: list[Result]) -> ET.Element:
     )
     names: Counter[str] = Counter()
     for result in results:
-        name = _text(_name(result))
+        name = xml_text(_name(result))
         names[name] += 1
         # Names stay the same from run to run; of objects called alike, the later ones are counted.
         shown = name if names[name] == 1 else f"{name} ({names[name]})"
@@ -63,9 +63,9 @@ def _name(result: Result) -> str:
 def _fill(case: ET.Element, result: Result) -> None:
     if result.error is not None:
         document = result.manifest.document
-        what = _text(explanation(document, result.error))
+        what = xml_text(explanation(document, result.error))
         error = ET.SubElement(case, "error", type="invalid", message=what)
-        error.text = f"{_text(place(document, result.error))}: {what}"
+        error.text = f"{xml_text(place(document, result.error))}: {what}"
     if result.verdict == "skipped":
         ET.SubElement(case, "skipped", message="has no pod template")
     findings = result.decision.findings if result.decision else ()
@@ -89,10 +89,10 @@ def _listing(result: Result, findings: Iterable[Finding]) -> str:
         ]
         if finding.advice:
             lines.append(f"advice: {finding.advice}.")
-        paragraphs.append("\n".join(map(_text, lines)))
+        paragraphs.append("\n".join(map(xml_text, lines)))
     return "\n\n".join(paragraphs)
 
 
-def _text(text: str) -> str:
+def xml_text(text: str) -> str:
     """Return one line of text with what XML or a terminal could not take written as an escape."""
     return _NO_CHARACTER.sub(lambda match: ascii(match[0])[1:-1], clean(text))
