@@ -119,6 +119,15 @@ def is_certificate(pem: bytes) -> bool:
         return False
 
 
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Tell whether the certificate may sign others (RFC 5280, 4.2.1.9)."""
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return constraints.value.ca
+
+
 def is_usable(pair: KeyPair, now: datetime) -> bool:
     """Tell whether the pair's certificate and key are readable, belong together, and are valid."""
     try:

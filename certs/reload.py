@@ -23,11 +23,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from certs.errors import CertificateError, MaterialError
-from certs.keypair import KeyPair, check_validity, parse_pair
+from certs.files import read_file
+from certs.keypair import (
+    KeyPair,
+    check_validity,
+    is_authority,
+    parse_certificates,
+    parse_pair,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
+    from pathlib import Path
 
     from certs.source import Source
 
@@ -56,6 +64,19 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
+class _Material:
+    """What a context is made of: the pair that it serves, and the authorities of its clients."""
+
+    pair: KeyPair
+    client_authorities: bytes | None
+
+    @property
+    def digest(self) -> bytes:
+        parts = (self.pair.certificate_pem, self.pair.key_pem, self.client_authorities or b"")
+        return b"".join(hashlib.sha256(part).digest() for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
 class _Served:
     context: ssl.SSLContext
     digest: bytes
@@ -68,13 +89,17 @@ class ServingContext:
 
     TLS 1.2 at least; ALPN offers http/1.1 alone, since over HTTP/2 an API server sends all of its
     calls down one connection, to one replica. Session tickets are on and outlast a reload.
+
+    With a `client_authority`, the file of one or more authorities, a client must show a certificate
+    of one of them, made for clients. It is read again as the pair is.
     """
 
-    def __init__(self, source: Source, now: datetime) -> None:
-        """Load the pair for the first time; raises what `certs.files.read_pair` raises."""
+    def __init__(self, source: Source, now: datetime, client_authority: Path | None = None) -> None:
+        """Load everything for the first time; raises what `certs.files.read_pair` raises."""
         self._source = source
-        self._served = self._load(source.read(), now)
-        self._listener = _server_context()
+        self._client_authority = client_authority
+        self._served = self._load(self._read(), now)
+        self._listener = _server_context(asks_clients=client_authority is not None)
         self._listener.sni_callback = self._present
 
     @property
@@ -88,7 +113,7 @@ class ServingContext:
         return self._served.expires
 
     def poll(self, now: datetime) -> Poll:
-        """Look at the source; if its content is new and usable, serve it from now on.
+        """Look at source and client authority; if either is new and usable, use it from now on.
 
         Anything else leaves the certificate that is served in place and says why: it is tried again
         at the next poll, so that a pair of which only one half was written heals by itself.
@@ -96,10 +121,10 @@ class ServingContext:
         nothing changed; may be called from any thread.
         """
         try:
-            pair = self._source.read()
-            if _digest(pair) == self._served.digest:
+            material = self._read()
+            if material.digest == self._served.digest:
                 return Poll(Outcome.UNCHANGED, f"still serving {self._served.description}")
-            self._served = self._load(pair, now)
+            self._served = self._load(material, now)
         except CertificateError as error:
             return Poll(Outcome.REFUSED, f"{error} Still serving {self._served.description}.")
         return Poll(Outcome.RELOADED, f"now serving {self._served.description}")
@@ -113,11 +138,18 @@ class ServingContext:
         """Hand the current certificate to a handshake; called with and without a server name."""
         connection.context = self._served.context
 
-    def _load(self, pair: KeyPair, now: datetime) -> _Served:
+    def _read(self) -> _Material:
+        authority = self._client_authority
+        return _Material(self._source.read(), None if authority is None else read_file(authority))
+
+    def _load(self, material: _Material, now: datetime) -> _Served:
+        pair, authorities = material.pair, material.client_authorities
         certificate_at, key_at = self._source.certificate_at, self._source.key_at
         leaf, _ = parse_pair(pair, certificate_at, key_at)
         check_validity(leaf, now, certificate_at)
-        context = _server_context()
+        context = _server_context(asks_clients=authorities is not None)
+        if authorities is not None:
+            _trust(context, authorities, str(self._client_authority))
         try:
             with _as_file(pair) as path:
                 # A passphrase is given so that it never asks for one.
@@ -131,7 +163,7 @@ class ServingContext:
         expires = leaf.not_valid_after_utc
         return _Served(
             context=context,
-            digest=_digest(pair),
+            digest=material.digest,
             expires=expires,
             description=f"certificate {leaf.serial_number:x}, valid until {expires.isoformat()}",
         )
@@ -156,7 +188,7 @@ def _as_file(pair: KeyPair) -> Iterator[str]:
         yield f"/proc/self/fd/{file.fileno()}"
 
 
-def _server_context() -> ssl.SSLContext:
+def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
     """Return a context without a certificate.
 
     The listener's and those that it hands out are all made here: which of them OpenSSL asks for a
@@ -168,8 +200,26 @@ def _server_context() -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     # A client that renegotiates (TLS 1.2) makes the server work for nothing.
     context.options |= ssl.OP_NO_RENEGOTIATION
+    if asks_clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        # Whatever is in the file is trusted, an intermediate authority as well.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        # A session that is taken up again is not verified again: neither against authorities that
+        # have changed meanwhile, nor for its time. API servers take none up. TLS 1.2 keeps sessions
+        # where Python cannot turn that off.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0
     return context
 
 
-def _digest(pair: KeyPair) -> bytes:
-    return b"".join(hashlib.sha256(pem).digest() for pem in (pair.certificate_pem, pair.key_pem))
+def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
+    """Have the context accept clients of these authorities; raises MaterialError."""
+    for certificate in parse_certificates(authorities, where):
+        if not is_authority(certificate):
+            subject = certificate.subject.rfc4514_string()
+            raise MaterialError(
+                f"holds a certificate that is no authority's ({subject})",
+                where=where,
+                cure="Put the certificate there that signs the clients' certificates, not theirs",
+            )
+    context.load_verify_locations(cadata=authorities.decode("ascii"))

@@ -18,18 +18,21 @@ class ServeOptions:
 
     ``policy`` is where the policy comes from; ``policy_name`` is what it is called in the log and
     in the metrics (the file's path, or ``default``). ``tls_cert`` and ``tls_key`` may only be left
-    out where ``cluster`` names a Secret. ``facts`` is the way to the cluster whose nodes and claims
-    are taken into account; without it, none are. ``estate`` is the way to the cluster whose devices
-    are counted, for the metrics. Port 0 takes a free one. ``drain_seconds`` is how long the server
-    goes on serving after SIGTERM, already not ready, so that whoever sends it requests can learn
-    so; ``grace_seconds`` how long it then waits for requests that are under way. ``reload_seconds``
-    is how often policy and key pair are looked at. Of requests that come while ``most_under_way``
-    are being answered, the caller is told at once to try again.
+    out where ``cluster`` names a Secret. With ``client_authority``, reviews are taken only from
+    clients with a certificate of one of the authorities in that file. ``facts`` is the way to the
+    cluster whose nodes and claims are taken into account; without it, none are. ``estate`` is the
+    way to the cluster whose devices are counted, for the metrics. Port 0 takes a free one.
+    ``drain_seconds`` is how long the server goes on serving after SIGTERM, already not ready, so
+    that whoever sends it requests can learn so; ``grace_seconds`` how long it then waits for
+    requests that are under way. ``reload_seconds`` is how often policy and key pair are looked at.
+    Of requests that come while ``most_under_way`` are being answered, the caller is told at once to
+    try again.
     """
 
     policy: PolicySource
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    client_authority: Path | None = None
     cluster: ClusterOptions | None = None
     facts: Load | None = None
     estate: Load | None = None

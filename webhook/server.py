@@ -74,7 +74,7 @@ async def _serve(options: ServeOptions) -> None:
             counters,
             lambda: lifecycle.serving and not lifecycle.draining,
         )
-    certificate = ServedCertificate(_source(options, upkeep), _now)
+    certificate = ServedCertificate(_source(options, upkeep), _now, options.client_authority)
     metrics.track_under_way(lambda: lifecycle.under_way)
     metrics.track_certificate(lambda: certificate.expires.timestamp())
     learning = facts.unready if facts is not None else lambda: ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from ssl import SSLContext
 
 from certs.reload import Outcome, Poll, ServingContext
@@ -17,18 +18,27 @@ _log = logging.getLogger("gpufence")
 
 
 class ServedCertificate:
-    """Serves a source's certificate; ``now`` returns the time."""
+    """Serves a source's certificate, to clients of an authority if one is named.
 
-    def __init__(self, source: Source, now: Callable[[], datetime]) -> None:
+    ``now`` returns the time.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        now: Callable[[], datetime],
+        client_authority: Path | None = None,
+    ) -> None:
         self._source = source
         self._now = now
+        self._client_authority = client_authority
         self._context: ServingContext | None = None
         self._last: Poll | None = None
 
     def load(self) -> SSLContext:
         """Return the listener's context; raises CertificateError where there is no usable pair."""
         if self._context is None:
-            self._context = ServingContext(self._source, self._now())
+            self._context = ServingContext(self._source, self._now(), self._client_authority)
         return self._context.ssl_context
 
     def poll(self) -> None:

@@ -25,6 +25,7 @@ from certs.keypair import KeyPair, parse_certificates, parse_key
 from certs.names import Names
 from certs.reload import Outcome, Poll, ServingContext
 from certs.source import FileSource
+from handshakes import NAME, Handshake, client_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOUR = timedelta(hours=1)
-NAME = "gpufence.gpufence.svc"
 
 LOOPS = pytest.mark.parametrize(
     "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
@@ -63,53 +63,8 @@ def renewed(authority: KeyPair, names: Names, now: datetime) -> KeyPair:
     return issue_leaf(authority, names, now, timedelta(days=2))
 
 
-def client_context(authority: KeyPair) -> ssl.SSLContext:
-    """A client as strict as there is, with all that RFC 5280 asks of a chain."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=authority.certificate_pem.decode())
-    context.verify_flags |= ssl.VERIFY_X509_STRICT
-    return context
-
-
 def der(pair: KeyPair) -> bytes:
     return parse_certificates(pair.certificate_pem, "test")[0].public_bytes(Encoding.DER)
-
-
-class Handshake:
-    """Client and server in memory, driven step by step: no socket, no thread, no timing."""
-
-    def __init__(
-        self,
-        server: ssl.SSLContext,
-        client: ssl.SSLContext,
-        name: str | None = NAME,
-        session: ssl.SSLSession | None = None,
-    ) -> None:
-        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.server = server.wrap_bio(to_server, to_client, server_side=True)
-        self.client = client.wrap_bio(to_client, to_server, server_hostname=name, session=session)
-
-    @staticmethod
-    def step(side: ssl.SSLObject) -> bool:
-        """Let one side do what it can; True when its handshake is over."""
-        try:
-            side.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
-
-    def finish(self) -> Handshake:
-        over = False
-        while not over:
-            over = all([self.step(self.client), self.step(self.server)])
-        # TLS 1.3 sends its session tickets after the handshake, before the first data.
-        self.server.write(b"hello")
-        assert self.client.read(5) == b"hello"
-        return self
-
-    @property
-    def presented(self) -> bytes | None:
-        return self.client.getpeercert(binary_form=True)
 
 
 @contextlib.asynccontextmanager

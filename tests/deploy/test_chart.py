@@ -90,6 +90,7 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
         ({"replicas": 0}, "replicas"),
         ({"webhook": {"port": 443}}, "port"),
         ({"image": {"digest": "latest"}}, "digest"),
+        ({"webhook": {"clientAuthority": {"secret": "a", "configMap": "b"}}}, "clientAuthority"),
         ({"networkPolicy": {"apiServerPorts": []}}, "apiServerPorts"),
         ({"certificates": {"source": "vault"}}, "source"),
         ({"certificates": {"source": "secret"}}, "secretName"),

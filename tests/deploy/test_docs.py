@@ -58,7 +58,7 @@ def values() -> dict[str, Values]:
             found[f"{block.page}: {title}"] = document
         elif document["kind"] == "Application":
             found[f"{block.page}: Argo CD"] = document["spec"]["source"]["helm"]["valuesObject"]
-        else:
+        elif document["kind"] == "HelmRelease":
             found[f"{block.page}: Flux"] = document["spec"]["values"]
     return found
 

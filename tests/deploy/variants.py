@@ -90,6 +90,12 @@ VARIANTS: dict[str, Values] = {
         },
     },
     "the cluster's nodes and claims count": {"clusterFacts": True},
+    "clients of an authority in a Secret": {
+        "webhook": {"clientAuthority": {"secret": "api-servers"}}
+    },
+    "clients of an authority in a ConfigMap": {
+        "webhook": {"clientAuthority": {"configMap": "api-servers", "key": "bundle.pem"}}
+    },
     "nobody counts the GPUs": {"metrics": {"estate": False}},
     "configurations in Git": {"registration": {"enabled": False}},
     "configurations in Git, certificates of somebody else": {

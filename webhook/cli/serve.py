@@ -42,6 +42,13 @@ Examples:
     help="Its private key, PEM, not encrypted.",
 )
 @click.option(
+    "--client-authority",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take reviews only from clients with a certificate of this authority, PEM; read again "
+    "when it changes. API servers must be told to show one.",
+)
+@click.option(
     "--host",
     default="0.0.0.0",  # noqa: S104 - a Pod is reached on its own address
     show_default=True,
@@ -92,6 +99,7 @@ def serve(
     policy_path: str | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    client_authority: Path | None,
     cluster: ClusterOptions | None,
     facts: Load | None,
     estate: Load | None,
@@ -124,6 +132,7 @@ def serve(
         policy_name=policy_name(policy_path),
         tls_cert=tls_cert,
         tls_key=tls_key,
+        client_authority=client_authority,
         cluster=cluster,
         facts=facts,
         estate=estate,

@@ -47,6 +47,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (printf "%s-certificates" (include "gpufence.name" .)) .Values.certificates.secretName -}}
 {{- end -}}
 
+{{/* Whether clients must show a certificate: not empty if so. */}}
+{{- define "gpufence.asksClients" -}}
+{{- with .Values.webhook.clientAuthority -}}
+{{- or .secret .configMap -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The command line of a replica. */}}
 {{- define "gpufence.args" -}}
 {{- $name := include "gpufence.name" . -}}
@@ -57,6 +64,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --drain-seconds={{ .Values.webhook.drainSeconds }}
 - --grace-seconds={{ .Values.webhook.graceSeconds }}
 - --log-format={{ .Values.webhook.logFormat }}
+{{- if include "gpufence.asksClients" . }}
+- --client-authority=/etc/gpufence/clients/{{ .Values.webhook.clientAuthority.key }}
+{{- end }}
 - --service={{ .Release.Namespace }}/{{ $name }}
 - {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}
 - {{ ternary "--estate-metrics" "--no-estate-metrics" .Values.metrics.estate }}

@@ -1,0 +1,193 @@
+"""Clients that must show a certificate, and a change of the authority that theirs are of."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+
+from certs.authority import create_authority, issue_leaf
+from certs.errors import MaterialError, StorageError
+from certs.keypair import KeyPair, parse_certificates, parse_key
+from certs.names import Names
+from certs.reload import Outcome, ServingContext
+from certs.source import FileSource
+from handshakes import Handshake, client_context
+
+FOR_CLIENTS = ExtendedKeyUsageOID.CLIENT_AUTH
+FOR_SERVERS = ExtendedKeyUsageOID.SERVER_AUTH
+HOUR = timedelta(hours=1)
+
+
+class Listener:
+    """A serving context with its files, which asks clients for certificates of `authority`."""
+
+    def __init__(self, folder: Path, serving: KeyPair, authority: KeyPair, now: datetime) -> None:
+        (folder / "tls.crt").write_bytes(serving.certificate_pem)
+        (folder / "tls.key").write_bytes(serving.key_pem)
+        self.clients = folder / "clients.crt"
+        self.clients.write_bytes(authority.certificate_pem)
+        source = FileSource(folder / "tls.crt", folder / "tls.key")
+        self.context = ServingContext(source, now, self.clients)
+        self._folder = folder
+
+    def meets(self, trusting: KeyPair, shown: KeyPair | None) -> Handshake:
+        """Return what comes of a client's handshake, which shows a certificate, or none.
+
+        Raises:
+            ssl.SSLError: the server refuses.
+        """
+        client = client_context(trusting)
+        if shown is not None:
+            file = self._folder / "client.pem"
+            file.write_bytes(shown.certificate_pem + shown.key_pem)
+            client.load_cert_chain(file)
+        return Handshake(self.context.ssl_context, client).finish()
+
+
+def client_pair(
+    authority: KeyPair, purpose: ObjectIdentifier = FOR_CLIENTS, ends: timedelta = HOUR
+) -> KeyPair:
+    """Return a client's certificate of the authority, which ends so long after now."""
+    return signed(authority, "api-server", x509.ExtendedKeyUsage([purpose]), ends)
+
+
+def signed(
+    authority: KeyPair, name: str, extension: x509.ExtensionType, ends: timedelta = HOUR
+) -> KeyPair:
+    """Return a certificate that the authority has signed."""
+    [issuer] = parse_certificates(authority.certificate_pem, "test")
+    signing = parse_key(authority.key_pem, "test")
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
+    key, moment = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment - 2 * HOUR)
+        .not_valid_after(moment + ends)
+        .add_extension(extension, critical=True)
+        .sign(signing, hashes.SHA256())
+    )
+    return KeyPair(
+        certificate.public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+
+
+@pytest.fixture(scope="module")
+def clients(now: datetime) -> KeyPair:
+    return create_authority(now)
+
+
+@pytest.fixture
+def listener(tmp_path: Path, leaf: KeyPair, clients: KeyPair, now: datetime) -> Listener:
+    return Listener(tmp_path, leaf, clients, now)
+
+
+def test_a_client_of_the_authority_is_served(
+    listener: Listener, authority: KeyPair, clients: KeyPair
+) -> None:
+    handshake = listener.meets(authority, client_pair(clients))
+    assert handshake.server.version() == "TLSv1.3"
+
+
+def test_a_client_without_a_certificate_is_refused(listener: Listener, authority: KeyPair) -> None:
+    with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
+        listener.meets(authority, None)
+
+
+def test_a_client_of_another_authority_is_refused(
+    listener: Listener, authority: KeyPair, now: datetime
+) -> None:
+    for other in (authority, create_authority(now)):
+        with pytest.raises(ssl.SSLCertVerificationError, match="certificate verify failed"):
+            listener.meets(authority, client_pair(other))
+
+
+def test_a_client_whose_certificate_has_expired_is_refused(
+    listener: Listener, authority: KeyPair, clients: KeyPair
+) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
+        listener.meets(authority, client_pair(clients, ends=-HOUR))
+
+
+def test_a_servers_certificate_is_none_for_a_client(
+    listener: Listener, authority: KeyPair, clients: KeyPair, names: Names, now: datetime
+) -> None:
+    for pair in (client_pair(clients, FOR_SERVERS), issue_leaf(clients, names, now)):
+        with pytest.raises(
+            ssl.SSLCertVerificationError, match=r"(?i)unsuitable certificate purpose"
+        ):
+            listener.meets(authority, pair)
+
+
+def test_nothing_older_than_tls_1_3_is_spoken_with_clients_and_no_session_is_taken_up_again(
+    listener: Listener, authority: KeyPair, clients: KeyPair
+) -> None:
+    handshake = listener.meets(authority, client_pair(clients))
+    assert handshake.client.session is None or not handshake.client.session.has_ticket
+    old = client_context(authority)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError, match=r"(?i)version|protocol"):
+        Handshake(listener.context.ssl_context, old).finish()
+
+
+def test_another_authority_takes_the_place_of_the_first_without_a_new_listener(
+    listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
+) -> None:
+    successor = create_authority(now)
+    old, new = client_pair(clients), client_pair(successor)
+    listener.clients.write_bytes(clients.certificate_pem + successor.certificate_pem)
+    assert listener.context.poll(now).outcome is Outcome.RELOADED
+    for pair in (old, new):
+        listener.meets(authority, pair)
+    listener.clients.write_bytes(successor.certificate_pem)
+    assert listener.context.poll(now).outcome is Outcome.RELOADED
+    assert listener.context.poll(now).outcome is Outcome.UNCHANGED
+    listener.meets(authority, new)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        listener.meets(authority, old)
+
+
+def test_an_authority_that_cannot_be_read_leaves_the_old_one_in_place(
+    listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
+) -> None:
+    listener.clients.write_text("no certificate")
+    poll = listener.context.poll(now)
+    assert poll.outcome is Outcome.REFUSED
+    assert poll.reason.startswith(f"{listener.clients}: holds no readable PEM certificate")
+    listener.meets(authority, client_pair(clients))
+    with pytest.raises(ssl.SSLError):
+        listener.meets(authority, None)
+
+
+def test_a_start_without_a_usable_authority_says_what_is_wrong(
+    tmp_path: Path, leaf: KeyPair, clients: KeyPair, now: datetime
+) -> None:
+    with pytest.raises(MaterialError, match="holds a certificate that is no authority's"):
+        Listener(tmp_path, leaf, client_pair(clients), now)
+    source = FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with pytest.raises(StorageError, match="does not exist"):
+        ServingContext(source, now, tmp_path / "none.crt")
+
+
+def test_an_intermediate_authority_is_enough(
+    tmp_path: Path, leaf: KeyPair, authority: KeyPair, now: datetime
+) -> None:
+    root = create_authority(now)
+    constraints = x509.BasicConstraints(ca=True, path_length=0)
+    intermediate = signed(root, "intermediate", constraints)
+    listener = Listener(tmp_path, leaf, intermediate, now)
+    listener.meets(authority, client_pair(intermediate))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        listener.meets(authority, client_pair(root))

@@ -1,0 +1,168 @@
+"""Reviews from API servers only: the client certificate that a real one is told to show."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane import pki
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane, free_ports
+from controlplane.gpufence import Server
+from controlplane.poll import until
+from controlplane.webhooks import register, unregister
+from release.load import GPU_POD
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass
+class Guarded:
+    """A control plane, and a gpufence that takes reviews only from clients of `clients`."""
+
+    cluster: ControlPlane
+    server: Server
+    clients: pki.Authority
+    folder: Path
+    port: int
+
+    def status(self, pair: tuple[Path, Path] | None) -> int:
+        """Return the HTTP status that a client gets who shows the pair, or nothing.
+
+        Raises:
+            ConnectionError: it is refused before it can ask anything.
+        """
+        context = ssl.create_default_context(cadata=self.server.authority.decode())
+        if pair is not None:
+            context.load_cert_chain(*pair)
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self.port, context=context, timeout=10
+        )
+        try:
+            connection.request("GET", "/validate")
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def create(self) -> Any:
+        return self.cluster.api.request("POST", "/api/v1/namespaces/default/pods", GPU_POD)
+
+
+def admission_configuration(folder: Path, host: str, pair: tuple[Path, Path]) -> Path:
+    """Write what docs/install.md says: the API server shows the pair to the webhook at `host`."""
+    page = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
+    [admission] = re.findall(
+        r"^```yaml\n(# admission\.yaml.*?)^```", page, re.DOTALL | re.MULTILINE
+    )
+    [kubeconfig] = re.findall(
+        r"^```yaml\n(# /etc/kubernetes/admission/kubeconfig.*?)^```", page, re.DOTALL | re.MULTILINE
+    )
+    names = {
+        "/etc/kubernetes/admission/client.crt": str(pair[0]),
+        "/etc/kubernetes/admission/client.key": str(pair[1]),
+        "/etc/kubernetes/admission/kubeconfig": str(folder / "kubeconfig"),
+        "gpufence.gpufence-system.svc": host,
+    }
+    for file, text in (("admission.yaml", admission), ("kubeconfig", kubeconfig)):
+        for written, ours in names.items():
+            text = text.replace(written, ours)
+        (folder / file).write_text(text)
+    return folder / "admission.yaml"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("client-authority")
+    clients = pki.Authority(folder, "api-servers")
+    [port] = free_ports(1)
+    shown = clients.client("api-server")
+    config = admission_configuration(folder, f"127.0.0.1:{port}", shown)
+    flags = ["--port", str(port), "--client-authority", str(clients.certificate)]
+    with (
+        ControlPlane(
+            folder / "cluster", apiserver_flags=[f"--admission-control-config-file={config}"]
+        ) as cluster,
+        Server(folder / "server", flags) as server,
+    ):
+        register(cluster, server.url, server.authority)
+        yield Guarded(cluster, server, clients, folder, port)
+        unregister(cluster)
+
+
+def test_an_api_server_that_shows_its_certificate_is_answered(guarded: Guarded) -> None:
+    created = guarded.create()
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in created[
+        "spec"
+    ]["tolerations"]
+
+
+def test_probes_and_metrics_need_no_certificate(guarded: Guarded) -> None:
+    for path in ("healthz", "readyz", "metrics"):
+        url = f"http://127.0.0.1:{guarded.server.metrics_port}/{path}"
+        with urllib.request.urlopen(url, timeout=10) as response:
+            assert response.status == 200
+
+
+def test_a_client_of_the_authority_gets_as_far_as_http(guarded: Guarded) -> None:
+    assert guarded.status(guarded.clients.client("another-api-server")) == 405
+
+
+def test_clients_without_a_certificate_of_the_authority_are_refused(guarded: Guarded) -> None:
+    elsewhere = guarded.folder / "foreign"
+    elsewhere.mkdir()
+    refused = {
+        "none": None,
+        "expired": guarded.clients.client("expired", life=timedelta(seconds=-10)),
+        "foreign": pki.Authority(elsewhere, "api-servers").client("api-server"),
+        "for servers": guarded.clients.server("not-a-client", "127.0.0.1"),
+    }
+    for what, pair in refused.items():
+        # In TLS 1.3 a client has finished its handshake before it hears what the server thinks;
+        # and Python's event loops close the connection instead of saying why.
+        with pytest.raises(ConnectionError):
+            guarded.status(pair)
+        print(f"\nrefused: {what}")
+
+
+def test_with_another_authority_the_api_server_is_refused_until_it_is_trusted_again(
+    guarded: Guarded,
+) -> None:
+    trusted = guarded.clients.certificate.read_bytes()
+    elsewhere = guarded.folder / "successor"
+    elsewhere.mkdir()
+    successor = pki.Authority(elsewhere, "api-servers")
+
+    def refusal() -> str:
+        # Its connections from before live on: the API server is to make new ones.
+        guarded.cluster.apiserver.stop()
+        guarded.cluster.start_apiserver()
+        try:
+            guarded.create()
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    def takes(pair: tuple[Path, Path]) -> bool:
+        try:
+            return guarded.status(pair) == 405
+        except ConnectionError:
+            return False
+
+    guarded.clients.certificate.write_bytes(successor.certificate.read_bytes())
+    until(lambda: takes(successor.client("next")), "the new authority to be trusted")
+    told = refusal()
+    print(f"\n{told}")
+    assert 'failed calling webhook "mutate.gpufence.dev"' in told
+    assert "connection reset by peer" in told or "EOF" in told
+    guarded.clients.certificate.write_bytes(trusted)
+    until(lambda: takes(guarded.clients.client("again")), "the old authority to be trusted")
+    guarded.create()
