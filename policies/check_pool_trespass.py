@@ -122,7 +122,9 @@ def _by_toleration(
     ]
     if not reaching or not any(can_match(alternative, pool.labels) for alternative in selection):
         return
-    if facts.nodes is not None and _picks_others(selection, pool, facts.nodes):
+    if facts.nodes is not None and (
+        _is_bound_elsewhere(pod, pool, facts.nodes) or _picks_others(selection, pool, facts.nodes)
+    ):
         return
     for index, toleration, taint in reaching:
         if is_wildcard(toleration):
@@ -205,6 +207,13 @@ def _by_known_nodes(
                 f"but {_no_request(pod, facts)}",
                 f"Remove the node selection, or {_way_in(pod, pool, facts)}",
             )
+
+
+def _is_bound_elsewhere(pod: Pod, pool: Pool, nodes: NodeIndex) -> bool:
+    """Tell whether the Pod is bound to a known node outside of the pool: ``kubectl debug node``."""
+    name = pod.spec.get("nodeName")
+    node = nodes.get(name) if name else None
+    return node is not None and not node.belongs_to(pool)
 
 
 def _picks_others(selection: list[Alternative], pool: Pool, nodes: NodeIndex) -> bool:

@@ -17,7 +17,13 @@ from policies.compiled import Policy, Pool
 from policies.engine import decide
 from policies.facts import Facts
 from policies.nodes import NodeIndex
-from policies.scheduling import FENCING_EFFECTS, Alternative, alternatives, tolerates
+from policies.scheduling import (
+    FENCING_EFFECTS,
+    Alternative,
+    alternatives,
+    required_terms,
+    tolerates,
+)
 from strategies import JSON, as_taint
 
 pytestmark = pytest.mark.timeout(3600)
@@ -106,17 +112,123 @@ def test_a_pod_that_is_refused_for_a_toleration_fits_some_fenced_node_that_could
     found = [f for f in decide(pod, policy, Facts()).findings if f.rule == "pool-trespass"]
     assume(any("tolerations" in finding.path for finding in found))
     (pool,) = policy.pools
-    taint_values = {"", "4", "6", "41"}.union(
-        *({toleration.get("value") or ""} for toleration in pod["spec"]["tolerations"])
-    )
-    nodes = [
-        node
-        for way in alternatives(pod["spec"])
-        for node in described(way, pool, sorted(taint_values))
-    ]
+    nodes = could_be(pod["spec"], pool)
     verdicts = oracle.feasible(pod, nodes, comparison_operators=True)
     event(f"fits one of {len(nodes) // 100}00 nodes or more")
     assert any(verdict.feasible for verdict in verdicts)
+
+
+@law
+@given(
+    st.data(),
+    st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]),
+    strategies.node_sets(),
+)
+def test_with_known_nodes_a_pod_is_refused_for_what_could_place_it_on_the_pool_or_asks_for_it(
+    oracle: Oracle, data: st.DataObject, policy: Policy, others: list[JSON]
+) -> None:
+    """Who passes fits no node of the pool; of who is refused and fits none, it is known why."""
+    (pool,) = policy.pools
+    pod = data.draw(strategies.pods(devices=(), claims=False))
+    pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
+    assume(not any(map(is_refused_by_the_api, pod["spec"]["tolerations"])))
+    fenced = data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
+    plain = [node for node in others if not belongs(node, pool)]
+    nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
+    assume(nodes)
+    names = [node["metadata"]["name"] for node in nodes]
+    pod["spec"]["nodeName"] = data.draw(st.sampled_from(["", "", "", "unheard-of", *names]))
+    facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
+    found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
+    assert is_bound(pod, pool, nodes) is any(finding.path == "spec.nodeName" for finding in found)
+    verdicts = oracle.feasible(pod, nodes)
+    fits = any(
+        verdict.feasible and belongs(node, pool)
+        for node, verdict in zip(nodes, verdicts, strict=True)
+    )
+    reasons = {
+        "is bound to it": is_bound(pod, pool, nodes),
+        "asks for its labels": any(
+            asks_by_label(oracle, way, pool) for way in each_way(pod["spec"])
+        ),
+        "asks for its nodes": any(
+            asks_by_node(oracle, way, pool, nodes) for way in each_way(pod["spec"])
+        ),
+        "may be placed there": may_be_placed(oracle, pod, pool, nodes),
+    }
+    event(f"found: {bool(found)}, fits: {fits}, {[why for why in reasons if reasons[why]]}")
+    assert bool(found) is any(reasons.values())
+    assert found or not fits
+
+
+def is_bound(pod: JSON, pool: Pool, nodes: list[JSON]) -> bool:
+    """Tell whether the author bound the Pod to a node of the pool: no scheduler looks at taints."""
+    name = pod["spec"].get("nodeName")
+    return any(node["metadata"]["name"] == name and belongs(node, pool) for node in nodes)
+
+
+def asks_by_label(oracle: Oracle, way: JSON, pool: Pool) -> bool:
+    """Tell whether a node of the pool will do that would not if it lacked any of the labels."""
+    nodes = could_be(way, pool)
+    without = [[stripped(node, key) for node in nodes] for key in pool.labels]
+    accepted, *lacking = (
+        [verdict.affinity for verdict in oracle.feasible({"spec": way}, each)]
+        for each in (nodes, *without)
+    )
+    return any(will and not any(others) for will, *others in zip(accepted, *lacking, strict=True))
+
+
+def asks_by_node(oracle: Oracle, way: JSON, pool: Pool, nodes: list[JSON]) -> bool:
+    """Tell whether some of the known nodes will do, but not all, and only such of the pool."""
+    selected = selects(oracle, way, nodes)
+    return 0 < len(selected) < len(nodes) and all(belongs(node, pool) for node in selected)
+
+
+def may_be_placed(oracle: Oracle, pod: JSON, pool: Pool, nodes: list[JSON]) -> bool:
+    """Tell whether the scheduler could place the Pod on the pool, today or when it has grown.
+
+    Not where it is bound to a known node outside of it, or selects known nodes and none of it.
+    """
+    name = pod["spec"].get("nodeName")
+    if any(node["metadata"]["name"] == name and not belongs(node, pool) for node in nodes):
+        return False
+    selected = selects(oracle, pod["spec"], nodes)
+    if selected and not any(belongs(node, pool) for node in selected):
+        return False
+    unbound = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    verdicts = oracle.feasible(
+        {"spec": unbound}, could_be(pod["spec"], pool), comparison_operators=True
+    )
+    return any(verdict.feasible for verdict in verdicts)
+
+
+def selects(oracle: Oracle, spec: JSON, nodes: list[JSON]) -> list[JSON]:
+    """Return the nodes that the Pod's node selection accepts."""
+    verdicts = oracle.feasible({"spec": spec}, nodes)
+    return [node for node, verdict in zip(nodes, verdicts, strict=True) if verdict.affinity]
+
+
+def each_way(spec: JSON) -> Iterator[JSON]:
+    """Yield the spec with each of its ORed terms alone."""
+    terms = required_terms(spec)
+    if terms is None:
+        yield spec
+    for term in terms or ():
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        yield {**spec, "affinity": {"nodeAffinity": required}}
+
+
+def could_be(spec: JSON, pool: Pool) -> list[JSON]:
+    """Return every fenced node of the pool that the words of the spec tell apart."""
+    values = {toleration.get("value") or "" for toleration in spec["tolerations"]}
+    taint_values = sorted({"", "4", "6", "41"} | values)
+    return [node for way in alternatives(spec) for node in described(way, pool, taint_values)]
+
+
+def stripped(node: JSON, key: str) -> JSON:
+    """Return the node without the label."""
+    labels = {k: v for k, v in node["metadata"]["labels"].items() if k != key}
+    return {**node, "metadata": {**node["metadata"], "labels": labels}}
 
 
 def belongs(node: JSON, pool: Pool) -> bool:
@@ -171,10 +283,10 @@ def candidates(values: set[str]) -> list[str | None]:
 
 @law
 @given(st.data(), strategies.node_sets())
-def test_known_nodes_decide_what_a_selection_and_a_binding_mean(
+def test_known_nodes_decide_what_a_selection_means(
     oracle: Oracle, data: st.DataObject, others: list[JSON]
 ) -> None:
-    """With node facts: who is bound to the pool or selects only its nodes, and who picks others."""
+    """With node facts: who selects only the pool's nodes, and who picks others."""
     policy = POLICIES["one taint"]
     (pool,) = policy.pools
     pod = data.draw(strategies.pods(devices=(), claims=False))
@@ -185,10 +297,7 @@ def test_known_nodes_decide_what_a_selection_and_a_binding_mean(
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
     found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
     by_toleration = any("tolerations" in finding.path for finding in found)
-    bound = any(finding.path == "spec.nodeName" for finding in found)
     by_name = {node["metadata"]["name"]: node for node in nodes}
-    named = by_name.get(pod["spec"].get("nodeName") or "")
-    assert bound is (named is not None and belongs(named, pool))
     verdicts = dict(zip(by_name, oracle.feasible(pod, nodes), strict=True))
     selected = [by_name[name] for name, verdict in verdicts.items() if verdict.affinity]
     in_pool = [belongs(node, pool) for node in selected]
