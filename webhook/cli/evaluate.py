@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -67,12 +68,18 @@ def read_manifests(
 
     ``watch`` gets all that will be read, and hands it on one by one.
     """
-    return [
-        manifest
-        for path, error in watch(list(expand(paths, exclude)))
-        for document in _documents(path, error)
-        for manifest in read_objects(document)
-    ]
+    # What is parsed has no cycles: to look for some again and again took a third of the time.
+    gc.disable()
+    try:
+        return [
+            manifest
+            for path, error in watch(list(expand(paths, exclude)))
+            for document in _documents(path, error)
+            for manifest in read_objects(document)
+        ]
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def nothing_to_do(paths: Iterable[str]) -> str:

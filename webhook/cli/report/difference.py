@@ -6,7 +6,8 @@ line is like that of its neighbour for the neighbour's end, and minutes for the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -25,31 +26,52 @@ class Marked(NamedTuple):
     text: str
 
 
-def difference(before: Any, after: Any) -> Iterator[Marked]:
-    """Yield the lines in which two objects differ, with up to three around them.
+def difference(before: Any, after: Any) -> list[Marked]:
+    """Return the lines in which two objects differ, with up to three around them.
 
     Lists are compared entry by entry from the front, which is right for what setters do: they
     append.
     """
-    lines: list[Marked] = []
+    lines = _Lines()
     if _are_alike(before, after):
         _compare(before, after, "", "", lines)
     elif before != after:
-        _add("-", yaml_lines(before), lines)
-        _add("+", yaml_lines(after), lines)
-    near = {
-        near
-        for index, line in enumerate(lines)
-        if line.mark != " "
-        for near in range(index - CONTEXT, index + CONTEXT + 1)
-    }
-    previous = -1
-    for index, line in enumerate(lines):
-        if index in near:
-            if index != previous + 1:
-                yield Marked("@", "")
-            yield line
-            previous = index
+        lines.changed("-", yaml_lines(before))
+        lines.changed("+", yaml_lines(after))
+    return lines.shown
+
+
+class _Lines:
+    """The lines that differ and those around them. Others are not even written as YAML."""
+
+    def __init__(self) -> None:
+        self.shown: list[Marked] = []
+        self._below = CONTEXT
+        """How many lines below the last difference are shown; as if it were far above."""
+        self._waiting: list[Callable[[], list[str]]] = []
+        """What is the same since then, and shown if a difference follows soon."""
+
+    def same(self, write: Callable[[], list[str]]) -> None:
+        if self._below == CONTEXT:
+            self._waiting.append(write)
+            return
+        texts = write()
+        near = texts[: CONTEXT - self._below]
+        self.shown += [Marked(" ", text) for text in near]
+        self._below += len(near)
+        if rest := texts[len(near) :]:
+            self._waiting.append(lambda: rest)
+
+    def changed(self, mark: Mark, texts: Iterable[str]) -> None:
+        near: list[str] = []
+        while self._waiting and len(near) < CONTEXT:
+            near = self._waiting.pop()() + near
+        if self._waiting or len(near) > CONTEXT:
+            self.shown.append(Marked("@", ""))
+        self.shown += [Marked(" ", text) for text in near[-CONTEXT:]]
+        self.shown += [Marked(mark, text) for text in texts]
+        self._waiting.clear()
+        self._below = 0
 
 
 def _are_alike(before: Any, after: Any) -> bool:
@@ -60,8 +82,8 @@ def _are_alike(before: Any, after: Any) -> bool:
     )
 
 
-def _compare(before: Any, after: Any, indent: str, start: str, lines: list[Marked]) -> None:
-    """Append the lines of two collections that are alike and stand at ``indent``.
+def _compare(before: Any, after: Any, indent: str, start: str, lines: _Lines) -> None:
+    """Add the lines of two collections that are alike and stand at ``indent``.
 
     The first of them starts with ``start``.
     """
@@ -73,20 +95,16 @@ def _compare(before: Any, after: Any, indent: str, start: str, lines: list[Marke
         both = zip_longest(before, after, fillvalue=_ABSENT)
         pairs = ((None, old, new) for old, new in both)
     for key, old, new in pairs:
-        if _are_alike(old, new):
+        if type(old) is type(new) and old == new:
+            lines.same(partial(entry_lines, key, new, indent, start))
+        elif _are_alike(old, new):
             below = f"{indent}  " if key is None or isinstance(new, dict) else indent
             if key is not None:
-                _add(" ", key_lines(key, indent, start), lines)
+                lines.same(partial(key_lines, key, indent, start))
             _compare(old, new, below, below if key is not None else f"{start}- ", lines)
-        elif type(old) is type(new) and old == new:
-            _add(" ", entry_lines(key, new, indent, start), lines)
         else:
             if old is not _ABSENT:
-                _add("-", entry_lines(key, old, indent, start), lines)
+                lines.changed("-", entry_lines(key, old, indent, start))
             if new is not _ABSENT:
-                _add("+", entry_lines(key, new, indent, start), lines)
+                lines.changed("+", entry_lines(key, new, indent, start))
         start = indent
-
-
-def _add(mark: Mark, texts: Iterable[str], lines: list[Marked]) -> None:
-    lines += [Marked(mark, text) for text in texts]
