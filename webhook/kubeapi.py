@@ -52,9 +52,15 @@ class KubeApi(Connection):
                 return None
             raise
 
-    async def create(self, collection: str, obj: JSONObject) -> JSONObject:
-        """Create an object in the collection at that path; ApiError CONFLICT where it exists."""
-        return await self._send("POST", collection, obj, {"fieldManager": FIELD_MANAGER})
+    async def create(
+        self, collection: str, obj: JSONObject, *, dry_run: bool = False
+    ) -> JSONObject:
+        """Create an object in the collection at that path; ApiError CONFLICT where it exists.
+
+        As a dry run, all is done but to store it.
+        """
+        query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        return await self._send("POST", collection, obj, query)
 
     async def replace(self, path: str, obj: JSONObject) -> JSONObject:
         """Replace an object; ApiError CONFLICT where its resourceVersion is no longer current."""

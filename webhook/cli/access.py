@@ -25,6 +25,10 @@ kubeconfig_option = click.option(
     "kubectl would take outside.",
 )
 
+context_option = click.option(
+    "--context", metavar="NAME", help="The kubeconfig's context; by default the current one."
+)
+
 release_namespace_option = click.option(
     "--namespace",
     "-n",
@@ -48,7 +52,9 @@ def access(path: Path | None, context: str | None = None) -> Load:
     return in_cluster() if inside else kubeconfig(path, context)
 
 
-def with_api(path: Path | None, work: Callable[[KubeApi], Awaitable[T]]) -> T:
+def with_api(
+    path: Path | None, work: Callable[[KubeApi], Awaitable[T]], context: str | None = None
+) -> T:
     """Connect, do the work, and return what came of it.
 
     Raises:
@@ -60,7 +66,7 @@ def with_api(path: Path | None, work: Callable[[KubeApi], Awaitable[T]]) -> T:
     from webhook.kubeapi import KubeApi
 
     async def connected() -> T:
-        api = KubeApi(access(path))
+        api = KubeApi(access(path, context))
         try:
             return await work(api)
         finally:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from webhook.cli.evaluate import Result
+    from webhook.cli.report.lines import Line
     from webhook.cli.report.terminal import Color
 
 STDOUT = "-"
@@ -89,8 +90,32 @@ color_option = click.option(
 )
 
 
+def _lines(results: Iterable[Result], quiet: bool) -> Iterable[Line]:
+    from webhook.cli.report import text
+
+    return text.report(results, quiet=quiet)
+
+
+class Forms(NamedTuple):
+    """What makes reports of results: lines for people, and pieces of text in the other formats."""
+
+    lines: Callable[[Iterable[Result], bool], Iterable[Line]] = _lines
+    report: Callable[[str, Iterable[Result]], Iterable[str]] = report
+
+
+_CHECK = Forms()
+
+
+class Write(Protocol):
+    """Writes every report that is asked for."""
+
+    def __call__(
+        self, results: Iterable[Result], color: Color, quiet: bool, forms: Forms = _CHECK
+    ) -> None: ...
+
+
 @contextmanager
-def opened(outputs: Iterable[Output]) -> Iterator[Callable[[Iterable[Result], Color, bool], None]]:
+def opened(outputs: Iterable[Output]) -> Iterator[Write]:
     """Open every file that a report goes to, and provide what writes the reports.
 
     The files are opened before anything is checked, so that nobody waits for a report that has no
@@ -108,18 +133,22 @@ def opened(outputs: Iterable[Output]) -> Iterator[Callable[[Iterable[Result], Co
             for output in outputs
         ]
 
-        def write(results: Iterable[Result], color: Color, quiet: bool) -> None:
+        def write(
+            results: Iterable[Result], color: Color, quiet: bool, forms: Forms = _CHECK
+        ) -> None:
             # Of one report nobody has to hold the results; for several they are gone through again.
             kept = results if len(streams) == 1 else list(results)
             for name, stream in streams:
                 if name == TEXT:
-                    _write_text(kept, stream or sys.stdout, color, quiet)
+                    from webhook.cli.report import terminal
+
+                    terminal.write(forms.lines(kept, quiet), stream or sys.stdout, color)
                 elif stream is None:
-                    for piece in report(name, kept):
+                    for piece in forms.report(name, kept):
                         sys.stdout.buffer.write(piece.encode())
                     sys.stdout.flush()
                 else:
-                    stream.writelines(report(name, kept))
+                    stream.writelines(forms.report(name, kept))
 
         yield write
 
@@ -135,9 +164,3 @@ def _open(path: str) -> TextIO:
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error})"
         raise InputError([f"{path}: {problem}. Name a file that can."]) from error
-
-
-def _write_text(results: Iterable[Result], stream: TextIO, color: Color, quiet: bool) -> None:
-    from webhook.cli.report import terminal, text
-
-    terminal.write(text.report(results, quiet=quiet), stream, color)

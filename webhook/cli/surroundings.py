@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from webhook.cli.access import access, kubeconfig_option
+from webhook.cli.access import access, context_option, kubeconfig_option
 
 if TYPE_CHECKING:
     from policies.compiled import Policy
@@ -64,9 +64,7 @@ _OPTIONS = (
         help="Ask the cluster itself for its nodes, classes, claims and namespaces.",
     ),
     kubeconfig_option,
-    click.option(
-        "--context", metavar="NAME", help="The kubeconfig's context; by default the current one."
-    ),
+    context_option,
 )
 
 

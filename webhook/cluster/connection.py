@@ -55,6 +55,14 @@ class Connection:
         """
         await self._connected()
 
+    async def host(self) -> str:
+        """Return where the API server is, as the configuration says.
+
+        Raises:
+            ConfigurationError: it leads nowhere.
+        """
+        return str((await self._connected()).configuration.host)
+
     async def get(self, path: str, query: Query | None = None, *, seconds: float) -> bytes:
         """Return the body of what stands at ``path``, within ``seconds``.
 

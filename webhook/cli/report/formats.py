@@ -22,6 +22,7 @@ FORMATS: dict[str, str] = {
     "junit": "webhook.cli.report.junit",
     "github": "webhook.cli.report.github",
     "markdown": "webhook.cli.report.markdown",
+    "html": "webhook.cli.report.html",
 }
 
 

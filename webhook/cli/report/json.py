@@ -18,8 +18,11 @@ API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "CheckReport"
 
 
-def report(results: Iterable[Result]) -> Iterator[str]:
-    """Yield the report as JSON, object by object; the summary comes last."""
+def report(results: Iterable[Result], kind: str = KIND, **before: Any) -> Iterator[str]:
+    """Yield the report as JSON, object by object; the summary comes last.
+
+    The fields ``before`` come before the objects, in reports that have more than those.
+    """
     verdicts: Counter[Verdict] = Counter()
 
     def entries() -> Iterator[dict[str, Any]]:
@@ -31,7 +34,9 @@ def report(results: Iterable[Result]) -> Iterator[str]:
         counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
         return {"summary": {"objects": verdicts.total(), **counts}}
 
-    yield from streamed({"apiVersion": API_VERSION, "kind": KIND}, "results", entries(), summary)
+    yield from streamed(
+        {"apiVersion": API_VERSION, "kind": kind, **before}, "results", entries(), summary
+    )
     yield "\n"
 
 

@@ -107,9 +107,11 @@ def _results(
 def _result(result: Result, finding: Finding, seen: Counter[str]) -> dict[str, Any]:
     advice = f" {finding.advice}." if finding.advice else ""
     location = _location(result, finding_place(result, finding), finding.path)
+    # What an audit says of nodes is no rule of the engine, and has no page.
+    index = _INDEXES.get(finding.rule)
     return {
         "ruleId": finding.rule,
-        "ruleIndex": _INDEXES[finding.rule],
+        **({} if index is None else {"ruleIndex": index}),
         "level": _LEVELS[finding.action],
         "message": {"text": f"{finding.reason}: {finding.detail}.{advice}"},
         "locations": [location],

@@ -72,7 +72,7 @@ def finding_lines(result: Result, finding: Finding) -> Iterator[Line]:
             ("  ", ""),
             (finding.rule, "rule"),
             ("  ", ""),
-            (clean(f"{found.path}:{found.line}"), "place"),
+            (clean(f"{found.path}:{found.line}" if found.line else found.path), "place"),
             ("  ", ""),
             (clean(finding.path), ""),
         ),

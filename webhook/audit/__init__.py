@@ -1,0 +1,1 @@
+"""The audit: what a policy says of everything that is in a cluster now."""

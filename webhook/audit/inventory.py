@@ -1,0 +1,198 @@
+"""What is in a cluster, as far as an audit needs it and may list it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import TypeVar
+
+from policies.claims import read_claims
+from policies.compiled import Policy
+from policies.facts import Facts, JSONObject
+from policies.nodes import NodeIndex
+from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
+from webhook.audit.listing import list_all
+from webhook.audit.owners import Owned, Owners
+from webhook.cluster.connection import Connection
+from webhook.cluster.errors import NOT_FOUND, ApiError
+from webhook.cluster.nodes import node_of
+from webhook.kubeapi import FORBIDDEN
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An object that Pods may come of, or a Pod."""
+
+    kind: Kind
+    owned: Owned
+    obj: JSONObject
+
+
+@dataclass(slots=True)
+class Inventory:
+    """What was listed. ``untold`` says of each kind that was not why, and what follows of it."""
+
+    nodes: NodeIndex | None = None
+    node_uids: dict[str, str] = field(default_factory=dict)
+    cordoned: set[str] = field(default_factory=set)
+    workloads: list[Workload] = field(default_factory=list)
+    owners: Owners = field(default_factory=Owners)
+    untold: list[str] = field(default_factory=list)
+    facts: Facts = field(default_factory=Facts)
+    """What is known of the whole cluster; ``facts_in`` makes it that of a namespace."""
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def facts_in(self, namespace: str, username: str = "") -> Facts:
+        """Return what is known of a namespace, for an object that that user made."""
+        labels = self.namespace_labels.get(namespace)
+        return replace(self.facts, namespace=namespace, username=username, namespace_labels=labels)
+
+
+class Taker:
+    """Lists what an audit needs, a collection at a time, into one inventory."""
+
+    def __init__(self, connection: Connection, policy: Policy, today: date) -> None:
+        self.inventory = Inventory()
+        self._connection = connection
+        self._policy = policy
+        self._today = today
+        self._discovery = Discovery(connection)
+
+    async def take(self) -> Inventory:
+        """List all but Pods.
+
+        Raises:
+            ClusterError: the cluster cannot be asked. That it refuses to list a kind is no error.
+        """
+        await self._surroundings()
+        for kind in WORKLOADS:
+            await self._workloads(kind)
+        for custom in self._policy.custom_workloads:
+            for kind in await self._discovery.by_resource(custom.group, custom.resources):
+                await self._workloads(kind)
+        return self.inventory
+
+    async def take_owners(self, objects: Iterable[Owned]) -> None:
+        """List the kinds that own one of the objects, and those that own these, where they can be.
+
+        So the owners of Pods are found whose kinds nobody here has heard of.
+        """
+        wanted = {each.owner.key for each in objects if each.owner}
+        seen: set[GroupKind] = set()
+        while missing := sorted(wanted - self.inventory.owners.listed - seen):
+            seen.update(missing)
+            for group, name in missing:
+                kind = await self._discovery.by_kind(group, name) if group else None
+                if kind is not None:
+                    found = await self._workloads(kind)
+                    wanted |= {each.owner.key for each in found if each.owner}
+
+    async def pods(self, take: Callable[[JSONObject], T]) -> list[T]:
+        """Return what ``take`` makes of each Pod; nothing where Pods may not be listed."""
+        found = await self._list("pods", "/api/v1/pods", take, "no Pod was judged")
+        return found or []
+
+    async def _surroundings(self) -> None:
+        inventory, policy = self.inventory, self._policy
+        nodes = await self._list(
+            "nodes", "/api/v1/nodes", lambda obj: obj, "nothing is said of pools and their nodes"
+        )
+        if nodes is not None:
+            inventory.nodes = NodeIndex(node_of(obj, policy) for obj in nodes)
+            inventory.node_uids = {o["metadata"]["name"]: o["metadata"]["uid"] for o in nodes}
+            inventory.cordoned = {
+                o["metadata"]["name"] for o in nodes if (o.get("spec") or {}).get("unschedulable")
+            }
+        namespaces = await self._list(
+            "namespaces",
+            "/api/v1/namespaces",
+            lambda obj: obj["metadata"],
+            "rules that go by their labels were not decided",
+        )
+        inventory.namespace_labels = {m["name"]: m.get("labels") or {} for m in namespaces or ()}
+        classes = await self._list(
+            "runtimeclasses.node.k8s.io",
+            "/apis/node.k8s.io/v1/runtimeclasses",
+            lambda obj: str(obj["metadata"]["name"]),
+            "Pods are judged as if each RuntimeClass were there",
+        )
+        inventory.facts = Facts(
+            nodes=inventory.nodes,
+            runtime_classes=None if classes is None else frozenset(classes),
+            today=self._today,
+        )
+        if policy.pool_of_class:
+            await self._claims()
+
+    async def _claims(self) -> None:
+        objects: list[tuple[str, JSONObject]] = []
+        version = await self._discovery.version("resource.k8s.io")
+        for resource, kind in (
+            ("deviceclasses", "DeviceClass"),
+            ("resourceclaims", "ResourceClaim"),
+            ("resourceclaimtemplates", "ResourceClaimTemplate"),
+        ):
+            if not version:
+                return
+            api_version = f"resource.k8s.io/{version}"
+            found = await self._list(
+                f"{resource}.resource.k8s.io",
+                f"/apis/{api_version}/{resource}",
+                lambda obj: obj,
+                "Pods that ask for devices by claims may be taken for others",
+            )
+            objects += (
+                (obj["metadata"].get("namespace", ""), _typed(obj, api_version, kind))
+                for obj in found or ()
+            )
+        claims, templates, classes = read_claims(objects)
+        self.inventory.facts = replace(
+            self.inventory.facts,
+            claims=claims,
+            claim_templates=templates,
+            extended_resource_classes=classes,
+        )
+
+    async def _workloads(self, kind: Kind) -> list[Owned]:
+        """List a kind, once, and return what there is of it."""
+        if kind.key in self.inventory.owners.listed:
+            return []
+        found = await self._list(
+            kind.title, kind.path, lambda obj: workload(obj, kind), "its objects were not judged"
+        )
+        if found is None:
+            return []
+        owned = [each.owned for each in found]
+        self.inventory.workloads += found
+        self.inventory.owners.add(kind.key, owned)
+        return owned
+
+    async def _list(
+        self, title: str, path: str, take: Callable[[JSONObject], T], without: str
+    ) -> list[T] | None:
+        """List a collection; None where that is not allowed, or there is no such collection."""
+        try:
+            return await list_all(self._connection, path, take)
+        except ApiError as error:
+            if error.status == FORBIDDEN:
+                self.inventory.untold.append(
+                    f"{title}: not listed, so {without}; allow the verb list: {error}"
+                )
+            elif error.status != NOT_FOUND:
+                raise
+        return None
+
+
+def workload(obj: JSONObject, kind: Kind) -> Workload:
+    """Return an object of a list, which says neither apiVersion nor kind, as a workload."""
+    typed = _typed(obj, kind.api_version, kind.kind)
+    return Workload(kind, Owned.read(typed, kind.key), typed)
+
+
+def _typed(obj: JSONObject, api_version: str, kind: str) -> JSONObject:
+    # Who wrote which field is half of a small object, and no rule asks.
+    obj["metadata"].pop("managedFields", None)
+    return {"apiVersion": api_version, "kind": kind, **obj}

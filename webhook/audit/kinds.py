@@ -1,0 +1,136 @@
+"""The kinds that an audit lists: those of the core groups, and custom ones by discovery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.cluster.connection import Connection
+from webhook.cluster.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
+
+_SECONDS = 30.0
+
+GroupKind = tuple[str, str]
+"""API group (empty for the core group) and kind."""
+
+
+class Kind(NamedTuple):
+    """A kind of namespaced objects, and its name in URLs."""
+
+    group: str
+    version: str
+    kind: str
+    resource: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def path(self) -> str:
+        """Where the API has all of them."""
+        root = "/apis" if self.group else "/api"
+        return f"{root}/{self.api_version}/{self.resource}"
+
+    @property
+    def key(self) -> GroupKind:
+        return self.group, self.kind
+
+    @property
+    def title(self) -> str:
+        """The name as kubectl takes it: ``jobs.batch``."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+POD = Kind("", "v1", "Pod", "pods")
+WORKLOADS: tuple[Kind, ...] = (
+    Kind("apps", "v1", "Deployment", "deployments"),
+    Kind("apps", "v1", "StatefulSet", "statefulsets"),
+    Kind("apps", "v1", "DaemonSet", "daemonsets"),
+    Kind("apps", "v1", "ReplicaSet", "replicasets"),
+    Kind("batch", "v1", "CronJob", "cronjobs"),
+    Kind("batch", "v1", "Job", "jobs"),
+    Kind("", "v1", "ReplicationController", "replicationcontrollers"),
+    Kind("", "v1", "PodTemplate", "podtemplates"),
+)
+"""Every kind with a pod template that each cluster has."""
+
+
+class _Group(msgspec.Struct):
+    name: str
+    preferred: dict[str, str] = msgspec.field(name="preferredVersion")
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group]
+
+
+class _Resource(msgspec.Struct):
+    name: str
+    kind: str
+    namespaced: bool
+    verbs: list[str]
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource]
+
+
+class Discovery:
+    """What an API server serves, each group asked for when somebody wants to know."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._versions: dict[str, str] | None = None
+        self._kinds: dict[str, tuple[Kind, ...]] = {}
+
+    async def version(self, group: str) -> str:
+        """Return the group's preferred version, empty where the API server has no such group.
+
+        Raises:
+            ClusterError: it cannot be asked.
+        """
+        if self._versions is None:
+            found = await self._get("/apis", _Groups)
+            self._versions = {each.name: each.preferred["version"] for each in found.groups}
+        return self._versions.get(group, "")
+
+    async def by_resource(self, group: str, resources: Iterable[str]) -> list[Kind]:
+        """Return those of the resources that the group has and lists, in its preferred version."""
+        wanted = set(resources)
+        return [kind for kind in await self._listed(group) if kind.resource in wanted]
+
+    async def by_kind(self, group: str, kind: str) -> Kind | None:
+        """Return the kind, if the API server has and lists it."""
+        return next((each for each in await self._listed(group) if each.kind == kind), None)
+
+    async def _listed(self, group: str) -> tuple[Kind, ...]:
+        if group not in self._kinds:
+            self._kinds[group] = await self._ask(group)
+        return self._kinds[group]
+
+    async def _ask(self, group: str) -> tuple[Kind, ...]:
+        version = await self.version(group)
+        if not version:
+            return ()
+        try:
+            found = await self._get(f"/apis/{group}/{version}", _Resources)
+        except ApiError as error:
+            # A group goes when its definition is deleted, or its aggregated API server is away.
+            if error.status in (NOT_FOUND, 503):
+                return ()
+            raise
+        return tuple(
+            Kind(group, version, each.kind, each.name)
+            for each in found.resources
+            if each.namespaced and "list" in each.verbs and "/" not in each.name
+        )
+
+    async def _get(self, path: str, shape: Any) -> Any:
+        body = await self._connection.get(path, seconds=_SECONDS)
+        try:
+            return msgspec.json.decode(body, type=shape)
+        except msgspec.DecodeError as error:
+            raise UnexpectedAnswerError(f"{path} is not as it should be: {error}") from error

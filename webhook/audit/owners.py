@@ -1,0 +1,133 @@
+"""Who an object belongs to in the end: Pod, ReplicaSet, Deployment.
+
+An owner reference is text that whoever creates the object writes. It counts where the cluster has
+the owner, with that uid, kind and name, in the same namespace, and where an owner that selects its
+objects by labels selects this one: controllers adopt and release by that selector, so what claims
+such an owner and passes is what its controller counts, and deletes where it is one too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from policies.facts import JSONObject
+from policies.scheduling import Alternative, accepts
+from webhook.audit.kinds import GroupKind
+
+_SELECTING_GROUPS = ("", "apps", "batch")
+
+Remark = Literal["", "dangling", "forged", "unread"]
+"""Why the chain ends below what the object itself says: its owner is not there, is not what the
+reference says it is, or is of a kind that could not be listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The owner reference of an object's controller."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def key(self) -> GroupKind:
+        return self.group, self.kind
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An object as far as ownership goes; of a workload, with the selector of what it owns."""
+
+    key: GroupKind
+    namespace: str
+    name: str
+    uid: str
+    labels: JSONObject
+    owner: Reference | None
+    selector: Alternative | None = None
+
+    @classmethod
+    def read(cls, obj: JSONObject, key: GroupKind) -> Owned:
+        """Read an object of the API."""
+        metadata = obj["metadata"]
+        return cls(
+            key=key,
+            namespace=metadata.get("namespace") or "",
+            name=metadata["name"],
+            uid=metadata.get("uid") or "",
+            labels=metadata.get("labels") or {},
+            owner=_controller(metadata.get("ownerReferences") or ()),
+            selector=_selector(obj, key),
+        )
+
+
+class Owners:
+    """The objects that may own others; all there are of the kinds that were ``listed``."""
+
+    def __init__(self) -> None:
+        self.listed: set[GroupKind] = set()
+        self._by_uid: dict[str, Owned] = {}
+
+    def add(self, kind: GroupKind, objects: Iterable[Owned]) -> None:
+        """Know all objects of a kind."""
+        self.listed.add(kind)
+        self._by_uid.update((each.uid, each) for each in objects)
+
+    def top(self, obj: Owned) -> tuple[Owned, Remark]:
+        """Return the topmost owner, the object itself where it has none, and what ended the chain.
+
+        Source of what counts as an owner: ``metav1.GetControllerOf``.
+        """
+        seen = {obj.uid}
+        while obj.owner is not None:
+            owner = self._by_uid.get(obj.owner.uid)
+            if owner is None:
+                return obj, "dangling" if obj.owner.key in self.listed else "unread"
+            if owner.uid in seen or not _is_owner(owner, obj, obj.owner):
+                return obj, "forged"
+            seen.add(owner.uid)
+            obj = owner
+        return obj, ""
+
+    def direct(self, obj: Owned) -> Owned | None:
+        """Return the object's own controller, if it is known and what the object says of it."""
+        owner = self._by_uid.get(obj.owner.uid) if obj.owner else None
+        return owner if owner and obj.owner and _is_owner(owner, obj, obj.owner) else None
+
+
+def _is_owner(owner: Owned, obj: Owned, reference: Reference) -> bool:
+    return (
+        owner.key == reference.key
+        and owner.name == reference.name
+        and owner.namespace == obj.namespace
+        and (owner.selector is None or accepts(owner.selector, obj.name, obj.labels))
+    )
+
+
+def _controller(references: Iterable[JSONObject]) -> Reference | None:
+    for each in references:
+        if each.get("controller"):
+            group, slash, _ = str(each["apiVersion"]).partition("/")
+            return Reference(group if slash else "", each["kind"], each["name"], each["uid"])
+    return None
+
+
+def _selector(obj: JSONObject, key: GroupKind) -> Alternative | None:
+    """Return the selector of what a workload owns; None for kinds that own without one.
+
+    A Deployment selects its ReplicaSets by the same labels as their Pods. What the selector of a
+    custom resource stands for is its own controller's affair.
+    """
+    selector = (obj.get("spec") or {}).get("selector")
+    if key[0] not in _SELECTING_GROUPS or not selector:
+        return None
+    if key == ("", "ReplicationController"):
+        return Alternative(selector, (), (), "")
+    labels = selector.get("matchLabels") or {}
+    return Alternative(labels, tuple(selector.get("matchExpressions") or ()), (), "")

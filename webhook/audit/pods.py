@@ -1,0 +1,83 @@
+"""Running Pods: what today's policy says of each, and what it holds of its node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.check_pool_trespass import DAEMON_SET_CONTROLLER
+from policies.compiled import Policy
+from policies.engine import Decision, decide
+from policies.facts import JSONObject
+from policies.peak import device_peak
+from policies.pod import RESOURCE_SIDES, Pod
+from webhook.audit.inventory import Inventory, Workload, workload
+from webhook.audit.kinds import POD
+
+_OVER = ("Succeeded", "Failed")
+_MIRROR = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPod:
+    """A Pod that has not ended. ``node`` is empty for one that waits for its place.
+
+    ``devices`` counts what the scheduler reserves for it, by extended resource. ``is_agent`` is
+    true for those that belong on every node: a DaemonSet's, and a kubelet's own.
+    """
+
+    workload: Workload
+    decision: Decision
+    node: str
+    devices: dict[str, int]
+    is_agent: bool
+
+
+def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> RunningPod | None:
+    """Judge a Pod as if it were created today; None for one that has ended."""
+    if (obj.get("status") or {}).get("phase") in _OVER:
+        return None
+    node = obj["spec"].get("nodeName") or ""
+    found = workload(_as_written(obj), POD)
+    owner = inventory.owners.direct(found.owned)
+    username = ""
+    if owner is not None and owner.key == ("apps", "DaemonSet"):
+        username = DAEMON_SET_CONTROLLER
+    elif _is_mirror(found, node, inventory):
+        username = f"system:node:{node}"
+    decision = decide(found.obj, policy, inventory.facts_in(found.owned.namespace, username))
+    return RunningPod(found, decision, node, _devices(found.obj, policy), bool(username))
+
+
+def _as_written(obj: JSONObject) -> JSONObject:
+    """Return the Pod without its node: that is the scheduler's to write, and judged apart."""
+    spec = {key: value for key, value in obj["spec"].items() if key != "nodeName"}
+    return {key: {**spec} if key == "spec" else obj[key] for key in obj if key != "status"}
+
+
+def _is_mirror(pod: Workload, node: str, inventory: Inventory) -> bool:
+    """Tell whether a kubelet shows a static Pod: by the annotation, and the node as its owner.
+
+    Source: ``NewBasicMirrorClient`` in ``k8s.io/kubernetes/pkg/kubelet/pod/mirror_client.go``.
+    """
+    owner = pod.owned.owner
+    annotations = pod.obj["metadata"].get("annotations") or {}
+    return (
+        _MIRROR in annotations
+        and owner is not None
+        and owner.kind == "Node"
+        and bool(node)
+        and inventory.node_uids.get(node) == owner.uid
+    )
+
+
+def _devices(obj: JSONObject, policy: Policy) -> dict[str, int]:
+    pod = Pod(obj)
+    names = {
+        name
+        for container in pod.device_containers()
+        for side in RESOURCE_SIDES
+        for name in container.resources(side)
+        if policy.pool_of_resource(name)
+    }
+    counts = {name: device_peak(pod, name) for name in sorted(names)}
+    return {name: count for name, count in counts.items() if count > 0}

@@ -1,0 +1,190 @@
+"""Findings as objects of the cluster: PolicyReports, which dashboards of the field read.
+
+Sources: ``wgpolicyk8s.io/v1alpha2`` (Kubernetes' policy working group) and its successor,
+``openreports.io/v1alpha1``. The first of the two that the cluster has is written, the newer first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from policies.facts import JSONObject
+from policies.finding import Action, Finding
+from webhook.audit.audit import Audit
+from webhook.audit.listing import list_all
+from webhook.cluster.errors import NOT_FOUND, ApiError
+from webhook.kubeapi import KubeApi
+
+SOURCE = "gpufence"
+_LABEL = "app.kubernetes.io/managed-by"
+_MANAGER = "gpufence-audit"
+_RESULTS: dict[Action, tuple[str, str]] = {
+    "enforce": ("fail", "high"),
+    "warn": ("warn", "medium"),
+    "audit": ("warn", "low"),
+    "off": ("skip", "low"),
+}
+"""Result and severity of a finding, by its action."""
+
+
+class _Api(NamedTuple):
+    """An API that has reports: its version, and the kinds and resources for either scope."""
+
+    version: str
+    namespaced: tuple[str, str]
+    clustered: tuple[str, str]
+
+
+_APIS = (
+    _Api("openreports.io/v1alpha1", ("Report", "reports"), ("ClusterReport", "clusterreports")),
+    _Api(
+        "wgpolicyk8s.io/v1alpha2",
+        ("PolicyReport", "policyreports"),
+        ("ClusterPolicyReport", "clusterpolicyreports"),
+    ),
+)
+
+
+class _Subject(NamedTuple):
+    """What a report is about, and what was found of it."""
+
+    reference: JSONObject
+    findings: tuple[Finding, ...]
+
+
+async def publish(api: KubeApi, audit: Audit, now: datetime) -> str:
+    """Make the cluster's reports say what the audit found, and return a sentence about it.
+
+    One report for each object with findings, owned by it, so that it goes with it; those that are
+    no longer true are deleted. What has not changed is not written.
+
+    Raises:
+        ClusterError: a report could not be written, or the cluster cannot be asked.
+    """
+    reports = await _served(api)
+    if reports is None:
+        kinds = " and ".join(each.version for each in _APIS)
+        return f"No PolicyReports written: the cluster has neither of {kinds}."
+    counts: Counter[str] = Counter()
+    for (kind, resource), subjects in (
+        (reports.namespaced, _workloads(audit)),
+        (reports.clustered, _nodes(audit)),
+    ):
+        path = f"/apis/{reports.version}"
+        found = await list_all(
+            api, f"{path}/{resource}", lambda obj: obj, labels=f"{_LABEL}={_MANAGER}"
+        )
+        present = {each["metadata"]["name"]: each for each in found}
+        for subject in subjects:
+            wanted = _report(reports.version, kind, subject, now)
+            name = wanted["metadata"]["name"]
+            counts[await _write(api, path, resource, wanted, present.pop(name, None))] += 1
+        for stale in present.values():
+            await api.delete(_path(path, resource, stale))
+            counts["deleted"] += 1
+    said = ", ".join(f"{counts[what]} {what}" for what in _COUNTED)
+    return f"Reports of {reports.version}: {said}."
+
+
+_COUNTED = ("created", "changed", "unchanged", "deleted")
+
+
+async def _served(api: KubeApi) -> _Api | None:
+    for each in _APIS:
+        try:
+            if await api.read(f"/apis/{each.version}") is not None:
+                return each
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+    return None
+
+
+def _workloads(audit: Audit) -> Iterator[_Subject]:
+    for subject in audit.subjects:
+        if subject.decision.findings:
+            owned = subject.workload.owned
+            reference = {
+                "apiVersion": subject.workload.kind.api_version,
+                "kind": subject.workload.kind.kind,
+                "namespace": owned.namespace,
+                "name": owned.name,
+                "uid": owned.uid,
+            }
+            yield _Subject(reference, subject.decision.findings)
+
+
+def _nodes(audit: Audit) -> Iterator[_Subject]:
+    for node in audit.nodes:
+        reference = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
+        yield _Subject(reference, node.findings)
+
+
+def _report(version: str, kind: str, subject: _Subject, now: datetime) -> JSONObject:
+    reference = subject.reference
+    owner = {key: reference[key] for key in ("apiVersion", "kind", "name", "uid")}
+    metadata: JSONObject = {
+        "name": f"{SOURCE}-{reference['uid']}",
+        "labels": {_LABEL: _MANAGER},
+        "ownerReferences": [owner],
+    }
+    if "namespace" in reference:
+        metadata["namespace"] = reference["namespace"]
+    results = [_result(finding, now) for finding in subject.findings]
+    counts = Counter(result["result"] for result in results)
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": metadata,
+        "scope": reference,
+        "summary": {each: counts[each] for each in ("pass", "fail", "warn", "error", "skip")},
+        "results": results,
+    }
+
+
+def _result(finding: Finding, now: datetime) -> JSONObject:
+    result, severity = _RESULTS[finding.action]
+    return {
+        "source": SOURCE,
+        "policy": SOURCE,
+        "rule": finding.rule,
+        "category": "GPU nodes",
+        "result": result,
+        "severity": severity,
+        "message": finding.message,
+        "properties": {"action": finding.action, "path": finding.path},
+        "timestamp": {"seconds": int(now.timestamp()), "nanos": 0},
+    }
+
+
+async def _write(
+    api: KubeApi, path: str, resource: str, wanted: JSONObject, found: JSONObject | None
+) -> str:
+    """Write a report unless it is there already, and return what was done."""
+    if found is None:
+        collection = _path(path, resource, wanted).rpartition("/")[0]
+        await api.create(collection, wanted)
+        return "created"
+    if _said(found) == _said(wanted):
+        return "unchanged"
+    metadata = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
+    await api.replace(_path(path, resource, wanted), {**wanted, "metadata": metadata})
+    return "changed"
+
+
+def _said(report: JSONObject) -> Any:
+    """Return what a report says, but for when."""
+    return report.get("scope"), [_timeless(each) for each in report.get("results") or ()]
+
+
+def _timeless(result: JSONObject) -> list[tuple[str, Any]]:
+    return sorted((key, value) for key, value in result.items() if key != "timestamp")
+
+
+def _path(path: str, resource: str, report: JSONObject) -> str:
+    namespace = report["metadata"].get("namespace")
+    where = f"namespaces/{namespace}/" if namespace else ""
+    return f"{path}/{where}{resource}/{report['metadata']['name']}"

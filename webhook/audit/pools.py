@@ -1,0 +1,168 @@
+"""The pools as they are now: node by node, who holds what, what is free, and who trespasses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from policies.compiled import Policy, Pool
+from policies.nodes import Node
+from policies.scheduling import FENCING_EFFECTS
+from webhook.audit.inventory import Inventory
+from webhook.audit.pods import RunningPod
+from webhook.audit.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Devices of one resource that a Pod holds on a node."""
+
+    namespace: str
+    pod: str
+    resource: str
+    count: int
+
+
+@dataclass(slots=True)
+class PoolNode:
+    """A node of a pool. ``offered`` and ``held`` count devices by extended resource."""
+
+    name: str
+    offered: dict[str, int]
+    has_label: bool
+    has_taint: bool
+    is_cordoned: bool
+    holdings: list[Holding] = field(default_factory=list)
+    trespassers: list[RunningPod] = field(default_factory=list)
+    agents: int = 0
+
+    @property
+    def held(self) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        for holding in self.holdings:
+            counts[holding.resource] += holding.count
+        return dict(counts)
+
+    @property
+    def free(self) -> int:
+        held = self.held
+        return sum(max(0, count - held.get(name, 0)) for name, count in self.offered.items())
+
+
+@dataclass(slots=True)
+class Usage:
+    """Devices that a namespace's Pods request: ``placed`` on nodes, and still ``waiting``."""
+
+    placed: int = 0
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class PoolState:
+    """A pool, its nodes by name, and who requests its devices.
+
+    A node is the pool's by its labels, or because it offers the pool's devices.
+    """
+
+    pool: Pool
+    nodes: dict[str, PoolNode]
+    by_namespace: dict[str, Usage] = field(default_factory=dict)
+
+    @property
+    def allocatable(self) -> int:
+        return sum(sum(node.offered.values()) for node in self.nodes.values())
+
+    @property
+    def requested(self) -> int:
+        return sum(usage.placed + usage.waiting for usage in self.by_namespace.values())
+
+    @property
+    def waiting(self) -> int:
+        return sum(usage.waiting for usage in self.by_namespace.values())
+
+    @property
+    def free(self) -> int:
+        return sum(node.free for node in self.nodes.values())
+
+    @property
+    def trespassers(self) -> int:
+        return sum(len(node.trespassers) for node in self.nodes.values())
+
+    @property
+    def summary(self) -> str:
+        """The numbers as one clause."""
+        return (
+            f"{counted(len(self.nodes), 'node')}, {counted(self.allocatable, 'device')}: "
+            f"{self.requested:,} requested, {self.waiting:,} of them by Pods that wait; "
+            f"{self.free:,} free"
+        )
+
+
+def pool_states(
+    policy: Policy, inventory: Inventory, pods: Iterable[RunningPod]
+) -> list[PoolState]:
+    """Return the state of each pool, in the policy's order; nothing where nodes are not known."""
+    if inventory.nodes is None:
+        return []
+    states = [
+        PoolState(pool, {node.name: node for node in _nodes(pool, policy, inventory)})
+        for pool in policy.pools
+    ]
+    for pod in pods:
+        for state in states:
+            _count(pod, state, policy)
+    return states
+
+
+def _nodes(pool: Pool, policy: Policy, inventory: Inventory) -> Iterator[PoolNode]:
+    for node in sorted(inventory.nodes or (), key=lambda node: _natural(node.name)):
+        offered = _offered(node, pool, policy)
+        if offered or node.belongs_to(pool):
+            fences = any(taint.effect in FENCING_EFFECTS for taint in pool.taints)
+            yield PoolNode(
+                node.name,
+                offered,
+                has_label=node.belongs_to(pool),
+                has_taint=not fences or node.is_fenced_by(pool),
+                is_cordoned=node.name in inventory.cordoned,
+            )
+
+
+def _offered(node: Node, pool: Pool, policy: Policy) -> dict[str, int]:
+    return {
+        name: count
+        for name, count in (node.allocatable or {}).items()
+        if count > 0 and policy.pool_of_resource(name) is pool
+    }
+
+
+def _count(pod: RunningPod, state: PoolState, policy: Policy) -> None:
+    owned, pool = pod.workload.owned, state.pool
+    node = state.nodes.get(pod.node)
+    devices = {n: c for n, c in pod.devices.items() if policy.pool_of_resource(n) is pool}
+    for resource, count in devices.items():
+        usage = state.by_namespace.setdefault(owned.namespace, Usage())
+        if pod.node:
+            usage.placed += count
+        else:
+            usage.waiting += count
+        if node is not None:
+            node.holdings.append(Holding(owned.namespace, owned.name, resource, count))
+    if node is None or devices or pool.name in pod.decision.pools:
+        return
+    if pod.is_agent or pod.decision.exemption:
+        node.agents += 1
+    else:
+        node.trespassers.append(pod)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts gpu-2 before gpu-10."""
+    parts: list[str] = [""]
+    for char in name:
+        if char.isdecimal() == parts[-1][-1:].isdecimal():
+            parts[-1] += char
+        else:
+            parts.append(char)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

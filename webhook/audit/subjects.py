@@ -1,0 +1,227 @@
+"""Each finding once, at the topmost owner of whatever has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from policies.check_pool_trespass import ID as TRESPASS
+from policies.compiled import Policy
+from policies.engine import Decision, decide
+from policies.finding import Finding
+from policies.shape import MalformedObjectError
+from policies.template import field_path
+from policies.templates import templates
+from webhook.audit.inventory import Inventory, Workload
+from webhook.audit.owners import Remark
+from webhook.audit.pods import RunningPod
+from webhook.audit.pools import PoolState
+
+_MOST_NAMED = 3
+
+_REMARKS: dict[Remark, str] = {
+    "": "",
+    "dangling": "it names {}, which is not there, as its owner",
+    "forged": "it names {} as its owner, which is not: another uid, kind or name, or a selector "
+    "that does not select it",
+    "unread": "it belongs to {}, which could not be listed",
+}
+
+
+@dataclass(slots=True)
+class Subject:
+    """A topmost owner, the findings of all that belongs to it, and its Pods.
+
+    ``decision`` carries those findings; what it would change is the owner's own template. ``pods``
+    counts the running Pods by the verdict that each would get today. ``remark`` says why the object
+    stands for itself, though it names an owner.
+    """
+
+    workload: Workload
+    decision: Decision
+    pods: dict[str, int] = field(default_factory=dict)
+    remark: str = ""
+    error: str = ""
+    """What is wrong with the object, where it could not be judged."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A finding, and the objects below the owner that have it."""
+
+    finding: Finding
+    below: list[str] = field(default_factory=list)
+    own: bool = False
+
+
+def subjects(
+    policy: Policy,
+    inventory: Inventory,
+    pods: Sequence[RunningPod],
+    states: Iterable[PoolState],
+) -> list[Subject]:
+    """Return every topmost owner, by namespace, kind and name.
+
+    Old ReplicaSets and Jobs that have ended are history: they are judged only where a Pod of theirs
+    still runs.
+    """
+    collected: dict[str, _Collector] = {}
+    by_uid = {each.owned.uid: each for each in inventory.workloads}
+    sitting = _sitting(states)
+
+    def collector(workload: Workload) -> _Collector:
+        top, remark = inventory.owners.top(workload.owned)
+        if top.uid not in collected:
+            found = by_uid.get(top.uid, workload)
+            collected[top.uid] = _Collector(found, _remark(found, remark))
+        return collected[top.uid]
+
+    for workload in inventory.workloads:
+        if not _is_history(workload):
+            collector(workload).take(workload, policy, inventory)
+    for pod in pods:
+        found = collector(pod.workload)
+        found.take_pod(pod)
+        found.sit(sitting.get(pod.workload.owned.uid, ()), policy, inventory)
+    made = [each.subject(policy, inventory) for each in collected.values()]
+    return sorted(made, key=lambda s: (*_place(s.workload), s.workload.owned.name))
+
+
+class _Collector:
+    """Gathers what is found of one topmost owner and of all that belongs to it."""
+
+    def __init__(self, top: Workload, remark: str) -> None:
+        self._top = top
+        self._remark = remark
+        self._decision: Decision | None = None
+        self._error = ""
+        self._seen: dict[tuple[str, str, str], _Seen] = {}
+        self._sitting: dict[str, list[tuple[str, str]]] = {}
+        self._pods: dict[str, int] = {}
+
+    def take(self, workload: Workload, policy: Policy, inventory: Inventory) -> None:
+        """Judge an object: the owner itself, or one that belongs to it."""
+        try:
+            facts = inventory.facts_in(workload.owned.namespace)
+            decision = decide(workload.obj, policy, facts)
+        except MalformedObjectError as error:
+            if workload is self._top:
+                self._error = str(error)
+            return
+        self._add(workload, decision)
+
+    def take_pod(self, pod: RunningPod) -> None:
+        self._pods[pod.decision.verdict] = self._pods.get(pod.decision.verdict, 0) + 1
+        self._add(pod.workload, pod.decision)
+
+    def sit(
+        self, found: Iterable[tuple[RunningPod, PoolState]], policy: Policy, inventory: Inventory
+    ) -> None:
+        """Note that a Pod sits on a node of a pool that it requests nothing of."""
+        for pod, state in found:
+            owned = pod.workload.owned
+            if policy.actions_in(owned.namespace)[TRESPASS] != "off" and not _is_excepted(
+                pod, policy, inventory
+            ):
+                sitting = self._sitting.setdefault(state.pool.name, [])
+                sitting.append((owned.name, pod.node))
+
+    def subject(self, policy: Policy, inventory: Inventory) -> Subject:
+        if self._decision is None and not self._error:
+            # History of which something still runs, or an owner whose templates nobody knows.
+            self.take(self._top, policy, inventory)
+        decision = self._decision or Decision(self._top.obj, self._top.obj, has_template=False)
+        findings = [*self._findings(), *self._sitters(policy)]
+        if findings or self._pods:
+            decision = replace(decision, findings=tuple(findings), has_template=True)
+        return Subject(self._top, decision, self._pods, self._remark, self._error)
+
+    def _add(self, workload: Workload, decision: Decision) -> None:
+        own = workload.owned.uid == self._top.owned.uid
+        if own:
+            self._decision = decision
+        where = f"{workload.kind.kind} {workload.owned.name}"
+        for finding in decision.findings:
+            seen = self._seen.setdefault(_key(finding, workload), _Seen(finding))
+            if own:
+                # The owner's own words come first, whichever of the two was judged first.
+                seen.finding, seen.own = finding, True
+            else:
+                seen.below.append(where)
+
+    def _findings(self) -> Iterator[Finding]:
+        for seen in self._seen.values():
+            finding = seen.finding
+            if not seen.own:
+                detail = f"{finding.detail}; so it is in {_named(seen.below)}"
+                finding = replace(finding, detail=detail)
+            yield finding
+
+    def _sitters(self, policy: Policy) -> Iterator[Finding]:
+        action = policy.actions_in(self._top.owned.namespace)[TRESPASS]
+        for pool, places in self._sitting.items():
+            pods = _named([f"Pod {pod} on node {node}" for pod, node in places])
+            yield Finding(
+                TRESPASS,
+                "spec",
+                "a Pod without a GPU request sits on a GPU node",
+                f"{pods}: the nodes are of pool {pool}, and none of its devices is requested",
+                "See that the nodes carry the pool's taint, then delete the Pods: their controller "
+                "puts others elsewhere",
+                action,
+            )
+
+
+def _key(finding: Finding, workload: Workload) -> tuple[str, str, str]:
+    """Return what is the same for a template's finding and for that of a Pod made of it."""
+    detail = finding.detail
+    for template in templates(workload.obj):
+        detail = detail.replace(field_path(template.spec_path), "spec")
+    return finding.rule, finding.reason, detail
+
+
+def _sitting(states: Iterable[PoolState]) -> dict[str, list[tuple[RunningPod, PoolState]]]:
+    """Return the trespassers of every pool, by uid."""
+    found: dict[str, list[tuple[RunningPod, PoolState]]] = {}
+    for state in states:
+        for node in state.nodes.values():
+            for pod in node.trespassers:
+                found.setdefault(pod.workload.owned.uid, []).append((pod, state))
+    return found
+
+
+def _is_excepted(pod: RunningPod, policy: Policy, inventory: Inventory) -> bool:
+    owned = pod.workload.owned
+    top, _ = inventory.owners.top(owned)
+    return any(
+        not entry.has_expired(inventory.facts.today)
+        and entry.covers(TRESPASS, owned.namespace, each.key[1], each.name)
+        for entry in policy.exceptions
+        for each in (owned, top)
+    )
+
+
+def _is_history(workload: Workload) -> bool:
+    spec, status = workload.obj.get("spec") or {}, workload.obj.get("status") or {}
+    if workload.owned.key == ("apps", "ReplicaSet"):
+        return workload.owned.owner is not None and not spec.get("replicas")
+    if workload.owned.key == ("batch", "Job"):
+        return any(
+            condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
+            for condition in status.get("conditions") or ()
+        )
+    return False
+
+
+def _remark(top: Workload, remark: Remark) -> str:
+    return _REMARKS[remark].format(top.owned.owner)
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMED
+    shown = ", ".join(names[:_MOST_NAMED])
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def _place(workload: Workload) -> tuple[str, str]:
+    return workload.owned.namespace, workload.kind.kind

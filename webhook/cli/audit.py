@@ -1,0 +1,162 @@
+"""``gpufence audit``: what a policy says of everything that is in a cluster now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli.access import context_option, kubeconfig_option, with_api
+from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.options import policy_option
+from webhook.cli.outputs import Forms, Output, color_option, opened, output_option
+
+if TYPE_CHECKING:
+    from policies.compiled import Policy
+    from webhook.audit.audit import Audit
+    from webhook.cli.report.terminal import Color
+    from webhook.kubeapi import KubeApi
+
+_ANNOTATIONS = "github"
+
+
+def _policy_of(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> tuple[str, str] | None:
+    if value is None:
+        return None
+    namespace, _, name = value.partition("/")
+    if not namespace or not name:
+        raise click.BadParameter(f"{value!r} is no release; write NAMESPACE/NAME")
+    return namespace, name
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0    nothing was found that counts (--fail-on)
+  1    something was
+  2    the cluster could not be asked, or the usage is at fault
+
+\b
+Examples:
+  gpufence audit
+  gpufence audit --policy-of gpufence-system/gpufence --context production
+  gpufence audit --output html=audit.html --output json=audit.json --quiet
+  gpufence audit --policy-reports --quiet
+""",
+)
+@policy_option
+@click.option(
+    "--policy-of",
+    callback=_policy_of,
+    metavar="NAMESPACE/NAME",
+    help="Go by the policy of a release that is installed: gpufence-system/gpufence.",
+)
+@kubeconfig_option
+@context_option
+@output_option
+@color_option
+@click.option(
+    "--quiet", "-q", is_flag=True, help="Leave out of the text all but what somebody has to see to."
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["enforce", "warn"]),
+    default="enforce",
+    show_default=True,
+    help="Exit with 1 where a finding is enforced, or also where one is only a warning.",
+)
+@click.option(
+    "--policy-reports",
+    is_flag=True,
+    help="Write the findings into the cluster as PolicyReports, where it has that kind.",
+)
+def audit(
+    policy_path: str | None,
+    policy_of: tuple[str, str] | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    outputs: Sequence[Output],
+    color: Color,
+    quiet: bool,
+    fail_on: str,
+    policy_reports: bool,
+) -> int:
+    """Audit a live cluster: what the policy would refuse or change of what is there now.
+
+    Every workload and every bare Pod is judged as if it were created today, and each finding is
+    told once, at the topmost owner of what has it. Beside that, the pools: who holds which devices,
+    what is free, which Pods sit on GPU nodes without a request, and which of these nodes lack the
+    pool's taint or labels. Nothing is changed, but for --policy-reports. What this account may not
+    list is left out, and said.
+    """
+    from webhook.cli.audit_results import results_of
+    from webhook.cli.report import audit as forms
+
+    if policy_of is not None and policy_path is not None:
+        raise click.UsageError("--policy and --policy-of are two ways to name it: give one")
+    if any(output.format == _ANNOTATIONS for output in outputs):
+        raise click.UsageError(
+            "--output github annotates lines of files, and a cluster has none: use markdown"
+        )
+    now = datetime.now(UTC)
+
+    async def work(api: KubeApi) -> tuple[Audit, str]:
+        return await _audit(api, policy_path, policy_of, now, policy_reports)
+
+    with opened(outputs) as write:
+        found, host = with_api(kubeconfig, work, context)
+        title = f"{host}, {now:%Y-%m-%d %H:%M} UTC"
+        results = list(results_of(found))
+        form = Forms(partial(forms.lines, found), partial(forms.report, found, title))
+        write(results, color, quiet, form)
+    warned = any(
+        finding.action == "warn"
+        for result in results
+        for finding in (result.decision.findings if result.decision else ())
+    )
+    denied = any(result.verdict == "denied" for result in results)
+    return EXIT_FOUND if denied or (fail_on == "warn" and warned) else 0
+
+
+async def _audit(
+    api: KubeApi,
+    policy_path: str | None,
+    policy_of: tuple[str, str] | None,
+    now: datetime,
+    policy_reports: bool,
+) -> tuple[Audit, str]:
+    """Return what was found, and what the cluster is called."""
+    from webhook.audit.audit import audit as run
+    from webhook.audit.policy_reports import publish
+    from webhook.cli.policy_file import compiled_policy
+
+    policy = (
+        compiled_policy(policy_path) if policy_of is None else await _installed(api, *policy_of)
+    )
+    found = await run(api, policy, now.date())
+    if policy_reports:
+        click.echo(await publish(api, found, now), err=True)
+    return found, await api.host()
+
+
+async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
+    """Return the policy of a release.
+
+    Raises:
+        InputError: there is no such release, or its policy is none.
+    """
+    from webhook.cli.policy_file import read_policy
+
+    where = f"ConfigMap {namespace}/{name}-policy"
+    found = await api.read(f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy")
+    text = ((found or {}).get("data") or {}).get("policy.yaml")
+    if text is None:
+        state = "does not exist" if found is None else "holds no policy.yaml"
+        raise InputError([f"{where} {state}. Name a release that is installed, or give --policy."])
+    return read_policy(where, text).compile()

@@ -1,0 +1,32 @@
+"""One examination of one installation."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from certs.names import Names
+from webhook.doctor import certificate, policy, registered, running, trials
+from webhook.doctor.installation import Installation
+from webhook.doctor.line import Line
+from webhook.kubeapi import KubeApi
+
+
+async def diagnose(
+    api: KubeApi, found: Installation, names: Names | None, try_in: str, now: datetime
+) -> list[Line]:
+    """Return a line for each thing that was looked at, causes before what follows of them.
+
+    ``names`` are what the serving certificate must be for. Two Pods are created as a dry run in
+    namespace ``try_in``.
+
+    Raises:
+        ClusterError: the cluster cannot be asked.
+    """
+    return [
+        *policy.check(found),
+        *running.check(found, now),
+        *certificate.check(found, names, now),
+        await certificate.check_served(found),
+        *registered.check(found),
+        *[line async for line in trials.check(api, found, try_in)],
+    ]

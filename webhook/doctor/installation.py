@@ -1,0 +1,153 @@
+"""What there is of an installation in its cluster, as far as the doctor may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from certs.secret import read_secret
+from certs.succession import Stored
+from policies.compiled import Policy
+from policies.facts import JSONObject
+from policies.nodes import NodeIndex
+from webhook.audit.listing import list_all
+from webhook.certificates import SecretName
+from webhook.cluster.errors import ApiError
+from webhook.cluster.nodes import node_of
+from webhook.configurations import Registration
+from webhook.kubeapi import FORBIDDEN, KubeApi
+from webhook.lease import lease_path
+from webhook.register import KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What the command line of the replicas says.
+
+    ``secret`` is the name of the Secret with authority and certificate, empty where the replicas
+    serve with files of somebody else's; ``registers`` whether they write the configurations.
+    """
+
+    registration: Registration
+    secret: str
+    registers: bool
+
+
+@dataclass(slots=True)
+class Installation:
+    """What was read. ``refused`` says of each thing that may not be read what the API server said.
+
+    ``policy`` is None where there is no valid one; ``policy_problem`` then says why.
+    """
+
+    namespace: str
+    name: str
+    policy: Policy | None = None
+    policy_source: str = ""
+    policy_problem: str = ""
+    deployment: JSONObject | None = None
+    deployed: Deployed | None = None
+    configurations: dict[str, JSONObject | None] = field(default_factory=dict)
+    secret: JSONObject | None = None
+    stored: Stored | None = None
+    slices: list[JSONObject] = field(default_factory=list)
+    lease: JSONObject | None = None
+    nodes: NodeIndex | None = None
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def address(self) -> Registration | None:
+        """How API servers reach gpufence: what the replicas say, or what was registered."""
+        if self.deployed is not None:
+            return self.deployed.registration
+        for configuration in self.configurations.values():
+            for webhook in (configuration or {}).get("webhooks") or ():
+                return _registered(webhook, self.name)
+        return None
+
+
+async def examine(
+    api: KubeApi,
+    namespace: str,
+    name: str,
+    read_policy: Callable[[JSONObject | None, Installation], None],
+    read_arguments: Callable[[list[str]], Deployed],
+) -> Installation:
+    """Read everything that belongs to the installation.
+
+    ``read_policy`` takes the release's ConfigMap, or None, and fills in what concerns the policy;
+    ``read_arguments`` reads the command line of a replica.
+
+    Raises:
+        ClusterError: the cluster cannot be asked. What may not be read is no error.
+    """
+    found = Installation(namespace, name)
+
+    async def read(what: str, path: str, query: dict[str, str] | None = None) -> JSONObject | None:
+        try:
+            return await api.read(path, query)
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            found.refused[what] = str(error)
+            return None
+
+    core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
+    read_policy(await read("policy", f"{core}/configmaps/{name}-policy"), found)
+    found.deployment = await read("replicas", f"{apps}/deployments/{name}")
+    if found.deployment is not None:
+        found.deployed = read_arguments(_arguments(found.deployment))
+    for kind, path in KINDS.items():
+        found.configurations[kind] = await read(kind, f"{path}/{name}")
+    secret = found.deployed.secret if found.deployed else f"{name}-certificates"
+    if secret:
+        found.secret = await read("certificate", SecretName(namespace, secret).path)
+        found.stored = read_secret(found.secret) if found.secret else None
+    address = found.address
+    if address is not None and address.service is not None:
+        of, service, _ = address.service
+        slices = await read(
+            "endpoints",
+            f"/apis/discovery.k8s.io/v1/namespaces/{of}/endpointslices",
+            {"labelSelector": f"kubernetes.io/service-name={service}"},
+        )
+        found.slices = (slices or {}).get("items") or []
+    found.lease = await read("leader", lease_path(namespace, name))
+    await _nodes(api, found)
+    return found
+
+
+async def _nodes(api: KubeApi, found: Installation) -> None:
+    policy = found.policy
+    if policy is None:
+        return
+    try:
+        nodes = await list_all(api, "/api/v1/nodes", lambda obj: node_of(obj, policy))
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        found.refused["nodes"] = str(error)
+        return
+    found.nodes = NodeIndex(nodes)
+
+
+def _arguments(deployment: JSONObject) -> list[str]:
+    [container, *_] = deployment["spec"]["template"]["spec"]["containers"]
+    return [*(container.get("args") or ())]
+
+
+def _registered(webhook: JSONObject, name: str) -> Registration:
+    """Return how a webhook that is registered is reached."""
+    config: dict[str, Any] = webhook.get("clientConfig") or {}
+    if service := config.get("service"):
+        address = service["namespace"], service["name"], service.get("port") or 443
+        return Registration(name=name, service=address)
+    url = str(config.get("url") or "")
+    return Registration(name=name, url=url.removesuffix(_path(url)))
+
+
+def _path(url: str) -> str:
+    _, _, rest = url.partition("://")
+    _, slash, path = rest.partition("/")
+    return f"{slash}{path}"

@@ -1,0 +1,138 @@
+"""Trials: Pods that are created as a dry run, so that API servers do all but store them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from policies.check_pool_trespass import ID as TRESPASS
+from policies.compiled import Policy, Pool
+from policies.engine import decide
+from policies.facts import Facts, JSONObject
+from policies.names import NameSet
+from policies.scheduling import FENCING_EFFECTS
+from webhook.cluster.errors import ApiError
+from webhook.doctor.installation import Installation
+from webhook.doctor.line import Line, fail, ok, skip
+from webhook.kubeapi import KubeApi
+
+_IMAGE = "registry.k8s.io/pause:3.10"
+_OURS = ".gpufence.dev"
+_NOT_CALLED = (
+    "See the lines above about configurations, caBundle and replicas; the namespace may be left out"
+)
+_UNREACHED = "See the lines above about replicas, endpoints and certificates"
+
+
+async def check(api: KubeApi, found: Installation, namespace: str) -> AsyncIterator[Line]:
+    """Yield whether a GPU Pod is changed, and whether a trespasser is refused.
+
+    Nothing is stored. What refuses the Pods beside gpufence (quotas, other webhooks) leaves open
+    what gpufence does, and is said.
+    """
+    policy = found.policy
+    if policy is None:
+        yield skip("trials", "what is to be expected of them follows from the policy")
+        return
+    if namespace in policy.exemptions.namespaces:
+        yield skip("trials", f"the policy exempts namespace {namespace}", "Give --try-in NAME")
+        return
+    for pool in policy.pools:
+        yield await _gpu_pod(api, policy, pool, namespace)
+        yield await _trespasser(api, policy, pool, namespace)
+
+
+async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
+    check = f"GPU Pod, pool {pool.name}"
+    resource = _resource(pool.resources)
+    if not resource:
+        return skip(check, "is asked for by a claim only, of which a dry run has none")
+    pod = _pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
+    facts = Facts(namespace=namespace)
+    before = decide(pod, policy, facts)
+    if not before.allowed:
+        return skip(check, f"the policy itself refuses it: {before.findings[0].reason}")
+    if before.mutated is pod:
+        return skip(check, "the policy adds nothing to it, so nothing can be seen")
+    try:
+        created = await _create(api, pod)
+    except ApiError as error:
+        return _refused(check, error)
+    # Nothing left to add: so it has been added.
+    if decide(created, policy, facts).verdict != "allowed":
+        return fail(check, f"was created in {namespace} as it was, not changed", _NOT_CALLED)
+    return ok(check, f"is changed as the policy says, in {namespace}")
+
+
+async def _trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
+    check = f"trespasser, pool {pool.name}"
+    action = policy.actions_in(namespace)[TRESPASS]
+    if action != "enforce":
+        return skip(check, f"the policy has {TRESPASS} on {action} in {namespace}")
+    pod = _pod(namespace, "gpufence-doctor-trespasser", {})
+    pod["spec"] |= _reaching(pool)
+    if decide(pod, policy, Facts(namespace=namespace)).allowed:
+        return skip(check, f"the policy lets it into {namespace}: an exception is for it")
+    try:
+        await _create(api, pod)
+    except ApiError as error:
+        if _is_denial(error):
+            return ok(check, f"is refused, in {namespace}")
+        return _refused(check, error)
+    return fail(check, f"was let into {namespace}", _NOT_CALLED)
+
+
+def _refused(check: str, error: ApiError) -> Line:
+    """Say what it means that a Pod was refused otherwise than expected."""
+    if "failed calling webhook" in str(error) and _OURS in str(error):
+        return fail(check, f"API servers do not reach gpufence: {error}", _UNREACHED)
+    if _is_denial(error):
+        return fail(check, f"gpufence refuses it: {error}", "Compare its policy with --policy")
+    return skip(check, f"others refuse it: {error}", "Give --try-in NAME, one that takes it")
+
+
+def _is_denial(error: ApiError) -> bool:
+    return _OURS in str(error) and "denied the request" in str(error)
+
+
+async def _create(api: KubeApi, pod: JSONObject) -> JSONObject:
+    namespace = pod["metadata"]["namespace"]
+    created = await api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dry_run=True)
+    return {"apiVersion": "v1", "kind": "Pod", **created}
+
+
+def _pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
+    """Return a Pod that meets Pod Security's restricted profile by itself, but for its devices."""
+    confined = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {
+        "name": "main",
+        "image": _IMAGE,
+        "resources": resources,
+        "securityContext": confined,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": [container]},
+    }
+
+
+def _reaching(pool: Pool) -> JSONObject:
+    """Return what has a Pod reach for the pool: a toleration of its taint, or its labels."""
+    for taint in pool.taints:
+        if taint.effect in FENCING_EFFECTS:
+            toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+            return {"tolerations": [toleration]}
+    return {"nodeSelector": dict(pool.labels)}
+
+
+def _resource(names: NameSet) -> str:
+    """Return a resource of the pool; of a prefix only, the name of one that could be."""
+    if names.exact:
+        return min(names.exact)
+    return f"{names.prefixes[0]}1" if names.prefixes else ""
