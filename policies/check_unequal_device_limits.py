@@ -83,7 +83,10 @@ def _check(pod: Pod, container: Container, name: str) -> Iterator[Finding]:
         for side in RESOURCE_SIDES
         if name in container.resources(side)
     }
-    for side, quantity in given.items():
+    requested = {request.path for request in pod.requests}
+    # What the author wrote comes first: a setter may have filled in the other side.
+    for side in sorted(given, key=lambda side: f"{where}.{side}[{name}]" not in requested):
+        quantity = given[side]
         nanos = parse_quantity(quantity)
         if nanos < 0 or not is_whole(nanos):
             yield Finding(

@@ -3,6 +3,8 @@
 Argo Workflows write a template's container beside the parts of its Pod's spec, and what a template
 leaves out comes from the workflow (argo-workflows, workflow/controller/workflowpod.go). KServe
 writes the model server beside an inline Pod spec (kserve, pkg/apis/serving/v1beta1, predictor.go).
+Kubeflow's TrainJob names a runtime, another object with the pod template, and says only what each
+of its Pods requests (trainer, pkg/apis/trainer/v1alpha1, trainjob_types.go, ResourcesPerNode).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from copy import deepcopy
 from typing import Any
 
 from policies.facts import JSONObject
+from policies.pod import RESOURCE_SIDES
 from policies.template import Aliases, Template, field_path
 
 _WORKFLOWS: dict[str, tuple[str, ...]] = {
@@ -30,6 +33,8 @@ def composer(group: str, kind: str) -> Callable[[JSONObject], Iterator[Template]
         return _of_workflow
     if group == "serving.kserve.io" and kind == "InferenceService":
         return _of_inference_service
+    if group == "trainer.kubeflow.org" and kind == "TrainJob":
+        return _of_train_job
     return None
 
 
@@ -89,6 +94,24 @@ def _of_inference_service(obj: JSONObject) -> Iterator[Template]:
         )
         spec = {**holder, "containers": [*listed, *(value for _, value in servers)]}
         yield Template({"spec": spec}, ("spec", component), obj["kind"], aliases, holder)
+
+
+def _of_train_job(obj: JSONObject) -> Iterator[Template]:
+    """Yield what is known of the trainer's Pods, where they request devices.
+
+    Whatever else they have comes from the runtime, and is judged when they are created.
+    """
+    trainer = _mapping(_mapping(obj.get("spec")).get("trainer"))
+    resources = _mapping(trainer.get("resourcesPerNode"))
+    if not any(
+        "/" in str(name) for side in RESOURCE_SIDES for name in _mapping(resources.get(side))
+    ):
+        return
+    # The runtime's container of that name takes the place of its own resources with these.
+    spec = {"containers": [{"name": "node", "resources": resources}]}
+    aliases: Aliases = (("containers[0].resources", ".resourcesPerNode"),)
+    path = ("spec", "trainer")
+    yield Template({"spec": spec}, path, obj["kind"], aliases, trainer, devices_only=True)
 
 
 def _mapping(value: Any) -> JSONObject:

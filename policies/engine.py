@@ -153,7 +153,13 @@ def _exemption(found: Iterable[Template], policy: Policy, facts: Facts) -> str:
 
 def pod_of(template: Template, policy: Policy, facts: Facts) -> Pod:
     """Return a template's Pod as the rules see it, with what it requests of the pools."""
-    pod = Pod(template.raw, field_path(template.spec_path), template.kind, template.aliases)
+    pod = Pod(
+        template.raw,
+        field_path(template.spec_path),
+        template.kind,
+        template.aliases,
+        devices_only=template.devices_only,
+    )
     pod.requests = device_requests(pod, policy, facts)
     return pod
 
@@ -197,6 +203,8 @@ def _setters(pod: Pod, facts: Facts) -> Iterator[Setter]:
     for setter in SETTERS:
         if existing and (setter.id != HARDENING_ID or facts.subresource != "ephemeralcontainers"):
             continue
+        if pod.devices_only and not setter.devices_only:
+            continue
         if pod.requests or not setter.gpu_pods_only:
             yield setter
 
@@ -210,6 +218,8 @@ def _findings(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     for rule in CHECKS:
         action = actions[rule.id]
         if action == "off" or (rule.gpu_pods_only and not pod.requests):
+            continue
+        if pod.devices_only and not rule.devices_only:
             continue
         for finding in rule.check(pod, policy, facts):
             yield finding if action == "enforce" else replace(finding, action=action)

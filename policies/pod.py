@@ -73,12 +73,22 @@ class Pod:
     as_written: Pod | None = None
     """For the template of a core workload, what the API server itself validates: the template
     without what the setters would add to the Pods made of it."""
+    devices_only: bool = False
+    """Whether nothing is known of the Pod but the devices that it requests."""
     _containers: tuple[Container, ...] | None = field(default=None, init=False, repr=False)
     _device_containers: tuple[Container, ...] | None = field(default=None, init=False, repr=False)
 
     def on(self, raw: JSONObject, *, as_written: Pod | None) -> Pod:
         """Return the same view of another, changed Pod."""
-        return Pod(raw, self.spec_path, self.kind, self.aliases, self.requests, as_written)
+        return Pod(
+            raw,
+            self.spec_path,
+            self.kind,
+            self.aliases,
+            self.requests,
+            as_written,
+            self.devices_only,
+        )
 
     @property
     def spec(self) -> JSONObject:

@@ -33,7 +33,8 @@ from policies.pod import Pod
 class Setter:
     """A rule that adds to a working copy of the Pod, and never takes away.
 
-    ``page`` is the rule's documentation page, ``summary`` says what it adds.
+    ``page`` is the rule's documentation page, ``summary`` says what it adds, and ``devices_only``
+    that it looks at nothing of a Pod but the devices that it requests.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Setter:
     apply: Callable[[Pod, Policy, Facts], None]
     summary: str
     gpu_pods_only: bool
+    devices_only: bool = False
     default: Action = "enforce"
 
 
@@ -48,13 +50,15 @@ class Setter:
 class Check:
     """A rule that returns findings, and never changes the Pod.
 
-    ``default`` is what becomes of them where a policy does not name the rule.
+    ``default`` is what becomes of them where a policy does not name the rule; ``devices_only`` says
+    that the rule looks at nothing of a Pod but the devices that it requests.
     """
 
     id: str
     page: str
     check: Callable[[Pod, Policy, Facts], Iterator[Finding]]
     gpu_pods_only: bool
+    devices_only: bool = False
     default: Action = "enforce"
 
 
@@ -73,18 +77,26 @@ class _CheckModule(Protocol):
     def check(self, pod: Pod, policy: Policy, facts: Facts, /) -> Iterator[Finding]: ...
 
 
-def _setter(module: _SetterModule, *, gpu_pods_only: bool = True) -> Setter:
-    return Setter(module.ID, module.__doc__ or "", module.apply, module.SUMMARY, gpu_pods_only)
+def _setter(
+    module: _SetterModule, *, gpu_pods_only: bool = True, devices_only: bool = False
+) -> Setter:
+    page = module.__doc__ or ""
+    return Setter(module.ID, page, module.apply, module.SUMMARY, gpu_pods_only, devices_only)
 
 
 def _check(
-    module: _CheckModule, *, gpu_pods_only: bool = False, default: Action = "enforce"
+    module: _CheckModule,
+    *,
+    gpu_pods_only: bool = False,
+    devices_only: bool = False,
+    default: Action = "enforce",
 ) -> Check:
-    return Check(module.ID, module.__doc__ or "", module.check, gpu_pods_only, default)
+    page = module.__doc__ or ""
+    return Check(module.ID, page, module.check, gpu_pods_only, devices_only, default)
 
 
 SETTERS: tuple[Setter, ...] = (
-    _setter(set_device_requests, gpu_pods_only=False),
+    _setter(set_device_requests, gpu_pods_only=False, devices_only=True),
     _setter(set_pool_toleration),
     _setter(set_pool_node_affinity),
     _setter(set_restricted_security_context),
@@ -93,10 +105,10 @@ SETTERS: tuple[Setter, ...] = (
 )
 
 CHECKS: tuple[Check, ...] = (
-    _check(check_unequal_device_limits),
-    _check(check_shared_device_count),
-    _check(check_oversized_device_request, gpu_pods_only=True),
-    _check(check_pool_not_allowed, gpu_pods_only=True),
+    _check(check_unequal_device_limits, devices_only=True),
+    _check(check_shared_device_count, devices_only=True),
+    _check(check_oversized_device_request, gpu_pods_only=True, devices_only=True),
+    _check(check_pool_not_allowed, gpu_pods_only=True, devices_only=True),
     _check(check_unschedulable_gpu_pod),
     _check(check_unrestricted_gpu_pod, gpu_pods_only=True),
     _check(check_pool_trespass),

@@ -26,7 +26,8 @@ class Template(NamedTuple):
     ``raw`` has ``spec`` and, mostly, ``metadata``; editing it edits the object around it. ``kind``
     is the kind of that object: ``Pod``, ``Deployment``, ... Where a controller composes the Pod of
     pieces, ``aliases`` says where these stand (see ``locate``), ``holder`` is the mapping in which
-    the rest of the spec stands, and ``inherited`` what its spec has from elsewhere.
+    the rest of the spec stands, and ``inherited`` what its spec has from elsewhere. With
+    ``devices_only``, the rest stands in another object: only what is requested is known.
     """
 
     raw: JSONObject
@@ -35,6 +36,7 @@ class Template(NamedTuple):
     aliases: Aliases = ()
     holder: JSONObject | None = None
     inherited: Mapping[str, Any] = NOTHING
+    devices_only: bool = False
 
     def at(self, field: str) -> str:
         """Return where in the object stands what is ``field`` in a Pod."""

@@ -57,6 +57,11 @@ CUSTOM: list[tuple[str, str, JSONObject]] = [
         },
     ),
     (
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainJob",
+        {"trainer": {"resourcesPerNode": {"requests": {"nvidia.com/gpu": "0.5"}}}},
+    ),
+    (
         "example.com/v1",
         "Train",
         {"roles": {"big.worker": {"template": {"spec": {"containers": [PRIVILEGED]}}}}},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cases.loading import compiled, policy_document
 from policies.compiled import Policy
 from policies.engine import decide
 from policies.facts import Facts
@@ -38,6 +39,15 @@ def service(**predictor: Any) -> dict[str, Any]:
         "kind": "InferenceService",
         "metadata": {"name": "model"},
         "spec": {"predictor": predictor},
+    }
+
+
+def train_job(**trainer: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "train"},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
     }
 
 
@@ -142,3 +152,45 @@ def test_what_a_gpu_step_gets_on_top_of_what_it_inherits_is_its_own(policy: Poli
     assert len(required["nodeSelectorTerms"][0]["matchExpressions"]) == 2
     assert reported == plain
     assert {key: mutated["spec"][key] for key in shared} == shared
+
+
+def test_of_a_train_job_the_devices_are_judged_and_its_runtime_is_left_to_the_pods(
+    policy: Policy,
+) -> None:
+    written = {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}}
+    decision = decide(train_job(numNodes=2, resourcesPerNode=written), policy, Facts())
+    # Neither a toleration nor a security context could be written here, nor is missing.
+    assert (decision.verdict, decision.pools) == ("allowed", ("nvidia",))
+    unequal = train_job(resourcesPerNode={**written, "requests": {"nvidia.com/gpu": 2}})
+    [finding] = decide(unequal, policy, Facts()).findings
+    assert finding.rule == "unequal-device-limits"
+    assert finding.path == "spec.trainer.resourcesPerNode.requests[nvidia.com/gpu]"
+    assert 'container "node" requests 2' in finding.detail
+
+
+def test_a_train_jobs_devices_are_counted_by_the_node() -> None:
+    pools = policy_document("default")["pools"]
+    small = compiled(policy_document("default") | {"pools": [{**pools[0], "largestRequest": 4}]})
+    job = train_job(numNodes=8, resourcesPerNode={"limits": {"nvidia.com/gpu": 8}})
+    [finding] = decide(job, small, Facts()).findings
+    assert finding.rule == "oversized-device-request"
+    job["spec"]["trainer"]["resourcesPerNode"]["limits"]["nvidia.com/gpu"] = 4
+    assert decide(job, small, Facts()).allowed
+
+
+def test_what_a_setter_adds_to_a_train_job_is_the_other_side_of_its_devices(
+    policy: Policy,
+) -> None:
+    job = train_job(resourcesPerNode=GPU)
+    mutated = decide(job, policy, Facts()).mutated
+    assert mutated["spec"]["trainer"] == {"resourcesPerNode": {**GPU, "requests": GPU["limits"]}}
+    assert job["spec"]["trainer"] == {"resourcesPerNode": GPU}
+
+
+@pytest.mark.parametrize(
+    "trainer", [{}, {"resourcesPerNode": {"limits": {"cpu": 1}}}, {"resourcesPerNode": None}]
+)
+def test_a_train_job_without_devices_of_its_own_says_nothing_of_its_pods(
+    policy: Policy, trainer: dict[str, Any]
+) -> None:
+    assert decide(train_job(**trainer), policy, Facts()).verdict == "skipped"
