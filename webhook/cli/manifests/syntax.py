@@ -32,10 +32,9 @@ HELM_CURE = (
     "gpufence check -"
 )
 _LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
-# What YAML does not take as it is, from the set of its printable characters (YAML 1.1, 4.1.1).
-_NOT_PRINTABLE = re.compile(
-    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufffe|\uffff"
-)
+# What YAML does not take as it is, from the set of its printable characters (YAML 1.1, 4.1.1). It
+# is compiled where it is needed, which is rarely, and takes a while.
+_NOT_PRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufffe|\uffff"
 
 
 def explain(error: yaml.YAMLError, text: str) -> ManifestError:
@@ -68,7 +67,7 @@ def looks_like_helm(text: str) -> bool:
 
 def not_printable(text: str) -> ManifestError | None:
     """Return the error for the first character that YAML does not take, if there is one."""
-    match = _NOT_PRINTABLE.search(text)
+    match = re.search(_NOT_PRINTABLE, text)
     if match is None:
         return None
     before = text[: match.start()]

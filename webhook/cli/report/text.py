@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from policies.engine import Decision
 from policies.finding import Finding
 from webhook.cli.evaluate import Result, Verdict
-from webhook.cli.report.difference import Mark, difference
 from webhook.cli.report.lines import Line, Role, clean
 from webhook.cli.report.places import finding_place
 from webhook.cli.report.sentence import explanation, place
+
+# What writes YAML is needed where something is changed, and takes longer to import than to check.
+if TYPE_CHECKING:
+    from webhook.cli.report.difference import Mark
 
 _WIDTH = max(map(len, ("allowed", "mutated", "denied", "skipped", "invalid")))
 _SUMMARY_ORDER: tuple[Verdict, ...] = ("invalid", "denied", "mutated", "allowed", "skipped")
@@ -120,6 +124,8 @@ def _remark(result: Result) -> str:
 
 def _change(decision: Decision) -> Iterator[Line]:
     """Yield the change of the object as YAML."""
+    from webhook.cli.report.difference import difference
+
     for mark, text in difference(decision.original, decision.mutated):
         shown = "@@" if mark == "@" else f"{mark}{text}"
         yield Line(((clean(shown), _MARK_ROLES[mark]),), indent=2, wraps=False)
