@@ -19,6 +19,7 @@ from policies.finding import Action, Finding
 from policies.pod import Pod
 from policies.registry import CHECKS, SETTERS, Setter
 from policies.requests import device_requests
+from policies.roles import role
 from policies.set_restricted_security_context import ID as HARDENING_ID
 from policies.shape import MalformedObjectError, check_object, check_template
 from policies.template import Template, below, field_path
@@ -102,7 +103,11 @@ def _judge(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
         return Decision(obj, obj, exemption=exemption)
     pods = [pod_of(template, policy, facts) for template in found]
     mutated, pods = _mutate(obj, found, pods, policy, facts)
-    findings = [finding for pod in pods for finding in _findings(pod, policy, facts)]
+    findings = [
+        _with_role(finding, obj, template)
+        for pod, template in zip(pods, found, strict=True)
+        for finding in _findings(pod, policy, facts)
+    ]
     excepted: list[Finding] = []
     if findings and policy.exceptions:
         findings, excepted = _except(findings, obj, policy, facts)
@@ -223,6 +228,12 @@ def _findings(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             continue
         for finding in rule.check(pod, policy, facts):
             yield finding if action == "enforce" else replace(finding, action=action)
+
+
+def _with_role(finding: Finding, obj: JSONObject, template: Template) -> Finding:
+    """Say whose Pods the finding is about, where an object has several sorts of them."""
+    whose = role(obj, template.spec_path)
+    return replace(finding, detail=f"{finding.detail}; this is about {whose}") if whose else finding
 
 
 def _would_add(
