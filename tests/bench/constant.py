@@ -1,7 +1,7 @@
 """A webhook that reads the body and sends back a constant but for the uid: what HTTP alone costs.
 
-`python tests/bench/constant.py FOLDER PORT MUTATE VALIDATE`, where FOLDER holds tls.crt and tls.key,
-and the last two are files with the answers. It sets up HTTP and TLS as gpufence does.
+`python tests/bench/constant.py FOLDER PORT MUTATE VALIDATE`, where FOLDER holds tls.crt and
+tls.key, and the last two are files with the answers. It serves HTTP and TLS as gpufence does.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from pathlib import Path
 import uvloop
 from aiohttp import web
 
+_NOTHING = (
+    b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"',
+    b'","allowed":true}}',
+)
 _UID = re.compile(rb'"uid":"([^"]+)"')
 
 
@@ -29,8 +33,10 @@ def app(answers: dict[str, bytes]) -> web.Application:
 
 def _handler(before: bytes, after: bytes) -> web.Handler:  # type: ignore[name-defined]
     async def answer(request: web.Request) -> web.Response:
-        uid = _uid(await request.read())
-        return web.Response(body=before + uid + after, content_type="application/json")
+        body = await request.read()
+        # The constant is what a GPU Pod is answered, and no other can be changed like one.
+        answered = (before, after) if b"nvidia.com/gpu" in body else _NOTHING
+        return web.Response(body=_uid(body).join(answered), content_type="application/json")
 
     return answer
 

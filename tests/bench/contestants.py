@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -69,24 +69,25 @@ def pinned(core: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(folder: Path, core: int | None = None) -> Iterator[list[Contestant]]:
-    """Run all contestants in the block, on one core if one is given."""
+def running(
+    folder: Path, core: int | None = None, flags: Sequence[str] = ()
+) -> Iterator[list[Contestant]]:
+    """Run all contestants in the block, on one core if one is given, gpufence with `flags`."""
     certificates = folder / "certs"
     issue(["localhost"], [HOST], certificates, datetime.now(UTC))
     with ExitStack() as stack:
-        if core is not None:
-            with pinned(core):
-                started = _start(folder, certificates, stack)
-        else:
-            started = _start(folder, certificates, stack)
+        with nullcontext() if core is None else pinned(core):
+            started = _start(folder, certificates, flags, stack)
         for each in started:
             each.process.wait(_silent(each.port), _START_WITHIN)
         yield started
 
 
-def _start(folder: Path, certificates: Path, stack: ExitStack) -> list[Contestant]:
+def _start(
+    folder: Path, certificates: Path, flags: Sequence[str], stack: ExitStack
+) -> list[Contestant]:
     started = []
-    for name, command in commands(folder, certificates).items():
+    for name, command in commands(folder, certificates, flags).items():
         [port] = free_ports(1)
         process = Process(name, command(port), folder / f"{name}.log")
         process.start()
@@ -95,7 +96,9 @@ def _start(folder: Path, certificates: Path, stack: ExitStack) -> list[Contestan
     return started
 
 
-def commands(folder: Path, certificates: Path) -> dict[str, Callable[[int], Sequence[str | Path]]]:
+def commands(
+    folder: Path, certificates: Path, flags: Sequence[str]
+) -> dict[str, Callable[[int], Sequence[str | Path]]]:
     """Return what starts each contestant on a port."""
     tls = ("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key")
     answers = [_answer(folder, endpoint) for endpoint in reviews.asked("gpu-pod")]
@@ -104,7 +107,7 @@ def commands(folder: Path, certificates: Path) -> dict[str, Callable[[int], Sequ
     return {
         GPUFENCE: lambda port: [
             *(COMMAND, "serve", "--host", HOST, "--port", str(port), *tls),
-            *("--metrics-host", HOST, "--metrics-port", "0"),
+            *("--metrics-host", HOST, "--metrics-port", "0", *flags),
         ],
         CONSTANT: lambda port: [sys.executable, script, certificates, str(port), *answers],
         GO: lambda port: [peer, "-host", HOST, "-port", str(port), "-certs", certificates],
