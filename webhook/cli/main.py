@@ -83,14 +83,14 @@ def cli() -> None:
     """
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
+def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> int:
+    """Run the command line and return its exit status; ``prog_name`` is how usage calls it."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character is no reason to fail.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = cli.main(args, prog_name="gpufence", standalone_mode=False)
+        status = cli.main(args, prog_name=prog_name, standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()

@@ -1,0 +1,39 @@
+"""``kubectl gpufence``: gpufence as a plugin of kubectl, and the completion of its words.
+
+Source: ``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin.go``, ``plugin_completion.go``).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from click.shell_completion import ShellComplete
+
+from webhook.cli import main as gpufence
+
+PROG_NAME = "kubectl gpufence"
+
+# Of cobra's ShellCompDirective: what the shell does beside the words that are printed.
+_COMPLETE_FILES = 0
+_NO_FILES = 4
+
+
+def main() -> int:
+    """Run the command line as kubectl calls it: ``kubectl-gpufence check ...``."""
+    return gpufence.main(prog_name=PROG_NAME)
+
+
+def complete() -> int:
+    """Print what may stand where the cursor is: a line for each word, and a directive.
+
+    kubectl calls with the words so far; the last one is what is being typed, maybe empty.
+    """
+    *words, incomplete = sys.argv[1:] or [""]
+    completion = ShellComplete(gpufence.cli, {}, PROG_NAME, "")
+    items = completion.get_completions(words, incomplete)
+    found = [item for item in items if item.type == "plain"]
+    for item in found:
+        click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+    click.echo(f":{_NO_FILES if found else _COMPLETE_FILES}")
+    return 0
