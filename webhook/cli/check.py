@@ -39,6 +39,14 @@ def _rule_names(
     return names
 
 
+def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the rules that the last name of a list may be, each behind those before it."""
+    from policies.registry import RULES
+
+    before, comma, start = incomplete.rpartition(",")
+    return [f"{before}{comma}{rule.id}" for rule in RULES if rule.id.startswith(start)]
+
+
 @click.command(
     epilog="""\b
 Exit status:
@@ -89,6 +97,7 @@ To enforce before everything is cleaned up:
     "--rules",
     multiple=True,
     callback=_rule_names,
+    shell_complete=_complete_rules,
     metavar="RULE,...",
     help="Report only what these rules find. What setters add is shown all the same.",
 )

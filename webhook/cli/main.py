@@ -44,6 +44,9 @@ _ENTRIES = {
         "webhook.cli.unregister:unregister", "Break the glass: take the webhook out of the way."
     ),
     "certs": Entry("webhook.cli.certs:certs", "Issue and show the webhook's certificates."),
+    "completion": Entry(
+        "webhook.cli.completion:completion", "Print the script that completes gpufence in a shell."
+    ),
 }
 
 
@@ -97,9 +100,10 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         return error.exit_code
     except click.Abort:
         return EXIT_INTERRUPTED
-    except SystemExit:
-        # What click makes of a closed pipe, with the status that stands for findings here.
-        return EXIT_PIPE_CLOSED
+    except SystemExit as exit_:
+        # Completion ends so, with 0. With 1, the status that stands for findings here, it is what
+        # click makes of a closed pipe.
+        return EXIT_PIPE_CLOSED if exit_.code else 0
     except BrokenPipeError:
         # Whoever read has read enough. What is still buffered must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import click
 
-paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+# The types of paths are for completion: whether a file is there, its reader says.
+paths_argument = click.argument(
+    "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path()
+)
 
 policy_option = click.option(
     "--policy",
     "policy_path",
+    type=click.Path(),
     metavar="FILE",
     help="The policy to go by; without one, the policy that ships with gpufence.",
 )
@@ -26,7 +30,7 @@ exclude_option = click.option(
     "--exclude",
     multiple=True,
     metavar="PATTERN",
-    help="Leave out files and folders below a PATH, by name (charts, '*.tmpl.yaml') or by path from "
-    "there ('overlays/*/dev', 'base/**/test'). May be given several times. A file that is named "
-    "is read all the same.",
+    help="Leave out files and folders below a PATH, by name (charts, '*.tmpl.yaml') or by path "
+    "from there ('overlays/*/dev', 'base/**/test'). May be given several times. A file that is "
+    "named is read all the same.",
 )
