@@ -10,22 +10,15 @@ from pathlib import Path
 import pytest
 
 from cli.running import PLAIN_POD, TRESPASSER
-from controlplane import binaries
 from webhook.cli import kubectl, main
 
 PROGRAMS = Path(sys.executable).parent
 
 
-@pytest.fixture(scope="module")
-def program() -> Path:
-    """kubectl, from where the control plane's binaries are."""
-    return binaries.binaries()["kubectl"]
-
-
-def run(program: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def run(kubectl_binary: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(PROGRAMS), os.environ["PATH"]])
     return subprocess.run(
-        [program, *args],
+        [kubectl_binary, *args],
         cwd=folder,
         env=os.environ | {"PATH": path, "KUBERC": "off"},
         capture_output=True,
@@ -34,32 +27,32 @@ def run(program: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_kubectl_lists_the_plugin(program: Path, tmp_path: Path) -> None:
-    done = run(program, tmp_path, "plugin", "list")
+def test_kubectl_lists_the_plugin(kubectl_binary: Path, tmp_path: Path) -> None:
+    done = run(kubectl_binary, tmp_path, "plugin", "list")
     assert str(PROGRAMS / "kubectl-gpufence") in done.stdout.splitlines()
     assert "gpufence is shadowed" not in done.stderr
 
 
-def test_kubectl_passes_arguments_and_the_exit_status(program: Path, tmp_path: Path) -> None:
+def test_kubectl_passes_arguments_and_the_exit_status(kubectl_binary: Path, tmp_path: Path) -> None:
     (tmp_path / "web.yaml").write_text(PLAIN_POD)
     (tmp_path / "bad.yaml").write_text(TRESPASSER)
-    good = run(program, tmp_path, "gpufence", "check", "web.yaml")
-    bad = run(program, tmp_path, "gpufence", "check", "bad.yaml")
+    good = run(kubectl_binary, tmp_path, "gpufence", "check", "web.yaml")
+    bad = run(kubectl_binary, tmp_path, "gpufence", "check", "bad.yaml")
     assert (good.returncode, bad.returncode) == (0, 1)
     assert "1 object: 1 allowed" in good.stdout
     assert "pool-trespass" in bad.stdout
 
 
-def test_usage_says_how_it_was_called(program: Path, tmp_path: Path) -> None:
-    shown = run(program, tmp_path, "gpufence", "check", "--help").stdout
+def test_usage_says_how_it_was_called(kubectl_binary: Path, tmp_path: Path) -> None:
+    shown = run(kubectl_binary, tmp_path, "gpufence", "check", "--help").stdout
     assert shown.startswith("Usage: kubectl gpufence check [OPTIONS] PATH...")
-    wrong = run(program, tmp_path, "gpufence", "chek")
+    wrong = run(kubectl_binary, tmp_path, "gpufence", "chek")
     assert wrong.returncode == 2
     assert "Try 'kubectl gpufence --help' for help." in wrong.stderr
 
 
-def test_kubectl_completes_the_words_of_the_plugin(program: Path, tmp_path: Path) -> None:
-    done = run(program, tmp_path, "__complete", "gpufence", "check", "--gen")
+def test_kubectl_completes_the_words_of_the_plugin(kubectl_binary: Path, tmp_path: Path) -> None:
+    done = run(kubectl_binary, tmp_path, "__complete", "gpufence", "check", "--gen")
     assert done.stdout.splitlines()[0].startswith("--generate-exceptions\t")
     assert done.stdout.splitlines()[-1] == ":4"
 

@@ -23,7 +23,7 @@ FOUND = pytest.StashKey[dict[str, Path] | ControlPlaneError]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Have the binaries before the first test, if any test wants them."""
-    wanted = any("control_plane" in getattr(item, "fixturenames", ()) for item in session.items)
+    wanted = any("found_binaries" in getattr(item, "fixturenames", ()) for item in session.items)
     if not wanted or session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
@@ -36,17 +36,29 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
+def found_binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
+    """The control plane's binaries by name."""
+    found = pytestconfig.stash[FOUND]
+    if isinstance(found, ControlPlaneError):
+        raise found
+    return found
+
+
+@pytest.fixture(scope="session")
+def kubectl_binary(found_binaries: dict[str, Path]) -> Path:
+    """The real kubectl, connected to no cluster."""
+    return found_binaries["kubectl"]
+
+
+@pytest.fixture(scope="session")
 def control_plane(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+    found_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
     """A running control plane without nodes, one for all tests of the session.
 
     A test takes a namespace of its own, and has nodes for itself (`ControlPlane.nodes`).
     """
-    found = pytestconfig.stash[FOUND]
-    if isinstance(found, ControlPlaneError):
-        raise found
-    with ControlPlane(tmp_path_factory.mktemp("controlplane"), found=found) as cluster:
+    with ControlPlane(tmp_path_factory.mktemp("controlplane"), found=found_binaries) as cluster:
         yield cluster
 
 

@@ -11,6 +11,7 @@ import click
 
 from webhook.cli.errors import EXIT_INPUT, InputError
 from webhook.cli.options import namespace_option, policy_option
+from webhook.cli.outputs import color_option
 from webhook.cli.surroundings import surroundings_options
 
 # What explaining needs is imported where it is used: help and completion need none of it.
@@ -47,13 +48,7 @@ Examples:
     show_default=True,
     help="Of rules: text, or their pages as they are written.",
 )
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colour in the text; auto means on a terminal, unless NO_COLOR is set.",
-)
+@color_option
 def explain(
     subject: str | None,
     policy_path: str | None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
+from webhook.cli.outputs import color_option
 
 # What running suites needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
@@ -57,13 +58,7 @@ Examples:
     show_default=True,
     help="A report for people, for programs (a TestReport), or for CI systems.",
 )
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colour in the text; auto means on a terminal, unless NO_COLOR is set.",
-)
+@color_option
 @click.option(
     "--rules-coverage",
     is_flag=True,
