@@ -34,6 +34,11 @@ Exit status:
   0  every webhook configuration trusts the certificate, and nothing is overdue
   1  something needs somebody: it is said what
   2  the cluster could not be asked
+
+\b
+Examples:
+  gpufence certs status
+  gpufence certs status --kubeconfig admin.conf || echo "see to the certificates"
 """,
 )
 @kubeconfig_option
@@ -66,6 +71,11 @@ def status(
 The next authority is published beside the one that signs. Running replicas do the rest: once every
 webhook configuration has carried both for a while, the next one signs, and later the old one goes.
 gpufence certs status shows how far it is.
+
+\b
+Examples:
+  gpufence certs rotate
+  gpufence certs rotate --authority-lifetime 8760h && gpufence certs status
 """,
 )
 @kubeconfig_option

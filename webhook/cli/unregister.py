@@ -28,6 +28,12 @@ an annotation of their Lease, not to write them again; --undo takes that back.
 \b
 Without gpufence at hand, the same is:
   kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration gpufence
+
+\b
+Examples:
+  gpufence unregister                        now
+  gpufence unregister --undo                 when gpufence is mended
+  gpufence unregister --kubeconfig admin.conf --watch-seconds 60
 """,
 )
 @kubeconfig_option
