@@ -94,15 +94,41 @@ def test_the_leader_counts_what_pods_hold_and_wait_for_until_they_end(
     until(lambda: requested(leader, namespace) == (0, 0), "the second to be gone", SEEN_WITHIN)
 
 
-def test_what_a_claim_asks_for_is_waited_for(kept: Release, namespace: str) -> None:
+def test_a_claim_is_waited_for_until_its_devices_are_allocated(
+    kept: Release, namespace: str
+) -> None:
     [leader] = leaders(kept)
+    api = kept.cluster.api
     claims = f"{DRA}/namespaces/{namespace}/resourceclaims"
     request = {"name": "gpus", "exactly": {"deviceClassName": CLASS, "count": 2}}
     claim = {"metadata": {"name": "two"}, "spec": {"devices": {"requests": [request]}}}
-    kept.cluster.api.request("POST", claims, claim)
+    api.request("POST", claims, claim)
     until(lambda: requested(leader, namespace, CLASS) == (0, 2), "the claim", SEEN_WITHIN)
-    kept.cluster.api.request("DELETE", f"{claims}/two")
-    until(lambda: requested(leader, namespace, CLASS) == (0, 0), "it to be gone", SEEN_WITHIN)
+
+    driver = {"cel": {"expression": f'device.driver == "{CLASS}"'}}
+    device_class = {"metadata": {"name": CLASS}, "spec": {"selectors": [driver]}}
+    devices = {
+        "driver": CLASS,
+        "nodeName": "plain",
+        "pool": {"name": "plain", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"gpu-{number}"} for number in range(4)],
+    }
+    pod: JSON = {
+        "metadata": {"name": "claims"},
+        "spec": {
+            "containers": [{"name": "main", "image": "registry.example/app"}],
+            "resourceClaims": [{"name": "gpus", "resourceClaimName": "two"}],
+        },
+    }
+    api.request("POST", f"{DRA}/deviceclasses", device_class)
+    api.request("POST", f"{DRA}/resourceslices", {"metadata": {"name": "plain"}, "spec": devices})
+    try:
+        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+        kept.cluster.bound_to(namespace, "claims")
+        until(lambda: requested(leader, namespace, CLASS) == (2, 0), "2 devices", SEEN_WITHIN)
+    finally:
+        api.request("DELETE", f"{DRA}/resourceslices/plain")
+        api.request("DELETE", f"{DRA}/deviceclasses/{CLASS}")
 
 
 def test_when_the_leader_ends_the_next_one_counts(kept: Release, namespace: str) -> None:
