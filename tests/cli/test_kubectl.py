@@ -64,12 +64,13 @@ def test_kubectl_completes_the_words_of_the_plugin(kubectl_binary: Path, tmp_pat
         (["policy", "sh"], ["show", ":4"]),
         (["check", "--color", "a"], ["auto", "always", ":4"]),
         (["check", "manif"], [":0"]),
+        (["explain", "device-l"], ["device-leak", ":0"]),
         (
             [],
             [*main.cli.list_commands(main.cli.make_context("x", [], resilient_parsing=True)), ":4"],
         ),
     ],
-    ids=["a command", "a command below", "a choice", "a file", "nothing yet"],
+    ids=["a command", "a command below", "a choice", "a file", "a rule or a file", "nothing yet"],
 )
 def test_what_is_offered(
     monkeypatch: pytest.MonkeyPatch,

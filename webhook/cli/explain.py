@@ -16,8 +16,22 @@ from webhook.cli.surroundings import surroundings_options
 
 # What explaining needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from webhook.cli.report.terminal import Color
     from webhook.cli.surroundings import Surroundings
+
+
+def _complete_subjects(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the rules that the argument may be, and that it may be a file."""
+    from click.shell_completion import CompletionItem
+
+    from policies.registry import RULES
+
+    rules = [CompletionItem(rule.id) for rule in RULES if rule.id.startswith(incomplete)]
+    return [*rules, CompletionItem(incomplete, type="file")]
 
 
 @click.command(
@@ -36,7 +50,7 @@ Examples:
   kubectl get pod train -o yaml | gpufence explain --cluster -
 """,
 )
-@click.argument("subject", required=False, metavar="[RULE|FILE]")
+@click.argument("subject", required=False, metavar="[RULE|FILE]", shell_complete=_complete_subjects)
 @policy_option
 @namespace_option
 @surroundings_options

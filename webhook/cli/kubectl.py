@@ -29,11 +29,12 @@ def complete() -> int:
 
     kubectl calls with the words so far; the last one is what is being typed, maybe empty.
     """
-    *words, incomplete = sys.argv[1:] or [""]
+    *before, incomplete = sys.argv[1:] or [""]
     completion = ShellComplete(gpufence.cli, {}, PROG_NAME, "")
-    items = completion.get_completions(words, incomplete)
-    found = [item for item in items if item.type == "plain"]
-    for item in found:
+    items = completion.get_completions(before, incomplete)
+    words = [item for item in items if item.type == "plain"]
+    for item in words:
         click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
-    click.echo(f":{_NO_FILES if found else _COMPLETE_FILES}")
+    # What is no word is a file or a folder, which the shell itself knows.
+    click.echo(f":{_NO_FILES if words and len(words) == len(items) else _COMPLETE_FILES}")
     return 0

@@ -49,7 +49,7 @@ Examples:
   gpufence test --output junit policy-tests/ > report.xml
 """,
 )
-@click.argument("paths", nargs=-1, metavar="[DIR|FILE]...")
+@click.argument("paths", nargs=-1, metavar="[DIR|FILE]...", type=click.Path())
 @click.option(
     "--output",
     "-o",
