@@ -11,7 +11,14 @@ nodes:
 - or it requires the pool's labels, in `nodeSelector` or in any term of its required node
   affinity.
 
-A toleration is no finding where the Pod's own node selection keeps it off the pool's nodes.
+Where the cluster's nodes are known, also:
+
+- it is bound by `nodeName` to a node of the pool,
+- or it selects by other labels (an instance type, a host name) only nodes that belong to the pool.
+
+A toleration is no finding where the Pod's own node selection keeps it off the pool's nodes. That a
+Pod is a DaemonSet's is believed of what the DaemonSet controller itself creates, and of a
+DaemonSet's own template: an owner reference is text that anybody can write.
 
 ## Why
 

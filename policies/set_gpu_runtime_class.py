@@ -3,7 +3,7 @@
 ## What it adds
 
 The RuntimeClass that the policy names for the pool, where the Pod names none and the cluster has
-it.
+it. A Pod whose request the devices of another pool would meet as well gets none.
 
 ## Why
 

@@ -3,7 +3,8 @@
 ## What it adds
 
 `NVIDIA_VISIBLE_DEVICES: void` in the init containers, sidecars and containers of a GPU Pod that
-request no NVIDIA device and do not set the variable themselves.
+request no device and do not set the variable themselves. Where the Pod requests devices of other
+vendors only, nothing is added.
 
 ## Why
 
