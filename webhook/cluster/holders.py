@@ -16,11 +16,10 @@ from policies.compiled import Policy, Pool
 from policies.facts import Facts
 from policies.peak import device_peak
 from policies.pod import Pod
-from policies.quantity import NANOS, parse_quantity
 from policies.requests import pool_of_resource
 from webhook.cluster.collection import Collection
 from webhook.cluster.nodes import NODES as NODES_OF_FACTS
-from webhook.cluster.nodes import NodeStatus
+from webhook.cluster.nodes import NodeStatus, devices_of
 from webhook.cluster.wire import Metadata
 
 # A claim that the scheduler makes of a Pod's extended resource (KEP-5004), which is counted there.
@@ -171,11 +170,7 @@ def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
 
 def of_node(node: NodeObject, policy: Policy) -> Counter[str]:
     """Return the devices that a Node offers: resource name to their number."""
-    found: Counter[str] = Counter()
-    for name, quantity in (node.status.allocatable or {}).items():
-        if "/" in name and policy.pool_of_resource(name):
-            found[name] = parse_quantity(quantity) // NANOS
-    return +found
+    return +Counter(devices_of(node.status, policy))
 
 
 def _resources(spec: PodSpec) -> Iterator[str]:

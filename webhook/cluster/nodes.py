@@ -62,6 +62,15 @@ def node_of(obj: JSONObject, policy: Policy) -> Node:
     return node
 
 
+def devices_of(status: NodeStatus, policy: Policy) -> dict[str, int]:
+    """Return the pools' devices that a Node offers: resource name to their number."""
+    return {
+        name: parse_quantity(quantity) // NANOS
+        for name, quantity in (status.allocatable or {}).items()
+        if "/" in name and policy.pool_of_resource(name)
+    }
+
+
 class NodeStore:
     """Keeps a NodeIndex, in place."""
 
@@ -110,9 +119,5 @@ def _node(item: NodeObject, policy: Policy) -> Node:
         item.metadata.name,
         item.metadata.labels or {},
         tuple(Taint(taint.key, taint.effect, taint.value) for taint in item.spec.taints or ()),
-        {
-            name: parse_quantity(quantity) // NANOS
-            for name, quantity in (item.status.allocatable or {}).items()
-            if "/" in name and policy.pool_of_resource(name)
-        },
+        devices_of(item.status, policy),
     )
