@@ -64,6 +64,10 @@ controlplane: $(STAMP)  ## build and cache the real control plane and the oracle
 render: $(STAMP)  ## rewrite what is generated under deploy/ (read the diff)
 	@$(BIN)/python tests/deploy/render.py
 
+.PHONY: docs
+docs: $(STAMP)  ## the documentation as a site, into build/docs (no network needed)
+	$(BIN)/python -m sphinx -W --keep-going -q -E -d build/doctrees docs build/docs
+
 .PHONY: golden
 golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases (read the diff)
 	GPUFENCE_GOLDEN=1 $(BIN)/pytest -q tests/policies/test_cases.py
@@ -86,6 +90,10 @@ sbom: $(RELEASE_STAMP)  ## what is in the image, as CycloneDX, into dist/
 .PHONY: audit-dependencies
 audit-dependencies: $(RELEASE_STAMP)  ## ask the advisory databases about each library (needs the Internet)
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements/run.txt
+
+.PHONY: bench-cli
+bench-cli: $(STAMP)  ## gpufence check beside its peers: 10,000 manifests, start, memory (as Markdown)
+	@$(BIN)/python tests/bench/cli.py
 
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)

@@ -70,7 +70,7 @@ def _compose(document: Document) -> Any:
 
 
 class _Lenient(yaml.SafeLoader):
-    """Lets an anchor be defined again, as YAML does and PyYAML does not; slow, and rarely needed."""
+    """Lets an anchor be defined again, as YAML does and PyYAML does not; slow, rarely needed."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
