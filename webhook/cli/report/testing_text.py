@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from webhook.cli.report.difference import Mark, Marked
+from webhook.cli.report.difference import Marked
 from webhook.cli.report.lines import Line, Role, clean
+from webhook.cli.report.text import marked_line
 from webhook.cli.testing_run import Outcome, State
 
 _ROLES: dict[State, Role] = {"passed": "allowed", "failed": "denied", "error": "invalid"}
-_MARK_ROLES: dict[Mark, Role] = {" ": "", "+": "added", "-": "removed", "@": "aside"}
 
 
 def report(outcomes: Iterable[Outcome], unexercised: Sequence[str]) -> Iterator[Line]:
@@ -45,8 +45,7 @@ def _outcome(outcome: Outcome) -> Iterator[Line]:
         yield Line(((clean(f"{failure.message}."), ""),), indent=4)
         for line in failure.lines:
             if isinstance(line, Marked):
-                text = "@@" if line.mark == "@" else f"{line.mark}{line.text}"
-                yield Line(((clean(text), _MARK_ROLES[line.mark]),), indent=6, wraps=False)
+                yield marked_line(line, indent=6)
             else:
                 yield Line(((clean(f"{line}."), "aside"),), indent=6)
 

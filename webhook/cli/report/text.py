@@ -15,7 +15,7 @@ from webhook.cli.report.sentence import explanation, place
 
 # What writes YAML is needed where something is changed, and takes longer to import than to check.
 if TYPE_CHECKING:
-    from webhook.cli.report.difference import Mark
+    from webhook.cli.report.difference import Mark, Marked
 
 _WIDTH = max(map(len, ("allowed", "mutated", "denied", "skipped", "invalid")))
 _SUMMARY_ORDER: tuple[Verdict, ...] = ("invalid", "denied", "mutated", "allowed", "skipped")
@@ -126,9 +126,14 @@ def _change(decision: Decision) -> Iterator[Line]:
     """Yield the change of the object as YAML."""
     from webhook.cli.report.difference import difference
 
-    for mark, text in difference(decision.original, decision.mutated):
-        shown = "@@" if mark == "@" else f"{mark}{text}"
-        yield Line(((clean(shown), _MARK_ROLES[mark]),), indent=2, wraps=False)
+    for marked in difference(decision.original, decision.mutated):
+        yield marked_line(marked, indent=2)
+
+
+def marked_line(marked: Marked, indent: int) -> Line:
+    """Return a line of a difference as it is shown."""
+    shown = "@@" if marked.mark == "@" else f"{marked.mark}{marked.text}"
+    return Line(((clean(shown), _MARK_ROLES[marked.mark]),), indent=indent, wraps=False)
 
 
 def _summary(verdicts: Counter[Verdict], warned: int) -> Line:
