@@ -108,6 +108,18 @@ async def test_with_register_false_only_the_secret_is_kept(make: type[Replica]) 
     assert list(replica.api.objects) == [SECRET.path]
 
 
+async def test_what_one_does_for_all_is_done_by_the_leader_or_by_all_where_nobody_leads(
+    make: type[Replica],
+) -> None:
+    registering = make()
+    assert not registering.upkeep.leads
+    await registering.upkeep.tick()
+    assert registering.upkeep.leads
+    await registering.upkeep.close()
+    assert not registering.upkeep.leads
+    assert make(register=False).upkeep.leads
+
+
 async def test_with_files_the_configurations_carry_what_the_file_holds_now(
     make: type[Replica], tmp_path: Path
 ) -> None:
