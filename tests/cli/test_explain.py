@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,13 @@ import yaml
 
 from cli.running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run, manifest
 from policies.registry import RULES
+from policies.shipped import shipped_policy
+from policies.templates import templates
+from webhook.cli.evaluate import read_manifests
+from webhook.cli.explain_object import explanations
 
+CASES = Path(__file__).parents[1] / "cases"
+TODAY = date(2026, 11, 21)
 NODES = manifest("""
     apiVersion: v1
     kind: Node
@@ -155,6 +162,22 @@ def test_the_setters_together_add_what_the_engine_adds(gpufence: Run) -> None:
             into = into[int(step)] if step.isdecimal() else into[step]
         into[key] = yaml.safe_load(value)
     assert written == mutated
+
+
+def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() -> None:
+    manifests = read_manifests([str(CASES)])
+    policy = shipped_policy()
+    explained = list(explanations(manifests, policy, "default", TODAY, lambda facts, _obj: facts))
+    assert len(explained) == len(manifests)
+    told = [each for each in explained if each.facts is not None]
+    assert len(told) > 300
+    for each in told:
+        decision = each.result.decision
+        assert decision is not None
+        made = [template.made.spec for template in each.templates]
+        assert made == [template.raw["spec"] for template in templates(decision.mutated)]
+        adding = {step.setter.id for t in each.templates for step in t.steps if step.added}
+        assert bool(adding) == (decision.mutated != decision.original)
 
 
 def test_a_trespasser_is_explained_by_what_it_could_do(gpufence: Run) -> None:

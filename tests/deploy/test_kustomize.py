@@ -85,6 +85,19 @@ def test_checking_leaves_what_kustomize_builds_as_it_is(kustomize: Path, tmp_pat
     assert checked.stdout == plain.stdout
 
 
+def test_a_policy_is_a_function_config_of_kustomize(kustomize: Path, tmp_path: Path) -> None:
+    policy = yaml.safe_load((PROJECT / "policies" / "default.yaml").read_text())
+    policy["rules"]["pool-trespass"] = "warn"
+    annotations = function("check")["metadata"]["annotations"]
+    policy["metadata"] = {
+        "name": "ours",
+        "annotations": annotations | {"gpufence.dev/mode": "check"},
+    }
+    kustomization(tmp_path, "web-on-gpu-nodes.yaml", "gpu-job.yaml", transformers=policy)
+    built = objects(run(tmp_path, kustomize, *BUILD))
+    assert "tolerations" not in built["Job"]["spec"]["template"]["spec"]
+
+
 def test_kustomize_takes_no_function_as_a_validator(kustomize: Path, tmp_path: Path) -> None:
     """Why the help says transformers: even one that changes nothing is refused, for kustomize
     itself annotates what comes back (kubernetes-sigs/kustomize issue 5036)."""
