@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import yaml
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 
 from policies.compiled import Policy
 from policies.policy import default_policy_text, parse_policy
@@ -18,6 +19,17 @@ from webhook.upkeep_metrics import UpkeepMetrics
 
 def exported() -> dict[str, set[str]]:
     """Return the series of a server by name, with the labels that they carry."""
+    everything = registry()
+    labels_of = labels(everything)
+    return {
+        name: labels_of[family.name] | ({"le"} if name.endswith("_bucket") else set())
+        for family in everything.collect()
+        for name in names(family)
+    }
+
+
+def registry() -> CollectorRegistry:
+    """Return a registry with every metric that a server can expose."""
     policy = parse_policy(yaml.safe_load(default_policy_text())).compile()
     metrics = Metrics(policy, "test")
     metrics.track_certificate(lambda: 0.0)
@@ -28,11 +40,24 @@ def exported() -> dict[str, set[str]]:
     cluster = ClusterMetrics(metrics.registry)
     cluster.track(_Cluster())
     metrics.registry.register(EstateMetrics(_Estate(policy)))  # type: ignore[arg-type]
-    return {
-        name: labels | ({"le"} if name.endswith("_bucket") else set())
-        for family, labels in _labels(metrics.registry).items()
-        for name in _series(family, metrics.registry)
-    }
+    return metrics.registry
+
+
+def labels(registry: CollectorRegistry) -> dict[str, set[str]]:
+    """Return the labels of each family of metrics: those of its samples, or those declared."""
+    found: dict[str, set[str]] = {}
+    for collector in set(registry._collector_to_names):  # noqa: SLF001
+        declared = set(getattr(collector, "_labelnames", ()))
+        for family in collector.collect():
+            sampled = {label for sample in family.samples for label in sample.labels}
+            found[family.name] = declared | sampled
+    return found
+
+
+def names(family: Metric) -> list[str]:
+    """Return the names of the series that a family of metrics consists of."""
+    endings = {"counter": ["_total"], "info": ["_info"], "histogram": ["_bucket", "_sum", "_count"]}
+    return [family.name + ending for ending in endings.get(family.type, [""])]
 
 
 class _Cluster:
@@ -56,20 +81,3 @@ class _Estate:
 
     def allocatable(self) -> dict[str, int]:
         return {"nvidia.com/gpu": 8}
-
-
-def _labels(registry: CollectorRegistry) -> dict[str, set[str]]:
-    """Return the labels of each family of metrics: those of its samples, or those declared."""
-    found: dict[str, set[str]] = {}
-    for collector in set(registry._collector_to_names):  # noqa: SLF001
-        declared = set(getattr(collector, "_labelnames", ()))
-        for family in collector.collect():
-            sampled = {label for sample in family.samples for label in sample.labels}
-            found[family.name] = declared | sampled
-    return found
-
-
-def _series(family: str, registry: CollectorRegistry) -> list[str]:
-    kinds = {each.name: each.type for each in registry.collect()}
-    endings = {"counter": ["_total"], "info": ["_info"], "histogram": ["_bucket", "_sum", "_count"]}
-    return [family + ending for ending in endings.get(kinds[family], [""])]

@@ -1,4 +1,4 @@
-"""helm, kustomize and Prometheus' parser as fixtures.
+"""helm, kustomize and Prometheus' parser as fixtures. tests/conftest.py names this module.
 
 They are looked for, and built if need be, before the first test, as the control plane's binaries.
 """

@@ -1,0 +1,79 @@
+"""Every command of the command line: what it takes, how it ends, how it is used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from gpufence_docs.tables import code, table
+from webhook.cli.main import cli
+
+
+def markdown() -> str:
+    """Return a section for each command, in the order in which the help lists them."""
+    root = click.Context(cli, info_name="gpufence")
+    return "\n".join(_section(command, context) for command, context in _walk(cli, root))
+
+
+def _walk(
+    group: click.Group, context: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is None:
+            raise LookupError(f"the command {name} is listed and is not there")
+        inner = click.Context(command, info_name=name, parent=context)
+        if isinstance(command, click.Group):
+            yield from _walk(command, inner)
+        else:
+            yield command, inner
+
+
+def _section(command: click.Command, context: click.Context) -> str:
+    usage = " ".join(command.collect_usage_pieces(context))
+    if not command.help:
+        raise ValueError(f"{context.command_path} has no help")
+    parts = [
+        f"## {context.command_path}\n",
+        _fence("text", [f"{context.command_path} {usage}"]),
+        _plain(inspect.cleandoc(command.help)) + "\n",
+    ]
+    options = [
+        (code(names), text)
+        for option in command.get_params(context)
+        if (record := option.get_help_record(context))
+        for names, text in [record]
+        if text
+    ]
+    parts.append(
+        table(("option", "what it does"), [(name, _plain(text)) for name, text in options])
+    )
+    parts.extend(_epilog(command.epilog or ""))
+    return "\n".join(parts)
+
+
+def _epilog(text: str) -> Iterator[str]:
+    r"""Yield the paragraphs after the options; one that begins with ``\b`` is printed as it is."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        first, *lines = paragraph.splitlines() or [""]
+        if first != "\b":
+            yield f"{paragraph}\n"
+            continue
+        heading, *code_lines = lines
+        if heading.endswith(":") and not heading.startswith(" "):
+            yield f"**{heading}**\n"
+        else:
+            code_lines = lines
+        if code_lines:
+            yield _fence("text", inspect.cleandoc("\n".join(["", *code_lines])).splitlines())
+
+
+def _fence(language: str, lines: list[str]) -> str:
+    return "\n".join([f"```{language}", *lines, "```", ""])
+
+
+def _plain(text: str) -> str:
+    """Return help that is plain text as Markdown that reads the same."""
+    return text.translate({ord(character): f"\\{character}" for character in r"\`*_[]<>"})

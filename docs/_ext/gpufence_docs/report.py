@@ -1,0 +1,94 @@
+"""The fields of a CheckReport, from a report that is made while the site is built."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from gpufence_docs.tables import code, entry, table
+from webhook.cli.main import cli
+
+SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
+BROKEN = "apiVersion: v1\nkind: Pod\nmetadata: {name: broken}\nspec: {containers: 1}\n"
+VERDICTS = ("allowed", "mutated", "denied", "skipped", "invalid")
+
+_FINDING = {
+    "rule": "Which rule.",
+    "action": "What becomes of it: `enforce`, `warn` or `audit`.",
+    "path": "The field at fault, from the root of the object, as the API server writes paths.",
+    "line": "Its line in the file, counted from 1; null where nothing stands there.",
+    "column": "Its column, counted from 1.",
+    "reason": "What is wrong, in a clause.",
+    "detail": "What was found, and what is accepted.",
+    "advice": "What to change.",
+}
+MEANINGS = {
+    "apiVersion": "The report's version.",
+    "kind": "What it is.",
+    "results[].source.path": "The file, `<stdin>` for a pipe.",
+    "results[].source.document": "Which document of the file, counted from 0.",
+    "results[].source.item": "Which item, where the document is a List; null where it is not.",
+    "results[].source.line": "The line on which the object begins.",
+    "results[].object.apiVersion": "The object's version, where it has one.",
+    "results[].object.kind": "Its kind.",
+    "results[].object.namespace": "The namespace that it was judged in.",
+    "results[].object.name": "Its name.",
+    "results[].verdict": "`allowed`, `mutated` (allowed, and Pods come out changed), `denied`, "
+    "`skipped` (no Pods come of it) or `invalid`.",
+    **{f"results[].findings[].{key}": text for key, text in _FINDING.items()},
+    **{f"results[].excepted[].{key}": text for key, text in _FINDING.items()},
+    "results[].patch[].op": "What the setters do, as JSON Patch (RFC 6902): `add`, or `replace`.",
+    "results[].patch[].path": "Where, from the root of the document.",
+    "results[].patch[].value": "What they put there.",
+    "results[].error": "Of an invalid object alone: what is broken, and where.",
+    "summary.objects": "How many objects were read.",
+    **{f"summary.{verdict}": f"How many of them are {verdict}." for verdict in VERDICTS},
+}
+"""What each field means. A field that is not here, or is here alone, fails the build."""
+
+
+def markdown() -> str:
+    """Return a table of fields and a report to look at.
+
+    Raises:
+        ValueError: a report has other fields than are described.
+    """
+    trespasser = (SAMPLES / "web-on-gpu-nodes.yaml").read_text()
+    job = (SAMPLES / "gpu-job.yaml").read_text()
+    everything = _report(f"{trespasser}---\n{job}---\n{BROKEN}")
+    types = dict(_fields(everything, ""))
+    # What is excepted has the form of what is found, and nothing is excepted here.
+    found = {path: kind for path, kind in types.items() if ".findings[]" in path}
+    types |= {path.replace(".findings", ".excepted"): kind for path, kind in found.items()}
+    if types.keys() != MEANINGS.keys():
+        differing = ", ".join(sorted(types.keys() ^ MEANINGS.keys()))
+        raise ValueError(f"the report's fields and their descriptions differ: {differing}")
+    rows = [(code(path), entry(meaning, types[path])) for path, meaning in MEANINGS.items()]
+    example = json.dumps(_report(trespasser), indent=2)
+    return f"{table(('field', 'what it says'), rows)}\n## An example\n\n```json\n{example}\n```\n"
+
+
+def _report(text: str) -> Any:
+    done = CliRunner().invoke(cli, ["check", "--output", "json", "-"], input=text)
+    return json.loads(done.stdout)
+
+
+def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and the type of each field; what a patch puts somewhere has any type."""
+    if path == "results[].patch[].value":
+        yield path, "any"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _fields(inner, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _fields(inner, f"{path}[]")
+    else:
+        yield path, _TYPES[type(value)]
+
+
+_TYPES = {str: "string", int: "number", type(None): "number or null"}

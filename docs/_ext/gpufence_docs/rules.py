@@ -1,0 +1,38 @@
+"""A page for each rule: the docstring of its module, which ``gpufence explain`` shows as well."""
+
+from __future__ import annotations
+
+from gpufence_docs.tables import table
+from policies.registry import CHECKS, RULES, SETTERS, Check, Setter
+from policies.shipped import shipped_policy
+from webhook.cli.explain_page import markdown as rule_markdown
+
+
+def pages() -> dict[str, str]:
+    """Return the page of each rule by its name."""
+    policy = shipped_policy()
+    return {rule.id: rule_markdown(rule, policy, "default") for rule in RULES}
+
+
+def markdown() -> str:
+    """Return the list of all rules, with links to their pages."""
+    names = "\n".join(rule.id for rule in RULES)
+    return (
+        "## Setters\n\nA setter adds to Pods.\n\n"
+        f"{_list(SETTERS)}\n"
+        "## Checks\n\nA check finds what is wrong.\n\n"
+        f"{_list(CHECKS)}\n"
+        f"```{{toctree}}\n:hidden:\n:glob:\n\n{_toctree(names)}\n```\n"
+    )
+
+
+def _toctree(names: str) -> str:
+    return "\n".join(f"rules/{name}" for name in names.splitlines())
+
+
+def _list(rules: tuple[Setter, ...] | tuple[Check, ...]) -> str:
+    rows = [
+        (f"[`{rule.id}`](rules/{rule.id}.md)", rule.page.partition("\n")[0], f"`{rule.default}`")
+        for rule in rules
+    ]
+    return table(("rule", "what it is about", "by default"), rows)

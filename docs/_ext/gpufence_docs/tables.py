@@ -1,0 +1,26 @@
+"""Tables in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; cells are Markdown, and may hold line feeds and bars."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
+
+
+def entry(text: str, *facts: str) -> str:
+    """Return a cell with a sentence, and below it what else is to be known, in small."""
+    known = "; ".join(fact for fact in facts if fact)
+    return "<br>".join(part for part in (text, f"<small>{known}</small>" if known else "") if part)
+
+
+def code(value: str) -> str:
+    """Return the value as code; nothing for nothing."""
+    return f"`{value}`" if value else ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
