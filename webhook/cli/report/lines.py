@@ -41,9 +41,11 @@ class Line(NamedTuple):
 
     @property
     def text(self) -> str:
-        return " " * self.indent + "".join(text for text, _ in self.spans)
+        return " " * self.indent + "".join([text for text, _ in self.spans])
 
 
 def clean(text: str) -> str:
     """Return text from a manifest, with what could act on a terminal written as an escape."""
+    if text.isprintable():  # as nearly all is, and to ask is faster than to search
+        return text
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
