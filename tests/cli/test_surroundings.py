@@ -204,6 +204,17 @@ def test_a_live_cluster_is_asked_for_its_nodes_and_for_the_claims_that_pods_name
     assert not any(asked.is_watch for asked in api.asked)
 
 
+def test_an_explanation_names_the_nodes_and_the_claims_of_a_live_cluster(
+    gpufence: Run, tmp_path: Path, cluster: list[str]
+) -> None:
+    pods = write(tmp_path / "pods.yaml", claiming("train", "one-gpu"), claiming("unknown", "none"))
+    outcome = gpufence("explain", *cluster, pods)
+    train, unknown = outcome.out.split("/unknown  ")
+    assert "The Pod requests claim one-gpu on device class gpu.nvidia.com" in train
+    assert "1 of 1 node of pool nvidia can take it: gpu-1." in train
+    assert "Of claim none nothing is known" in unknown
+
+
 def test_a_template_among_the_manifests_counts_before_that_of_the_cluster(
     gpufence: Run, tmp_path: Path, cluster: list[str]
 ) -> None:

@@ -78,8 +78,8 @@ def _why(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Line]:
         yield _line(f"{name} is no request for a pool's device: {why} (at {path}).", indent=4)
     for path, name in unresolved_claims(pod, facts):
         yield _line(
-            f"Of claim {name} nothing is known, so it counts for nothing (at {path}). Put it "
-            "beside the manifest, or use --cluster.",
+            f"Of claim {name} nothing is known, so it counts for nothing (at {path}): it stands "
+            "neither beside the manifest nor in a cluster that was asked (--cluster).",
             indent=4,
         )
 
