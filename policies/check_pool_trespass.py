@@ -74,7 +74,8 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from policies.compiled import Policy, Pool
 from policies.facts import Facts, JSONObject
@@ -105,10 +106,11 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         return
     requested = {request.pool for request in pod.requests}
     selection = list(alternatives(pod.spec))
-    for pool in policy.pools:
+    confined = _is_confined(selection, requested)
+    for pool in _within_reach(pod, selection, policy, facts):
         if pool in requested:
             continue
-        if not _is_confined(selection, requested):
+        if not confined:
             yield from _by_toleration(pod, pool, selection, facts)
         by_label = list(_by_label(pod, pool, selection, facts))
         yield from by_label
@@ -116,6 +118,30 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             yield from _by_name(pod, pool, facts.nodes, facts)
             if not by_label:
                 yield from _by_known_nodes(pod, pool, selection, facts.nodes, facts)
+
+
+def _within_reach(
+    pod: Pod, selection: list[Alternative], policy: Policy, facts: Facts
+) -> Iterable[Pool]:
+    """Return the pools that may be trespassed on, by the keys that the Pod and its nodes name.
+
+    A cluster may have many pools, and a Pod has to do with few.
+    """
+    keys = {toleration.get("key") or "" for toleration in pod.spec.get("tolerations") or ()}
+    if "" in keys:
+        return policy.pools
+    for alternative in selection:
+        keys |= alternative.labels.keys()
+        keys.update(expression["key"] for expression in alternative.expressions)
+        if facts.nodes is not None:
+            # All nodes that it selects have to be a pool's, so that any of them tells which.
+            for node in islice(facts.nodes.accepted_by(alternative), 1):
+                keys |= node.labels.keys()
+    name = pod.spec.get("nodeName")
+    if name and facts.nodes is not None and (bound_to := facts.nodes.get(name)):
+        keys |= bound_to.labels.keys()
+    reached = {pool for key in keys for pool in policy.pools_by_key.get(key, ())}
+    return [pool for pool in policy.pools if pool in reached] if reached else ()
 
 
 def _by_toleration(

@@ -130,10 +130,17 @@ class Policy:
     custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
     """The custom resources that API servers ask about as they are created."""
     pool_of_class: Mapping[str, Pool] = field(init=False, default_factory=dict)
+    pools_by_key: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
+    """By the key of a label or of a taint, the pools whose nodes have it."""
 
     def __post_init__(self) -> None:
         classes = {name: pool for pool in self.pools for name in pool.device_classes}
         object.__setattr__(self, "pool_of_class", classes)
+        keys: dict[str, tuple[Pool, ...]] = {}
+        for pool in self.pools:
+            for key in {*pool.labels, *(taint.key for taint in pool.taints)}:
+                keys[key] = (*keys.get(key, ()), pool)
+        object.__setattr__(self, "pools_by_key", keys)
 
     def actions_in(self, namespace: str) -> Mapping[str, Action]:
         """Return each rule's action for objects of the namespace."""

@@ -24,5 +24,6 @@ def shipped_policy() -> Policy:
 def compiled_text(policy: Policy) -> str:
     """Return the text of default.json for the policy, the same each time."""
     document = msgspec.to_builtins(policy, order="deterministic")
-    del document["pool_of_class"]  # which follows from the pools
+    for follows_from_pools in ("pool_of_class", "pools_by_key"):
+        del document[follows_from_pools]
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

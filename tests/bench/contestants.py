@@ -138,8 +138,8 @@ def _silent(port: int) -> Callable[[], str]:
 def load(url: str, authority: Path, body: Path, **options: Any) -> dict[str, Any]:
     """Send `body` to `url` again and again, and return the load generator's report."""
     flags = [f"-{name}={value}" for name, value in options.items()]
-    command = [binaries()["load"], f"-url={url}", f"-ca={authority}", f"-body={body}", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    flags += [f"-url={url}", f"-ca={authority}", f"-body={body}"]
+    done = subprocess.run([binaries()["load"], *flags], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"no load could be put on {url}: {done.stderr.strip()}")
     report: dict[str, Any] = json.loads(done.stdout)
