@@ -230,7 +230,7 @@ def test_what_only_looks_like_a_request_is_said_to_be_none(gpufence: Run) -> Non
     for said in (
         "nvidia.com/gpu: 0 is no request for a pool's device: a quantity of 0 asks for nothing",
         "example.com/fpga: 1 is no request for a pool's device: no pool of the policy offers it",
-        "Of claim mine nothing is known, so it counts for nothing (at spec.resourceClaims[0]).",
+        "Of claim mine nothing is known, so it counts for nothing (at spec.resourceClaims[0]): it",
     ):
         assert said in done.out
 
