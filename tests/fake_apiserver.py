@@ -112,6 +112,10 @@ class FakeApiServer:
         path.write_text(yaml.safe_dump(config))
         return path
 
+    def serve(self, path: str) -> None:
+        """Serve one more collection, as after a definition was created."""
+        self._objects.setdefault(path, {})
+
     def put(self, collection: str, obj: JSON) -> None:
         """Create or update an object, and tell whoever watches."""
         kept = json.loads(json.dumps(obj))

@@ -62,6 +62,8 @@ def pod(tmp_path: Path) -> str:
         ["policy", "--help"],
         ["certs", "issue", "--help"],
         ["serve", "--help"],
+        ["audit", "--help"],
+        ["doctor", "--help"],
     ],
     ids=" ".join,
 )

@@ -111,6 +111,16 @@ VARIANTS: dict[str, Values] = {
     "an authority that is succeeded each month": {
         "certificates": {"authorityLifetime": "1080h", "leafLifetime": "72h30m"}
     },
+    "an audit each hour": {
+        "audit": {
+            "enabled": True,
+            "schedule": "0 * * * *",
+            "timeZone": "Europe/Berlin",
+            "output": "json",
+            "failOn": "enforce",
+        }
+    },
+    "an audit without reports": {"audit": {"enabled": True, "policyReports": False}},
     "a rule that only warns, one that is off": {
         "policy": {"rules": {"pool-trespass": "warn", "device-leak": False}}
     },

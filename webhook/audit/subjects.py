@@ -13,6 +13,7 @@ from policies.shape import MalformedObjectError
 from policies.template import field_path
 from policies.templates import templates
 from webhook.audit.inventory import Inventory, Workload
+from webhook.audit.kinds import POD
 from webhook.audit.owners import Remark
 from webhook.audit.pods import RunningPod
 from webhook.audit.pools import PoolState
@@ -166,10 +167,15 @@ class _Collector:
                 "spec",
                 "a Pod without a GPU request sits on a GPU node",
                 f"{pods}: the nodes are of pool {pool}, and none of its devices is requested",
-                "See that the nodes carry the pool's taint, then delete the Pods: their controller "
-                "puts others elsewhere",
+                f"See that the nodes carry the pool's taint, then {_moving(self._top)}",
                 action,
             )
+
+
+def _moving(top: Workload) -> str:
+    if top.kind is POD:
+        return "delete the Pod and create it anew: nobody else does"
+    return "delete the Pods: their controller puts others elsewhere"
 
 
 def _key(finding: Finding, workload: Workload) -> tuple[str, str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from webhook.cli.outputs import Forms, Output, color_option, opened, output_opti
 if TYPE_CHECKING:
     from policies.compiled import Policy
     from webhook.audit.audit import Audit
+    from webhook.cli.evaluate import Result
     from webhook.cli.report.terminal import Color
     from webhook.kubeapi import KubeApi
 
@@ -66,10 +67,10 @@ Examples:
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(["enforce", "warn"]),
+    type=click.Choice(["never", "enforce", "warn"]),
     default="enforce",
     show_default=True,
-    help="Exit with 1 where a finding is enforced, or also where one is only a warning.",
+    help="Exit with 1 where a finding is enforced, also where one is only a warning, or never.",
 )
 @click.option(
     "--policy-reports",
@@ -115,13 +116,17 @@ def audit(
         results = list(results_of(found))
         form = Forms(partial(forms.lines, found), partial(forms.report, found, title))
         write(results, color, quiet, form)
-    warned = any(
-        finding.action == "warn"
+    return EXIT_FOUND if _counts(results, fail_on) else 0
+
+
+def _counts(results: Iterable[Result], fail_on: str) -> bool:
+    """Tell whether something was found that counts."""
+    counting = {"never": (), "enforce": ("enforce",), "warn": ("enforce", "warn")}[fail_on]
+    return any(
+        finding.action in counting
         for result in results
         for finding in (result.decision.findings if result.decision else ())
     )
-    denied = any(result.verdict == "denied" for result in results)
-    return EXIT_FOUND if denied or (fail_on == "warn" and warned) else 0
 
 
 async def _audit(

@@ -215,13 +215,17 @@ def _finding(result: Result, finding: Finding) -> Markup:
             element("strong", title_of(result)),
             class_="head",
         ),
-        element("p", element("b", f"{finding.reason}: "), f"{finding.detail}."),
+        element("p", element("b", f"{_capitalized(finding.reason)}: "), f"{finding.detail}."),
         advice,
         element("p", element("code", finding.path), " in ", place, class_="place"),
         data_rule=finding.rule,
         data_namespace=result.namespace,
         data_action=finding.action,
     )
+
+
+def _capitalized(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _changes_section(results: Sequence[Result]) -> Iterator[Section]:

@@ -21,6 +21,7 @@
       count.textContent = shown === items.length ? total : `${shown.toLocaleString("en")} of ${total}`;
     };
     form.addEventListener("input", apply);
+    form.addEventListener("change", apply);
     form.addEventListener("submit", (event) => event.preventDefault());
     // The values are back only after the event.
     form.addEventListener("reset", () => setTimeout(apply));
@@ -37,7 +38,7 @@
       });
       filter.querySelector("output").textContent = `${shown.length} of ${nodes.length}`;
     };
-    filter.addEventListener("input", apply);
+    filter.addEventListener("change", apply);
     filter.addEventListener("submit", (event) => event.preventDefault());
     filter.hidden = false;
     apply();

@@ -1,0 +1,41 @@
+{{/* Labels that select the audit's Pods, and must not select the replicas': the Service would take them for such. */}}
+{{- define "gpufence.auditSelector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-audit
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gpufence.auditLabels" -}}
+{{ include "gpufence.auditSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The custom resources that the policy names, or those that it would without saying so (custom_workloads.py). */}}
+{{- define "gpufence.customWorkloads" -}}
+{{- $policy := include "gpufence.policy" . | fromYaml -}}
+{{- if hasKey $policy "customWorkloads" -}}
+{{- toYaml $policy.customWorkloads -}}
+{{- else -}}
+- group: argoproj.io
+  resources: [cronworkflows, rollouts, workflows, workflowtemplates]
+- group: batch.volcano.sh
+  resources: [jobs]
+- group: jobset.x-k8s.io
+  resources: [jobsets]
+- group: kubeflow.org
+  resources: [jaxjobs, mpijobs, notebooks, paddlejobs, pytorchjobs, tfjobs, xgboostjobs]
+- group: leaderworkerset.x-k8s.io
+  resources: [leaderworkersets]
+- group: ray.io
+  resources: [rayclusters, rayjobs, rayservices]
+- group: serving.knative.dev
+  resources: [services]
+- group: serving.kserve.io
+  resources: [inferenceservices, llminferenceservices, servingruntimes]
+- group: trainer.kubeflow.org
+  resources: [trainingruntimes, trainjobs]
+- group: workload.codeflare.dev
+  resources: [appwrappers]
+{{- end -}}
+{{- end -}}

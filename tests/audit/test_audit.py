@@ -1,0 +1,283 @@
+"""What an audit finds in a cluster, and at whom it finds it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from audit.fleet import LABELS, TAINT, pod_spec
+from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, workload
+from controlplane.objects import node
+from policies.compiled import ExceptionEntry
+from policies.names import NameSet
+from policies.shipped import shipped_policy
+from webhook.audit.audit import Audit
+from webhook.audit.subjects import Subject
+
+REACHING: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+ANYWHERE: Object = {"tolerations": [{"operator": "Exists"}]}
+PODS = PATHS["Pod"]
+TOLERATES = "a Pod without a GPU request tolerates the taint of GPU nodes"
+SITS = "a Pod without a GPU request sits on a GPU node"
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    gpus = {"nvidia.com/gpu": "8"}
+    made.add("Node", node("gpu", labels=LABELS, taints=[TAINT], resources=gpus))
+    made.add("Node", node("cpu"))
+    await made.api.start()
+    yield made
+    await made.api.stop()
+
+
+def found(audit: Audit) -> dict[str, list[str]]:
+    """Return the reasons of findings, by the object that they are told at."""
+    return {
+        f"{each.workload.kind.kind} {each.workload.owned.name}": [
+            finding.reason for finding in each.decision.findings
+        ]
+        for each in audit.subjects
+        if each.decision.findings
+    }
+
+
+def subject(audit: Audit, name: str) -> Subject:
+    [one] = [each for each in audit.subjects if each.workload.owned.name == name]
+    return one
+
+
+async def test_what_template_replica_set_and_pods_have_is_told_once_at_the_deployment(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    spec = pod_spec(**REACHING)
+    deployment = cluster.add("Deployment", workload("web", spec))
+    current = workload("web-5d", spec, replicas=2)
+    current["metadata"]["labels"] = {"app": "web"}
+    current["spec"]["selector"] = {"matchLabels": {"app": "web"}}
+    replica_set = cluster.add("ReplicaSet", owned(current, deployment, "Deployment"))
+    for name in ("web-5d-a", "web-5d-b"):
+        cluster.add("Pod", owned(pod(name, spec, app="web"), replica_set, "ReplicaSet"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Deployment web": [TOLERATES]}
+    assert subject(audit, "web").pods == {"denied": 2}
+    [finding] = subject(audit, "web").decision.findings
+    assert finding.path == "spec.template.spec.tolerations[0]"
+
+
+async def test_what_only_a_pod_has_is_told_at_its_owner_with_the_pods_name(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    deployment = cluster.add("Deployment", workload("web", pod_spec()))
+    for name in ("a", "b", "c", "d", "e"):
+        late = pod(name, pod_spec(**REACHING), app="web")
+        cluster.add("Pod", owned(late, deployment, "Deployment"))
+    audit = await cluster.audit(tmp_path)
+    [finding] = subject(audit, "web").decision.findings
+    assert finding.detail.endswith("; so it is in Pod a, Pod b, Pod c and 2 more")
+
+
+async def test_old_replica_sets_and_jobs_that_have_ended_are_history(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    deployment = cluster.add("Deployment", workload("web", pod_spec()))
+    old = workload("web", pod_spec(**REACHING), replicas=0)
+    cluster.add("ReplicaSet", owned(old, deployment, "Deployment"))
+    ended = workload("job", pod_spec(**REACHING))
+    ended["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    cluster.add("Job", ended)
+    over = pod("over", pod_spec(**REACHING), node="gpu")
+    over["status"]["phase"] = "Succeeded"
+    cluster.add("Pod", over)
+    assert found(await cluster.audit(tmp_path)) == {}
+
+
+async def test_a_pod_whose_owner_is_gone_stands_for_itself(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    gone: Object = {"metadata": {"name": "gone", "uid": "nobody"}}
+    cluster.add("Pod", owned(pod("orphan", pod_spec(**REACHING)), gone, "ReplicaSet"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod orphan": [TOLERATES]}
+    expected = "it names ReplicaSet gone, which is not there, as its owner"
+    assert subject(audit, "orphan").remark == expected
+
+
+@pytest.mark.parametrize("forgery", ["labels", "name", "namespace", "kind"])
+async def test_a_forged_daemon_set_makes_no_agent_of_a_pod(
+    forgery: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    real = cluster.add("DaemonSet", workload("agent", pod_spec(**ANYWHERE)))
+    claimed = pod("intruder", pod_spec(**ANYWHERE), app="agent", node="gpu")
+    if forgery == "labels":
+        claimed["metadata"]["labels"] = {"app": "intruder"}
+    elif forgery == "namespace":
+        claimed["metadata"]["namespace"] = "elsewhere"
+    named = {"metadata": {**real["metadata"], "name": "other"}} if forgery == "name" else real
+    kind = "StatefulSet" if forgery == "kind" else "DaemonSet"
+    cluster.add("Pod", owned(claimed, named, kind))
+    audit = await cluster.audit(tmp_path)
+    reasons = found(audit)["Pod intruder"]
+    assert reasons == ["a Pod without a GPU request tolerates every taint", SITS]
+    assert "which is not" in subject(audit, "intruder").remark
+
+
+async def test_a_daemon_sets_pod_belongs_on_gpu_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    agent = cluster.add("DaemonSet", workload("agent", pod_spec(**ANYWHERE)))
+    its = pod("agent-x", pod_spec(**ANYWHERE), app="agent", node="gpu")
+    cluster.add("Pod", owned(its, agent, "DaemonSet"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {}
+    assert audit.pools[0].trespassers == 0
+
+
+async def test_a_plain_pod_on_a_gpu_node_is_told_at_its_owner(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    deployment = cluster.add("Deployment", workload("web", pod_spec()))
+    for name, place in (("a", "gpu"), ("b", "gpu"), ("c", "cpu")):
+        plain = pod(name, pod_spec(), app="web", node=place)
+        cluster.add("Pod", owned(plain, deployment, "Deployment"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Deployment web": [SITS]}
+    [finding] = subject(audit, "web").decision.findings
+    assert finding.detail.startswith("Pod a on node gpu, Pod b on node gpu: ")
+    assert audit.pools[0].trespassers == 2
+
+
+async def test_exempt_namespaces_and_exceptions_count_for_pods_that_sit_there(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add("Pod", pod("plugin", pod_spec(), node="gpu", namespace="gpu-operator"))
+    cluster.add("Pod", pod("legacy", pod_spec(), node="gpu"))
+    policy = shipped_policy()
+    entry = ExceptionEntry(
+        rules=frozenset({"pool-trespass"}),
+        namespaces=frozenset({"web"}),
+        kinds=frozenset(),
+        names=NameSet.of(["legacy"]),
+        reason="moves in January",
+        expires=TODAY.replace(day=22),
+    )
+    assert found(await cluster.audit(tmp_path, replace(policy, exceptions=(entry,)))) == {}
+    late = replace(entry, expires=TODAY)
+    audit = await cluster.audit(tmp_path, replace(policy, exceptions=(late,)))
+    assert found(audit) == {"Pod legacy": [SITS]}
+
+
+async def test_a_gpu_pod_of_today_would_be_changed(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.add("Pod", pod("train", pod_spec(2), node="gpu"))
+    audit = await cluster.audit(tmp_path)
+    assert subject(audit, "train").decision.verdict == "mutated"
+
+
+async def test_devices_are_counted_by_pool_node_and_namespace(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add("Pod", pod("train", pod_spec(4), node="gpu", namespace="ml"))
+    cluster.add("Pod", pod("infer", pod_spec(1), node="gpu"))
+    cluster.add("Pod", pod("waits", pod_spec(8), namespace="ml"))
+    [pool] = (await cluster.audit(tmp_path)).pools
+    assert (pool.allocatable, pool.requested, pool.waiting, pool.free) == (8, 13, 8, 3)
+    usage = {name: (each.placed, each.waiting) for name, each in pool.by_namespace.items()}
+    assert usage == {"ml": (4, 8), "web": (1, 0)}
+    held = [(each.pod, each.count) for each in pool.nodes["gpu"].holdings]
+    assert sorted(held) == [("infer", 1), ("train", 4)]
+    assert list(pool.nodes) == ["gpu"]
+
+
+async def test_nodes_with_devices_and_without_taint_or_label_are_named(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add("Node", node("bare", resources={"nvidia.com/gpu": "2"}))
+    cluster.add("Node", node("open", labels=LABELS, resources={"nvidia.com/gpu": "2"}))
+    audit = await cluster.audit(tmp_path)
+    named = {each.name: [finding.rule for finding in each.findings] for each in audit.nodes}
+    assert named == {
+        "bare": ["gpu-node-without-taint", "gpu-node-without-label"],
+        "open": ["gpu-node-without-taint"],
+    }
+
+
+async def test_an_owner_of_a_kind_that_nobody_has_heard_of_is_found_by_discovery(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("example.com", "v1", "Farm", "farms")
+    farm = cluster.add(
+        "Farm",
+        {
+            "metadata": {"name": "render", "namespace": "web"},
+            "spec": {"worker": {"spec": pod_spec(**REACHING)}},
+        },
+    )
+    worker = pod("render-0", pod_spec(**REACHING))
+    cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Farm render": [TOLERATES]}
+    [finding] = subject(audit, "render").decision.findings
+    assert finding.path == "spec.worker.spec.tolerations[0]"
+
+
+async def test_custom_resources_of_the_policy_are_judged_without_pods(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    template = {"template": {"spec": pod_spec(**REACHING)}}
+    cluster.add(
+        "PyTorchJob",
+        {
+            "metadata": {"name": "train", "namespace": "ml"},
+            "spec": {"pytorchReplicaSpecs": {"Worker": template}},
+        },
+    )
+    assert found(await cluster.audit(tmp_path)) == {"PyTorchJob train": [TOLERATES]}
+
+
+async def test_what_may_not_be_listed_is_told_and_the_rest_judged(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
+    cluster.api.refuse[PATHS["Deployment"]] = (403, "deployments.apps is forbidden")
+    cluster.api.refuse[NODES] = (403, "nodes is forbidden")
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod web": [TOLERATES]}
+    assert audit.pools == []
+    nodes, deployments = audit.untold
+    assert nodes.startswith("nodes: not listed, so nothing is said of pools")
+    assert deployments.startswith("deployments.apps: not listed, so its objects were not judged")
+
+
+async def test_an_owner_that_may_not_be_listed_leaves_its_pods_to_stand_for_themselves(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    owner = cluster.add("StatefulSet", workload("db", pod_spec()))
+    cluster.add("Pod", owned(pod("db-0", pod_spec(), app="db"), owner, "StatefulSet"))
+    cluster.api.refuse[PATHS["StatefulSet"]] = (403, "forbidden")
+    audit = await cluster.audit(tmp_path)
+    assert subject(audit, "db-0").remark == (
+        "it belongs to StatefulSet db, which could not be listed"
+    )
+
+
+async def test_lists_come_in_pages_and_begin_anew_when_they_expire(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1200):
+        cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
+    expired: list[int] = []
+
+    def expire(path: str, offset: int) -> None:
+        if path == PODS and offset == 500 and not expired:
+            expired.append(offset)
+            cluster.api.forget()
+
+    cluster.api.before_page = expire
+    audit = await cluster.audit(tmp_path)
+    assert audit.pods == 1200
+    asked = [list_.query for list_ in cluster.api.lists(PODS)]
+    assert len(asked) == 2 + 3
+    assert all(query["limit"] == "500" for query in asked)

@@ -1,0 +1,83 @@
+"""A real headless Chromium, for pages of ours. It reaches no network."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    # Whatever a page would ask for, there is nobody.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+
+
+def unavailable() -> str:
+    """Return why there is no browser here, or nothing if there is one."""
+    missing = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+    return f"not installed: {', '.join(missing)}" if missing else ""
+
+
+class Browser:
+    """A window with one page. Sizes are in CSS pixels."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+        # Selenium leaves these untyped.
+        self._log: Any = driver.get_log
+
+    def open(self, page: Path, *, width: int = 1280, dark: bool = False) -> None:
+        """Show a page on a screen of that width."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get(page.as_uri())
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Return what a script returns."""
+        return self.driver.execute_script(script, *arguments)
+
+    def console(self) -> list[str]:
+        """Return what the page has written to the console, errors of the browser included."""
+        return [entry["message"] for entry in self._log("browser")]
+
+    def requests(self) -> list[str]:
+        """Return the URLs that were asked for since the last call."""
+        messages = [json.loads(entry["message"]) for entry in self._log("performance")]
+        return [
+            message["message"]["params"]["request"]["url"]
+            for message in messages
+            if message["message"]["method"] == "Network.requestWillBeSent"
+        ]
+
+
+@contextmanager
+def browser(*, scripts: bool = True) -> Iterator[Browser]:
+    """Have a browser in the block, which runs the scripts of pages or does not."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        if not scripts:
+            driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        yield Browser(driver)
+    finally:
+        driver.quit()
