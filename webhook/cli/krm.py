@@ -116,7 +116,7 @@ def _read() -> Document:
     Raises:
         InputError: it is no ResourceList.
     """
-    from webhook.cli.manifests.documents import read_documents
+    from webhook.cli.manifests.documents import read_documents, unreadable
     from webhook.cli.manifests.errors import ManifestError
     from webhook.cli.manifests.files import STDIN, STDIN_NAME, read_text
     from webhook.cli.report.lines import clean
@@ -125,7 +125,7 @@ def _read() -> Document:
     try:
         documents = list(read_documents(STDIN_NAME, read_text(STDIN)))
     except ManifestError as error:
-        raise InputError([f"{STDIN_NAME}: {error}. {error.cure}."]) from error
+        raise InputError([sentence(unreadable(STDIN_NAME, error), error)]) from error
     for document in documents:
         if document.error is not None:
             raise InputError([clean(sentence(document, document.error))])

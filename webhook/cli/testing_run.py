@@ -24,6 +24,8 @@ from webhook.cli.testing_suite import CaseSpec, ExpectSpec, Suite
 
 State = Literal["passed", "failed", "error"]
 
+_NODE = ("v1", "Node")
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -117,9 +119,6 @@ class _Known:
             nodes=self._nodes,
             runtime_classes=self._runtime_classes,
         )
-
-
-_NODE = ("v1", "Node")
 
 
 def _index(nodes: Iterable[JSONObject], policy: Policy) -> NodeIndex:
