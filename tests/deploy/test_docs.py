@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
@@ -17,49 +16,33 @@ from deploy import kubelet
 from deploy.chart import Helm, Values
 from deploy.installation import Installation, installation
 from deploy.render import PROJECT
+from docs.blocks import LIFE, blocks
 from policies.policy import default_policy_text, parse_policy
 
-LIFE = ("install", "gitops", "upgrade", "break-glass", "restore", "uninstall")
-"""The pages, in the order in which their commands are run."""
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VALUES = "# values: "
-
-
-class Block(NamedTuple):
-    page: str
-    language: str
-    text: str
-
-
-def blocks(language: str) -> Iterator[Block]:
-    for page in LIFE:
-        for found, text in BLOCK.findall((PROJECT / "docs" / f"{page}.md").read_text()):
-            if found == language:
-                yield Block(page, found, text)
+OF_THEIR_LIFE = [block for name in LIFE for block in blocks(f"docs/{name}.md")]
+YAML = [block for block in OF_THEIR_LIFE if block.language == "yaml"]
 
 
 def commands() -> list[tuple[str, str]]:
-    """Return the pages' commands, each with its page."""
-    return [
-        (block.page, line.removeprefix("$ "))
-        for block in blocks("console")
-        for line in block.text.splitlines()
-        if line.startswith("$ ")
-    ]
+    """Return the pages' commands, each with its place."""
+    consoles = [block for block in OF_THEIR_LIFE if block.language == "console"]
+    return [(block.place, command.text) for block in consoles for command in block.commands()]
 
 
 def values() -> dict[str, Values]:
     """Return the pages' values by what they are said to be for."""
     found: dict[str, Values] = {}
-    for block in blocks("yaml"):
+    for block in YAML:
         document: Any = yaml.safe_load(block.text)
+        page = Path(block.page).stem
         if block.text.startswith(VALUES):
             title = block.text.splitlines()[0].removeprefix(VALUES)
-            found[f"{block.page}: {title}"] = document
+            found[f"{page}: {title}"] = document
         elif document["kind"] == "Application":
-            found[f"{block.page}: Argo CD"] = document["spec"]["source"]["helm"]["valuesObject"]
+            found[f"{page}: Argo CD"] = document["spec"]["source"]["helm"]["valuesObject"]
         elif document["kind"] == "HelmRelease":
-            found[f"{block.page}: Flux"] = document["spec"]["values"]
+            found[f"{page}: Flux"] = document["spec"]["values"]
     return found
 
 
@@ -76,22 +59,13 @@ def test_the_chart_takes_the_values_of_the_pages(helm: Helm, given: Values) -> N
 def test_argo_cd_is_told_to_ignore_what_is_there(helm: Helm) -> None:
     [application] = [
         document
-        for block in blocks("yaml")
+        for block in YAML
         if (document := yaml.safe_load(block.text)).get("kind") == "Application"
     ]
     names = {(each["kind"], each["metadata"]["name"]) for each in helm.objects({})}
     ignored = application["spec"]["ignoreDifferences"]
     assert {(each["kind"], each["name"]) for each in ignored} <= names
     assert (PROJECT / application["spec"]["source"]["path"] / "Chart.yaml").is_file()
-
-
-def test_every_file_that_a_page_names_is_there() -> None:
-    for page in LIFE:
-        text = (PROJECT / "docs" / f"{page}.md").read_text()
-        named = re.findall(r"(?<![\w/.])((?:deploy|docs)/[\w./-]+\w|CHANGELOG\.md)", text)
-        linked = re.findall(r"\(([\w-]+\.md)\)", text)
-        assert all((PROJECT / name).exists() for name in named), named
-        assert all((PROJECT / "docs" / name).exists() for name in linked), linked
 
 
 @pytest.fixture
@@ -116,7 +90,7 @@ def test_every_command_of_the_pages_works_one_after_the_other(
     programs = [kubectl.binary.parent, fresh.helm.binary.parent, COMMAND.parent]
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     environ = kubectl.environ() | fresh.helm.environ() | {"PATH": path}
-    for page, command in commands():
+    for place, command in commands():
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
             cwd=folder,
@@ -127,7 +101,7 @@ def test_every_command_of_the_pages_works_one_after_the_other(
             stdin=subprocess.DEVNULL,
             timeout=200,
         )
-        told = f"docs/{page}.md: {command}\n{done.stdout}{done.stderr}\n{fresh.kubelet.logs()}"
+        told = f"{place}: {command}\n{done.stdout}{done.stderr}\n{fresh.kubelet.logs()}"
         assert done.returncode == 0, told
     with capsys.disabled():
         print(f"\n{len(commands())} commands of {len(LIFE)} pages ran")

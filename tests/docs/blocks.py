@@ -18,6 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+LIFE = ("install", "gitops", "upgrade", "break-glass", "restore", "uninstall")
+"""The pages about an installation's life, in the order in which their commands are run: by
+tests/deploy/test_docs.py, in an installation of their own."""
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(
     r"^(?:<!-- (?P<notes>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$",

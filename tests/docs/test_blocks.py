@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,9 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import running
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
-from docs.blocks import ROOT, Block, agrees, blocks, pages
+from docs.blocks import LIFE, ROOT, Block, agrees, blocks, pages
 from policies.policy import FencePolicy, default_policy_text, parse_policy
 
-LIFE = {"install", "gitops", "upgrade", "break-glass", "restore", "uninstall"}
-"""The pages about an installation's life: tests/deploy/test_docs.py runs them in one of its own."""
 PAGES = [page for page in pages() if Path(page).stem not in LIFE]
 NOT_RUN = {
     "README.md": 1,
@@ -57,6 +56,19 @@ def test_what_cannot_be_run_is_known_and_says_why() -> None:
     assert all(block.notes["not run"] for block in reasons)
     counts = {page: sum(block.page == page for block in reasons) for page in pages()}
     assert {page: count for page, count in counts.items() if count} == NOT_RUN
+
+
+def test_no_command_stands_in_a_block_that_nothing_runs() -> None:
+    others = [block for block in ALL if block.language not in {"console", "yaml"}]
+    assert {block.language for block in others if "not run" not in block.notes} <= {"", "json"}
+    assert not [block.place for block in others if re.search(r"^\$ ", block.text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_file_of_the_project_that_a_page_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = re.findall(r"(?<![\w/.-])(?:deploy|docs|policies|tests|webhook)/[\w./-]*\w", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 @pytest.mark.parametrize("page", OFFLINE)
