@@ -203,7 +203,7 @@ def test_a_wrong_function_config_is_named(gpufence: Run, config: Any, problem: s
         ("", "is not one object of kind ResourceList"),
         ("kind: ResourceList\nitems: []\n", "is not one object of kind ResourceList"),
         ("kind: [", "Error: <stdin>:"),
-        (b"\xff\xfe\xff", "Error: <stdin>: is not UTF-16 text"),
+        (b"\xff\xfe\xff", "Error: <stdin>:1: is not UTF-16 text"),
     ],
     ids=["a Pod", "nothing", "no apiVersion", "broken YAML", "no text"],
 )
