@@ -24,6 +24,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of each contestant")
     parser.add_argument("--write", action="store_true", help="rewrite the page and the baseline")
     asked = parser.parse_args()
+    if asked.write and asked.only:
+        parser.error("--write rewrites everything, and so does not go with --only")
     try:
         found = measure(tuple(asked.only or PARTS), asked.seconds, asked.rounds)
     except ControlPlaneError as error:
