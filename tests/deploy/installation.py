@@ -11,7 +11,9 @@ from typing import Any
 
 import yaml
 
+from controlplane import pki
 from controlplane.api import ApiError
+from controlplane.client_certificate import shown
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
@@ -46,6 +48,8 @@ class Installation:
     helm: Helm
     kubelet: Kubelet
     audit_log: Path
+    clients: pki.Authority
+    """Signed the certificate that the API server shows to a replica that asks for one."""
 
     def install(self, values: Values) -> None:
         """Install, and wait until both replicas are ready and registered."""
@@ -114,11 +118,13 @@ def installation(
 ) -> Iterator[Installation]:
     """Have a cluster with nodes, and the release's namespace; nothing is installed yet."""
     policy, log = folder / "audit.yaml", folder / "audit.log"
+    clients = pki.Authority(folder, "api-servers")
     policy.write_text(yaml.safe_dump(AUDIT))
     flags = [
         f"--audit-policy-file={policy}",
         f"--audit-log-path={log}",
         "--audit-log-mode=blocking",
+        shown(folder, clients.client("api-server")),
     ]
     with ExitStack() as stack:
         cluster = stack.enter_context(ControlPlane(folder / "cluster", apiserver_flags=flags))
@@ -126,4 +132,5 @@ def installation(
         if with_namespace:
             cluster.create_namespace(NAMESPACE, RESTRICTED)
         running = stack.enter_context(kubelet(cluster, NAMESPACE, folder / "pods"))
-        yield Installation(cluster, replace(helm, kubeconfig=cluster.kubeconfig), running, log)
+        own = replace(helm, kubeconfig=cluster.kubeconfig)
+        yield Installation(cluster, own, running, log, clients)

@@ -5,11 +5,14 @@ The tests build on each other: one cluster, one release, from its installation t
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import re
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 
 import pytest
 import yaml
@@ -60,7 +63,8 @@ VALUES: Values = {
     },
 }
 
-RESTARTED: Values = {**VALUES, "podAnnotations": {"restarted": "yes"}}
+ASKING: Values = {**VALUES, "webhook": {"clientAuthority": {"configMap": "api-servers"}}}
+"""With replicas that take reviews from API servers only."""
 
 
 @pytest.fixture(scope="module")
@@ -159,19 +163,41 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
     assert {each["metadata"]["uid"] for each in installed.pods()} == before
 
 
-def test_no_pod_is_lost_while_all_replicas_are_replaced(
+def test_no_pod_is_lost_while_all_replicas_are_replaced_by_some_that_ask_for_a_certificate(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {each["metadata"]["uid"] for each in installed.pods()}
+    authority = {"ca.crt": installed.clients.certificate.read_text()}
+    metadata = {"name": "api-servers", "namespace": NAMESPACE}
+    installed.cluster.kubectl.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": authority}
+    )
     load = Load(installed)
     with load.applied():
-        installed.upgrade(RESTARTED)
+        installed.upgrade(ASKING)
         installed.wait_rolled_out()
     assert not before & {each["metadata"]["uid"] for each in installed.pods()}
     with capsys.disabled():
         print(f"\nrolling update: {load.created} GPU Pods, {len(load.failures)} failures")
     assert not load.failures
     assert load.created > 20
+
+
+def test_from_then_on_only_who_shows_a_certificate_is_listened_to(installed: Installation) -> None:
+    secret = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
+    authority = base64.b64decode(secret["data"]["ca.crt"]).decode()
+    pair = installed.clients.client("another")
+    for each in installed.pods():
+        for shown, outcome in ((pair, nullcontext()), (None, pytest.raises(ConnectionError))):
+            context = ssl.create_default_context(cadata=authority)
+            context.check_hostname = False  # a replica is asked by its address
+            if shown:
+                context.load_cert_chain(*shown)
+            address = each["status"]["podIP"]
+            connection = http.client.HTTPSConnection(address, 9443, context=context, timeout=10)
+            with closing(connection), outcome:
+                connection.request("GET", "/validate")
+                assert connection.getresponse().status == 405
 
 
 def test_what_somebody_deletes_is_put_back(installed: Installation) -> None:
@@ -188,7 +214,7 @@ def test_what_somebody_deletes_is_put_back(installed: Installation) -> None:
     until(back, "Secret, Lease and configuration to be back", within=30)
     until(lambda: installed.refusal(TRESPASSER), "the webhook to be called again", within=15)
     before = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"]
-    installed.upgrade(RESTARTED)
+    installed.upgrade(ASKING)
     assert kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"] == before
 
 

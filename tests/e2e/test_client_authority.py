@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import re
 import ssl
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from controlplane import pki
 from controlplane.api import ApiError
+from controlplane.client_certificate import shown
 from controlplane.cluster import ControlPlane, free_ports
 from controlplane.gpufence import Server
 from controlplane.poll import until
@@ -57,40 +57,15 @@ class Guarded:
         return self.cluster.api.request("POST", "/api/v1/namespaces/default/pods", GPU_POD)
 
 
-def admission_configuration(folder: Path, host: str, pair: tuple[Path, Path]) -> Path:
-    """Write what docs/install.md says: the API server shows the pair to the webhook at `host`."""
-    page = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
-    [admission] = re.findall(
-        r"^```yaml\n(# admission\.yaml.*?)^```", page, re.DOTALL | re.MULTILINE
-    )
-    [kubeconfig] = re.findall(
-        r"^```yaml\n(# /etc/kubernetes/admission/kubeconfig.*?)^```", page, re.DOTALL | re.MULTILINE
-    )
-    names = {
-        "/etc/kubernetes/admission/client.crt": str(pair[0]),
-        "/etc/kubernetes/admission/client.key": str(pair[1]),
-        "/etc/kubernetes/admission/kubeconfig": str(folder / "kubeconfig"),
-        "gpufence.gpufence-system.svc": host,
-    }
-    for file, text in (("admission.yaml", admission), ("kubeconfig", kubeconfig)):
-        for written, ours in names.items():
-            text = text.replace(written, ours)
-        (folder / file).write_text(text)
-    return folder / "admission.yaml"
-
-
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("client-authority")
     clients = pki.Authority(folder, "api-servers")
     [port] = free_ports(1)
-    shown = clients.client("api-server")
-    config = admission_configuration(folder, f"127.0.0.1:{port}", shown)
+    shows = shown(folder, clients.client("api-server"), f"127.0.0.1:{port}")
     flags = ["--port", str(port), "--client-authority", str(clients.certificate)]
     with (
-        ControlPlane(
-            folder / "cluster", apiserver_flags=[f"--admission-control-config-file={config}"]
-        ) as cluster,
+        ControlPlane(folder / "cluster", apiserver_flags=[shows]) as cluster,
         Server(folder / "server", flags) as server,
     ):
         register(cluster, server.url, server.authority)
