@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Callable
 from ssl import SSLContext
 
 from aiohttp import web
+
+from webhook.accept import BoundedSite, Refusal
 
 # Longer than an API server keeps an idle connection (Go's default transport: 90 s), so that it is
 # the caller who closes it: a POST that meets a closing connection fails, and its admission with it.
@@ -18,6 +23,10 @@ _LINGERING_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 1.0
 
 
+# Connections that the kernel keeps while they wait to be accepted.
+_BACKLOG = 256
+
+
 class ListenError(Exception):
     """An address cannot be listened on: which one, why, and what to do."""
 
@@ -25,8 +34,10 @@ class ListenError(Exception):
 class Listeners:
     """Servers that were started, and are to be stopped in the opposite order."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Callable[[Refusal], None]) -> None:
+        """``refused`` hears of every connection that was not taken, and why."""
         self._runners: list[web.AppRunner] = []
+        self._refused = refused
 
     async def listen(
         self,
@@ -53,16 +64,25 @@ class Listeners:
         await runner.setup()
         self._runners.append(runner)
         try:
-            await web.TCPSite(runner, host, port, ssl_context=ssl_context).start()
+            listening = _listen(host, port)
         except OSError as error:
+            # create_server adds the address to what strerror says.
+            resolving = isinstance(error, socket.gaierror) or error.errno is None
+            problem = error.strerror or error if resolving else os.strerror(error.errno)
             raise ListenError(
-                f"{host}:{port}: cannot be listened on ({error.strerror or error}). "
+                f"{host}:{port}: cannot be listened on ({problem}). "
                 f"Choose another --{option}, or 0 for a free one."
             ) from error
-        bound: int = runner.addresses[0][1]
+        await BoundedSite(runner, listening, ssl_context, self._refused).start()
+        bound: int = listening.getsockname()[1]
         return bound
 
     async def close(self) -> None:
         """Stop listening, close idle connections, and wait for the last answers to be sent."""
         while self._runners:
             await self._runners.pop().cleanup()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)

@@ -20,6 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from policies.compiled import Policy
 from policies.finding import Finding
 from policies.templates import is_core_workload
+from webhook.accept import Refusal
 
 Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error", "overloaded"]
 """What became of a request; ``malformed`` faults the object, ``bad_request`` the call, and
@@ -60,6 +61,12 @@ class Metrics:
         self._internal_errors = Counter(
             "gpufence_internal_errors",
             "Requests on which gpufence itself failed; each is in the log with its traceback.",
+            registry=self.registry,
+        )
+        self._refused_connections = Counter(
+            "gpufence_connections_refused",
+            "Connections that were not taken: too_many, or a failed handshake.",
+            ("reason",),
             registry=self.registry,
         )
         self._policy_name = policy_name
@@ -104,6 +111,10 @@ class Metrics:
         """Count findings."""
         for finding in findings:
             self._findings.labels(finding.rule, finding.action).inc()
+
+    def refused_connection(self, reason: Refusal) -> None:
+        """Count a connection that was not taken."""
+        self._refused_connections.labels(reason).inc()
 
     def failed(self) -> None:
         """Count a failure of gpufence itself."""

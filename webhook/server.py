@@ -97,7 +97,7 @@ async def _serve(options: ServeOptions) -> None:
             ),
         ],
     )
-    stopping, listeners = Signals(), Listeners()
+    stopping, listeners = Signals(), Listeners(metrics.refused_connection)
     running: list[asyncio.Task[None]] = []
     try:
         if upkeep is None or upkeep.source is None:

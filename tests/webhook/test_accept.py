@@ -1,0 +1,89 @@
+"""Connections, a bounded number of them and of each address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from webhook import accept
+from webhook.listen import Listeners
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[str], Awaitable[Connection]]
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.fixture
+def refused() -> Counter[str]:
+    return Counter()
+
+
+@pytest.fixture
+async def connect(refused: Counter[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
+    """Serve at most four connections, two of one address; return what connects from an address."""
+    monkeypatch.setattr(accept, "MOST", 4)
+    monkeypatch.setattr(accept, "MOST_OF_ONE", 2)
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text="here")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    listeners = Listeners(lambda reason: refused.update([reason]))
+    port = await listeners.listen(app, "127.0.0.1", 0, "port")
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connected(source: str) -> Connection:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+        writers.append(writer)
+        return reader, writer
+
+    yield connected
+    for writer in writers:
+        writer.close()
+    await listeners.close()
+
+
+async def is_served(connection: Connection) -> bool:
+    """Tell whether a request on the connection is answered, rather than hung up on."""
+    reader, writer = connection
+    try:
+        writer.write(REQUEST)
+        return (await reader.readline()).startswith(b"HTTP/1.1 200")
+    except ConnectionError:
+        return False
+
+
+async def test_one_address_gets_no_more_than_its_share(
+    connect: Connect, refused: Counter[str]
+) -> None:
+    held = [await connect("127.0.0.2") for _ in range(2)]
+    assert [await is_served(each) for each in held] == [True, True]
+    assert not await is_served(await connect("127.0.0.2"))
+    assert await is_served(await connect("127.0.0.3"))
+    assert refused == {"too_many": 1}
+
+
+async def test_all_together_get_no_more_than_there_is_room_for(
+    connect: Connect, refused: Counter[str]
+) -> None:
+    held = [await connect(f"127.0.0.{host}") for host in (2, 2, 3, 3)]
+    assert [await is_served(each) for each in held] == [True] * 4
+    assert not await is_served(await connect("127.0.0.4"))
+    assert refused == {"too_many": 1}
+
+
+async def test_who_hangs_up_makes_room(connect: Connect) -> None:
+    first, second = [await connect("127.0.0.2") for _ in range(2)]
+    assert await is_served(first)
+    assert await is_served(second)
+    first[1].close()
+    await first[1].wait_closed()
+    async with asyncio.timeout(10):
+        while not await is_served(await connect("127.0.0.2")):
+            pass
