@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import click
 
-from gpufence_docs.tables import code, table
+from gpufence_docs.tables import code, plain, table
 from webhook.cli.main import cli
 
 
 def markdown() -> str:
     """Return a section for each command, in the order in which the help lists them."""
-    root = click.Context(cli, info_name="gpufence")
+    root = click.Context(cli, info_name="gpufence", **cli.context_settings)
     return "\n".join(_section(command, context) for command, context in _walk(cli, root))
 
 
@@ -38,7 +38,7 @@ def _section(command: click.Command, context: click.Context) -> str:
     parts = [
         f"## {context.command_path}\n",
         _fence("text", [f"{context.command_path} {usage}"]),
-        _plain(inspect.cleandoc(command.help)) + "\n",
+        plain(inspect.cleandoc(command.help)) + "\n",
     ]
     options = [
         (code(names), text)
@@ -47,9 +47,7 @@ def _section(command: click.Command, context: click.Context) -> str:
         for names, text in [record]
         if text
     ]
-    parts.append(
-        table(("option", "what it does"), [(name, _plain(text)) for name, text in options])
-    )
+    parts.append(table(("option", "what it does"), [(name, plain(text)) for name, text in options]))
     parts.extend(_epilog(command.epilog or ""))
     return "\n".join(parts)
 
@@ -72,8 +70,3 @@ def _epilog(text: str) -> Iterator[str]:
 
 def _fence(language: str, lines: list[str]) -> str:
     return "\n".join([f"```{language}", *lines, "```", ""])
-
-
-def _plain(text: str) -> str:
-    """Return help that is plain text as Markdown that reads the same."""
-    return text.translate({ord(character): f"\\{character}" for character in r"\`*_[]<>"})

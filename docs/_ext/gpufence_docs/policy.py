@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gpufence_docs.tables import code, entry, table
+from gpufence_docs.tables import code, entry, plain, table
 from policies import custom_workloads, policy
 
 Schema = dict[str, Any]
@@ -58,9 +58,9 @@ def _part(name: str, schema: Schema, parts: Schema) -> str:
         said = property_ if "description" in property_ else parts.get(_reference(property_), {})
         if "description" not in said:
             raise ValueError(f"the policy's model does not say what {name}.{key} is")
-        default = "required" if key in required else f"default {_default(name, key)}"
+        default = "required" if key in required else _default(name, key)
         facts = (_type(property_), default, _limits(property_))
-        rows.append((code(key), entry(said["description"], *facts)))
+        rows.append((code(key), entry(plain(said["description"]), *facts)))
     heading = _title(name)
     return f"## {heading}\n\n{schema['description']}\n\n" + table(("key", "what it says"), rows)
 
@@ -100,10 +100,10 @@ def _default(part: str, key: str) -> str:
     [field] = [field for field in model.model_fields.values() if field.alias == key]
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
-        return "the defaults of its keys"
+        return "with the defaults of its keys"
     if isinstance(value, list) and value:
-        return "[the well-known ones](#well-known-custom-workloads)"
-    return code(json.dumps(value))
+        return "default [the well-known ones](#well-known-custom-workloads)"
+    return f"default {code(json.dumps(value))}"
 
 
 def _well_known() -> str:

@@ -22,5 +22,10 @@ def code(value: str) -> str:
     return f"`{value}`" if value else ""
 
 
+def plain(text: str) -> str:
+    """Return plain text as Markdown that reads the same."""
+    return text.translate({ord(character): f"\\{character}" for character in r"\`*_[]<>"})
+
+
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
