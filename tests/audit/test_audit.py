@@ -281,3 +281,20 @@ async def test_lists_come_in_pages_and_begin_anew_when_they_expire(
     asked = [list_.query for list_ in cluster.api.lists(PODS)]
     assert len(asked) == 2 + 3
     assert all(query["limit"] == "500" for query in asked)
+
+
+async def test_an_object_that_no_rule_can_read_is_told_and_the_rest_judged(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    broken = {"containers": [{"name": "x", "image": "y", "resources": {"limits": "many"}}]}
+    job = cluster.add(
+        "PyTorchJob", {"metadata": {"name": "odd", "namespace": "ml"}, "spec": {"x": broken}}
+    )
+    cluster.add("Pod", owned(pod("odd-0", broken), job, "PyTorchJob", "kubeflow.org/v1"))
+    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod web": [TOLERATES]}
+    assert "spec.x.containers[0].resources.limits" in subject(audit, "odd").error
+    [told] = audit.untold
+    assert told.startswith("Pod web/odd-0: not judged: ")

@@ -41,10 +41,7 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
     await taker.take_owners([pod.workload.owned for pod in pods])
     await taker.take_owners([workload.owned for workload in inventory.workloads])
     states = pool_states(policy, inventory, pods)
-    return Audit(
-        subjects(policy, inventory, pods, states),
-        node_findings(states, inventory.node_uids),
-        states,
-        tuple(inventory.untold),
-        len(pods),
-    )
+    # What these find to be unreadable is told as well.
+    owners = subjects(policy, inventory, pods, states)
+    nodes = node_findings(states, inventory.node_uids)
+    return Audit(owners, nodes, states, tuple(inventory.untold), len(pods))

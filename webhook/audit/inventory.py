@@ -11,6 +11,7 @@ from policies.claims import read_claims
 from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
 from policies.nodes import NodeIndex
+from policies.shape import MalformedObjectError
 from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.listing import list_all
 from webhook.audit.owners import Owned, Owners
@@ -49,6 +50,13 @@ class Inventory:
         """Return what is known of a namespace, for an object that that user made."""
         labels = self.namespace_labels.get(namespace)
         return replace(self.facts, namespace=namespace, username=username, namespace_labels=labels)
+
+    def not_judged(self, workload: Workload, error: MalformedObjectError) -> None:
+        """Tell that an object is not as its kind should be, so that no rule can read it."""
+        owned = workload.owned
+        self.untold.append(
+            f"{workload.kind.kind} {owned.namespace}/{owned.name}: not judged: {error}"
+        )
 
 
 class Taker:

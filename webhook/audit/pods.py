@@ -10,6 +10,7 @@ from policies.engine import Decision, decide
 from policies.facts import JSONObject
 from policies.peak import device_peak
 from policies.pod import RESOURCE_SIDES, Pod
+from policies.shape import MalformedObjectError
 from webhook.audit.inventory import Inventory, Workload, workload
 from webhook.audit.kinds import POD
 
@@ -33,7 +34,7 @@ class RunningPod:
 
 
 def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> RunningPod | None:
-    """Judge a Pod as if it were created today; None for one that has ended."""
+    """Judge a Pod as if it were created today; None for one that has ended or cannot be read."""
     if (obj.get("status") or {}).get("phase") in _OVER:
         return None
     node = obj["spec"].get("nodeName") or ""
@@ -44,7 +45,11 @@ def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> Runnin
         username = DAEMON_SET_CONTROLLER
     elif _is_mirror(found, node, inventory):
         username = f"system:node:{node}"
-    decision = decide(found.obj, policy, inventory.facts_in(found.owned.namespace, username))
+    try:
+        decision = decide(found.obj, policy, inventory.facts_in(found.owned.namespace, username))
+    except MalformedObjectError as error:
+        inventory.not_judged(found, error)
+        return None
     return RunningPod(found, decision, node, _devices(found.obj, policy), bool(username))
 
 

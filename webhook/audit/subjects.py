@@ -108,6 +108,8 @@ class _Collector:
         except MalformedObjectError as error:
             if workload is self._top:
                 self._error = str(error)
+            else:
+                inventory.not_judged(workload, error)
             return
         self._add(workload, decision)
 

@@ -57,7 +57,8 @@ def check(found: Installation) -> Iterator[Line]:
     pairs = [pair for kind in present for pair in _pairs(kind, wanted[kind], present[kind])]
     yield from _completeness(wanted, present)
     for field in _FIELDS:
-        yield _field(field, [pair for pair in pairs if field in pair[1]])
+        of_field = [pair for pair in pairs if field in pair[1]]
+        yield _field(field, of_field, _is_known(field, found))
 
 
 def _wanted(found: Installation) -> Registration | None:
@@ -112,7 +113,17 @@ def _completeness(wanted: dict[str, JSONObject], present: dict[str, JSONObject])
             yield ok(kind, f"has {'its webhook' if count == 1 else f'all {count} webhooks'}")
 
 
-def _field(field: str, pairs: list[tuple[str, JSONObject, JSONObject]]) -> Line:
+def _is_known(field: str, found: Installation) -> bool:
+    """Tell whether it is known what a field should be.
+
+    Where nobody registers by the Deployment's command line, the configurations are those that
+    ``gpufence manifests`` printed, with options that nobody keeps.
+    """
+    registers = found.deployed is not None and found.deployed.registers
+    return registers or field not in ("namespaceSelector", "timeoutSeconds")
+
+
+def _field(field: str, pairs: list[tuple[str, JSONObject, JSONObject]], known: bool) -> Line:
     problems = []
     for where, wanted, found in pairs:
         target, value = wanted[field], found.get(field)
@@ -122,6 +133,8 @@ def _field(field: str, pairs: list[tuple[str, JSONObject, JSONObject]]) -> Line:
             problems.append(f"{where}: {_difference(field, target, value)}")
     if not problems:
         return ok(field, "as policy and release ask for")
+    if not known:
+        return warn(field, "; ".join(problems), "See whether gpufence manifests was run so")
     if field == "timeoutSeconds":
         return warn(field, "; ".join(problems), _REPAIR)
     return fail(field, "; ".join(problems), _REPAIR)
