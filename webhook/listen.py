@@ -66,9 +66,10 @@ class Listeners:
         try:
             listening = _listen(host, port)
         except OSError as error:
-            # create_server adds the address to what strerror says.
-            resolving = isinstance(error, socket.gaierror) or error.errno is None
-            problem = error.strerror or error if resolving else os.strerror(error.errno)
+            # create_server adds the address to the text; a name that cannot be resolved has no
+            # number of the operating system's.
+            number = error.errno or 0
+            problem = os.strerror(number) if number > 0 else error.strerror or str(error)
             raise ListenError(
                 f"{host}:{port}: cannot be listened on ({problem}). "
                 f"Choose another --{option}, or 0 for a free one."
