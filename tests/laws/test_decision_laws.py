@@ -61,6 +61,22 @@ def test_an_update_is_refused_for_nothing_that_a_creation_passes_with(
     assert updated.mutated == created.mutated
 
 
+@law
+@given(strategies.workloads(), objects, st.booleans(), policies, strategies.facts())
+def test_of_an_update_every_finding_is_a_new_one_or_one_that_the_old_object_had(
+    obj: JSON, other: JSON, same: bool, policy: Policy, facts: Facts
+) -> None:
+    old = {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}} if same else other
+    created, before = (decide(each, policy, facts) for each in (obj, old))
+    updated = decide(obj, policy, replace(facts, operation="UPDATE", old=old))
+    event(f"known: {bool(updated.known)}, new: {bool(updated.findings)}")
+    if not updated.exemption:
+        assert Counter(updated.findings) + Counter(updated.known) == Counter(created.findings)
+    for finding in updated.known:
+        alike = [each for each in before.findings if each.reason == finding.reason]
+        assert any(finding.subjects <= each.subjects for each in alike)
+
+
 RULE_IDS = [rule.id for rule in SETTERS] + [rule.id for rule in CHECKS]
 
 
