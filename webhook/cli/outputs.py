@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 import click
 
@@ -14,8 +14,6 @@ from webhook.cli.errors import InputError
 from webhook.cli.report.formats import FORMATS, TEXT, report
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from webhook.cli.evaluate import Result
     from webhook.cli.report.lines import Line
     from webhook.cli.report.terminal import Color
@@ -30,33 +28,21 @@ class Output(NamedTuple):
     path: str = STDOUT
 
 
-class _OutputType(click.ParamType):
-    """A format, or a format and a file: ``sarif=report.sarif``."""
-
-    name = "output"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, Output):
-            return value
-        name, equals, path = value.partition("=")
-        if name not in FORMATS:
-            self.fail(f"{name!r} is no format; the formats are {', '.join(FORMATS)}", param, ctx)
-        if equals and not path:
-            self.fail(f"{value!r} names no file; write {name}=FILE", param, ctx)
-        return Output(name, path or STDOUT)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(name) for name in FORMATS if name.startswith(incomplete)]
+def _output(text: str) -> Output:
+    """Return what ``sarif`` or ``sarif=report.sarif`` asks for."""
+    name, equals, path = text.partition("=")
+    if name not in FORMATS:
+        raise click.BadParameter(f"{name!r} is no format; the formats are {', '.join(FORMATS)}")
+    if equals and not path:
+        raise click.BadParameter(f"{text!r} names no file; write {name}=FILE")
+    return Output(name, path or STDOUT)
 
 
-def _distinct(
-    _ctx: click.Context, _param: click.Parameter, outputs: Sequence[Output]
+def _outputs(
+    _ctx: click.Context, _param: click.Parameter, given: Sequence[str]
 ) -> Sequence[Output]:
-    """Refuse two reports in one place."""
+    """Return the reports that are asked for; no two of them may go to one place."""
+    outputs = [_output(text) for text in given or [TEXT]]
     places = [output.path for output in outputs]
     for path in places:
         if places.count(path) > 1:
@@ -68,14 +54,17 @@ def _distinct(
     return outputs
 
 
+def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
 output_option = click.option(
     "--output",
     "-o",
     "outputs",
-    type=_OutputType(),
     multiple=True,
-    default=(Output(TEXT),),
-    callback=_distinct,
+    callback=_outputs,
+    shell_complete=_complete,
     metavar="FORMAT[=FILE]",
     help=f"The report's format: {', '.join(FORMATS)}. With =FILE it goes to a file. May be given "
     "several times, once without a file.  [default: text]",
