@@ -145,27 +145,41 @@ def test_every_port_is_the_same_wherever_it_is_named(helm: Helm, values: Values)
     opened = [
         port["port"]
         for each in policies
-        for rule in each["spec"]["ingress"]
+        for rule in each["spec"].get("ingress", ())
         for port in rule["ports"]
     ]
     assert set(opened) <= set(ports.values())
 
 
 @each_variant
-def test_every_selector_selects_the_pods(helm: Helm, values: Values) -> None:
+def test_every_selector_selects_the_pods_that_it_is_for_and_no_others(
+    helm: Helm, values: Values
+) -> None:
     objects = helm.objects(values)
-    labels = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    serving = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    auditing = [
+        each["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"].items()
+        for each in objects
+        if each["kind"] == "CronJob"
+    ]
     selectors = [
         one(objects, "Deployment")["spec"]["selector"]["matchLabels"],
         one(objects, "Service")["spec"]["selector"],
         one(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
-        *(
-            each["spec"]["podSelector"]["matchLabels"]
-            for each in objects
-            if each["kind"] == "NetworkPolicy"
-        ),
     ]
-    assert all(selector and selector.items() <= labels for selector in selectors)
+    for selector in selectors:
+        assert selector
+        assert selector.items() <= serving
+        assert not any(selector.items() <= labels for labels in auditing)
+    policies = [
+        each["spec"]["podSelector"]["matchLabels"].items()
+        for each in objects
+        if each["kind"] == "NetworkPolicy"
+    ]
+    for selected in policies:
+        assert selected
+        assert len([labels for labels in (serving, *auditing) if selected <= labels]) == 1
+    assert len(policies) in (0, 1 + len(auditing))
 
 
 def test_pods_of_an_update_are_not_kept_waiting_for_a_third_node(helm: Helm) -> None:
