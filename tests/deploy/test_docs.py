@@ -16,10 +16,9 @@ from deploy import kubelet
 from deploy.chart import Helm, Values
 from deploy.installation import Installation, installation
 from deploy.render import PROJECT
-from docs.blocks import LIFE, blocks
+from docs.blocks import LIFE, VALUES, blocks, pages
 from policies.policy import default_policy_text, parse_policy
 
-VALUES = "# values: "
 OF_THEIR_LIFE = [block for name in LIFE for block in blocks(f"docs/{name}.md")]
 YAML = [block for block in OF_THEIR_LIFE if block.language == "yaml"]
 
@@ -32,17 +31,20 @@ def commands() -> list[tuple[str, str]]:
 
 def values() -> dict[str, Values]:
     """Return the pages' values by what they are said to be for."""
-    found: dict[str, Values] = {}
+    found: dict[str, Values] = {
+        f"{block.place}: {block.text.splitlines()[0].removeprefix(VALUES)}": yaml.safe_load(
+            block.text
+        )
+        for page in pages()
+        for block in blocks(page)
+        if block.text.startswith(VALUES)
+    }
     for block in YAML:
         document: Any = yaml.safe_load(block.text)
-        page = Path(block.page).stem
-        if block.text.startswith(VALUES):
-            title = block.text.splitlines()[0].removeprefix(VALUES)
-            found[f"{page}: {title}"] = document
-        elif document["kind"] == "Application":
-            found[f"{page}: Argo CD"] = document["spec"]["source"]["helm"]["valuesObject"]
-        elif document["kind"] == "HelmRelease":
-            found[f"{page}: Flux"] = document["spec"]["values"]
+        if document.get("kind") == "Application":
+            found[f"{block.place}: Argo CD"] = document["spec"]["source"]["helm"]["valuesObject"]
+        elif document.get("kind") == "HelmRelease":
+            found[f"{block.place}: Flux"] = document["spec"]["values"]
     return found
 
 

@@ -26,6 +26,9 @@ _FENCE = re.compile(
     r"^(?:<!-- (?P<notes>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+VALUES = "# values: "
+"""How values of the chart begin; what they are for follows. tests/deploy/test_docs.py has the chart
+take them."""
 NOTES = {"file", "exit", "cluster", "verdict", "policy", "not run"}
 ELLIPSIS = "..."
 
