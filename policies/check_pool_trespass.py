@@ -106,10 +106,9 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         return
     requested = {request.pool for request in pod.requests}
     selection = list(alternatives(pod.spec))
-    confined = _is_confined(selection, requested)
-    for pool in _within_reach(pod, selection, policy, facts):
-        if pool in requested:
-            continue
+    reached = [p for p in _within_reach(pod, selection, policy, facts) if p not in requested]
+    confined = bool(reached) and _is_confined(selection, requested)
+    for pool in reached:
         if not confined:
             yield from _by_toleration(pod, pool, selection, facts)
         by_label = list(_by_label(pod, pool, selection, facts))

@@ -30,7 +30,9 @@ class DeviceRequest:
 
 def device_requests(pod: Pod, policy: Policy, facts: Facts) -> tuple[DeviceRequest, ...]:
     """Return every request of the Pod for a pool's devices; none for a Pod that is no GPU Pod."""
-    return (*_by_resource(pod, policy, facts), *_by_claim(pod, policy, facts))
+    by_resource = _by_resource(pod, policy, facts) if pod.device_containers() else ()
+    by_claim = _by_claim(pod, policy, facts) if pod.spec.get("resourceClaims") else ()
+    return (*by_resource, *by_claim)
 
 
 def unresolved_claims(pod: Pod, facts: Facts) -> list[tuple[str, str]]:

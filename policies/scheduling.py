@@ -152,6 +152,8 @@ def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
         values = [known[key]] if key in known else _candidates(requirements)
         if not any(_all_met(requirements, value) for value in values):
             return False
+    if not alternative.fields:
+        return True
     names = _candidates([f for f in alternative.fields if f.get("key") == NODE_NAME_FIELD])
     return any(_fields_met(alternative.fields, name) for name in names if name)
 
