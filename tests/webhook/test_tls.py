@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -51,3 +54,30 @@ def test_the_end_of_its_life_is_known_as_soon_as_it_is_served(tmp_path: Path) ->
     assert served.expires > NOW + timedelta(days=365_000)
     served.load()
     assert abs(served.expires - (NOW + timedelta(days=90))) < timedelta(seconds=2)
+
+
+async def test_a_caller_that_comes_back_resumes_its_session(tmp_path: Path) -> None:
+    """Most of what a handshake costs the server is then spared."""
+    issue_into(tmp_path)
+    served = ServedCertificate(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"!")
+        await writer.drain()
+        writer.close()
+
+    def call(port: int, session: ssl.SSLSession | None) -> tuple[ssl.SSLSession | None, bool]:
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            context.wrap_socket(plain, server_hostname="localhost", session=session) as secured,
+        ):
+            # The ticket comes after the handshake, with the first bytes.
+            assert secured.recv(1) == b"!"
+            return secured.session, bool(secured.session_reused)
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=served.load()) as server:
+        port = server.sockets[0].getsockname()[1]
+        session, resumed = await asyncio.to_thread(call, port, None)
+        assert not resumed
+        assert (await asyncio.to_thread(call, port, session))[1]
