@@ -18,6 +18,7 @@ from audit import fleet
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
 from controlplane.poll import until
+from deploy.account import as_account
 from deploy.chart import Helm, Object, Values, one
 from deploy.report_definitions import KINDS, definitions
 from policies.custom_workloads import WELL_KNOWN
@@ -72,9 +73,8 @@ def audited(
         api.request("POST", "/api/v1/namespaces/batch/serviceaccounts", account)
         api.request("POST", f"{RBAC}/clusterroles", role)
         api.request("POST", f"{RBAC}/clusterrolebindings", binding)
-        yield Audited(
-            control_plane, as_account(control_plane, tmp_path_factory.mktemp("audit") / "config")
-        )
+        path = tmp_path_factory.mktemp("audit") / "config"
+        yield Audited(control_plane, as_account(control_plane, "batch", ACCOUNT, path))
     finally:
         for kind in ("clusterroles", "clusterrolebindings"):
             api.request("DELETE", f"{RBAC}/{kind}/{ACCOUNT}")
@@ -84,15 +84,6 @@ def audited(
             jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?propagationPolicy=Background"
             api.request("DELETE", jobs)
             api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
-
-
-def as_account(cluster: ControlPlane, path: Path) -> Path:
-    """Write a kubeconfig with a token of the audit's account."""
-    config = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json").stdout)
-    token = cluster.kubectl("create", "token", ACCOUNT, "-n", "batch").stdout.strip()
-    config["users"][0]["user"] = {"token": token}
-    path.write_text(json.dumps(config))
-    return path
 
 
 def told(report: dict[str, Any], kind: str, name: str) -> list[str]:
@@ -119,13 +110,9 @@ def test_the_charts_account_may_list_all_that_an_audit_asks_for(audited: Audited
 
 
 def test_an_account_without_rights_is_told_what_it_did_not_see(audited: Audited) -> None:
-    cluster = audited.cluster
-    config = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json").stdout)
-    token = cluster.kubectl("create", "token", "default", "-n", "batch").stdout.strip()
-    config["users"][0]["user"] = {"token": token}
     path = audited.kubeconfig.with_name("stranger")
-    path.write_text(json.dumps(config))
-    said = Audited(cluster, path).run(status=0).stdout
+    stranger = as_account(audited.cluster, "batch", "default", path)
+    said = Audited(audited.cluster, stranger).run(status=0).stdout
     assert "not seen  pods: not listed, so no Pod was judged" in said
     assert "not seen  deployments.apps: not listed" in said
 

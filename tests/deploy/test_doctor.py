@@ -22,6 +22,7 @@ from controlplane.gpufence import COMMAND
 from controlplane.objects import node
 from controlplane.poll import until
 from deploy import kubelet
+from deploy.account import as_account
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object
 from deploy.installation import KINDS, Installation, installation
 from webhook.lease import PAUSED
@@ -302,12 +303,8 @@ def test_a_secret_that_is_missing_is_named(idle: Installation) -> None:
 
 
 def test_what_may_not_be_read_is_said_and_is_no_failure(installed: Installation) -> None:
-    cluster = installed.cluster
-    token = cluster.kubectl("create", "token", "default", "-n", "default").stdout.strip()
-    path = cluster.folder / "stranger.kubeconfig"
-    config = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json").stdout)
-    config["users"][0]["user"] = {"token": token}
-    path.write_text(json.dumps(config))
+    folder = installed.cluster.folder
+    path = as_account(installed.cluster, "default", "default", folder / "stranger")
     done = subprocess.run(
         [COMMAND, "doctor", "--kubeconfig", path, "--output", "json"],
         capture_output=True,
