@@ -82,6 +82,10 @@ fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the 
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py handler $(or $(MINUTES),30)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py reader $(or $(MINUTES),30)
 
+.PHONY: soak
+soak: $(BENCH_STAMP)  ## an hour at half of capacity while everything goes on around it (MINUTES=10 for a short one)
+	PYTHONPATH=tests $(BIN)/python tests/soak/run.py $(or $(MINUTES),60)
+
 .PHONY: sbom
 sbom: $(RELEASE_STAMP)  ## what is in the image, as CycloneDX, into dist/
 	@mkdir -p dist

@@ -1,0 +1,174 @@
+"""What `make soak` runs: a replica at half of its capacity, while everything goes on around it.
+
+    run.py MINUTES [FOLDER]
+
+Its policy changes every 10 s, its certificate every 15 s, the cluster's nodes 167 times a second
+(10,000 a minute), and clients misbehave in every way that abuse.py knows, 10,000 idle connections
+among them. Every answer is compared with the engine's own. The exit status is 1 where one was
+wrong or missing, or where memory or descriptors were not given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import ssl
+import sys
+import tempfile
+import time
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import uvloop
+
+from bench import engine, reviews
+from certs.authority import create_authority, issue_leaf
+from certs.files import write_pairs
+from certs.names import Names
+from controlplane.gpufence import COMMAND
+from fake_apiserver import DEVICE_CLASSES, NAMESPACES, NODES, RUNTIME_CLASSES, FakeApiServer
+from policies.policy import parse_policy
+from reviewing import encode, review, trespassing_pod
+from soak import churn
+from soak.abuse import Abuse
+from soak.sampling import Record, quiet_seconds
+from soak.traffic import HOST, Caller, Outcomes, Question, capacity, send
+from webhook.admission import Admission
+from webhook.metrics import Metrics
+
+CONNECTIONS = 32
+IDLE_CONNECTIONS = 10_000
+_CAPACITY_SECONDS = 5.0
+_START_SECONDS = 60.0
+
+# As the image sets them (deploy/Dockerfile).
+_ALLOCATOR = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+}
+
+
+def questions() -> list[Question]:
+    """Return reviews with every answer that either of the policies gives."""
+    admissions = []
+    for user in churn.POLICY_USERS:
+        policy = parse_policy(churn.policy_document(user)).compile()
+        admissions.append(Admission(policy, Metrics(policy, "soak"), date.today))
+    asked = [
+        (engine.PATHS[endpoint], reviews.body(case, endpoint))
+        for case in ("gpu-pod", "plain-pod", "large-pod")
+        for endpoint in reviews.asked(case)
+    ]
+    asked.append(("/validate", encode(review(trespassing_pod()))))
+    asked.append(("/mutate", encode(review(trespassing_pod(), object={"kind": 1}))))
+    return [
+        Question(path, body, frozenset(engine.answered(each, path, body) for each in admissions))
+        for path, body in asked
+    ]
+
+
+async def soak(minutes: float, folder: Path) -> Record:
+    """Run for so many minutes, with what a run needs in the folder."""
+    api = FakeApiServer(NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
+    await api.start()
+    churn.put_nodes(api)
+    now = datetime.now(UTC)
+    authority = create_authority(now)
+    certificates = folder / "certs"
+    leaf = issue_leaf(authority, Names.parse(["localhost"], [HOST]), now)
+    write_pairs(certificates, authority, leaf)
+    policy = folder / "policy.yaml"
+    churn.write_policy(policy, churn.POLICY_USERS[0])
+    context = ssl.create_default_context(cafile=certificates / "ca.crt")
+
+    log = folder / "serve.log"
+    with log.open("wb") as errors:
+        server = await asyncio.create_subprocess_exec(
+            *(COMMAND, "serve", "--policy", policy, "--register", "false"),
+            *("--kubeconfig", api.kubeconfig(folder / "kubeconfig")),
+            *("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key"),
+            *("--host", HOST, "--port", "0", "--metrics-host", HOST, "--metrics-port", "0"),
+            stderr=errors,
+            env=os.environ | _ALLOCATOR,
+        )
+    try:
+        port = await _port(log)
+        outcomes = Outcomes()
+        callers = [Caller(port, context, outcomes) for _ in range(CONNECTIONS)]
+        asked = questions()
+        most = await capacity(callers, asked, _CAPACITY_SECONDS)
+        outcomes.taken()
+        record = Record(minutes, most / 2, most, wrong=outcomes.wrong)
+        changing = [
+            asyncio.create_task(churn.policies(policy, 10)),
+            asyncio.create_task(churn.certificates(certificates, authority, 15)),
+            asyncio.create_task(churn.nodes(api, 167)),
+            asyncio.create_task(_sample(record, server.pid, outcomes)),
+        ]
+        abuse = Abuse(port, context, IDLE_CONNECTIONS)
+        misbehaving = asyncio.create_task(abuse.for_ever())
+        quiet = quiet_seconds(minutes)
+        await send(callers, asked, record.rate, minutes * 60 - quiet)
+        misbehaving.cancel()
+        await send(callers, asked, record.rate, quiet)
+        failed = [task.exception() for task in changing if task.done()]
+        for task in changing:
+            task.cancel()
+        if failed:
+            raise RuntimeError(f"the soak itself failed: {failed}")
+        for caller in callers:
+            await caller.close()
+        record.notes = {"opened by who misbehaves": abuse.opened}
+    finally:
+        server.terminate()
+        await server.wait()
+        await api.stop()
+    return record
+
+
+async def _port(log: Path) -> int:
+    async with asyncio.timeout(_START_SECONDS):
+        while True:
+            for line in (await asyncio.to_thread(log.read_text)).splitlines():
+                if (entry := json.loads(line)).get("event") == "ready":
+                    return int(entry["port"])
+            await asyncio.sleep(0.05)
+
+
+async def _sample(record: Record, pid: int, outcomes: Outcomes) -> None:
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(1)
+        record.look(time.monotonic() - began, pid, *outcomes.taken())
+
+
+def main(minutes: float, folder: Path) -> int:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        record = runner.run(soak(minutes, Path(temporary)))
+    record.write(folder)
+    memory = [sample.memory for sample in record.samples]
+    print(
+        f"capacity {record.capacity:.0f}/s, asked {record.rate:.0f}/s, {record.minutes:g} minutes"
+    )
+    print(*(f"{count} {name}" for name, count in record.totals().items()), sep=", ")
+    print(
+        f"memory {memory[0]:.0f} MiB at first, {max(memory):.0f} at most, {memory[-1]:.0f} at last"
+    )
+    print(*(f"{count:.0f} {name}" for name, count in record.notes.items()), sep=", ")
+    for fault in record.faults():
+        print("FAULT:", fault)
+    return 1 if record.faults() else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: run.py MINUTES [FOLDER]")
+    sys.exit(main(float(sys.argv[1]), Path(*sys.argv[2:]) if sys.argv[2:] else Path("build/soak")))
