@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable
+from functools import cache
 from importlib import metadata
 from typing import Literal
 
@@ -52,6 +53,9 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        # Looked up once: the sets of values are small, and every request asks.
+        self._answers = cache(self._requests.labels)
+        self._durations = cache(self._duration.labels)
         self._findings = Counter(
             "gpufence_findings",
             "Findings of the rules, at the validating endpoint.",
@@ -101,11 +105,11 @@ class Metrics:
         self, path: str, result: Result, operation: str = UNKNOWN, kind: str = OTHER_KIND
     ) -> None:
         """Count an answer; ``kind`` is what ``kind_label`` makes of it."""
-        self._requests.labels(path, operation, kind, result).inc()
+        self._answers(path, operation, kind, result).inc()
 
     def took(self, path: str, seconds: float) -> None:
         """Record how long an answer took."""
-        self._duration.labels(path).observe(seconds)
+        self._durations(path).observe(seconds)
 
     def found(self, findings: Iterable[Finding]) -> None:
         """Count findings."""
