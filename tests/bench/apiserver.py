@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from bench import pods
 from bench.contestants import CONSTANT, GO, GPUFENCE, Contestant, load, running
-from bench.policies import admission_policies
+from bench.admission_policies import admission_policies
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
