@@ -72,6 +72,10 @@ docs: $(STAMP)  ## the documentation as a site, into build/docs (no network need
 golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases (read the diff)
 	GPUFENCE_GOLDEN=1 $(BIN)/pytest -q tests/policies/test_cases.py
 
+.PHONY: new-rule
+new-rule: $(STAMP)  ## begin a check: module, cases, registry, default policy (NAME=too-many-sidecars)
+	@$(BIN)/python tests/cases/new_rule.py "$(NAME)"
+
 .PHONY: laws
 laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each (or EXAMPLES=500)
 	@$(BIN)/python tests/oracle/build.py
