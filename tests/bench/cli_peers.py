@@ -47,13 +47,13 @@ PEERS = (
         "conftest test",
         "conftest",
         lambda path: ["test", "--no-color", "-p", RULES / "rego", path],
-        "github.com/open-policy-agent/conftest@latest",
+        "github.com/open-policy-agent/conftest@v0.71.1",
     ),
     Peer(
         "gator test",
         "gator",
         lambda path: ["test", "-f", RULES / "gator", "-f", path],
-        "github.com/open-policy-agent/gatekeeper/v3/cmd/gator@latest",
+        "github.com/open-policy-agent/gatekeeper/v3/cmd/gator@v3.23.1",
     ),
     Peer("kyverno apply", "kyverno", lambda path: ["apply", RULES / "kyverno.yaml", "-r", path]),
 )
