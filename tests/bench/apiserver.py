@@ -13,8 +13,8 @@ from statistics import median
 from typing import Any, Literal
 
 from bench import pods
-from bench.contestants import CONSTANT, GO, GPUFENCE, Contestant, load, running
 from bench.admission_policies import admission_policies
+from bench.contestants import CONSTANT, GO, GPUFENCE, Contestant, load, running
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
