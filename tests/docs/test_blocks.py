@@ -71,6 +71,12 @@ def test_every_file_of_the_project_that_a_page_names_is_there(page: str) -> None
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "CHANGELOG.md"])
+def test_every_link_of_a_page_outside_of_the_site_leads_to_a_file(page: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", (ROOT / page).read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
 @pytest.mark.parametrize("page", OFFLINE)
 def test_every_command_of_a_page_does_what_is_shown(
     page: str, tmp_path: Path, kustomize: Path
