@@ -19,11 +19,12 @@ exclude_patterns = ["_ext"]
 nitpicky = True
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_inline"]
-# Blocks of code are highlighted as what they say they are, or the build fails.
+# Blocks of code are highlighted as what they say they are, and not by a guess.
 # Two hyphens are an option, not a dash.
 smartquotes = False
 highlight_language = "none"
 
+# Furo brings its own fonts, scripts and icons: nothing comes from anywhere but the site itself.
 html_theme = "furo"
 html_title = f"gpufence {release}"
 html_static_path = ["_static"]
@@ -32,7 +33,6 @@ html_show_copyright = False
 html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {
-    # No font, script or icon comes from anywhere but the site itself.
     "light_css_variables": {"color-brand-primary": "#3d6b00", "color-brand-content": "#3d6b00"},
     "dark_css_variables": {"color-brand-primary": "#9ccc4f", "color-brand-content": "#9ccc4f"},
 }
