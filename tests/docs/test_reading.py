@@ -1,0 +1,77 @@
+"""What the pages' blocks are read as, on pages of the tests' own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs import blocks as reading
+from docs.blocks import Block, Command, agrees, blocks
+
+PAGE = """\
+# A page
+
+<!-- file: train.yaml; verdict: denied pool-trespass -->
+```yaml
+kind: Pod
+```
+
+<!-- exit: 1; cluster -->
+```console
+$ gpufence check \\
+>   train.yaml
+denied   Pod default/train
+...
+$ true
+```
+"""
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(reading, "ROOT", tmp_path)
+    return tmp_path / "page.md"
+
+
+def test_a_block_knows_its_place_its_language_and_its_notes(page: Path) -> None:
+    page.write_text(PAGE)
+    manifest, console = blocks("page.md")
+    assert manifest == Block(
+        "page.md",
+        4,
+        "yaml",
+        "kind: Pod\n",
+        {"file": "train.yaml", "verdict": "denied pool-trespass"},
+    )
+    assert (console.place, console.notes) == ("page.md:9", {"exit": "1", "cluster": ""})
+
+
+def test_commands_go_over_lines_and_have_what_is_shown_after_them(page: Path) -> None:
+    page.write_text(PAGE)
+    _, console = blocks("page.md")
+    assert list(console.commands()) == [
+        Command("gpufence check \\\n  train.yaml", ("denied   Pod default/train", "...")),
+        Command("true", ()),
+    ]
+
+
+def test_a_note_that_nothing_is_known_by_is_refused(page: Path) -> None:
+    page.write_text("<!-- verdcit: denied -->\n```yaml\nkind: Pod\n```\n")
+    with pytest.raises(ValueError, match=r"page\.md:2: unknown notes: verdcit"):
+        blocks("page.md")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [("a", "b", "c"), ("...",), ("a", "..."), ("...", "c"), ("a", "...", "c"), ("a", "b...", "c")],
+)
+def test_what_is_shown_agrees_with_what_is_printed(shown: tuple[str, ...]) -> None:
+    assert agrees(shown, "a\nb  \nc\n")
+
+
+@pytest.mark.parametrize(
+    "shown", [("a", "c"), ("a", "b"), ("...", "b"), ("b", "..."), ("a", "c...", "c"), ("a.", "...")]
+)
+def test_what_is_shown_differs_from_what_is_printed(shown: tuple[str, ...]) -> None:
+    assert not agrees(shown, "a\nb  \nc\n")
