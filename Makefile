@@ -90,6 +90,10 @@ fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the 
 soak: $(BENCH_STAMP)  ## an hour at half of capacity while everything goes on around it (MINUTES=10 for a short one)
 	PYTHONPATH=tests $(BIN)/python tests/soak/run.py $(or $(MINUTES),60)
 
+.PHONY: overload
+overload: $(BENCH_STAMP)  ## three times as many callers as a replica answers at a time, and what becomes of them
+	PYTHONPATH=tests $(BIN)/python tests/soak/overload.py
+
 .PHONY: sbom
 sbom: $(RELEASE_STAMP)  ## what is in the image, as CycloneDX, into dist/
 	@mkdir -p dist

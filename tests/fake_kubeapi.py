@@ -38,12 +38,14 @@ class FakeKubeApi(KubeApi):
             await work()
         return found
 
-    async def create(self, collection: str, obj: JSONObject) -> JSONObject:
+    async def create(
+        self, collection: str, obj: JSONObject, *, dry_run: bool = False
+    ) -> JSONObject:
         path = f"{collection}/{obj['metadata']['name']}"
         self._check(self.error or self.write_error)
         if path in self.objects:
             raise ApiError(CONFLICT, f"{path} already exists")
-        return self._store(path, obj)
+        return obj if dry_run else self._store(path, obj)
 
     async def replace(self, path: str, obj: JSONObject) -> JSONObject:
         self._check(self.error or self.write_error)

@@ -1,4 +1,4 @@
-"""Writes what is generated, under deploy/ and elsewhere, as `make render` does: run me as a file."""
+"""Writes what is generated, under deploy/ and elsewhere, as `make render` does: run me."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Generator:
     """
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - these are test data
+        self._random = random.Random(seed)
 
     def plain_spec(self) -> JSON:
         """Return a spec that requests no device, or none of one."""

@@ -11,44 +11,30 @@ wrong or missing, or where memory or descriptors were not given back.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import resource
-import ssl
 import sys
 import tempfile
 import time
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import uvloop
 
 from bench import engine, reviews
-from certs.authority import create_authority, issue_leaf
-from certs.files import write_pairs
-from certs.names import Names
-from controlplane.gpufence import COMMAND
 from fake_apiserver import DEVICE_CLASSES, NAMESPACES, NODES, RUNTIME_CLASSES, FakeApiServer
 from policies.policy import parse_policy
 from reviewing import encode, review, trespassing_pod
 from soak import churn
 from soak.abuse import Abuse
+from soak.replica import replica
 from soak.sampling import Record, quiet_seconds
-from soak.traffic import HOST, Caller, Outcomes, Question, capacity, send
+from soak.traffic import Caller, Outcomes, Question, press, send
 from webhook.admission import Admission
 from webhook.metrics import Metrics
 
 CONNECTIONS = 32
 IDLE_CONNECTIONS = 10_000
 _CAPACITY_SECONDS = 5.0
-_START_SECONDS = 60.0
-
-# As the image sets them (deploy/Dockerfile).
-_ALLOCATOR = {
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_THRESHOLD_": "131072",
-    "MALLOC_TRIM_THRESHOLD_": "131072",
-}
 
 
 def questions() -> list[Question]:
@@ -75,40 +61,21 @@ async def soak(minutes: float, folder: Path) -> Record:
     api = FakeApiServer(NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
     await api.start()
     churn.put_nodes(api)
-    now = datetime.now(UTC)
-    authority = create_authority(now)
-    certificates = folder / "certs"
-    leaf = issue_leaf(authority, Names.parse(["localhost"], [HOST]), now)
-    write_pairs(certificates, authority, leaf)
-    policy = folder / "policy.yaml"
-    churn.write_policy(policy, churn.POLICY_USERS[0])
-    context = ssl.create_default_context(cafile=certificates / "ca.crt")
-
-    log = folder / "serve.log"
-    with log.open("wb") as errors:
-        server = await asyncio.create_subprocess_exec(
-            *(COMMAND, "serve", "--policy", policy, "--register", "false"),
-            *("--kubeconfig", api.kubeconfig(folder / "kubeconfig")),
-            *("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key"),
-            *("--host", HOST, "--port", "0", "--metrics-host", HOST, "--metrics-port", "0"),
-            stderr=errors,
-            env=os.environ | _ALLOCATOR,
-        )
-    try:
-        port = await _port(log)
-        outcomes = Outcomes()
-        callers = [Caller(port, context, outcomes) for _ in range(CONNECTIONS)]
+    flags = ("--register", "false", "--kubeconfig", api.kubeconfig(folder / "kubeconfig"))
+    async with replica(folder, flags) as served:
+        outcomes, context = Outcomes(), served.context()
+        callers = [Caller(served.port, context, outcomes) for _ in range(CONNECTIONS)]
         asked = questions()
-        most = await capacity(callers, asked, _CAPACITY_SECONDS)
+        most = await press(callers, asked, _CAPACITY_SECONDS)
         outcomes.taken()
         record = Record(minutes, most / 2, most, wrong=outcomes.wrong)
         changing = [
-            asyncio.create_task(churn.policies(policy, 10)),
-            asyncio.create_task(churn.certificates(certificates, authority, 15)),
+            asyncio.create_task(churn.policies(served.policy, 10)),
+            asyncio.create_task(churn.certificates(served.certificates, served.authority, 15)),
             asyncio.create_task(churn.nodes(api, 167)),
-            asyncio.create_task(_sample(record, server.pid, outcomes)),
+            asyncio.create_task(_sample(record, served.pid, outcomes)),
         ]
-        abuse = Abuse(port, context, IDLE_CONNECTIONS)
+        abuse = Abuse(served.port, context, IDLE_CONNECTIONS)
         misbehaving = asyncio.create_task(abuse.for_ever())
         quiet = quiet_seconds(minutes)
         await send(callers, asked, record.rate, minutes * 60 - quiet)
@@ -122,20 +89,8 @@ async def soak(minutes: float, folder: Path) -> Record:
         for caller in callers:
             await caller.close()
         record.notes = {"opened by who misbehaves": abuse.opened}
-    finally:
-        server.terminate()
-        await server.wait()
-        await api.stop()
+    await api.stop()
     return record
-
-
-async def _port(log: Path) -> int:
-    async with asyncio.timeout(_START_SECONDS):
-        while True:
-            for line in (await asyncio.to_thread(log.read_text)).splitlines():
-                if (entry := json.loads(line)).get("event") == "ready":
-                    return int(entry["port"])
-            await asyncio.sleep(0.05)
 
 
 async def _sample(record: Record, pid: int, outcomes: Outcomes) -> None:

@@ -54,8 +54,8 @@ class Record:
                 int(resident[1]) / 1024,
                 len(list(Path(f"/proc/{pid}/fd").iterdir())),
                 counts["right"],
-                _at(latencies, 0.5),
-                _at(latencies, 0.99),
+                at(latencies, 0.5),
+                at(latencies, 0.99),
                 others,
             )
         )
@@ -122,7 +122,7 @@ def quiet_seconds(minutes: float) -> float:
     return minutes * 60 * _QUIET_SHARE
 
 
-def _at(latencies: Sequence[float], share: float) -> float:
+def at(latencies: Sequence[float], share: float) -> float:
     if not latencies:
         return 0.0
     return latencies[int(share * (len(latencies) - 1))] * 1000

@@ -36,24 +36,30 @@ class Question:
 
 @dataclass
 class Outcomes:
-    """What became of the requests: `latencies` in seconds, of those that were answered rightly."""
+    """What became of the requests.
+
+    `latencies` in seconds are of those that were answered rightly, `refusals` of the others.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     latencies: list[float] = field(default_factory=list)
+    refusals: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def taken(self) -> tuple[Counter[str], list[float]]:
         """Return counts and latencies since the last time, and begin anew."""
         found = self.counts, sorted(self.latencies)
-        self.counts, self.latencies = Counter(), []
+        self.counts, self.latencies, self.refusals = Counter(), [], []
         return found
 
 
 class Caller:
     """A connection that is kept alive, and opened again where the server closes it."""
 
-    def __init__(self, port: int, context: SSLContext, outcomes: Outcomes) -> None:
-        self._port, self._context, self._outcomes = port, context, outcomes
+    def __init__(
+        self, port: int, context: SSLContext, outcomes: Outcomes, source: str = HOST
+    ) -> None:
+        self._port, self._context, self._outcomes, self._source = port, context, outcomes, source
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, question: Question, due: float) -> None:
@@ -66,10 +72,23 @@ class Caller:
                 await self.close()
                 if fresh:
                     self._outcomes.counts[f"failed: {type(error).__name__}"] += 1
+                    self._outcomes.refusals.append(time.perf_counter() - due)
                     return
                 continue
             self._note(question, status, body, time.perf_counter() - due)
             return
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return the connection that is open, or a new one."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(
+                HOST,
+                self._port,
+                local_addr=(self._source, 0),
+                ssl=self._context,
+                server_hostname=HOST,
+            )
+        return self._streams
 
     async def close(self) -> None:
         if self._streams is not None:
@@ -77,11 +96,7 @@ class Caller:
             self._streams = None
 
     async def _exchange(self, request: bytes) -> tuple[int, bytes]:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(
-                HOST, self._port, ssl=self._context, server_hostname=HOST
-            )
-        reader, writer = self._streams
+        reader, writer = await self.connect()
         writer.write(request)
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         fields = dict(line.lower().split(": ", 1) for line in head[1:] if line)
@@ -96,6 +111,7 @@ class Caller:
             self._outcomes.latencies.append(seconds)
         elif status == 429:
             self._outcomes.counts["turned away"] += 1
+            self._outcomes.refusals.append(seconds)
         else:
             self._outcomes.counts["wrong"] += 1
             self._outcomes.wrong.append(f"{status} {body[:300]!r}")
@@ -117,10 +133,8 @@ async def send(
     await asyncio.gather(*(work(*each) for each in enumerate(callers)))
 
 
-async def capacity(
-    callers: Sequence[Caller], questions: Sequence[Question], seconds: float
-) -> float:
-    """Return how many requests a second are answered when each caller asks as soon as it can."""
+async def press(callers: Sequence[Caller], questions: Sequence[Question], seconds: float) -> float:
+    """Have each caller ask as soon as it can; return how many requests a second that were."""
     ends = time.perf_counter() + seconds
     done = 0
 

@@ -1,0 +1,84 @@
+"""A replica as a process of its own, with the files that it reads again when they change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from certs.authority import create_authority, issue_leaf
+from certs.files import write_pairs
+from certs.keypair import KeyPair
+from certs.names import Names
+from controlplane.gpufence import COMMAND
+from soak import churn
+from soak.traffic import HOST
+
+_START_SECONDS = 60.0
+
+# As the image sets them (deploy/Dockerfile).
+_ALLOCATOR = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+}
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Where it serves, and what it reads."""
+
+    pid: int
+    port: int
+    policy: Path
+    certificates: Path
+    authority: KeyPair
+
+    @property
+    def authority_file(self) -> Path:
+        return self.certificates / "ca.crt"
+
+    def context(self) -> ssl.SSLContext:
+        """Return what a client trusts it by."""
+        return ssl.create_default_context(cafile=self.authority_file)
+
+
+@asynccontextmanager
+async def replica(folder: Path, flags: Sequence[str | Path] = ()) -> AsyncIterator[Replica]:
+    """Run a replica in the block, with `flags` beside its addresses and files."""
+    now = datetime.now(UTC)
+    authority, certificates = create_authority(now), folder / "certs"
+    leaf = issue_leaf(authority, Names.parse(["localhost"], [HOST]), now)
+    write_pairs(certificates, authority, leaf)
+    policy = folder / "policy.yaml"
+    churn.write_policy(policy, churn.POLICY_USERS[0])
+    log = folder / "serve.log"
+    with log.open("wb") as errors:
+        server = await asyncio.create_subprocess_exec(
+            *(COMMAND, "serve", "--policy", policy),
+            *("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key"),
+            *("--host", HOST, "--port", "0", "--metrics-host", HOST, "--metrics-port", "0"),
+            *flags,
+            stderr=errors,
+            env=os.environ | _ALLOCATOR,
+        )
+    try:
+        yield Replica(server.pid, await _port(log), policy, certificates, authority)
+    finally:
+        server.terminate()
+        await server.wait()
+
+
+async def _port(log: Path) -> int:
+    async with asyncio.timeout(_START_SECONDS):
+        while True:
+            for line in (await asyncio.to_thread(log.read_text)).splitlines():
+                if (entry := json.loads(line)).get("event") == "ready":
+                    return int(entry["port"])
+            await asyncio.sleep(0.05)
