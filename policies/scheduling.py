@@ -47,8 +47,11 @@ def may_tolerate(toleration: JSONObject, taint: Taint) -> bool:
         return taint.value is None or (toleration.get("value") or "") == taint.value
     if operator in ("Lt", "Gt"):
         bound = parse_int64(toleration.get("value") or "")
-        if bound is None or taint.value is None:
-            return bound is not None
+        if bound is None:
+            return False
+        if taint.value is None:
+            # Values are like labels' and have no sign (core validation.go, validateNodeTaints).
+            return bound > 0 if operator == "Lt" else bound < _INT64[-1]
         value = parse_int64(taint.value)
         return value is not None and (value < bound if operator == "Lt" else value > bound)
     return operator == "Exists"

@@ -221,7 +221,10 @@ def each_way(spec: JSON) -> Iterator[JSON]:
 def could_be(spec: JSON, pool: Pool) -> list[JSON]:
     """Return every fenced node of the pool that the words of the spec tell apart."""
     values = {toleration.get("value") or "" for toleration in spec["tolerations"]}
-    taint_values = sorted({"", "4", "6", "41"} | values)
+    # Lt and Gt are met by numbers beside those that are named. No taint's value begins with a dash.
+    numbers = {int(value) for value in values if value.isdigit()}
+    near = {str(number + step) for number in numbers for step in (-1, 1) if number + step >= 0}
+    taint_values = sorted({""} | values | near)
     return [node for way in alternatives(spec) for node in described(way, pool, taint_values)]
 
 
