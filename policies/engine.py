@@ -281,26 +281,26 @@ def _part(
     findings: Iterable[Finding], before: Iterable[Finding]
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Part the new from the known: each finding of the old object accounts for one."""
+    left: dict[tuple[str, ...], list[Finding]] = {}
+    for old in before:
+        left.setdefault(_subject_matter(old), []).append(old)
     new: list[Finding] = []
     known: list[Finding] = []
-    left = list(before)
     for finding in findings:
-        same = next((old for old in left if _is_known(finding, old)), None)
+        alike = left.get(_subject_matter(finding), [])
+        same = next((old for old in alike if finding.subjects <= old.subjects), None)
         if same is None:
             new.append(finding)
         else:
             known.append(finding)
-            left.remove(same)
+            alike.remove(same)
     return tuple(new), tuple(known)
 
 
-def _is_known(finding: Finding, old: Finding) -> bool:
-    """Tell whether the finding says no more than the old one did.
+def _subject_matter(finding: Finding) -> tuple[str, ...]:
+    """Return what two findings share where one can say no more than the other.
 
-    Paths do not count: an entry that only moved in its list is not a new finding.
+    Where a finding names its subjects they tell, and its detail where it names none. Paths do not
+    count: an entry that only moved in its list is not a new finding.
     """
-    if (finding.rule, finding.reason) != (old.rule, old.reason):
-        return False
-    if finding.subjects:
-        return finding.subjects <= old.subjects
-    return finding.detail == old.detail
+    return finding.rule, finding.reason, "" if finding.subjects else finding.detail

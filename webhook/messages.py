@@ -17,11 +17,27 @@ MAX_WARNINGS = 4096 // WARNING_LENGTH
 ANNOTATION_LENGTH = 10 * 1024
 
 
+# More than anybody reads. An API server passes on what it gets, and a Pod of megabytes can have
+# thousands of findings.
+REFUSAL_LENGTH = 16 * 1024
+
+
 def refusal(findings: Sequence[Finding], kind: str) -> str:
-    """Return the message of a denial: how many things were found, then a line for each of them."""
+    """Return the message of a denial: how many things were found, then a line for each of them.
+
+    Where they are very many, the last line says how many more there are.
+    """
     count = "1 thing" if len(findings) == 1 else f"{len(findings)} things"
     lines = [f"gpufence found {count} to change in this {kind}:"]
-    lines += [f"- {finding.rule}: {finding.message}" for finding in findings]
+    room = REFUSAL_LENGTH
+    for index, finding in enumerate(findings):
+        line = _cut(f"- {finding.rule}: {finding.message}", REFUSAL_LENGTH)
+        room -= len(line)
+        if room < 0 < index:
+            left = len(findings) - index
+            lines.append(f"- and {left} more; `gpufence check` on the manifest shows all")
+            break
+        lines.append(line)
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from policies.engine import Decision
 from policies.finding import Action, Finding
-from webhook.messages import audit_annotations, refusal, warnings
+from webhook.messages import REFUSAL_LENGTH, audit_annotations, refusal, warnings
 
 
 def finding(**fields: Any) -> Finding:
@@ -45,6 +45,20 @@ def test_a_refusal_says_how_much_there_is_to_change_and_then_what() -> None:
         "- pool-trespass: a Pod without a GPU request tolerates the taint of GPU nodes: "
         "it asks for nothing (at spec.tolerations[0])"
     )
+
+
+def test_a_refusal_for_thousands_of_things_says_how_many_it_leaves_out() -> None:
+    found = [finding(detail=f"tolerates taint {number}") for number in range(4000)]
+    heading, *lines, last = refusal(found, "Pod").split("\n")
+    assert heading == "gpufence found 4000 things to change in this Pod:"
+    assert last == f"- and {4000 - len(lines)} more; `gpufence check` on the manifest shows all"
+    assert REFUSAL_LENGTH * 0.9 < sum(map(len, lines)) <= REFUSAL_LENGTH
+
+
+def test_a_finding_about_thousands_of_containers_is_cut() -> None:
+    text = refusal([finding(detail='"train", ' * 10_000)], "Pod")
+    assert len(text) < REFUSAL_LENGTH + 100
+    assert text.endswith("…")
 
 
 def test_a_short_warning_is_the_whole_finding() -> None:
