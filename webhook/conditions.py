@@ -58,16 +58,20 @@ def concerns(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool) ->
     )
 
 
-def changes_the_spec() -> str:
-    """Return CEL that holds for an object whose pod templates may be others than before.
+def differs(field: str) -> str:
+    """Return CEL that holds for a new object, and for one whose ``field`` is another than before.
 
-    Those of custom resources stand somewhere below ``spec`` (``policies.templates``). Operators
-    that keep their state in the object itself (Argo's) write it again and again beside the spec.
+    ``field`` is what the engine judges, as CEL below the object (``spec.template``). Where it stays
+    the same, every finding is one that the object had already, and those never block: finalizers
+    go, labels change and replicas scale while nobody answers.
     """
-    return (
-        'request.operation == "CREATE" || !has(object.spec) || !has(oldObject.spec) || '
-        "object.spec != oldObject.spec"
-    )
+    return f'request.operation == "CREATE" || object.{field} != oldObject.{field}'
+
+
+def differs_where_there_is(field: str) -> str:
+    """Return the same for a ``field`` that an object need not have."""
+    there = f"has(object.{field}) && has(oldObject.{field})"
+    return f'request.operation == "CREATE" || !({there}) || object.{field} != oldObject.{field}'
 
 
 def _device(defaulted: bool) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from policies.compiled import FailurePolicy, Policy
 from policies.facts import JSONObject
-from webhook.conditions import changes_the_spec, concerns, names_devices
+from webhook.conditions import concerns, differs, differs_where_there_is, names_devices
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """Set by the API server on every namespace; nobody can change it (KEP-2161)."""
@@ -32,11 +32,11 @@ Beside the system, these are the networks whose agents have a namespace of their
 tolerate every taint, and a new node needs them before a replica of gpufence can run there.
 """
 
-# The core workloads, by where their pod template's spec stands.
+# The core workloads, by where their pod template stands.
 _TEMPLATES: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "workloads",
-        "object.spec.template.spec",
+        "spec.template",
         (
             ("apps", "v1", "deployments,statefulsets,daemonsets,replicasets"),
             ("batch", "v1", "jobs"),
@@ -45,10 +45,10 @@ _TEMPLATES: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     ),
     (
         "cronjobs",
-        "object.spec.jobTemplate.spec.template.spec",
+        "spec.jobTemplate.spec.template",
         (("batch", "v1", "cronjobs"),),
     ),
-    ("podtemplates", "object.template.spec", (("", "v1", "podtemplates"),)),
+    ("podtemplates", "template", (("", "v1", "podtemplates"),)),
 )
 
 
@@ -107,10 +107,14 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
             _rule("", "v1", ["pods"], ["CREATE", "UPDATE"]),
             _rule("", "v1", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
         ],
-        condition=concerns("object.spec", policy, defaulted=True, with_nodes=with_nodes),
+        condition=(
+            f"({differs('spec')}) && "
+            f"{concerns('object.spec', policy, defaulted=True, with_nodes=with_nodes)}"
+        ),
     )
     webhooks = [pods]
-    for name, spec, resources in _TEMPLATES:
+    for name, template, resources in _TEMPLATES:
+        spec = f"object.{template}.spec"
         webhooks.append(
             _webhook(
                 name,
@@ -121,7 +125,10 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
                     _rule(group, version, plural.split(","), ["CREATE", "UPDATE"])
                     for group, version, plural in resources
                 ],
-                condition=concerns(spec, policy, defaulted=False, with_nodes=with_nodes),
+                condition=(
+                    f"({differs(template)}) && "
+                    f"{concerns(spec, policy, defaulted=False, with_nodes=with_nodes)}"
+                ),
             )
         )
     if policy.custom_workloads:
@@ -144,7 +151,7 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
             _rule(group, "*", list(resources), ["CREATE", "UPDATE"])
             for group, resources in policy.custom_workloads
         ],
-        condition=changes_the_spec(),
+        condition=differs_where_there_is("spec"),
         condition_name="changes-the-spec",
         failure_policy="Ignore",
     )

@@ -22,9 +22,29 @@ pytestmark = pytest.mark.e2e
 def abandoned(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """A cluster whose replicas of gpufence were all killed after they had registered."""
+    """A cluster whose replicas of gpufence were all killed after they had registered.
+
+    In namespace `before` there is a GPU Pod that a finalizer holds, and a Deployment of none yet.
+    """
     with release(control_plane, tmp_path_factory.mktemp("release")) as made:
         with made.replicas(2) as replicas:
+            control_plane.kubectl("create", "namespace", "before")
+            until(lambda: _has_account(control_plane, "before"), "the service account")
+            held = {**GPU_POD, "metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
+            control_plane.api.request("POST", "/api/v1/namespaces/before/pods", held)
+            template = {"metadata": {"labels": {"app": "a"}}, "spec": GPU_POD["spec"]}
+            deployment = {
+                "metadata": {"name": "served"},
+                "spec": {
+                    "replicas": 0,
+                    "selector": {"matchLabels": {"app": "a"}},
+                    "template": template,
+                },
+            }
+            apps = "/apis/apps/v1/namespaces/before"
+            control_plane.api.request("POST", f"{apps}/deployments", deployment)
+            sets = f"{apps}/replicasets"
+            until(lambda: control_plane.api.request("GET", sets)["items"], "its ReplicaSet")
             for replica in replicas:
                 replica.kill()
         until(lambda: made.service.endpoints == 0, "the Service to have no endpoints")
@@ -100,6 +120,35 @@ def test_a_gpu_pod_is_refused_with_a_message_that_names_the_webhook(
 ) -> None:
     with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"'):
         abandoned.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", GPU_POD)
+
+
+def test_a_gpu_pod_that_is_there_can_be_labelled_and_goes_with_its_finalizer(
+    abandoned: ControlPlane,
+) -> None:
+    kubectl = abandoned.kubectl
+    kubectl("label", "pod", "held", "-n", "before", "seen=yes")
+    kubectl("delete", "pod", "held", "-n", "before", "--wait=false", "--force", "--grace-period=0")
+    abandoned.api.request(
+        "PATCH",
+        "/api/v1/namespaces/before/pods/held",
+        {"metadata": {"finalizers": None}},
+        "application/merge-patch+json",
+    )
+    assert not kubectl.json("get", "pods", "--field-selector=metadata.name=held", "-n", "before")[
+        "items"
+    ]
+
+
+def test_a_deployment_that_is_there_can_be_changed_beside_its_template_which_has_to_wait(
+    abandoned: ControlPlane,
+) -> None:
+    path = "/apis/apps/v1/namespaces/before/deployments/served"
+    merge = "application/merge-patch+json"
+    abandoned.api.request("PATCH", path, {"spec": {"minReadySeconds": 5}}, merge)
+    containers = [{**GPU_POD["spec"]["containers"][0], "image": "another"}]
+    worse = {"spec": {"template": {"spec": {"containers": containers}}}}
+    with pytest.raises(ApiError, match=r'failed calling webhook "workloads\.gpufence\.dev"'):
+        abandoned.api.request("PATCH", path, worse, merge)
 
 
 @pytest.mark.parametrize("excluded", ["kube-system", "gpu-operator"])

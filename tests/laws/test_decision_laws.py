@@ -77,6 +77,16 @@ def test_of_an_update_every_finding_is_a_new_one_or_one_that_the_old_object_had(
         assert any(finding.subjects <= each.subjects for each in alike)
 
 
+@law
+@given(objects, objects, policies, strategies.facts())
+def test_an_update_that_leaves_the_templates_alone_is_refused_for_nothing(
+    obj: JSON, other: JSON, policy: Policy, facts: Facts
+) -> None:
+    """This is what lets the matchConditions leave such updates out (webhook.conditions.differs)."""
+    old = {**obj, "metadata": other["metadata"]}
+    assert decide(obj, policy, replace(facts, operation="UPDATE", old=old)).findings == ()
+
+
 RULE_IDS = [rule.id for rule in SETTERS] + [rule.id for rule in CHECKS]
 
 
