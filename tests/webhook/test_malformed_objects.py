@@ -222,12 +222,28 @@ async def test_what_a_custom_resource_may_hold_is_its_operators_to_say(hook: Hoo
     assert response == {"uid": UID, "allowed": True}
 
 
-async def test_a_pod_that_is_nested_too_deeply_is_at_fault_itself(hook: Hook) -> None:
+def nested_deeply() -> JSON:
     deep: Any = "bottom"
     for _ in range(700):
         deep = [deep]
-    message = await refusal(hook, "/mutate", with_value(gpu_pod(), "spec.unknown", deep))
-    assert message == (
+    return with_value(gpu_pod(), "spec.unknown", deep)
+
+
+async def test_what_no_rule_reads_may_be_nested_deeply(hook: Hook) -> None:
+    response = await hook.response("/mutate", review(nested_deeply()))
+    assert response["allowed"]
+    assert response["patchType"] == "JSONPatch"
+
+
+async def test_a_pod_that_is_nested_too_deeply_is_at_fault_itself(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def walk_all_of_it(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("webhook.admission.decide", walk_all_of_it)
+    response = await hook.response("/mutate", review(nested_deeply()))
+    assert response["status"]["message"] == (
         "gpufence cannot judge this Pod, because it is malformed: it is nested too deeply"
     )
     assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
