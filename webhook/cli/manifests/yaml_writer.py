@@ -21,7 +21,8 @@ _LIKE_A_NUMBER = re.compile(
     r"[-+]?\.?[0-9][-+0-9_.,:etz ]*|[-+]?0[xob][0-9a-f_]*|[-+]?\.(?:inf|nan)?", re.IGNORECASE
 )
 _WORDS = frozenset({"y", "yes", "true", "on", "n", "no", "false", "off", "null"})
-_NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\xa1-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\uffef]")
+# Compiled where it is needed, which is rarely, and takes a while.
+_NOT_PRINTABLE = r"[^\x20-\x7e\xa1-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\uffef]"
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 # Parsers look for the colon of a key no further than 1,024 characters.
 _LONGEST_SIMPLE_KEY = 500
@@ -122,12 +123,18 @@ def _text(text: str) -> str:
         _BARE.fullmatch(text)
         and not _LIKE_A_NUMBER.fullmatch(text)
         and text.lower() not in _WORDS
-        and not _NOT_PRINTABLE.search(text)
+        and _is_printable(text)
         and not text.startswith("...")
     ):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{_NOT_PRINTABLE.sub(_escape, escaped)}"'
+    if not _is_printable(escaped):
+        escaped = re.sub(_NOT_PRINTABLE, _escape, escaped)
+    return f'"{escaped}"'
+
+
+def _is_printable(text: str) -> bool:
+    return (text.isascii() and text.isprintable()) or not re.search(_NOT_PRINTABLE, text)
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -145,6 +152,4 @@ def _escape(match: re.Match[str]) -> str:
 
 def _fits_literal(text: str) -> bool:
     """Tell whether a literal block says the text as it is, without an indentation indicator."""
-    return text[0] not in " \t\n" and not _NOT_PRINTABLE.search(
-        text.replace("\n", "").replace("\t", "")
-    )
+    return text[0] not in " \t\n" and _is_printable(text.replace("\n", "").replace("\t", ""))
