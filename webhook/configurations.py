@@ -74,6 +74,11 @@ class Registration:
     owner: Mapping[str, str] | None = None
     """The ownerReference of both, so that they go when their owner is deleted."""
 
+    @property
+    def is_addressed(self) -> bool:
+        """Whether it is said how API servers reach gpufence."""
+        return self.service is not None or bool(self.url)
+
 
 def configurations(policy: Policy, registration: Registration) -> tuple[JSONObject, JSONObject]:
     """Return the mutating and the validating configuration, in this order."""

@@ -13,7 +13,7 @@ import click
 from webhook.cli.access import access, is_inside, kubeconfig_option
 from webhook.cli.durations import duration
 from webhook.cli.errors import InputError
-from webhook.cli.registration_options import is_addressed, registration_options
+from webhook.cli.registration_options import registration_options
 
 if TYPE_CHECKING:
     from certs.names import Names
@@ -154,7 +154,7 @@ def _read(
     register = is_inside() if register is None else register
     if files and not register:
         return None
-    if not is_addressed(registration):
+    if not registration.is_addressed:
         raise click.UsageError(
             "say how API servers reach gpufence, with --service NAMESPACE/NAME or --url; to serve "
             "without a cluster, give --tls-cert and --tls-key and --register=false"

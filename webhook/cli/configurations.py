@@ -11,7 +11,7 @@ import click
 
 from webhook.cli.errors import InputError
 from webhook.cli.options import policy_option
-from webhook.cli.registration_options import is_addressed, registration_options
+from webhook.cli.registration_options import registration_options
 
 if TYPE_CHECKING:
     from webhook.configurations import Registration
@@ -57,7 +57,7 @@ def manifests(
     from webhook.cli.policy_file import load_policy
     from webhook.configurations import configurations
 
-    if not is_addressed(registration):
+    if not registration.is_addressed:
         raise click.UsageError(
             "say how API servers reach gpufence, with --service NAMESPACE/NAME or --url"
         )

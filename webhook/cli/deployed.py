@@ -32,7 +32,11 @@ def read_arguments(arguments: list[str]) -> Deployed:
     return deployed
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+# Also --help is none of its own: it would print, and return no Deployed.
+@click.command(
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
 @registration_options
 @click.option("--secret", default="gpufence-certificates")
 @click.option("--tls-cert")

@@ -92,7 +92,7 @@ def doctor(
     from webhook.cli.report import terminal
 
     async def work(api: KubeApi) -> list[Line]:
-        return await _diagnose(api, namespace, name, policy_path, try_in)
+        return await diagnosed(api, namespace, name, policy_path, try_in)
 
     lines = with_api(kubeconfig, work, context)
     if output == "json":
@@ -102,9 +102,16 @@ def doctor(
     return EXIT_FOUND if any(line.status == "fail" for line in lines) else 0
 
 
-async def _diagnose(
+async def diagnosed(
     api: KubeApi, namespace: str, name: str, policy_path: str | None, try_in: str
 ) -> list[Line]:
+    """Return what there is to say of an installation; the arguments are the command's options.
+
+    Raises:
+        ClusterError: the cluster cannot be asked.
+        InputError: the policy's file is at fault, or the command line of the replicas.
+    """
+    from certs.errors import CertificateError
     from webhook.cli.cluster_options import names_of
     from webhook.cli.deployed import read_arguments
     from webhook.doctor.doctor import diagnose
@@ -114,7 +121,10 @@ async def _diagnose(
         _read_policy(config_map, found, policy_path)
 
     found = await examine(api, namespace, name, read_policy, read_arguments)
-    names = names_of(found.address) if found.address else None
+    try:
+        names = names_of(found.address) if found.address else None
+    except CertificateError as error:
+        raise InputError([str(error)]) from error
     return await diagnose(api, found, names, try_in, datetime.now(UTC))
 
 

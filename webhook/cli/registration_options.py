@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from webhook.configurations import Registration
 
 DEFAULT_NAME = "gpufence"
 _HTTPS = 443
@@ -135,8 +132,3 @@ def registration_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
-
-
-def is_addressed(registration: Registration) -> bool:
-    """Tell whether it is said how API servers reach gpufence."""
-    return registration.service is not None or bool(registration.url)

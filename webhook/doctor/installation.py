@@ -58,8 +58,11 @@ class Installation:
 
     @property
     def address(self) -> Registration | None:
-        """How API servers reach gpufence: what the replicas say, or what was registered."""
-        if self.deployed is not None:
+        """How API servers reach gpufence: what the replicas say, or what was registered.
+
+        Replicas that do not register need not know it.
+        """
+        if self.deployed is not None and self.deployed.registration.is_addressed:
             return self.deployed.registration
         for configuration in self.configurations.values():
             for webhook in (configuration or {}).get("webhooks") or ():

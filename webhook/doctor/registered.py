@@ -64,9 +64,9 @@ def check(found: Installation) -> Iterator[Line]:
 def _wanted(found: Installation) -> Registration | None:
     """Return the registration as it should be; the caBundle is looked at with the certificate.
 
-    Without the Deployment, what only the replicas' command line says is taken for right.
+    Without a Deployment that says it, what only a command line can say is taken for right.
     """
-    if found.deployed is not None:
+    if found.deployed is not None and found.deployed.registration.is_addressed:
         return replace(found.deployed.registration, ca_bundle="")
     address = found.address
     if address is None:
