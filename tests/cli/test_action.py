@@ -123,6 +123,13 @@ def test_a_trespasser_fails_the_step_with_an_annotation_at_its_line(runner: Runn
     assert report["runs"][0]["results"][0]["ruleId"] == "pool-trespass"
 
 
+def test_a_second_step_of_a_job_does_not_repeat_the_summary_of_the_first(runner: Runner) -> None:
+    (runner.checkout / "train.yaml").write_text(GPU_POD)
+    assert runner.check().summary
+    assert runner.check(summary="false").summary == ""
+    assert runner.check(policy="missing.yaml").summary == ""
+
+
 def test_paths_excludes_policy_and_namespace_are_passed_on(runner: Runner) -> None:
     for folder in ("a", "b c", "charts"):
         (runner.checkout / folder).mkdir()
