@@ -249,6 +249,35 @@ def test_a_closed_pipe_ends_the_report_quietly(tmp_path: Path) -> None:
     assert process.wait() == 141
 
 
+@pytest.mark.parametrize("count", [1, 2000])
+def test_a_full_disk_is_told_and_is_no_bug(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text("---\n".join([GPU_POD] * count))
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [COMMAND, "check", path], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode() == (
+        "Error: the output cannot be written (No space left on device). "
+        "Make room, or write it elsewhere.\n"
+    )
+
+
+@pytest.mark.parametrize(("closed", "shown"), [(">&-", ""), ("2>&-", "1 object: 1 denied\n")])
+def test_a_stream_that_is_closed_is_not_written_to(tmp_path: Path, closed: str, shown: str) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(TRESPASSER)
+    done = subprocess.run(
+        ["sh", "-c", f'"$1" check "$2" {closed}', "sh", COMMAND, path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.endswith(shown)
+
+
 def test_characters_that_the_output_cannot_show_are_no_reason_to_fail() -> None:
     settings = CONFIG_MAP.replace("name: settings", "name: größe")
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 
 import click
 
+from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.lazy import Entry, LazyGroup
 
 EXIT_BUG = 70
@@ -16,6 +18,8 @@ EXIT_BUG = 70
 
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _ENTRIES = {
     "check": Entry(
@@ -88,6 +92,9 @@ def cli() -> None:
 
 def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> int:
     """Run the command line and return its exit status; ``prog_name`` is how usage calls it."""
+    # Where the shell has closed one (>&-), nobody wants to read it.
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character is no reason to fail.
         if isinstance(stream, io.TextIOWrapper):
@@ -105,10 +112,14 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         # click makes of a closed pipe.
         return EXIT_PIPE_CLOSED if exit_.code else 0
     except BrokenPipeError:
-        # Whoever read has read enough. What is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return EXIT_PIPE_CLOSED
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _discard_output()
+            problem = f"the output cannot be written ({error.strerror})"
+            click.echo(f"Error: {problem}. Make room, or write it elsewhere.", err=True)
+            return EXIT_INPUT
         import traceback
 
         traceback.print_exc()
@@ -117,3 +128,12 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         )
         return EXIT_BUG
     return status if isinstance(status, int) else 0
+
+
+def _nowhere() -> io.TextIOWrapper:
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
+def _discard_output() -> None:
+    """Let go of what is still buffered for the standard output: it must not fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
