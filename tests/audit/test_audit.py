@@ -16,6 +16,7 @@ from policies.names import NameSet
 from policies.shipped import shipped_policy
 from webhook.audit.audit import Audit
 from webhook.audit.subjects import Subject
+from webhook.cluster.errors import ApiError
 
 REACHING: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 ANYWHERE: Object = {"tolerations": [{"operator": "Exists"}]}
@@ -249,6 +250,40 @@ async def test_what_may_not_be_listed_is_told_and_the_rest_judged(
     nodes, deployments = audit.untold
     assert nodes.startswith("nodes: not listed, so nothing is said of pools")
     assert deployments.startswith("deployments.apps: not listed, so its objects were not judged")
+
+
+async def test_a_custom_resource_that_the_api_server_fails_to_list_is_told(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
+    failed = (500, "conversion webhook for kubeflow.org/v1, Kind=PyTorchJob failed")
+    cluster.api.refuse["/apis/kubeflow.org/v1/pytorchjobs"] = failed
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod web": [TOLERATES]}
+    [told] = audit.untold
+    assert told.startswith("pytorchjobs.kubeflow.org: not listed, so its objects were not judged;")
+    assert failed[1] in told
+
+
+async def test_pods_that_the_api_server_fails_to_list_end_the_audit(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.api.refuse[PODS] = (500, "etcdserver: leader changed")
+    with pytest.raises(ApiError, match="leader changed"):
+        await cluster.audit(tmp_path)
+
+
+async def test_an_owner_whose_spec_is_no_mapping_is_an_owner_all_the_same(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("example.com", "v1", "Farm", "farms")
+    farm = cluster.add(
+        "Farm", {"metadata": {"name": "render", "namespace": "web"}, "spec": ["small"]}
+    )
+    worker = pod("render-0", pod_spec(**REACHING))
+    cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
+    assert found(await cluster.audit(tmp_path)) == {"Farm render": [TOLERATES]}
 
 
 async def test_an_owner_that_may_not_be_listed_leaves_its_pods_to_stand_for_themselves(

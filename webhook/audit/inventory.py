@@ -20,6 +20,8 @@ from webhook.cluster.errors import NOT_FOUND, ApiError
 from webhook.cluster.nodes import node_of
 from webhook.kubeapi import FORBIDDEN
 
+_SERVER_ERROR = 500
+
 T = TypeVar("T")
 
 
@@ -169,7 +171,11 @@ class Taker:
         if kind.key in self.inventory.owners.listed:
             return []
         found = await self._list(
-            kind.title, kind.path, lambda obj: workload(obj, kind), "its objects were not judged"
+            kind.title,
+            kind.path,
+            lambda obj: workload(obj, kind),
+            "its objects were not judged",
+            custom=kind not in WORKLOADS,
         )
         if found is None:
             return []
@@ -179,18 +185,31 @@ class Taker:
         return owned
 
     async def _list(
-        self, title: str, path: str, take: Callable[[JSONObject], T], without: str
+        self,
+        title: str,
+        path: str,
+        take: Callable[[JSONObject], T],
+        without: str,
+        *,
+        custom: bool = False,
     ) -> list[T] | None:
-        """List a collection; None where that is not allowed, or there is no such collection."""
+        """List a collection; None where that is not allowed, or there is no such collection.
+
+        Of custom resources also where the API server fails at it: what converts them between
+        versions is somebody else's webhook, and one that is broken must not end every audit.
+        """
         try:
             return await list_all(self._connection, path, take)
         except ApiError as error:
             if error.status == FORBIDDEN:
-                self.inventory.untold.append(
-                    f"{title}: not listed, so {without}; allow the verb list: {error}"
-                )
-            elif error.status != NOT_FOUND:
+                cure = "allow the verb list"
+            elif custom and error.status >= _SERVER_ERROR:
+                cure = "see what serves and converts them"
+            elif error.status == NOT_FOUND:
+                return None
+            else:
                 raise
+            self.inventory.untold.append(f"{title}: not listed, so {without}; {cure}: {error}")
         return None
 
 

@@ -124,8 +124,10 @@ def _selector(obj: JSONObject, key: GroupKind) -> Alternative | None:
     A Deployment selects its ReplicaSets by the same labels as their Pods. What the selector of a
     custom resource stands for is its own controller's affair.
     """
+    if key[0] not in _SELECTING_GROUPS:
+        return None
     selector = (obj.get("spec") or {}).get("selector")
-    if key[0] not in _SELECTING_GROUPS or not selector:
+    if not selector:
         return None
     if key == ("", "ReplicationController"):
         return Alternative(selector, (), (), "")
