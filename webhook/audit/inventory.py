@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from policies.claims import read_claims
 from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
-from policies.nodes import NodeIndex
+from policies.nodes import Node, NodeIndex
 from policies.shape import MalformedObjectError
 from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.listing import list_all
@@ -61,6 +61,14 @@ class Inventory:
         )
 
 
+class _Listed(NamedTuple):
+    """What an audit keeps of a Node, whose status names up to 50 images as well (the default)."""
+
+    node: Node
+    uid: str
+    is_cordoned: bool
+
+
 class Taker:
     """Lists what an audit needs, a collection at a time, into one inventory."""
 
@@ -108,14 +116,15 @@ class Taker:
     async def _surroundings(self) -> None:
         inventory, policy = self.inventory, self._policy
         nodes = await self._list(
-            "nodes", "/api/v1/nodes", lambda obj: obj, "nothing is said of pools and their nodes"
+            "nodes",
+            "/api/v1/nodes",
+            lambda obj: _Listed(node_of(obj, policy), obj["metadata"]["uid"], _is_cordoned(obj)),
+            "nothing is said of pools and their nodes",
         )
         if nodes is not None:
-            inventory.nodes = NodeIndex(node_of(obj, policy) for obj in nodes)
-            inventory.node_uids = {o["metadata"]["name"]: o["metadata"]["uid"] for o in nodes}
-            inventory.cordoned = {
-                o["metadata"]["name"] for o in nodes if (o.get("spec") or {}).get("unschedulable")
-            }
+            inventory.nodes = NodeIndex(each.node for each in nodes)
+            inventory.node_uids = {each.node.name: each.uid for each in nodes}
+            inventory.cordoned = {each.node.name for each in nodes if each.is_cordoned}
         namespaces = await self._list(
             "namespaces",
             "/api/v1/namespaces",
@@ -217,6 +226,10 @@ def workload(obj: JSONObject, kind: Kind) -> Workload:
     """Return an object of a list, which says neither apiVersion nor kind, as a workload."""
     typed = _typed(obj, kind.api_version, kind.kind)
     return Workload(kind, Owned.read(typed, kind.key), typed)
+
+
+def _is_cordoned(node: JSONObject) -> bool:
+    return bool((node.get("spec") or {}).get("unschedulable"))
 
 
 def _typed(obj: JSONObject, api_version: str, kind: str) -> JSONObject:
