@@ -59,7 +59,8 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> str:
     """Make the cluster's reports say what the audit found, and return a sentence about it.
 
     One report for each object with findings, owned by it, so that it goes with it; those that are
-    no longer true are deleted. What has not changed is not written.
+    no longer true are deleted. What has not changed is not written, nor what is about to go with
+    its namespace.
 
     Raises:
         ClusterError: a report could not be written, or the cluster cannot be asked.
@@ -81,12 +82,18 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> str:
         for subject in subjects:
             wanted = _report(reports.version, kind, subject, now)
             name = wanted["metadata"]["name"]
-            counts[await _write(api, path, resource, wanted, present.pop(name, None))] += 1
+            try:
+                counts[await _write(api, path, resource, wanted, present.pop(name, None))] += 1
+            except ApiError as error:
+                if not _is_going(error):
+                    raise
+                counts["going"] += 1
         for stale in present.values():
             await api.delete(_path(path, resource, stale))
             counts["deleted"] += 1
     said = ", ".join(f"{counts[what]} {what}" for what in _COUNTED)
-    return f"Reports of {reports.version}: {said}."
+    going = f"; {counts['going']} not written, whose objects are going" if counts["going"] else ""
+    return f"Reports of {reports.version}: {said}{going}."
 
 
 _COUNTED = ("created", "changed", "unchanged", "deleted")
@@ -173,6 +180,14 @@ async def _write(
     metadata = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
     await api.replace(_path(path, resource, wanted), {**wanted, "metadata": metadata})
     return "changed"
+
+
+def _is_going(error: ApiError) -> bool:
+    """Tell whether a report was refused because its object or its namespace is being deleted.
+
+    Source: ``k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle``, which answers 403.
+    """
+    return error.status == NOT_FOUND or "because it is being terminated" in str(error)
 
 
 def _said(report: JSONObject) -> Any:
