@@ -123,12 +123,23 @@ async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "[]", "a: [", "current-context: x", "5"])
-async def test_a_kubeconfig_that_leads_nowhere_is_named(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it is not as a kubeconfig should be; "),
+        ("[]", "it is not as a kubeconfig should be; "),
+        ("5", "it is not as a kubeconfig should be; "),
+        ("a: [", "while parsing"),
+        ("current-context: x", "Invalid kube-config file. Expected "),
+    ],
+)
+async def test_a_kubeconfig_that_leads_nowhere_is_named(
+    tmp_path: Path, text: str, reason: str
+) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     problem = await problem_of(Connection(kubeconfig(path)))
-    assert problem.startswith(f"{path}: does not lead to a cluster: ")
+    assert problem.startswith(f"{path}: does not lead to a cluster: {reason}")
     assert problem.endswith("see what kubectl config view and kubectl config get-contexts print")
 
 

@@ -40,11 +40,14 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
                 persist_config=False,
             )
         except Exception as error:
-            # The library raises what its parsing happens to raise: KeyError, TypeError, YAML's ...
+            # The library raises what its parsing happens to raise: YAML's errors, its own, and
+            # where a field is of another type, what only its authors can make sense of.
+            is_of_types = isinstance(error, AttributeError | KeyError | TypeError)
+            reason = "it is not as a kubeconfig should be" if is_of_types else error
             shown = path or config.KUBE_CONFIG_DEFAULT_LOCATION
             chosen = f", context {context}" if context else ""
             raise ConfigurationError(
-                f"{shown}{chosen}: does not lead to a cluster: {error}; "
+                f"{shown}{chosen}: does not lead to a cluster: {reason}; "
                 "see what kubectl config view and kubectl config get-contexts print"
             ) from error
 
