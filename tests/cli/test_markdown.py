@@ -66,6 +66,9 @@ def test_one_that_is_left_out_is_said_in_so_many_words(
         ("a`@b", "Deployment default/a\\`@\u200bb"),
         ("a|@b", "Deployment default/a\\|@\u200bb"),
         ("a\\\\|[x](y)", "Deployment default/a\\\\\\|\\[x\\]\\(y\\)"),
+        ("a`https://b.example", "Deployment default/a\\`https:\u200b//b.example"),
+        ("a`www.b.example", "Deployment default/a\\`www\u200b.b.example"),
+        ("a`b/c#12 gh-3", "Deployment default/a\\`b/c\\#\u200b12 gh\\-\u200b3"),
         ("a\\nb", "`Deployment default/a\\nb`"),
     ],
 )

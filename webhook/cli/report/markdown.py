@@ -1,7 +1,8 @@
 """Markdown for a comment on a pull request: the findings as a table, the gravest first.
 
 What manifests say stands in code spans or with its marks escaped: whoever writes a manifest must
-not get to notify people, or to show a picture, in the comment that a robot writes about it.
+not get to notify people, to show a picture or to set a link in the comment that a robot writes
+about it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ Gravity = Literal["invalid", "enforce", "warn", "audit", "off"]
 _ORDER: tuple[Gravity, ...] = ("invalid", "enforce", "warn", "audit", "off")
 _SUMMARY_ORDER: tuple[Verdict, ...] = ("invalid", "denied", "mutated", "allowed", "skipped")
 _MARKS = re.compile(r"[\\`*_{}\[\]<>()#+!|~&$-]")
+# What becomes a link without any mark, and notifies whoever is named, or whose issue it is.
+_LINKING = re.compile(r"@|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
 def report(results: Iterable[Result]) -> Iterator[str]:
@@ -110,8 +113,8 @@ def _code(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text whose marks mean nothing; a zero width space keeps @ from naming anybody."""
-    return _MARKS.sub(r"\\\g<0>", _short(clean(text))).replace("@", "@\u200b")
+    """Return text whose marks mean nothing; zero width spaces keep it from linking anywhere."""
+    return _MARKS.sub(r"\\\g<0>", _LINKING.sub("\\g<0>\u200b", _short(clean(text))))
 
 
 def _short(text: str) -> str:
