@@ -5,7 +5,8 @@ Source: ``PodRequests`` in ``k8s.io/component-helpers/resource`` (KEP-753).
 
 from __future__ import annotations
 
-from policies.pod import Container, Pod
+from policies.compiled import Policy
+from policies.pod import RESOURCE_SIDES, Container, Pod
 from policies.quantity import NANOS, parse_quantity
 
 
@@ -29,6 +30,23 @@ def device_peak(pod: Pod, resource: str) -> int:
         else:
             peak = max(peak, sidecars + count)
     return max(peak, sidecars + running)
+
+
+def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
+    """Return that number for each of the pools' resources that the Pod needs any of, by name.
+
+    Raises:
+        InvalidQuantityError: (policies.quantity) what is requested is no quantity.
+    """
+    names = {
+        name
+        for container in pod.device_containers()
+        for side in RESOURCE_SIDES
+        for name in container.resources(side)
+        if policy.pool_of_resource(name) is not None
+    }
+    counts = {name: device_peak(pod, name) for name in sorted(names)}
+    return {name: count for name, count in counts.items() if count > 0}
 
 
 def _count(container: Container, resource: str) -> int:

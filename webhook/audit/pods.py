@@ -8,8 +8,8 @@ from policies.check_pool_trespass import DAEMON_SET_CONTROLLER
 from policies.compiled import Policy
 from policies.engine import Decision, decide
 from policies.facts import JSONObject
-from policies.peak import device_peak
-from policies.pod import RESOURCE_SIDES, Pod
+from policies.peak import device_peaks
+from policies.pod import Pod
 from policies.shape import MalformedObjectError
 from webhook.audit.inventory import Inventory, Workload, workload
 from webhook.audit.kinds import POD
@@ -50,7 +50,7 @@ def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> Runnin
     except MalformedObjectError as error:
         inventory.not_judged(found, error)
         return None
-    return RunningPod(found, decision, node, _devices(found.obj, policy), bool(username))
+    return RunningPod(found, decision, node, device_peaks(Pod(found.obj), policy), bool(username))
 
 
 def _as_written(obj: JSONObject) -> JSONObject:
@@ -73,16 +73,3 @@ def _is_mirror(pod: Workload, node: str, inventory: Inventory) -> bool:
         and bool(node)
         and inventory.node_uids.get(node) == owner.uid
     )
-
-
-def _devices(obj: JSONObject, policy: Policy) -> dict[str, int]:
-    pod = Pod(obj)
-    names = {
-        name
-        for container in pod.device_containers()
-        for side in RESOURCE_SIDES
-        for name in container.resources(side)
-        if policy.pool_of_resource(name)
-    }
-    counts = {name: device_peak(pod, name) for name in sorted(names)}
-    return {name: count for name, count in counts.items() if count > 0}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from policies.compiled import Policy, Pool, Taint
 from policies.facts import JSONObject
 from policies.nodes import Node, NodeIndex
-from policies.peak import device_peak
-from policies.pod import RESOURCE_SIDES, Pod
+from policies.peak import device_peaks
+from policies.pod import Pod
 from policies.scheduling import (
     FENCING_EFFECTS,
     Alternative,
@@ -34,19 +34,6 @@ class PoolPlacement:
     fitting: tuple[str, ...]
     others: Mapping[str, tuple[str, ...]]
     """Names of nodes by the reason."""
-
-
-def devices(pod: Pod, policy: Policy) -> dict[str, int]:
-    """Return how many of each of the pools' resources are reserved for the Pod at its peak."""
-    names = {
-        name
-        for container in pod.device_containers()
-        for side in RESOURCE_SIDES
-        for name in container.resources(side)
-        if policy.pool_of_resource(name) is not None
-    }
-    counts = {name: device_peak(pod, name) for name in sorted(names)}
-    return {name: count for name, count in counts.items() if count > 0}
 
 
 def selection(pod: Pod) -> list[str]:
@@ -70,7 +57,7 @@ def obstacle(pod: Pod, pool: Pool) -> str:
 
 def placement(pod: Pod, pool: Pool, policy: Policy, nodes: NodeIndex) -> PoolPlacement:
     """Return which of the pool's nodes can take the Pod."""
-    wanted = devices(pod, policy)
+    wanted = device_peaks(pod, policy)
     fitting: list[str] = []
     others: dict[str, list[str]] = {}
     for node in sorted(nodes.members(pool), key=lambda node: node.name):

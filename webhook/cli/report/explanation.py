@@ -7,18 +7,13 @@ from collections.abc import Iterable, Iterator
 
 from policies.compiled import ExceptionEntry, Policy
 from policies.facts import Facts
+from policies.peak import device_peaks
 from policies.pod import RESOURCE_SIDES, Pod
 from policies.quantity import parse_quantity
 from policies.registry import CHECKS, Setter
 from policies.requests import unresolved_claims
 from webhook.cli.explain_object import Explanation, Step, Template
-from webhook.cli.explain_placement import (
-    PoolPlacement,
-    devices,
-    obstacle,
-    placement,
-    selection,
-)
+from webhook.cli.explain_placement import PoolPlacement, obstacle, placement, selection
 from webhook.cli.report import text
 from webhook.cli.report.lines import Line, Role, clean
 
@@ -156,7 +151,7 @@ def _asks(pod: Pod, policy: Policy) -> Iterator[Line]:
         yield _line("Its node selection can be met by no node at all.", indent=4)
     elif all(ways):
         yield _line(f"It asks for a node with {', or with '.join(ways)}.", indent=4)
-    counts = [f"{count} {resource}" for resource, count in devices(pod, policy).items()]
+    counts = [f"{count} {resource}" for resource, count in device_peaks(pod, policy).items()]
     if counts:
         yield _line(f"It needs {' and '.join(counts)} of that node.", indent=4)
 
