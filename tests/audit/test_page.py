@@ -10,6 +10,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.ui import WebDriverWait
 
 import browser as chromium
 from audit.simulated import Cluster
@@ -92,6 +93,13 @@ def test_the_picture_shows_every_device_and_who_holds_it(window: Browser, page: 
     assert "▲ trespasser\nbatch/debug-shell" in first
 
 
+def wait_for(window: Browser, selector: str, count: int) -> None:
+    """Wait until so many are shown: a page answers a click in its own time."""
+    WebDriverWait(window.driver, 20).until(
+        lambda _: window.run(SHOWN, selector) == count, f"{count} of {selector}"
+    )
+
+
 def test_findings_are_filtered_by_what_is_typed_and_chosen(window: Browser, page: Path) -> None:
     window.open(page)
     driver = window.driver
@@ -99,12 +107,12 @@ def test_findings_are_filtered_by_what_is_typed_and_chosen(window: Browser, page
     assert total == 5
     search = driver.find_element(By.NAME, "text")
     search.send_keys("CACHE-warmer toleration")
-    assert window.run(SHOWN, "#found > li") == 1
+    wait_for(window, "#found > li", 1)
     assert driver.find_element(By.ID, "count").text == "1 of 5 findings"
     search.send_keys(" nothing-like-it")
-    assert window.run(SHOWN, "#found > li") == 0
+    wait_for(window, "#found > li", 0)
     driver.find_element(By.CSS_SELECTOR, "#filters button").click()
-    assert window.run(SHOWN, "#found > li") == total
+    wait_for(window, "#found > li", total)
     for name, value, shown in (
         ("action", "warn", 2),
         ("rule", "gpu-node-without-label", 1),
@@ -113,7 +121,7 @@ def test_findings_are_filtered_by_what_is_typed_and_chosen(window: Browser, page
         ("namespace", "web", 2),
     ):
         Select(driver.find_element(By.NAME, name)).select_by_value(value)
-        assert window.run(SHOWN, "#found > li") == shown
+        wait_for(window, "#found > li", shown)
 
 
 def test_nodes_are_filtered_by_what_is_the_matter_with_them(window: Browser, page: Path) -> None:
@@ -121,7 +129,7 @@ def test_nodes_are_filtered_by_what_is_the_matter_with_them(window: Browser, pag
     nodes = Select(window.driver.find_element(By.NAME, "nodes"))
     for value, shown in (("trespassed", 3), ("unfenced", 2), ("", GPU_NODES)):
         nodes.select_by_value(value)
-        assert window.run(SHOWN, "li.node") == shown
+        wait_for(window, "li.node", shown)
         output = window.driver.find_element(By.CSS_SELECTOR, ".nodes-filter output").text
         assert output == f"{shown} of {GPU_NODES}"
 
@@ -134,7 +142,7 @@ def test_everything_is_reached_and_used_by_keyboard(window: Browser, page: Path)
         if driver.switch_to.active_element.get_attribute("name") == "text":
             break
     driver.switch_to.active_element.send_keys("debug-shell", Keys.TAB, Keys.TAB)
-    assert window.run(SHOWN, "#found > li") == 1
+    wait_for(window, "#found > li", 1)
     assert driver.switch_to.active_element.get_attribute("name") == "namespace"
 
 
