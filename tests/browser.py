@@ -11,6 +11,7 @@ from typing import Any
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
 
 FLAGS = (
     "--headless=new",
@@ -47,6 +48,10 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         self.driver.get(page.as_uri())
+        # On a busy machine the driver has come back sooner.
+        WebDriverWait(self.driver, 30).until(
+            lambda _: self.run("return document.readyState") == "complete", "the whole page"
+        )
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Return what a script returns."""

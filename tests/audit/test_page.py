@@ -74,6 +74,13 @@ def window() -> Iterator[Browser]:
         yield opened
 
 
+def wait_for(window: Browser, selector: str, count: int) -> None:
+    """Wait until so many are shown: a page appears, and answers a click, in its own time."""
+    WebDriverWait(window.driver, 20).until(
+        lambda _: window.run(SHOWN, selector) == count, f"{count} of {selector}"
+    )
+
+
 def test_the_page_asks_for_nothing_and_complains_of_nothing(window: Browser, page: Path) -> None:
     window.requests()
     window.open(page)
@@ -83,7 +90,7 @@ def test_the_page_asks_for_nothing_and_complains_of_nothing(window: Browser, pag
 
 def test_the_picture_shows_every_device_and_who_holds_it(window: Browser, page: Path) -> None:
     window.open(page)
-    assert window.run(SHOWN, "li.node") == GPU_NODES
+    wait_for(window, "li.node", GPU_NODES)
     cells = window.run(SHOWN, ".cells .device")
     free = window.run(SHOWN, ".cells .device.free")
     assert (cells, free) == (GPU_NODES * 8, 112)
@@ -93,18 +100,11 @@ def test_the_picture_shows_every_device_and_who_holds_it(window: Browser, page: 
     assert "▲ trespasser\nbatch/debug-shell" in first
 
 
-def wait_for(window: Browser, selector: str, count: int) -> None:
-    """Wait until so many are shown: a page answers a click in its own time."""
-    WebDriverWait(window.driver, 20).until(
-        lambda _: window.run(SHOWN, selector) == count, f"{count} of {selector}"
-    )
-
-
 def test_findings_are_filtered_by_what_is_typed_and_chosen(window: Browser, page: Path) -> None:
     window.open(page)
     driver = window.driver
-    total = window.run(SHOWN, "#found > li")
-    assert total == 5
+    total = 5
+    wait_for(window, "#found > li", total)
     search = driver.find_element(By.NAME, "text")
     search.send_keys("CACHE-warmer toleration")
     wait_for(window, "#found > li", 1)
