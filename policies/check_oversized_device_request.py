@@ -61,7 +61,7 @@ from policies.compiled import Policy, Pool
 from policies.facts import Facts
 from policies.finding import Finding
 from policies.peak import device_peak
-from policies.pod import RESOURCE_SIDES, Pod
+from policies.pod import Pod
 from policies.requests import pool_of_resource
 
 ID = "oversized-device-request"
@@ -89,11 +89,8 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
 
 def _peak(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
     """Return how many devices of the pool are reserved for the Pod."""
-    names = {
-        name
-        for container in pod.device_containers()
-        for side in RESOURCE_SIDES
-        for name in container.resources(side)
+    return sum(
+        device_peak(pod, name)
+        for name in pod.resource_names()
         if pool_of_resource(name, policy, facts) is pool
-    }
-    return sum(device_peak(pod, name) for name in names)
+    )

@@ -97,6 +97,7 @@ ID = "pool-trespass"
 
 _PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "nodeName")
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
@@ -276,7 +277,7 @@ def _is_mirror_pod(pod: Pod, facts: Facts) -> bool:
     annotations = pod.metadata.get("annotations") or {}
     return (
         facts.username == f"system:node:{pod.spec.get('nodeName')}"
-        and "kubernetes.io/config.mirror" in annotations
+        and MIRROR_ANNOTATION in annotations
     )
 
 

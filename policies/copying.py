@@ -13,9 +13,8 @@ from typing import Any
 
 from policies.facts import JSONObject
 from policies.pod import CONTAINER_KINDS
+from policies.scheduling import REQUIRED
 from policies.template import Template
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def working_copy(obj: JSONObject, found: Iterable[Template]) -> JSONObject:
@@ -66,8 +65,8 @@ def _fork_affinity(affinity: JSONObject) -> JSONObject:
     copy = dict(affinity)
     if node_affinity := affinity.get("nodeAffinity"):
         copy["nodeAffinity"] = node_affinity = dict(node_affinity)
-        if required := node_affinity.get(_REQUIRED):
-            node_affinity[_REQUIRED] = required = dict(required)
+        if required := node_affinity.get(REQUIRED):
+            node_affinity[REQUIRED] = required = dict(required)
             if terms := required.get("nodeSelectorTerms"):
                 required["nodeSelectorTerms"] = [dict(term) for term in terms]
     return copy

@@ -6,7 +6,7 @@ Source: ``PodRequests`` in ``k8s.io/component-helpers/resource`` (KEP-753).
 from __future__ import annotations
 
 from policies.compiled import Policy
-from policies.pod import RESOURCE_SIDES, Container, Pod
+from policies.pod import Container, Pod
 from policies.quantity import NANOS, parse_quantity
 
 
@@ -38,13 +38,7 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
     Raises:
         InvalidQuantityError: (policies.quantity) what is requested is no quantity.
     """
-    names = {
-        name
-        for container in pod.device_containers()
-        for side in RESOURCE_SIDES
-        for name in container.resources(side)
-        if policy.pool_of_resource(name) is not None
-    }
+    names = [name for name in pod.resource_names() if policy.pool_of_resource(name) is not None]
     counts = {name: device_peak(pod, name) for name in sorted(names)}
     return {name: count for name, count in counts.items() if count > 0}
 

@@ -128,6 +128,15 @@ class Pod:
             )
         return self._device_containers
 
+    def resource_names(self) -> set[str]:
+        """Return the names of all resources of those containers, CPU and the like among them."""
+        return {
+            name
+            for container in self.device_containers()
+            for side in RESOURCE_SIDES
+            for name in container.resources(side)
+        }
+
     @property
     def is_windows(self) -> bool:
         return (self.spec.get("os") or {}).get("name") == "windows"

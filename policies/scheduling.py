@@ -96,9 +96,8 @@ class Alternative(NamedTuple):
     path: str
 
 
-REQUIRED_TERMS = (
-    "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+REQUIRED_TERMS = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 
 
 def required_terms(spec: JSONObject) -> list[JSONObject] | None:
@@ -107,7 +106,7 @@ def required_terms(spec: JSONObject) -> list[JSONObject] | None:
     An empty list is a requirement that no node meets.
     """
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    selector = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    selector = node_affinity.get(REQUIRED)
     if selector is None:
         return None
     terms: list[JSONObject] = selector.get("nodeSelectorTerms") or []

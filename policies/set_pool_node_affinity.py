@@ -52,7 +52,7 @@ from __future__ import annotations
 from policies.compiled import Policy, Pool
 from policies.facts import Facts, JSONObject
 from policies.pod import Pod
-from policies.scheduling import Alternative, required_terms, requires
+from policies.scheduling import REQUIRED, Alternative, required_terms, requires
 
 ID = "pool-node-affinity"
 SUMMARY = "required node affinity to the pool's nodes"
@@ -72,7 +72,7 @@ def _require(spec: JSONObject, pool: Pool) -> None:
     terms = required_terms(spec)
     if terms is None:
         affinity = _child(_child(spec, "affinity"), "nodeAffinity")
-        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        affinity[REQUIRED] = {
             "nodeSelectorTerms": [{"matchExpressions": [_in(k, v) for k, v in missing.items()]}]
         }
         return

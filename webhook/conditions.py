@@ -19,9 +19,7 @@ from collections.abc import Iterable
 
 from policies.check_device_leak import VISIBLE_DEVICES
 from policies.compiled import Policy
-from policies.scheduling import FENCING_EFFECTS
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+from policies.scheduling import FENCING_EFFECTS, REQUIRED
 
 
 def names_devices(spec: str, *, defaulted: bool) -> str:
@@ -91,7 +89,7 @@ def _device(defaulted: bool) -> str:
 
 def _selections(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool) -> tuple[str, ...]:
     node_affinity = f"{spec}.affinity.nodeAffinity"
-    required = f"has({spec}.affinity) && has({node_affinity}) && has({node_affinity}.{_REQUIRED})"
+    required = f"has({spec}.affinity) && has({node_affinity}) && has({node_affinity}.{REQUIRED})"
     if with_nodes:
         named = f"has({spec}.nodeName)"
         return (
@@ -101,7 +99,7 @@ def _selections(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool)
         )
     labels = _list({key for pool in policy.pools for key in pool.labels})
     in_term = f"has(t.matchExpressions) && t.matchExpressions.exists(e, e.key in {labels})"
-    terms = f"{node_affinity}.{_REQUIRED}.nodeSelectorTerms"
+    terms = f"{node_affinity}.{REQUIRED}.nodeSelectorTerms"
     return (
         f"has({spec}.nodeSelector) && {spec}.nodeSelector.exists(k, k in {labels})",
         f"{required} && {terms}.exists(t, {in_term})",

@@ -102,7 +102,6 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
 
 
 def _validating(policy: Policy, registration: Registration) -> JSONObject:
-    with_nodes = registration.with_nodes
     pods = _webhook(
         "pods",
         "/validate",
@@ -112,14 +111,10 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
             _rule("", "v1", ["pods"], ["CREATE", "UPDATE"]),
             _rule("", "v1", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
         ],
-        condition=(
-            f"({differs('spec')}) && "
-            f"{concerns('object.spec', policy, defaulted=True, with_nodes=with_nodes)}"
-        ),
+        condition=_may_be_found("spec", "spec", policy, registration, defaulted=True),
     )
     webhooks = [pods]
     for name, template, resources in _TEMPLATES:
-        spec = f"object.{template}.spec"
         webhooks.append(
             _webhook(
                 name,
@@ -130,15 +125,26 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
                     _rule(group, version, plural.split(","), ["CREATE", "UPDATE"])
                     for group, version, plural in resources
                 ],
-                condition=(
-                    f"({differs(template)}) && "
-                    f"{concerns(spec, policy, defaulted=False, with_nodes=with_nodes)}"
+                condition=_may_be_found(
+                    template, f"{template}.spec", policy, registration, defaulted=False
                 ),
             )
         )
     if policy.custom_workloads:
         webhooks.append(_custom_workloads(policy, registration))
     return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
+
+
+def _may_be_found(
+    judged: str, spec: str, policy: Policy, registration: Registration, *, defaulted: bool
+) -> str:
+    """Return CEL that holds where something new may be found in the field that is ``judged``.
+
+    ``spec`` is the Pod's spec in it; both are CEL below the object.
+    """
+    with_nodes = registration.with_nodes
+    concern = concerns(f"object.{spec}", policy, defaulted=defaulted, with_nodes=with_nodes)
+    return f"({differs(judged)}) && {concern}"
 
 
 def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:

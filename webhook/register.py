@@ -14,6 +14,7 @@ from typing import Protocol
 from policies.facts import JSONObject
 from webhook.cluster.errors import ApiError, ClusterError
 from webhook.drift import drift, repaired
+from webhook.endpoints import ready_endpoints, slices_query
 from webhook.kubeapi import FORBIDDEN, KubeApi
 from webhook.logs import event
 
@@ -149,15 +150,10 @@ async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:
         ClusterError: the API server could not be asked.
     """
     namespace, name, _ = service
-    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     try:
-        slices = await api.read(path, {"labelSelector": f"kubernetes.io/service-name={name}"})
+        slices = await api.read(*slices_query(namespace, name))
     except ApiError as error:
         if error.status == FORBIDDEN:
             return True
         raise
-    return any(
-        (endpoint.get("conditions") or {}).get("ready") is not False
-        for item in (slices or {}).get("items") or ()
-        for endpoint in item.get("endpoints") or ()
-    )
+    return any(ready_endpoints(each) for each in (slices or {}).get("items") or ())

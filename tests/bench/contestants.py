@@ -51,10 +51,15 @@ class Contestant:
 
     def memory(self) -> float:
         """Return its resident memory in MiB."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert resident is not None
-        return int(resident[1]) / 1024
+        assert self.process.pid is not None
+        return resident_mebibytes(self.process.pid)
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Return the resident memory of a process in MiB."""
+    resident = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert resident is not None
+    return int(resident[1]) / 1024
 
 
 @contextmanager

@@ -6,15 +6,10 @@ deadline, and afterwards everything must be as before.
 
 from __future__ import annotations
 
-import asyncio
-import resource
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import uvloop
-
-from soak.replica import replica
+from soak.replica import replica, run
 from soak.run import questions
 from soak.sampling import at
 from soak.traffic import Caller, Outcomes, press, send
@@ -76,13 +71,7 @@ async def _close(callers: Sequence[Caller]) -> None:
 
 
 def main() -> None:
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    with (
-        tempfile.TemporaryDirectory() as temporary,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        found = runner.run(overload(Path(temporary)))
+    found = run(overload)
     print(f"| {' | '.join(_COLUMNS)} |")
     print(f"| --- |{' ---: |' * (len(_COLUMNS) - 1)}")
     for name, rate, outcomes in found:

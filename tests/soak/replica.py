@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import ssl
-from collections.abc import AsyncIterator, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
 
 from certs.authority import create_authority, issue_leaf
 from certs.files import write_pairs
@@ -28,6 +33,20 @@ _ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": "131072",
     "MALLOC_TRIM_THRESHOLD_": "131072",
 }
+
+
+T = TypeVar("T")
+
+
+def run(work: Callable[[Path], Coroutine[Any, Any, T]]) -> T:
+    """Do the work in a folder of its own, with as many descriptors as the machine allows."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(work(Path(folder)))
 
 
 @dataclass(frozen=True)

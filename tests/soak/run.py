@@ -11,14 +11,10 @@ wrong or missing, or where memory or descriptors were not given back.
 from __future__ import annotations
 
 import asyncio
-import resource
 import sys
-import tempfile
 import time
 from datetime import date
 from pathlib import Path
-
-import uvloop
 
 from bench import engine, reviews
 from fake_apiserver import DEVICE_CLASSES, NAMESPACES, NODES, RUNTIME_CLASSES, FakeApiServer
@@ -26,7 +22,7 @@ from policies.policy import parse_policy
 from reviewing import encode, review, trespassing_pod
 from soak import churn
 from soak.abuse import Abuse
-from soak.replica import replica
+from soak.replica import replica, run
 from soak.sampling import Record, quiet_seconds
 from soak.traffic import Caller, Outcomes, Question, press, send
 from webhook.admission import Admission
@@ -101,13 +97,7 @@ async def _sample(record: Record, pid: int, outcomes: Outcomes) -> None:
 
 
 def main(minutes: float, folder: Path) -> int:
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    with (
-        tempfile.TemporaryDirectory() as temporary,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        record = runner.run(soak(minutes, Path(temporary)))
+    record = run(lambda temporary: soak(minutes, temporary))
     record.write(folder)
     memory = [sample.memory for sample in record.samples]
     print(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from bench.contestants import resident_mebibytes
 
 _QUIET_SHARE = 0.1
 """The last part of the run, in which nobody misbehaves any more."""
@@ -44,14 +45,11 @@ class Record:
         self, second: float, pid: int, counts: Counter[str], latencies: Sequence[float]
     ) -> None:
         """Take a sample; `latencies` are sorted, in seconds."""
-        status = Path(f"/proc/{pid}/status").read_text()
-        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert resident is not None
         others = {name: count for name, count in counts.items() if name != "right"}
         self.samples.append(
             Sample(
                 round(second, 1),
-                int(resident[1]) / 1024,
+                resident_mebibytes(pid),
                 len(list(Path(f"/proc/{pid}/fd").iterdir())),
                 counts["right"],
                 at(latencies, 0.5),

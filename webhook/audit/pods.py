@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.check_pool_trespass import DAEMON_SET_CONTROLLER
+from policies.check_pool_trespass import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from policies.compiled import Policy
 from policies.engine import Decision, decide
 from policies.facts import JSONObject
@@ -15,7 +15,6 @@ from webhook.audit.inventory import Inventory, Workload, workload
 from webhook.audit.kinds import POD
 
 _OVER = ("Succeeded", "Failed")
-_MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def _is_mirror(pod: Workload, node: str, inventory: Inventory) -> bool:
     owner = pod.owned.owner
     annotations = pod.obj["metadata"].get("annotations") or {}
     return (
-        _MIRROR in annotations
+        MIRROR_ANNOTATION in annotations
         and owner is not None
         and owner.kind == "Node"
         and bool(node)

@@ -19,6 +19,7 @@ from webhook.configurations import Registration
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.drift import bundles
+from webhook.endpoints import ready_endpoints
 
 _CHECK = "certificate"
 _BUNDLE = "caBundle"
@@ -131,9 +132,8 @@ def _places(found: Installation, address: Registration) -> Iterator[tuple[str, i
     for each in found.slices:
         ports = [port["port"] for port in each.get("ports") or () if port.get("port")]
         https = [p["port"] for p in each.get("ports") or () if p.get("name") == "https"] or ports
-        for endpoint in each.get("endpoints") or ():
-            if (endpoint.get("conditions") or {}).get("ready") is not False and https:
-                yield endpoint["addresses"][0], https[0]
+        for endpoint in ready_endpoints(each) if https else ():
+            yield endpoint["addresses"][0], https[0]
 
 
 def _host(address: Registration) -> str:

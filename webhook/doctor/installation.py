@@ -16,6 +16,7 @@ from webhook.certificates import SecretName
 from webhook.cluster.errors import ApiError
 from webhook.cluster.nodes import node_of
 from webhook.configurations import Registration
+from webhook.endpoints import slices_query
 from webhook.kubeapi import FORBIDDEN, KubeApi
 from webhook.lease import lease_path
 from webhook.register import KINDS
@@ -110,11 +111,7 @@ async def examine(
     address = found.address
     if address is not None and address.service is not None:
         of, service, _ = address.service
-        slices = await read(
-            "endpoints",
-            f"/apis/discovery.k8s.io/v1/namespaces/{of}/endpointslices",
-            {"labelSelector": f"kubernetes.io/service-name={service}"},
-        )
+        slices = await read("endpoints", *slices_query(of, service))
         found.slices = (slices or {}).get("items") or []
     found.lease = await read("leader", lease_path(namespace, name))
     await _nodes(api, found)

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
+from webhook.endpoints import ready_endpoints
 from webhook.lease import PAUSED
 
 _LOGS = "kubectl logs and kubectl describe say why; see that the image can be pulled"
@@ -51,11 +52,7 @@ def _endpoints(found: Installation) -> Line:
     where = f"Service {namespace}/{name}"
     if "endpoints" in found.refused:
         return skip("endpoints", f"those of {where} may not be read: {found.refused['endpoints']}")
-    ready = sum(
-        (endpoint.get("conditions") or {}).get("ready") is not False
-        for each in found.slices
-        for endpoint in each.get("endpoints") or ()
-    )
+    ready = sum(len(ready_endpoints(each)) for each in found.slices)
     if not ready:
         return fail(
             "endpoints",
