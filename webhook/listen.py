@@ -39,19 +39,10 @@ class Listeners:
         self._runners: list[web.AppRunner] = []
         self._refused = refused
 
-    async def listen(
-        self,
-        app: web.Application,
-        host: str,
-        port: int,
-        option: str,
-        ssl_context: SSLContext | None = None,
-    ) -> int:
-        """Serve ``app`` and return the port that was bound; 0 takes a free one.
-
-        Raises:
-            ListenError: the address is taken, or not this machine's; ``option`` is to be changed.
-        """
+    async def serve(
+        self, app: web.Application, listening: socket.socket, ssl_context: SSLContext | None = None
+    ) -> None:
+        """Serve ``app`` on a socket that listens (``listen``), and which is closed at the end."""
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -63,20 +54,7 @@ class Listeners:
         )
         await runner.setup()
         self._runners.append(runner)
-        try:
-            listening = _listen(host, port)
-        except OSError as error:
-            # create_server adds the address to the text; a name that cannot be resolved has no
-            # number of the operating system's.
-            number = error.errno or 0
-            problem = os.strerror(number) if number > 0 else error.strerror or str(error)
-            raise ListenError(
-                f"{host}:{port}: cannot be listened on ({problem}). "
-                f"Choose another --{option}, or 0 for a free one."
-            ) from error
         await BoundedSite(runner, listening, ssl_context, self._refused).start()
-        bound: int = listening.getsockname()[1]
-        return bound
 
     async def close(self) -> None:
         """Stop listening, close idle connections, and wait for the last answers to be sent."""
@@ -84,6 +62,27 @@ class Listeners:
             await self._runners.pop().cleanup()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, option: str) -> socket.socket:
+    """Return a socket that listens there; port 0 takes a free one (``port_of``).
+
+    Raises:
+        ListenError: the address is taken, or not this machine's; ``option`` is to be changed.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        # create_server adds the address to the text; a name that cannot be resolved has no
+        # number of the operating system's.
+        number = error.errno or 0
+        problem = os.strerror(number) if number > 0 else error.strerror or str(error)
+        raise ListenError(
+            f"{host}:{port}: cannot be listened on ({problem}). "
+            f"Choose another --{option}, or 0 for a free one."
+        ) from error
+
+
+def port_of(listening: socket.socket) -> int:
+    """Return the port that was bound."""
+    port: int = listening.getsockname()[1]
+    return port

@@ -19,7 +19,7 @@ from webhook.cluster.facts import ClusterFacts
 from webhook.cluster_metrics import ClusterMetrics
 from webhook.estate_metrics import EstateMetrics
 from webhook.lifecycle import Lifecycle
-from webhook.listen import Listeners
+from webhook.listen import Listeners, listen, port_of
 from webhook.logs import configure, event
 from webhook.metrics import Metrics
 from webhook.options import ServeOptions
@@ -105,27 +105,22 @@ async def _serve(options: ServeOptions) -> None:
         if facts is not None:
             await facts.start()
         # The plain port first: there a probe can see that the other one is not served yet.
-        metrics_port = await listeners.listen(
-            operations, options.metrics_host, options.metrics_port, "metrics-port"
-        )
+        operations_at = listen(options.metrics_host, options.metrics_port, "metrics-port")
+        await listeners.serve(operations, operations_at)
         if first is not None and not await _succeeds(first, stopping):
             return
-        port = await listeners.listen(
-            admission_app(admission, metrics, lifecycle),
-            options.host,
-            options.port,
-            "port",
-            certificate.load(),
-        )
+        reviews, tls = admission_app(admission, metrics, lifecycle), certificate.load()
+        reviews_at = listen(options.host, options.port, "port")
+        await listeners.serve(reviews, reviews_at, tls)
         lifecycle.serving = True
         event(
             _log,
             logging.INFO,
             "ready",
             host=options.host,
-            port=port,
+            port=port_of(reviews_at),
             metricsHost=options.metrics_host,
-            metricsPort=metrics_port,
+            metricsPort=port_of(operations_at),
             policy=options.policy_name,
             certificateExpires=certificate.expires.isoformat(),
         )

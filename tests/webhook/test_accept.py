@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from webhook import accept
-from webhook.listen import Listeners
+from webhook.listen import Listeners, listen, port_of
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[str], Awaitable[Connection]]
@@ -35,7 +35,9 @@ async def connect(refused: Counter[str], monkeypatch: pytest.MonkeyPatch) -> Asy
     app = web.Application()
     app.router.add_get("/", answer)
     listeners = Listeners(lambda reason: refused.update([reason]))
-    port = await listeners.listen(app, "127.0.0.1", 0, "port")
+    listening = listen("127.0.0.1", 0, "port")
+    port = port_of(listening)
+    await listeners.serve(app, listening)
     writers: list[asyncio.StreamWriter] = []
 
     async def connected(source: str) -> Connection:
