@@ -91,6 +91,6 @@ def _peak(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
     """Return how many devices of the pool are reserved for the Pod."""
     return sum(
         device_peak(pod, name)
-        for name in pod.resource_names()
+        for name in {resource.name for resource in pod.device_resources()}
         if pool_of_resource(name, policy, facts) is pool
     )

@@ -74,7 +74,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from policies.compiled import Policy, Pool
@@ -85,7 +85,6 @@ from policies.pod import Pod
 from policies.requests import unresolved_claims
 from policies.scheduling import (
     Alternative,
-    alternatives,
     asks_for,
     can_match,
     is_wildcard,
@@ -106,7 +105,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     if not any(spec.get(field) for field in _PLACING_FIELDS):
         return
     requested = {request.pool for request in pod.requests}
-    selection = list(alternatives(pod.spec))
+    selection = pod.selection()
     reached = [p for p in _within_reach(pod, selection, policy, facts) if p not in requested]
     confined = bool(reached) and _is_confined(selection, requested)
     for pool in reached:
@@ -121,7 +120,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
 
 
 def _within_reach(
-    pod: Pod, selection: list[Alternative], policy: Policy, facts: Facts
+    pod: Pod, selection: Sequence[Alternative], policy: Policy, facts: Facts
 ) -> Iterable[Pool]:
     """Return the pools that may be trespassed on, by the keys that the Pod and its nodes name.
 
@@ -145,7 +144,7 @@ def _within_reach(
 
 
 def _by_toleration(
-    pod: Pod, pool: Pool, selection: list[Alternative], facts: Facts
+    pod: Pod, pool: Pool, selection: Sequence[Alternative], facts: Facts
 ) -> Iterator[Finding]:
     reaching = [
         (index, toleration, taint)
@@ -180,7 +179,7 @@ def _by_toleration(
 
 
 def _by_label(
-    pod: Pod, pool: Pool, selection: list[Alternative], facts: Facts
+    pod: Pod, pool: Pool, selection: Sequence[Alternative], facts: Facts
 ) -> Iterator[Finding]:
     seen: set[str] = set()
     for alternative in selection:
@@ -220,7 +219,7 @@ def _by_name(pod: Pod, pool: Pool, nodes: NodeIndex, facts: Facts) -> Iterator[F
 
 
 def _by_known_nodes(
-    pod: Pod, pool: Pool, selection: list[Alternative], nodes: NodeIndex, facts: Facts
+    pod: Pod, pool: Pool, selection: Sequence[Alternative], nodes: NodeIndex, facts: Facts
 ) -> Iterator[Finding]:
     for alternative in selection:
         if not (alternative.labels or alternative.expressions or alternative.fields):
@@ -249,7 +248,7 @@ def _is_bound_elsewhere(pod: Pod, pool: Pool, nodes: NodeIndex) -> bool:
     return node is not None and not node.belongs_to(pool)
 
 
-def _picks_others(selection: list[Alternative], pool: Pool, nodes: NodeIndex) -> bool:
+def _picks_others(selection: Sequence[Alternative], pool: Pool, nodes: NodeIndex) -> bool:
     """Tell whether the node selection accepts known nodes, and none of the pool's.
 
     A selection that accepts no known node at all may be meant for nodes that an autoscaler adds.
@@ -281,7 +280,7 @@ def _is_mirror_pod(pod: Pod, facts: Facts) -> bool:
     )
 
 
-def _is_confined(selection: list[Alternative], requested: set[Pool]) -> bool:
+def _is_confined(selection: Sequence[Alternative], requested: set[Pool]) -> bool:
     """Tell whether every node that the Pod can be placed on belongs to a pool that it requests."""
     return bool(requested) and all(
         any(

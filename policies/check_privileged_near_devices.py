@@ -71,7 +71,7 @@ from policies.compiled import Policy
 from policies.facts import Facts
 from policies.finding import Finding
 from policies.pod import Pod
-from policies.scheduling import alternatives, can_match, reached_taint
+from policies.scheduling import can_match, reached_taint
 
 ID = "privileged-near-devices"
 
@@ -90,7 +90,7 @@ def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
         pool
         for pool in policy.pools
         if any(reached_taint(toleration, pool.taints) for toleration in tolerations)
-        and any(can_match(alternative, pool.labels) for alternative in alternatives(pod.spec))
+        and any(can_match(alternative, pool.labels) for alternative in pod.selection())
     ]
     names = ", ".join(pool.name for pool in pools)
     for container in privileged if pools else ():

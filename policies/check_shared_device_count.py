@@ -52,10 +52,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.compiled import Policy
+from policies.compiled import Policy, Pool
 from policies.facts import Facts
 from policies.finding import Finding
-from policies.pod import RESOURCE_SIDES, Pod
+from policies.pod import DeviceResource, Pod
 from policies.quantity import NANOS, parse_quantity
 
 ID = "shared-device-count"
@@ -63,26 +63,24 @@ ID = "shared-device-count"
 
 def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each container that asks for more than one share of a device."""
+    for resource in pod.device_resources():
+        pool = policy.pool_of_resource(resource.name)
+        if pool is not None and resource.name in pool.shared_resources:
+            yield from _check(pod, resource, pool)
+
+
+def _check(pod: Pod, resource: DeviceResource, pool: Pool) -> Iterator[Finding]:
     written = {request.path for request in pod.requests}
-    for container in pod.device_containers():
-        for name in sorted({name for side in RESOURCE_SIDES for name in container.resources(side)}):
-            pool = policy.pool_of_resource(name) if "/" in name else None
-            if pool is None or name not in pool.shared_resources:
-                continue
-            sides = {
-                pod.at(f"{container.field}.resources.{side}[{name}]"): quantity
-                for side in RESOURCE_SIDES
-                if (quantity := container.resources(side).get(name)) is not None
-            }
-            # What the author wrote comes first: a setter has filled in the other side.
-            for path in sorted(sides, key=lambda path: path not in written):
-                if parse_quantity(sides[path]) > NANOS:
-                    yield Finding(
-                        ID,
-                        path,
-                        "more than one share of a device",
-                        f'container "{container.name}" asks for {sides[path]} of {name}, which is '
-                        f"a share of a device of pool {pool.name}: a second share adds no compute",
-                        f"Write {name}: 1, or ask for a whole device",
-                    )
-                    break
+    sides = {pod.at(resource.field(side)): count for side, count in resource.quantities.items()}
+    # What the author wrote comes first: a setter has filled in the other side.
+    for path in sorted(sides, key=lambda path: path not in written):
+        if parse_quantity(sides[path]) > NANOS:
+            yield Finding(
+                ID,
+                path,
+                "more than one share of a device",
+                f'container "{resource.container.name}" asks for {sides[path]} of {resource.name}, '
+                f"which is a share of a device of pool {pool.name}: a second share adds no compute",
+                f"Write {resource.name}: 1, or ask for a whole device",
+            )
+            return

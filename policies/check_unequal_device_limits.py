@@ -55,12 +55,13 @@ None beyond the rule's action.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from policies.compiled import Policy
 from policies.facts import Facts
 from policies.finding import Finding
-from policies.pod import RESOURCE_SIDES, Container, Pod
+from policies.pod import DeviceResource, Pod, ResourceSide
 from policies.quantity import is_extended_resource_name, is_whole, parse_quantity
 
 ID = "unequal-device-limits"
@@ -69,20 +70,22 @@ ID = "unequal-device-limits"
 def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each extended resource of each container that the API would refuse."""
     pod = pod.as_written or pod
-    for container in pod.device_containers():
-        limits, requests = container.resources("limits"), container.resources("requests")
-        for name in sorted({*limits, *requests}):
-            if is_extended_resource_name(name):
-                yield from _check(pod, container, name)
+    for resource in pod.device_resources():
+        if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name):
+            yield from _check(pod, resource)
 
 
-def _check(pod: Pod, container: Container, name: str) -> Iterator[Finding]:
+def _is_accepted(given: Mapping[ResourceSide, Any]) -> bool:
+    """Tell whether limit and request are given, whole, not negative and equal."""
+    if len(given) < 2:
+        return False
+    limit = parse_quantity(given["limits"])
+    return limit == parse_quantity(given["requests"]) and limit >= 0 and is_whole(limit)
+
+
+def _check(pod: Pod, resource: DeviceResource) -> Iterator[Finding]:
+    container, name, given = resource.container, resource.name, resource.quantities
     where = pod.at(f"{container.field}.resources")
-    given = {
-        side: container.resources(side)[name]
-        for side in RESOURCE_SIDES
-        if name in container.resources(side)
-    }
     requested = {request.path for request in pod.requests}
     # What the author wrote comes first: a setter may have filled in the other side.
     for side in sorted(given, key=lambda side: f"{where}.{side}[{name}]" not in requested):

@@ -61,7 +61,7 @@ from policies.facts import Facts
 from policies.finding import Finding
 from policies.pod import RESOURCE_SIDES, Pod
 from policies.requests import DeviceRequest, pool_of_resource
-from policies.scheduling import REQUIRED_TERMS, alternatives, can_match
+from policies.scheduling import REQUIRED_TERMS, can_match
 
 ID = "unschedulable-gpu-pod"
 
@@ -78,7 +78,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     if others:
         yield from (_two_pools(requests[0], other) for other in others)
         return
-    selection = list(alternatives(pod.spec)) if requests else []
+    selection = pod.selection() if requests else ()
     for request in requests:
         if not any(can_match(alternative, request.pool.labels) for alternative in selection):
             yield _excluded(pod, request.pool, request)
@@ -97,7 +97,9 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
 
 
 def _pod_level(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    resources = pod.spec.get("resources") or {}
+    resources = pod.spec.get("resources")
+    if not resources:
+        return
     for name in sorted({name for side in RESOURCE_SIDES for name in resources.get(side) or {}}):
         if pool_of_resource(name, policy, facts) is not None:
             side = next(side for side in RESOURCE_SIDES if name in (resources.get(side) or {}))

@@ -132,6 +132,8 @@ class Policy:
     pool_of_class: Mapping[str, Pool] = field(init=False, default_factory=dict)
     pools_by_key: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
     """By the key of a label or of a taint, the pools whose nodes have it."""
+    _pool_of_name: Mapping[str, Pool] = field(init=False, default_factory=dict)
+    _pools_by_prefix: tuple[Pool, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         classes = {name: pool for pool in self.pools for name in pool.device_classes}
@@ -141,14 +143,18 @@ class Policy:
             for key in {*pool.labels, *(taint.key for taint in pool.taints)}:
                 keys[key] = (*keys.get(key, ()), pool)
         object.__setattr__(self, "pools_by_key", keys)
+        names = {name: pool for pool in self.pools for name in pool.resources.exact}
+        object.__setattr__(self, "_pool_of_name", names)
+        by_prefix = tuple(pool for pool in self.pools if pool.resources.prefixes)
+        object.__setattr__(self, "_pools_by_prefix", by_prefix)
 
     def actions_in(self, namespace: str) -> Mapping[str, Action]:
         """Return each rule's action for objects of the namespace."""
         return self.overrides.get(namespace, self.actions)
 
     def pool_of_resource(self, name: str) -> Pool | None:
-        """Return the pool that offers the extended resource, if one does."""
-        for pool in self.pools:
-            if name in pool.resources:
-                return pool
-        return None
+        """Return the pool that offers the extended resource, if one does: no two pools do."""
+        pool = self._pool_of_name.get(name)
+        if pool is None:
+            pool = next((p for p in self._pools_by_prefix if name in p.resources), None)
+        return pool

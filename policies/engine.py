@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from policies.compiled import Policy
 from policies.copying import fork, working_copy
@@ -28,8 +30,7 @@ from policies.templates import is_core_workload, templates
 Verdict = Literal["allowed", "mutated", "denied", "skipped"]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The outcome for one object.
 
     ``mutated`` is ``original`` itself where nothing was added. ``exemption`` says why the policy
@@ -197,7 +198,8 @@ def _mutate(
         for setter in setters:
             setter.apply(changed, policy, facts)
         template.settle()
-        working.append(changed)
+        # Anew: what setters have looked at may no longer be so.
+        working.append(changed.on(changed.raw, as_written=changed.as_written))
     return (copy, working) if copy != obj else (obj, pods)
 
 

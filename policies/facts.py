@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 if TYPE_CHECKING:
     from policies.nodes import NodeIndex
@@ -30,8 +32,7 @@ class Claim:
     requests: tuple[frozenset[str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """Who asks for what, and what is known of the cluster.
 
     A claim that is not in ``claims`` is unresolved: it neither opens the fence nor condemns a Pod.
@@ -44,9 +45,9 @@ class Facts:
     old: JSONObject | None = None
     final: bool = False
     """Whether a Pod is judged as it will be stored: no setter runs, whatever it lacks it lacks."""
-    claims: Mapping[ObjectKey, Claim] = field(default_factory=dict)
-    claim_templates: Mapping[ObjectKey, Claim] = field(default_factory=dict)
-    extended_resource_classes: Mapping[str, str] = field(default_factory=dict)
+    claims: Mapping[ObjectKey, Claim] = {}
+    claim_templates: Mapping[ObjectKey, Claim] = {}
+    extended_resource_classes: Mapping[str, str] = {}
     """Extended resource name to the DeviceClass that stands behind it (KEP-5004)."""
     nodes: NodeIndex | None = None
     """The cluster's nodes; ``None`` where nobody looked."""

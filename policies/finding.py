@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Action = Literal["enforce", "warn", "audit", "off"]
 """What becomes of a rule's findings: refuse, tell the user, write to the audit log, or nothing."""
@@ -11,8 +12,7 @@ Action = Literal["enforce", "warn", "audit", "off"]
 ACTIONS: tuple[Action, ...] = ("enforce", "warn", "audit", "off")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing that is wrong with one object.
 
     ``path`` is a field path as the API server prints them (``spec.containers[0].image``), from the

@@ -38,8 +38,9 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
     Raises:
         InvalidQuantityError: (policies.quantity) what is requested is no quantity.
     """
-    names = [name for name in pod.resource_names() if policy.pool_of_resource(name) is not None]
-    counts = {name: device_peak(pod, name) for name in sorted(names)}
+    names = {resource.name for resource in pod.device_resources()}
+    offered = sorted(name for name in names if policy.pool_of_resource(name) is not None)
+    counts = {name: device_peak(pod, name) for name in offered}
     return {name: count for name, count in counts.items() if count > 0}
 
 

@@ -5,10 +5,13 @@ A rule that walks by itself forgets init or ephemeral containers one day; so non
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from policies.facts import JSONObject
+from policies.scheduling import Alternative, alternatives
 from policies.template import Aliases, locate
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ ResourceSide = Literal["limits", "requests"]
 RESOURCE_SIDES: tuple[ResourceSide, ...] = ("limits", "requests")
 
 
-class Container(NamedTuple):
+class Container(msgspec.Struct, frozen=True):
     """A container of any kind; ``field`` is its path in a Pod."""
 
     raw: JSONObject
@@ -55,8 +58,20 @@ class Container(NamedTuple):
         return False
 
 
-@dataclass(slots=True, eq=False)
-class Pod:
+class DeviceResource(msgspec.Struct, frozen=True):
+    """What a container says of one device resource (``nvidia.com/gpu``)."""
+
+    container: Container
+    name: str
+    quantities: Mapping[ResourceSide, Any]
+    """The quantities as written; a side that does not name the resource is left out."""
+
+    def field(self, side: ResourceSide) -> str:
+        """Return the path of one of the quantities in a Pod."""
+        return f"{self.container.field}.resources.{side}[{self.name}]"
+
+
+class Pod(msgspec.Struct, eq=False):
     """A view of one Pod or pod template; the raw JSON stays what it is.
 
     ``spec_path`` is where its spec stands in the object: ``spec`` for a Pod, ``spec.template.spec``
@@ -75,11 +90,13 @@ class Pod:
     without what the setters would add to the Pods made of it."""
     devices_only: bool = False
     """Whether nothing is known of the Pod but the devices that it requests."""
-    _containers: tuple[Container, ...] | None = field(default=None, init=False, repr=False)
-    _device_containers: tuple[Container, ...] | None = field(default=None, init=False, repr=False)
+    _containers: tuple[Container, ...] | None = None
+    _device_containers: tuple[Container, ...] | None = None
+    _device_resources: tuple[DeviceResource, ...] | None = None
+    _selection: tuple[Alternative, ...] | None = None
 
     def on(self, raw: JSONObject, *, as_written: Pod | None) -> Pod:
-        """Return the same view of another, changed Pod."""
+        """Return the same view of another, changed Pod, which remembers nothing of this one."""
         return Pod(
             raw,
             self.spec_path,
@@ -128,15 +145,35 @@ class Pod:
             )
         return self._device_containers
 
-    def resource_names(self) -> set[str]:
-        """Return the names of all resources of those containers, CPU and the like among them."""
-        return {
-            name
-            for container in self.device_containers()
-            for side in RESOURCE_SIDES
-            for name in container.resources(side)
-        }
+    def device_resources(self) -> tuple[DeviceResource, ...]:
+        """Return what those containers say of devices, in their order; limits come first."""
+        if self._device_resources is None:
+            self._device_resources = tuple(
+                found
+                for container in self.device_containers()
+                for found in _device_resources(container)
+            )
+        return self._device_resources
+
+    def selection(self) -> tuple[Alternative, ...]:
+        """Return the ORed ways in which the Pod's node selection can be met."""
+        if self._selection is None:
+            self._selection = tuple(alternatives(self.spec))
+        return self._selection
 
     @property
     def is_windows(self) -> bool:
         return (self.spec.get("os") or {}).get("name") == "windows"
+
+
+def _device_resources(container: Container) -> Iterator[DeviceResource]:
+    limits, requests = container.resources("limits"), container.resources("requests")
+    for name, quantity in limits.items():
+        if "/" in name:
+            given: dict[ResourceSide, Any] = {"limits": quantity}
+            if name in requests:
+                given["requests"] = requests[name]
+            yield DeviceResource(container, name, given)
+    for name, quantity in requests.items():
+        if "/" in name and name not in limits:
+            yield DeviceResource(container, name, {"requests": quantity})

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from policies.compiled import Policy, Pool
 from policies.facts import Claim, Facts, JSONObject
-from policies.pod import RESOURCE_SIDES, Pod
+from policies.pod import Pod
 from policies.quantity import parse_quantity
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A DeviceClass can be asked for under this name in a container's resources (KEP-5004)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(msgspec.Struct, frozen=True):
     """One request of a Pod for devices of one pool.
 
     ``certain`` is false where the request could also be met from elsewhere (``firstAvailable``
@@ -30,7 +30,7 @@ class DeviceRequest:
 
 def device_requests(pod: Pod, policy: Policy, facts: Facts) -> tuple[DeviceRequest, ...]:
     """Return every request of the Pod for a pool's devices; none for a Pod that is no GPU Pod."""
-    by_resource = _by_resource(pod, policy, facts) if pod.device_containers() else ()
+    by_resource = _by_resource(pod, policy, facts) if pod.device_resources() else ()
     by_claim = _by_claim(pod, policy, facts) if pod.spec.get("resourceClaims") else ()
     return (*by_resource, *by_claim)
 
@@ -58,18 +58,16 @@ def pool_of_resource(name: str, policy: Policy, facts: Facts) -> Pool | None:
 
 
 def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:
-    for container in pod.device_containers():
-        seen = set()
-        for side in RESOURCE_SIDES:
-            for name, quantity in container.resources(side).items():
-                if "/" not in name or name in seen:
-                    continue
-                pool = pool_of_resource(name, policy, facts)
-                # A quantity of 0 is no request: it is written in the wild to look like one.
-                if pool is not None and parse_quantity(quantity) > 0:
-                    seen.add(name)
-                    path = pod.at(f"{container.field}.resources.{side}[{name}]")
-                    yield DeviceRequest(pool, path, f"{name}: {quantity}")
+    for resource in pod.device_resources():
+        pool = pool_of_resource(resource.name, policy, facts)
+        if pool is None:
+            continue
+        for side, quantity in resource.quantities.items():
+            # A quantity of 0 is no request: it is written in the wild to look like one.
+            if parse_quantity(quantity) > 0:
+                path = pod.at(resource.field(side))
+                yield DeviceRequest(pool, path, f"{resource.name}: {quantity}")
+                break
 
 
 def _by_claim(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from policies.compiled import Taint
 from policies.facts import JSONObject
@@ -83,7 +84,7 @@ def parse_int64(text: str) -> int | None:
     return value if value in _INT64 else None
 
 
-class Alternative(NamedTuple):
+class Alternative(msgspec.Struct, frozen=True):
     """One of the ORed ways in which a Pod's node selection can be met.
 
     A node meets it that carries every label of ``labels`` and meets every requirement.
@@ -146,13 +147,16 @@ def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
     for key, value in alternative.labels.items():
         if labels.get(key, value) != value:
             return False
-    known = {**alternative.labels, **labels}
-    by_key: dict[str, list[JSONObject]] = {}
+    open_keys: dict[str, list[JSONObject]] = {}
     for expression in alternative.expressions:
-        by_key.setdefault(expression.get("key") or "", []).append(expression)
-    for key, requirements in by_key.items():
-        values = [known[key]] if key in known else _candidates(requirements)
-        if not any(_all_met(requirements, value) for value in values):
+        key = expression.get("key") or ""
+        known = labels.get(key, alternative.labels.get(key))
+        if known is None:
+            open_keys.setdefault(key, []).append(expression)
+        elif not _expression_met(expression, known):
+            return False
+    for requirements in open_keys.values():
+        if not any(_all_met(requirements, value) for value in _candidates(requirements)):
             return False
     if not alternative.fields:
         return True

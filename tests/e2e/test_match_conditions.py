@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -181,13 +182,17 @@ class Tally:
 
 def must_be_asked(hook: Registered, obj: JSON, known: Facts, old: JSON | None = None) -> set[str]:
     """Return the endpoints at which the engine would change the object, or find something."""
-    known = replace(known, nodes=hook.nodes, old=old, operation="UPDATE" if old else "CREATE")
+    known = msgspec.structs.replace(
+        known, nodes=hook.nodes, old=old, operation="UPDATE" if old else "CREATE"
+    )
     wanted = set()
     if obj["kind"] == "Pod":
-        decision = decide(obj, setters_only(hook.policy), replace(known, final=False))
+        decision = decide(
+            obj, setters_only(hook.policy), msgspec.structs.replace(known, final=False)
+        )
         if decision.mutated != obj:
             wanted.add("/mutate")
-    if decide(obj, hook.policy, replace(known, final=True)).findings:
+    if decide(obj, hook.policy, msgspec.structs.replace(known, final=True)).findings:
         wanted.add("/validate")
     return wanted
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import strategies
 from cases.loading import compiled, policy_document

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from unittest.mock import patch
 
 from hypothesis import event, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import strategies
 from laws.profile import law

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from policies.claims import read_claims
 from policies.compiled import Policy

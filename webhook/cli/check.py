@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
@@ -182,6 +182,8 @@ def check(
 
 def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
     """Yield the results with what the rules have found, and nothing else."""
+    from msgspec.structs import replace
+
     for result in results:
         if result.decision is not None:
             findings = tuple(f for f in result.decision.findings if f.rule in rules)

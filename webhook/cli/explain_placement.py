@@ -17,7 +17,6 @@ from policies.pod import Pod
 from policies.scheduling import (
     FENCING_EFFECTS,
     Alternative,
-    alternatives,
     can_match,
     matches_node,
     tolerates,
@@ -41,7 +40,7 @@ def selection(pod: Pod) -> list[str]:
 
     None at all where no node can meet it; an empty text where any node does.
     """
-    return [_in_words(alternative) for alternative in alternatives(pod.spec)]
+    return [_in_words(alternative) for alternative in pod.selection()]
 
 
 def obstacle(pod: Pod, pool: Pool) -> str:
@@ -49,7 +48,7 @@ def obstacle(pod: Pod, pool: Pool) -> str:
 
     Source: the predicates of kube-scheduler (``policies.scheduling``).
     """
-    if not any(can_match(alternative, pool.labels) for alternative in alternatives(pod.spec)):
+    if not any(can_match(alternative, pool.labels) for alternative in pod.selection()):
         return "its node selection excludes them"
     taint = _untolerated(pod, pool.taints)
     return "" if taint is None else f"it does not tolerate their taint {taint}"

@@ -7,10 +7,10 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from policies.compiled import Policy
 from policies.facts import Facts, JSONObject

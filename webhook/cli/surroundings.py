@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,8 @@ class Surroundings:
             with asked(access(self.kubeconfig, self.context), policy) as complete:
                 yield complete
         elif self.nodes is not None:
+            from msgspec.structs import replace
+
             from webhook.cli.nodes_file import read_nodes
 
             index = read_nodes(self.nodes, policy)

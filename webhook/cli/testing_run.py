@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from policies.compiled import Policy
 from policies.facts import Facts, JSONObject

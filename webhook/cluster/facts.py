@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from policies.compiled import Policy
 from policies.facts import Claim, Facts, JSONObject, ObjectKey
