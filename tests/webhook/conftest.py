@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from certs.files import issue
 from reviewing import default_policy
 from served import Hook, MakeHook, serve_policy
 
@@ -30,3 +33,10 @@ async def make_hook() -> AsyncIterator[MakeHook]:
 async def hook(make_hook: MakeHook) -> Hook:
     """Serve the default policy."""
     return await make_hook(default_policy())
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """Return a folder with an authority and a serving leaf."""
+    issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
+    return tmp_path

@@ -1,4 +1,4 @@
-"""What `test_serve.py` runs: the server in a process of its own, with its options as JSON."""
+"""What `served_process.py` runs: the server in a process of its own, with its options as JSON."""
 
 from __future__ import annotations
 
