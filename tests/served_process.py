@@ -68,7 +68,9 @@ class Server:
 
 
 @asynccontextmanager
-async def server(pair: Path, **options: Any) -> AsyncIterator[Server]:
+async def server(
+    pair: Path, *, start_new_session: bool = False, **options: Any
+) -> AsyncIterator[Server]:
     """Run a server, which is killed at the end if it has not ended by then."""
     given = {
         "tls_cert": str(pair / "tls.crt"),
@@ -85,6 +87,7 @@ async def server(pair: Path, **options: Any) -> AsyncIterator[Server]:
         json.dumps(given | options),
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *PATH])},
         stderr=asyncio.subprocess.PIPE,
+        start_new_session=start_new_session,
     )
     tls = ssl.create_default_context()
     if (pair / "ca.crt").exists():

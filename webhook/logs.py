@@ -19,11 +19,16 @@ LogFormat = Literal["json", "text"]
 _FIELDS = "gpufence_fields"
 
 
-def configure(log_format: LogFormat, stream: TextIO) -> None:
-    """Send the process's log to ``stream``, the libraries' included."""
+def configure(log_format: LogFormat, stream: TextIO, worker: int | None = None) -> None:
+    """Send the process's log to ``stream``, the libraries' included.
+
+    Every line says which ``worker`` it is of, where there are several.
+    """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(demote_bad_http)
+    if worker is not None:
+        handler.addFilter(lambda record: _tell_worker(record, worker))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
@@ -45,6 +50,11 @@ def demote_bad_http(record: logging.LogRecord) -> bool:
         setattr(record, _FIELDS, {"problem": " ".join(str(problem).split())[:200]})
         record.levelno, record.levelname = logging.INFO, "INFO"
         record.exc_info = record.exc_text = None
+    return True
+
+
+def _tell_worker(record: logging.LogRecord, worker: int) -> bool:
+    setattr(record, _FIELDS, {"worker": worker, **getattr(record, _FIELDS, {})})
     return True
 
 

@@ -126,8 +126,13 @@ class Metrics:
 
     def expose(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics, and their content type, in a format that ``accept`` asks for."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type
+        return expose(self.registry, accept)
+
+
+def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """Return the metrics of a registry, and their content type, as ``accept`` asks for them."""
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
 
 
 def kind_label(api_version: str, kind: str) -> str:

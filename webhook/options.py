@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,23 @@ from webhook.lifecycle import MOST_UNDER_WAY
 from webhook.logs import LogFormat
 from webhook.policy_reload import PolicySource
 from webhook.upkeep import ClusterOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """What one of several processes of a replica was handed by the one that started it.
+
+    ``reviews`` and ``operations`` are listened to by all of them. ``own`` are sockets on loopback,
+    one for each worker by its ``number``, from 0: there a worker answers for itself, so that
+    each can answer for all. ``lifeline`` is a descriptor that can be read from, and ends, when the
+    process that started them is no more.
+    """
+
+    number: int
+    reviews: socket.socket
+    operations: socket.socket
+    own: Sequence[socket.socket]
+    lifeline: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +46,10 @@ class ServeOptions:
     requests that are under way. ``reload_seconds`` is how often policy and key pair are looked at.
     Of requests that come while ``most_under_way`` are being answered, the caller is told at once to
     try again.
+
+    ``workers`` is how many processes serve (``webhook.workers``), and ``worker`` says of one of
+    several which it is; one that does not live for ``settled_seconds`` is not started again. All
+    else holds for each of them.
     """
 
     policy: PolicySource
@@ -46,3 +69,6 @@ class ServeOptions:
     reload_seconds: float = 2.0
     most_under_way: int = MOST_UNDER_WAY
     log_format: LogFormat = "json"
+    workers: int = 1
+    worker: Worker | None = None
+    settled_seconds: float = 60.0

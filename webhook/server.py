@@ -18,6 +18,7 @@ from webhook.cluster.estate import Estate
 from webhook.cluster.facts import ClusterFacts
 from webhook.cluster_metrics import ClusterMetrics
 from webhook.estate_metrics import EstateMetrics
+from webhook.gathered import gathered_app
 from webhook.lifecycle import Lifecycle
 from webhook.listen import Listeners, listen, port_of
 from webhook.logs import configure, event
@@ -47,7 +48,8 @@ def serve(options: ServeOptions) -> int:
         ListenError: (webhook.listen) an address cannot be listened on.
         ConfigurationError: (webhook.cluster.errors) ``facts`` leads nowhere; nothing listens yet.
     """
-    configure(options.log_format, sys.stderr)
+    worker = options.worker
+    configure(options.log_format, sys.stderr, worker.number if worker else None)
     # When each counter began is a second series for every one of them, and of no use to rate().
     disable_created_metrics()  # type: ignore[no-untyped-call]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -97,7 +99,9 @@ async def _serve(options: ServeOptions) -> None:
             ),
         ],
     )
-    stopping, listeners = Signals(), Listeners(metrics.refused_connection)
+    worker = options.worker
+    stopping = Signals(worker.lifeline if worker else None)
+    listeners = Listeners(metrics.refused_connection)
     running: list[asyncio.Task[None]] = []
     try:
         if upkeep is None or upkeep.source is None:
@@ -105,12 +109,17 @@ async def _serve(options: ServeOptions) -> None:
         if facts is not None:
             await facts.start()
         # The plain port first: there a probe can see that the other one is not served yet.
-        operations_at = listen(options.metrics_host, options.metrics_port, "metrics-port")
+        if worker is None:
+            operations_at = listen(options.metrics_host, options.metrics_port, "metrics-port")
+        else:
+            operations_at = worker.operations
+            await listeners.serve(operations, worker.own[worker.number])
+            operations = gathered_app([port_of(own) for own in worker.own])
         await listeners.serve(operations, operations_at)
         if first is not None and not await _succeeds(first, stopping):
             return
         reviews, tls = admission_app(admission, metrics, lifecycle), certificate.load()
-        reviews_at = listen(options.host, options.port, "port")
+        reviews_at = worker.reviews if worker else listen(options.host, options.port, "port")
         await listeners.serve(reviews, reviews_at, tls)
         lifecycle.serving = True
         event(

@@ -11,7 +11,7 @@ from reviewing import default_policy
 from webhook.listen import ListenError
 from webhook.options import ServeOptions
 from webhook.policy_reload import FixedPolicy
-from webhook.server import serve
+from webhook.workers import serve
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])

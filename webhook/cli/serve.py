@@ -81,6 +81,14 @@ Examples:
     help="How long to wait then for requests that are under way.",
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many processes to serve with, each of which can use one core, and needs the memory "
+    "of a replica. The bounds of connections and --max-in-flight hold for each.",
+)
+@click.option(
     "--max-in-flight",
     type=click.IntRange(min=1),
     default=200,
@@ -109,6 +117,7 @@ def serve(
     metrics_port: int,
     drain_seconds: float,
     grace_seconds: float,
+    workers: int,
     max_in_flight: int,
     log_format: Literal["json", "text"],
 ) -> int:
@@ -119,7 +128,7 @@ def serve(
     files change.
     """
     from certs.errors import CertificateError
-    from webhook import server
+    from webhook import workers as processes
     from webhook.cli.policy_file import policy_name
     from webhook.cli.policy_source import policy_source
     from webhook.cluster.errors import ConfigurationError
@@ -142,10 +151,11 @@ def serve(
         metrics_port=metrics_port,
         drain_seconds=drain_seconds,
         grace_seconds=grace_seconds,
+        workers=workers,
         most_under_way=max_in_flight,
         log_format=log_format,
     )
     try:
-        return server.serve(options)
+        return processes.serve(options)
     except (CertificateError, ConfigurationError, ListenError, PolicyUnusableError) as error:
         raise InputError([str(error)]) from error
