@@ -120,10 +120,8 @@ def requests_device(container: Container, policy: Policy, facts: Facts) -> bool:
     """Tell whether the container itself requests a device of a pool, or holds a claim."""
     if (container.raw.get("resources") or {}).get("claims"):
         return True
-    return container.names_device() and any(
-        "/" in name
-        and pool_of_resource(name, policy, facts) is not None
-        and parse_quantity(quantity) > 0
-        for side in RESOURCE_SIDES
-        for name, quantity in container.resources(side).items()
-    )
+    for side in RESOURCE_SIDES:
+        for name, quantity in container.resources(side).items():
+            if pool_of_resource(name, policy, facts) is not None and parse_quantity(quantity) > 0:
+                return True
+    return False

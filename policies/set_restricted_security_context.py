@@ -98,15 +98,16 @@ def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
         _fill_debug_containers(pod, identity, facts.old)
         return
     containers, common = pod.containers(), _context(pod.spec)
-    contexts = [{}, *(_context(container.raw) for container in containers)]
+    contexts = [{}, *[_context(container.raw) for container in containers]]
     if any(_is_root(own, common, windows=windows) for own in contexts):
         _identify_each(pod, containers, identity)
-    else:
+        identity = {}
+    if windows:
         _fill(pod.spec, identity)
-    if not windows:
-        _fill(pod.spec, {**_confinement(), "fsGroup": policy.hardening.fs_group})
-        for container in containers:
-            _drop_privileges(container.raw)
+        return
+    _fill(pod.spec, {**identity, **_confinement(), "fsGroup": policy.hardening.fs_group})
+    for container in containers:
+        _drop_privileges(container.raw)
 
 
 def _fill_debug_containers(pod: Pod, identity: Mapping[str, Any], old: JSONObject | None) -> None:
@@ -177,7 +178,7 @@ def _drop_privileges(container: JSONObject) -> None:
         missing["allowPrivilegeEscalation"] = False
     capabilities = context.get("capabilities") or {}
     dropped = capabilities.get("drop") or []
-    added = {name.upper().removeprefix("CAP_") for name in capabilities.get("add") or ()}
+    added = [name.upper().removeprefix("CAP_") for name in capabilities.get("add") or ()]
     if "ALL" not in dropped and "ALL" not in added:
         missing["capabilities"] = {**capabilities, "drop": [*dropped, "ALL"]}
     if missing:
@@ -195,7 +196,10 @@ def _unless_given(values: Mapping[str, Any], context: JSONObject) -> dict[str, A
 def _fill(owner: JSONObject, values: Mapping[str, Any]) -> None:
     """Set the fields of a security context that are unset; None sets nothing."""
     context = _context(owner)
-    missing = {field: value for field, value in values.items() if value is not None}
-    missing = _unless_given(missing, context)
+    missing = {
+        field: value
+        for field, value in values.items()
+        if value is not None and context.get(field) is None
+    }
     if missing:
         owner["securityContext"] = {**context, **missing}

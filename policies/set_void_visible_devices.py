@@ -47,6 +47,8 @@ None beyond the rule's action.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from policies.check_device_leak import VISIBLE_DEVICES, requests_device
 from policies.compiled import Policy, Pool
 from policies.facts import Facts
@@ -68,7 +70,9 @@ def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
             container.raw["env"] = [*env, {"name": VISIBLE_DEVICES, "value": "void"}]
 
 
+@lru_cache(maxsize=256)
 def _is_nvidia(pool: Pool) -> bool:
+    # Asked for every GPU Pod, about pools that live as long as their policy.
     names = {*pool.resources.exact, *pool.resources.prefixes}
     return any(name.startswith("nvidia.com/") for name in names) or any(
         name.endswith(".nvidia.com") for name in pool.device_classes

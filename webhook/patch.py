@@ -64,13 +64,13 @@ def _compare_arrays(
         if value is not other:
             _compare(value, other, f"{path}/{index}", operations)
     # From the end, so that no removal moves what the next one names.
-    operations.extend(
+    operations += [
         {"op": "remove", "path": f"{path}/{index}"}
         for index in range(len(original) - 1, len(mutated) - 1, -1)
-    )
-    operations.extend(
+    ]
+    operations += [
         {"op": "add", "path": f"{path}/-", "value": value} for value in mutated[len(original) :]
-    )
+    ]
 
 
 def _pointer(path: str, key: str) -> str:

@@ -195,10 +195,14 @@ def _restricted_source(volume: JSONObject) -> str | None:
     it an emptyDir before any admission (core/v1/defaults.go, SetDefaults_Volume). A source that no
     Kubernetes of today knows is restricted, as the library's own list is of what may pass.
     """
-    for field in _ACCEPTED_VOLUMES.intersection(volume):
-        if volume[field] is not None:
-            return None
-    return next((key for key in volume if key != "name" and volume[key] is not None), None)
+    restricted = None
+    for key, source in volume.items():
+        if source is not None:
+            if key in _ACCEPTED_VOLUMES:
+                return None
+            if restricted is None and key != "name":
+                restricted = key
+    return restricted
 
 
 def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) -> Violation | None:

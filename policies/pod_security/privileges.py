@@ -247,7 +247,8 @@ def _adding(pod: PodView, accepted: Collection[str]) -> list[ContainerView]:
 
 
 def _adds(container: ContainerView, accepted: Collection[str]) -> bool:
-    return any(name not in accepted for name in _added(container.context))
+    added = _added(container.context)
+    return bool(added) and any(name not in accepted for name in added)
 
 
 def _refused_by(
