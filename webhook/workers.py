@@ -8,7 +8,6 @@ worker takes what a busy one does not come to.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -43,8 +42,6 @@ def serve(options: ServeOptions) -> int:
     supervisor = _Supervisor(options)
     # Blocked, they wait until they are asked for; none is lost, and no handler is ever run.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    # What is there by now stays for good: a collection in a worker is not to write to its pages.
-    gc.freeze()
     worker = supervisor.supervise()
     if worker is None:
         return supervisor.status
@@ -157,5 +154,5 @@ def _problem(code: int) -> str:
         return f"exit status {code}: see what it has said before"
     name = signal.Signals(-code).name
     if -code == signal.SIGKILL:
-        return f"{name}: if nobody sent it, memory was short; give each worker that of a replica"
+        return f"{name}: if nobody sent it, memory was short: raise its limit, or use fewer workers"
     return f"{name}: if nobody sent it, please report it as a bug, with the lines before"

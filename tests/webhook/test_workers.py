@@ -104,7 +104,7 @@ async def test_a_worker_that_dies_is_started_again_on_the_same_addresses(pair: P
         os.kill(before[0], signal.SIGKILL)
         line = await running.logged("worker ended")
         assert (line["worker"], line["next"]) == (0, "it is started again")
-        assert line["problem"].startswith("SIGKILL: if nobody sent it, memory was short;")
+        assert line["problem"].startswith("SIGKILL: if nobody sent it, memory was short:")
         assert await answers(running)
         again = await running.logged("ready")
         assert (again["worker"], again["port"]) == (0, running.ready["port"])
