@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from functools import lru_cache
 
 Scalar = str | int | float | bool | None
 
@@ -64,6 +65,15 @@ def resolve_plain(text: str) -> Scalar:
         if _INT64_MIN <= value <= _UINT64_MAX and not (value > -_INT64_MIN - 1 and match["sign"]):
             return value
     return _float(plain, text)
+
+
+@lru_cache(maxsize=4096)
+def plain_key(text: str) -> str | None:
+    """Return a plain mapping key as JSON has it; ``None`` for what is none, ``<<`` among it.
+
+    Manifests have few keys, and those again and again: each is resolved, and kept, once.
+    """
+    return None if text == "<<" else key_text(resolve_plain(text))
 
 
 def key_text(value: Scalar) -> str | None:

@@ -11,10 +11,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
 
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, Parsed
-from webhook.cli.manifests.scalars import MAY_BE_SPECIAL, key_text, resolve_plain
+from webhook.cli.manifests.scalars import MAY_BE_SPECIAL, key_text, plain_key
 from webhook.cli.manifests.syntax import HELM_CURE, explain, looks_like_helm
 from webhook.cli.manifests.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
 
@@ -59,13 +69,13 @@ class _Reader:
 
     def document(self) -> Parsed | None:
         self._next()
-        if type(self._next()) is not yaml.DocumentStartEvent:
+        if type(self._next()) is not DocumentStartEvent:
             return None
         event = self._next()
         value = self._value(event, 0)
         self._next()
         extra = self._next()
-        if type(extra) is not yaml.StreamEndEvent:
+        if type(extra) is not StreamEndEvent:
             raise event_error(
                 "a second document starts here", extra, "Put a line with --- before it"
             )
@@ -73,29 +83,32 @@ class _Reader:
 
     def _value(self, event: Any, depth: int) -> Any:
         kind = type(event)
-        if kind is yaml.ScalarEvent:
+        if kind is ScalarEvent:
             value = event.value
-            if event.tag is not None or (
-                event.implicit[0] and (not value or value[0] in MAY_BE_SPECIAL)
-            ):
+            plain, quoted = event.implicit
+            if plain:
+                if not value or value[0] in MAY_BE_SPECIAL:
+                    value = resolve(event)
+            elif not quoted:
                 value = resolve(event)
             if event.anchor is not None:
                 self._anchors[event.anchor] = _Anchored(value, 1, 0)
             return value
-        if kind is yaml.AliasEvent:
+        if kind is AliasEvent:
             return self._alias(event, depth)
         if depth == MAX_DEPTH:
             raise event_error(TOO_DEEP, event)
-        check_collection(event)
+        if event.tag is not None:
+            check_collection(event)
         if event.anchor is not None:
             return self._anchored(event, depth)
         return self._collection(event, depth)
 
     def _collection(self, event: Any, depth: int) -> Any:
-        self._deepest = max(self._deepest, depth + 1)
-        if type(event) is yaml.MappingStartEvent:
-            return self._mapping(depth + 1)
-        return self._sequence(depth + 1)
+        depth += 1
+        if depth > self._deepest:
+            self._deepest = depth
+        return self._mapping(depth) if type(event) is MappingStartEvent else self._sequence(depth)
 
     def _anchored(self, event: Any, depth: int) -> Any:
         values, deepest = self._values, self._deepest
@@ -126,7 +139,7 @@ class _Reader:
     def _sequence(self, depth: int, lines: list[int] | None = None) -> list[Any]:
         sequence = []
         get = self._next
-        while type(event := get()) is not yaml.SequenceEndEvent:
+        while type(event := get()) is not SequenceEndEvent:
             if lines is not None:
                 lines.append(event.start_mark.line + 1)
             sequence.append(self._value(event, depth))
@@ -137,18 +150,26 @@ class _Reader:
         mapping: dict[str, Any] = {}
         merged: set[str] = set()
         get = self._next
-        while type(event := get()) is not yaml.MappingEndEvent:
-            key = self._key(event, depth)
-            if key is None:
+        while type(event := get()) is not MappingEndEvent:
+            # Nearly every key is a bare word, and has been seen before.
+            is_bare = (
+                type(event) is ScalarEvent
+                and event.implicit[0]
+                and event.tag is None
+                and event.anchor is None
+            )
+            key = plain_key(event.value) if is_bare else None
+            if key is None and (key := self._key(event, depth)) is None:
                 self._merge(mapping, merged, depth)
                 continue
-            if key in mapping and key not in merged:
-                raise event_error(
-                    f"the key {key:.60} is already set above in the same mapping",
-                    event,
-                    "Remove one of the two",
-                )
-            merged.discard(key)
+            if key in mapping:
+                if key not in merged:
+                    raise event_error(
+                        f"the key {key:.60} is already set above in the same mapping",
+                        event,
+                        "Remove one of the two",
+                    )
+                merged.remove(key)
             event = get()
             if depth == 1 and key == "items" and _is_plain_sequence(event):
                 mapping[key] = self._sequence(depth + 1, self._item_lines)
@@ -159,17 +180,11 @@ class _Reader:
 
     def _key(self, event: Any, depth: int) -> str | None:
         """Return a mapping's key, ``None`` for the one that merges."""
-        if type(event) is yaml.ScalarEvent and event.anchor is None and event.tag is None:
-            text: str = event.value
-            if not event.implicit[0]:
-                return text
-            if text and text[0] not in MAY_BE_SPECIAL:
-                return None if text == "<<" else text
-            value: Any = resolve_plain(text)
-        elif type(event) is yaml.ScalarEvent and event.tag == MERGE_TAG:
+        if type(event) is ScalarEvent and (
+            event.tag == MERGE_TAG or (event.implicit[0] and event.value == "<<")
+        ):
             return None
-        else:
-            value = self._value(event, depth)
+        value = self._value(event, depth)
         key = key_text(value) if not isinstance(value, dict | list) else None
         if key is None:
             raise event_error("a mapping's key must be a string", event, "Put the key in quotes")
@@ -179,7 +194,7 @@ class _Reader:
         """Merge what ``<<`` names over what stands above it, as go-yaml does."""
         event = self._next()
         value = self._value(event, depth)
-        sources = value if type(event) is yaml.SequenceStartEvent else [value]
+        sources = value if type(event) is SequenceStartEvent else [value]
         for source in reversed(sources):
             if not isinstance(source, dict):
                 raise event_error("<< merges mappings, and this is none", event)
@@ -197,4 +212,4 @@ def _events(text: str) -> Callable[[], Any]:
 
 
 def _is_plain_sequence(event: Any) -> bool:
-    return type(event) is yaml.SequenceStartEvent and event.anchor is None and event.tag is None
+    return type(event) is SequenceStartEvent and event.anchor is None and event.tag is None

@@ -12,7 +12,7 @@ from webhook.cli.manifests.scalars import Scalar, resolve_plain
 
 _TAG = "tag:yaml.org,2002:"
 _NUMBER_TAGS = {f"{_TAG}int": int, f"{_TAG}float": float, f"{_TAG}bool": bool}
-_TEXT_TAGS = frozenset({f"{_TAG}str", f"{_TAG}timestamp"})
+_TEXT_TAGS = frozenset({"!", f"{_TAG}str", f"{_TAG}timestamp"})
 _NULL_TAG = f"{_TAG}null"
 MERGE_TAG = f"{_TAG}merge"
 _COLLECTION_TAGS = {
@@ -32,15 +32,13 @@ def resolve(event: Any) -> Scalar:
     if tag in _TEXT_TAGS:
         return str(text)
     value = resolve_plain(text)
-    if tag is None or tag == "!":
-        pass
-    elif tag in _NUMBER_TAGS or tag == _NULL_TAG:
+    if tag in _NUMBER_TAGS or tag == _NULL_TAG:
         wanted = _NUMBER_TAGS.get(tag, type(None))
         if wanted is float and type(value) is int:
             value = float(value)
         if type(value) is not wanted:
             raise event_error(f"{text:.60} is no {tag.removeprefix(_TAG)}, as its tag says", event)
-    else:
+    elif tag is not None:
         raise _unknown_tag(event)
     if type(value) is float and not math.isfinite(value):
         raise event_error(
