@@ -156,7 +156,7 @@ def _exemption(found: Iterable[Template], policy: Policy, facts: Facts) -> str:
     if facts.username in exemptions.usernames:
         return f"the policy exempts user {facts.username}"
     names = {template.raw["spec"].get("runtimeClassName") for template in found}
-    if names <= exemptions.runtime_classes:
+    if exemptions.runtime_classes and names <= exemptions.runtime_classes:
         return f"the policy exempts runtime class {', '.join(sorted(map(str, names)))}"
     return ""
 
@@ -208,7 +208,7 @@ def _setters(pod: Pod, facts: Facts) -> Iterator[Setter]:
 
     The spec of an existing Pod is immutable but for its new ephemeral containers.
     """
-    if not pod.requests and not pod.device_containers():
+    if not pod.requests and not pod.device_resources():
         return
     existing = pod.kind == "Pod" and facts.operation == "UPDATE"
     for setter in SETTERS:

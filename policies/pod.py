@@ -148,11 +148,11 @@ class Pod(msgspec.Struct, eq=False):
     def device_resources(self) -> tuple[DeviceResource, ...]:
         """Return what those containers say of devices, in their order; limits come first."""
         if self._device_resources is None:
-            self._device_resources = tuple(
-                found
-                for container in self.device_containers()
-                for found in _device_resources(container)
-            )
+            found: list[DeviceResource] = []
+            for container in self.containers():
+                if container.kind != "ephemeralContainers" and container.raw.get("resources"):
+                    found += _device_resources(container)
+            self._device_resources = tuple(found)
         return self._device_resources
 
     def selection(self) -> tuple[Alternative, ...]:

@@ -206,6 +206,11 @@ class _Object(_Shape):
     metadata: _Metadata | None = None
 
 
+class _Pod(_Shape):
+    metadata: _Metadata | None = None
+    spec: _PodSpec | None = None
+
+
 _MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>.*?)`)?", re.DOTALL)
 _SOME_KEY = "[...]"
 _WORDS = {
@@ -225,7 +230,7 @@ def check_object(obj: Any) -> None:
     Raises:
         MalformedObjectError: naming the first field of the wrong type.
     """
-    _convert(obj, _Object, "")
+    _convert(obj, _Object)
 
 
 def check_template(template: Template) -> None:
@@ -241,11 +246,10 @@ def check_template(template: Template) -> None:
 
 
 def _check_pod(pod: JSONObject) -> None:
-    _convert(pod.get("metadata"), _Metadata | None, "metadata")
+    _convert(pod, _Pod)
     spec = pod.get("spec")
     if spec is None:
         raise MalformedObjectError("spec", "is missing")
-    _convert(spec, _PodSpec, "spec")
     _check_quantities(spec.get("resources") or {}, "spec")
     for kind in CONTAINER_KINDS:
         for index, container in enumerate(spec.get(kind) or ()):
@@ -264,7 +268,7 @@ def _check_quantities(resources: JSONObject, where: str) -> None:
                 raise MalformedObjectError(path, str(error)) from error
 
 
-def _convert(value: Any, shape: Any, prefix: str) -> None:
+def _convert(value: Any, shape: type[_Shape]) -> None:
     try:
         msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -274,7 +278,7 @@ def _convert(value: Any, shape: Any, prefix: str) -> None:
             path += " (a key)"
         elif path.endswith(_SOME_KEY):
             path = path.removesuffix(_SOME_KEY) + f"[{_wrong_key(value, path)}]"
-        raise MalformedObjectError(f"{prefix}{path}".removeprefix("."), _plain(problem)) from error
+        raise MalformedObjectError(path.removeprefix("."), _plain(problem)) from error
 
 
 def _wrong_key(value: Any, path: str) -> str:

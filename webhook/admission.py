@@ -8,7 +8,7 @@ object that is not what its kind promises is refused by either.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Any, Literal, Protocol
 
@@ -188,12 +188,14 @@ def _is_custom(request: review.Request) -> bool:
 
 
 def _worth_telling(
-    request: review.Request, obj: JSONObject, known: Iterable[Finding]
+    request: review.Request, obj: JSONObject, known: Sequence[Finding]
 ) -> list[Finding]:
     """Return those known findings of which somebody reads: of workloads that people change.
 
     Pods, and what a controller owns (ReplicaSets), are updated by controllers alone.
     """
+    if not known:
+        return []
     owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
     if _is_pod(request) or any(owner.get("controller") for owner in owners):
         return []

@@ -66,6 +66,8 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
     The keys are rule ids, ``excepted``, ``known`` and ``exempt``: names without a prefix, before
     which an API server puts the name of the webhook and a slash.
     """
+    if not (decision.findings or decision.excepted or decision.known or decision.exemption):
+        return {}
     by_rule: dict[str, list[Finding]] = {}
     for finding in decision.findings:
         by_rule.setdefault(finding.rule, []).append(finding)
