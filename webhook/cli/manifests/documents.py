@@ -16,7 +16,9 @@ from webhook.cli.manifests.json_reader import read_json
 from webhook.cli.manifests.parsed import Parsed
 from webhook.cli.manifests.yaml_reader import read_yaml
 
-_SEPARATOR = re.compile(r"^---(.*)\n?", re.MULTILINE)
+_SEPARATOR = "---"
+# A line with more than a comment or a directive.
+_CONTENT = re.compile(r"^[^\S\n]*+[^\s#%]", re.MULTILINE)
 _BRACKET = re.compile(r"\s*[{\[]")
 # How JSON goes on after its first bracket, and YAML in flow style hardly.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\"{\[\]])")
@@ -70,15 +72,25 @@ def read_documents(path: str, text: str) -> Iterator[Document]:
 def _split(text: str) -> Iterator[tuple[str, str, int]]:
     """Yield what stands beside ``---``, where nothing may, the part below it, and its line."""
     start, line, beside = 0, 1, ""
-    for match in _SEPARATOR.finditer(text):
-        part = text[start : match.start()]
+    while (at := _separator(text, start)) >= 0:
+        part = text[start:at]
         if start or part:
             yield beside, part, line
-        beside = match[1].strip()
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        beside = text[at + len(_SEPARATOR) : end].strip()
         beside = "" if beside.startswith("#") else beside
         line += part.count("\n") + 1
-        start = match.end()
+        start = end + 1
     yield beside, text[start:], line
+
+
+def _separator(text: str, start: int) -> int:
+    """Return where the next separator is from the start of a line on; -1 if there is none."""
+    if text.startswith(_SEPARATOR, start):
+        return start
+    before = text.find(f"\n{_SEPARATOR}", start)
+    return before + 1 if before >= 0 else -1
 
 
 def _read(part: str) -> list[Parsed]:
@@ -117,10 +129,10 @@ def _document(path: str, index: int, text: str, text_line: int, parsed: Parsed) 
 
 def _is_blank(text: str) -> bool:
     """Tell whether there is nothing but comments and directives."""
-    return all(not line or line.isspace() or line.lstrip()[0] in "#%" for line in text.split("\n"))
+    return not _CONTENT.search(text)
 
 
 def _first_line(text: str) -> int:
     """Return the number of the first line with more than a comment."""
-    lines = text.split("\n")
-    return next((n for n, line in enumerate(lines, 1) if not _is_blank(line)), 1)
+    content = _CONTENT.search(text)
+    return text.count("\n", 0, content.start()) + 1 if content else 1

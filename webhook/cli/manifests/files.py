@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -72,7 +73,11 @@ def read_bytes(path: str) -> bytes:
         ManifestError: it cannot be read.
     """
     try:
-        return _read_stdin() if path == STDIN else Path(path).read_bytes()
+        if path == STDIN:
+            return _read_stdin()
+        # Unbuffered, as it is read at once: there may be thousands of small files.
+        with io.FileIO(path) as file:
+            return file.readall()
     except FileNotFoundError:
         raise ManifestError("does not exist", cure="Check the path") from None
     except OSError as error:
