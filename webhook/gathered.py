@@ -45,7 +45,7 @@ def gathered_app(ports: Sequence[int]) -> web.Application:
 
     async def metrics(request: web.Request) -> web.Response:
         registry = CollectorRegistry()
-        registry.register(_Gathered(await _ask(ports, request.path)))
+        registry.register(GatheredMetrics(await _ask(ports, request.path)))
         # In a thread: reading 50 us a series, of thousands where the estate is large, is no time to
         # keep reviews waiting.
         accept = request.headers.get(hdrs.ACCEPT, "")
@@ -73,8 +73,8 @@ async def _ask(ports: Iterable[int], path: str) -> list[tuple[int, str]]:
         return await asyncio.gather(*map(ask, ports))
 
 
-class _Gathered(Collector):
-    """The metrics of all workers, from what each of them answered."""
+class GatheredMetrics(Collector):
+    """The metrics of all workers, from what each of them answered: status and text."""
 
     def __init__(self, answers: Sequence[tuple[int, str]]) -> None:
         self._answers = answers

@@ -13,6 +13,7 @@ from policies.policy import default_policy_text, parse_policy
 from webhook.cluster.holders import Holding
 from webhook.cluster_metrics import ClusterMetrics
 from webhook.estate_metrics import EstateMetrics
+from webhook.gathered import GatheredMetrics
 from webhook.metrics import Metrics
 from webhook.upkeep_metrics import UpkeepMetrics
 
@@ -29,7 +30,14 @@ def exported() -> dict[str, set[str]]:
 
 
 def registry() -> CollectorRegistry:
-    """Return a registry with every metric that a server can expose."""
+    """Return a registry with every metric that a replica can expose."""
+    everything = of_one_process()
+    everything.register(GatheredMetrics([(503, "")]))
+    return everything
+
+
+def of_one_process() -> CollectorRegistry:
+    """Return a registry with every metric that a server can expose, several workers aside."""
     policy = parse_policy(yaml.safe_load(default_policy_text())).compile()
     metrics = Metrics(policy, "test")
     metrics.track_certificate(lambda: 0.0)

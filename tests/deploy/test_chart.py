@@ -88,6 +88,7 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
     [
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
+        ({"workers": 0}, "workers"),
         ({"webhook": {"port": 443}}, "port"),
         ({"image": {"digest": "latest"}}, "digest"),
         ({"webhook": {"clientAuthority": {"secret": "a", "configMap": "b"}}}, "clientAuthority"),

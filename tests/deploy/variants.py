@@ -26,6 +26,10 @@ VARIANTS: dict[str, Values] = {
     "default": {},
     "as a plain manifest": {"createNamespace": True},
     "one replica": {"replicas": 1},
+    "two cores a replica": {
+        "workers": 2,
+        "resources": {"requests": {"memory": "160Mi"}, "limits": {"memory": "288Mi"}},
+    },
     "an image by digest from a registry of one's own": {
         "image": {
             "repository": "registry.example/platform/gpufence",

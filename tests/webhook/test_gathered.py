@@ -20,7 +20,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from deploy.series import registry
+from deploy.series import of_one_process
 from reviewing import default_policy
 from served import Client
 from webhook.app import operations_app
@@ -99,7 +99,7 @@ async def test_a_replica_is_ready_when_each_of_its_workers_is(
 async def test_no_series_of_any_worker_is_lost_in_either_format(
     gather: Gather, accept: str, parse: Callable[[str], list[Metric]]
 ) -> None:
-    everything = [registry(), registry()]
+    everything = [of_one_process(), of_one_process()]
     for number, known in enumerate(everything):
         counter = Counter("gpufence_told_apart", "By its value.", ("odd",), registry=known)
         counter.labels('a "quoted"\nname\\').inc(number + 1)

@@ -85,8 +85,8 @@ Examples:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="How many processes to serve with, each of which can use one core, and needs the memory "
-    "of a replica. The bounds of connections and --max-in-flight hold for each.",
+    help="How many processes to serve with: each can use one core, and has its own facts of the "
+    "cluster. --max-in-flight and the bounds of connections hold for each.",
 )
 @click.option(
     "--max-in-flight",

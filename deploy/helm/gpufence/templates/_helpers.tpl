@@ -61,6 +61,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --policy=/etc/gpufence/policy/policy.yaml
 - --port={{ .Values.webhook.port }}
 - --metrics-port={{ .Values.metrics.port }}
+- --workers={{ .Values.workers }}
 - --drain-seconds={{ .Values.webhook.drainSeconds }}
 - --grace-seconds={{ .Values.webhook.graceSeconds }}
 - --log-format={{ .Values.webhook.logFormat }}
