@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from typing import Any, Literal
+
+import msgspec
 
 from policies.claims import read_claims
 from policies.compiled import Policy
@@ -26,8 +27,7 @@ Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
 VERDICTS: tuple[Verdict, ...] = ("allowed", "mutated", "denied", "skipped", "invalid")
 
 
-@dataclass(slots=True)
-class Result:
+class Result(msgspec.Struct, eq=False):
     """The verdict on one object.
 
     ``decision`` is there unless the verdict is ``invalid``, which ``error`` explains, or the

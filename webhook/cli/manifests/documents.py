@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.json_reader import read_json
@@ -24,8 +25,7 @@ _BRACKET = re.compile(r"\s*[{\[]")
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\"{\[\]])")
 
 
-@dataclass(slots=True, eq=False)
-class Document:
+class Document(msgspec.Struct, eq=False):
     """One document of a file, or what is wrong with it.
 
     ``index`` counts from 0 as YAML does: every ``---`` starts a document, an empty one too, and
@@ -41,7 +41,7 @@ class Document:
     text_line: int
     value: Any = None
     error: ManifestError | None = None
-    item_lines: list[int] = field(default_factory=list)
+    item_lines: list[int] = []
 
 
 def unreadable(path: str, error: ManifestError) -> Document:

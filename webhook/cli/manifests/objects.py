@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+import msgspec
 
 from policies.facts import JSONObject
 from webhook.cli.manifests.documents import Document
@@ -26,8 +27,7 @@ _TYPES = {
 }
 
 
-@dataclass(slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, eq=False):
     """One object and where it comes from, or what is wrong with it.
 
     ``item`` is its number among the objects of a List, from 0, and ``None`` outside of one;

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from webhook.cli.manifests.errors import ManifestError
 
@@ -13,8 +14,7 @@ MAX_DEPTH = 100
 TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 
 
-@dataclass(slots=True)
-class Parsed:
+class Parsed(msgspec.Struct):
     """A document's value or what is wrong with it, and where it and its items start.
 
     Lines count from 1, within the text; ``span`` is the part of it that holds the value, where that
@@ -23,6 +23,6 @@ class Parsed:
 
     value: Any
     line: int
-    item_lines: list[int] = field(default_factory=list)
+    item_lines: list[int] = []
     error: ManifestError | None = None
     span: tuple[int, int] | None = None
