@@ -46,8 +46,8 @@ def gathered_app(ports: Sequence[int]) -> web.Application:
     async def metrics(request: web.Request) -> web.Response:
         registry = CollectorRegistry()
         registry.register(GatheredMetrics(await _ask(ports, request.path)))
-        # In a thread: reading 50 us a series, of thousands where the estate is large, is no time to
-        # keep reviews waiting.
+        # In a thread: 30 us a series, of thousands where the estate is large, are too long to keep
+        # reviews waiting.
         accept = request.headers.get(hdrs.ACCEPT, "")
         body, content_type = await asyncio.to_thread(expose, registry, accept)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
