@@ -22,6 +22,7 @@ from webhook.cli.manifests.documents import read_documents
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.objects import Manifest, read_objects
 from webhook.cli.report import text
+from webhook.cli.report.lines import clean
 from webhook.cli.report.sentence import explanation
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -131,6 +132,26 @@ def test_nothing_in_a_manifest_reaches_the_terminal_as_a_command() -> None:
     shown = lines(Result(one, "denied", decision, "ns"))
     assert shown[0] == r"denied   Pod ns/a\x1b[2J\nb\u202e  a.yaml:1"
     assert all(line.isprintable() for line in shown)
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        *("\xad", "\u061c", "\u180e", "\u200b", "\u200c", "\u200d", "\u200e", "\u200f", "\u202a"),
+        *("\u202b", "\u202c", "\u202d", "\u202e", "\u2060", "\u2064", "\u2066", "\u2067", "\u2068"),
+        *("\u2069", "\u206f", "\ufeff", "\ufffb", "\U000e0001", "\U000e007f"),
+    ],
+    ids=ascii,
+)
+def test_what_nobody_sees_or_what_turns_the_writing_around_is_shown_as_an_escape(
+    hidden: str,
+) -> None:
+    assert clean(f"web{hidden}") == "web" + ascii(hidden)[1:-1]
+
+
+@pytest.mark.parametrize("text", ["größe", "東京", "العربية", "a\u00a0b"])
+def test_what_people_write_stays_as_it_is(text: str) -> None:
+    assert clean(text) == text
 
 
 def test_a_path_that_holds_a_colon_or_a_space_is_shown_as_it_is(

@@ -27,9 +27,13 @@ Role = Literal[
 
 Span = tuple[str, Role]
 
-# Control characters, line ends among them, and those that turn the direction of writing: a name in
-# a manifest must not move the cursor of whoever reads the report.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+# What moves the cursor, turns the direction of writing or is not seen at all: a name in a manifest
+# must show whoever reads the report what it is. Control characters, line ends among them, and
+# Unicode's format characters (category Cf), but for those that only one script or notation uses.
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
 
 
 class Line(NamedTuple):
