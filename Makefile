@@ -106,15 +106,14 @@ audit-dependencies: $(RELEASE_STAMP)  ## ask the advisory databases about each l
 .PHONY: bench
 bench: $(BENCH_STAMP)  ## gpufence beside its peers; rewrites docs/benchmarks.md and the baseline (ten minutes)
 	@$(BIN)/python tests/bench/run.py --write
-	@$(MAKE) --no-print-directory bench-cli
 
 .PHONY: bench-compare
 bench-compare: $(BENCH_STAMP)  ## measure again, and fail if a ratio has fallen by a fifth (ARGS="--only serving")
 	@$(BIN)/python tests/bench/run.py $(ARGS)
 
 .PHONY: bench-cli
-bench-cli: $(STAMP)  ## gpufence check beside its peers: 10,000 manifests, start, memory (as Markdown)
-	@$(BIN)/python tests/bench/cli.py
+bench-cli: $(BENCH_STAMP)  ## only the command lines of it: 10,000 manifests, start, memory
+	@$(BIN)/python tests/bench/run.py --only cli
 
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)

@@ -1,8 +1,8 @@
-"""The command-line tools beside which `gpufence check` is measured, and what they are given to do.
+"""The command lines that are measured beside each other, and what each is given to do.
 
-kubeconform only parses: its schema takes everything. The others have one rule, in cli_rules/: no
-toleration of the GPU taint without a GPU request. That is less than gpufence does, which has more
-rules and computes what the webhook would add.
+conftest and gator have one rule, in cli_rules/: no toleration of the GPU taint without a GPU
+request. That is less than gpufence does, which has more rules and computes what the webhook would
+add. kubeconform and PyYAML only parse.
 """
 
 from __future__ import annotations
@@ -12,65 +12,110 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from controlplane import cache
 
+GPUFENCE, CONFTEST, GATOR = "gpufence check", "conftest test", "gator test"
+PYYAML = "PyYAML's CSafeLoader (parses only)"
 BUILD_SECONDS = 600
 RULES = Path(__file__).with_name("cli_rules")
 
-Arguments = Callable[[Path], list[str | Path]]
+_LOAD = """
+import sys
+from pathlib import Path
+import yaml
+path = Path(sys.argv[1])
+for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+    for document in yaml.load_all(file.read_text(), yaml.CSafeLoader):
+        pass
+"""
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A tool of the field, its arguments for a file or a folder, and its Go package if it builds.
+class CommandLine(NamedTuple):
+    """A command line for a file or a folder, and what its output says once for each finding."""
 
-    kyverno is measured where it is on PATH: it takes longer to build than all the others together.
-    """
+    name: str
+    arguments: Callable[[Path], list[str | Path]]
+    finding: str = ""
+
+    def found(self, path: Path) -> int:
+        """Run it, and return how many findings it shows."""
+        done = subprocess.run(self.arguments(path), capture_output=True, text=True)
+        return done.stdout.count(self.finding)
+
+
+class _Tool(NamedTuple):
+    """A tool of the field, and its Go package."""
 
     name: str
     program: str
-    arguments: Arguments
-    package: str = ""
+    package: str
+    arguments: tuple[str | Path, ...]
+    finding: str = ""
 
 
-PEERS = (
-    Peer(
-        "kubeconform (parse only)",
+_TOOLS = (
+    _Tool(
+        "kubeconform (parses only)",
         "kubeconform",
-        lambda path: ["-schema-location", RULES / "any.json", path],
         "github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0",
+        # Its schema takes everything.
+        ("-schema-location", RULES / "any.json"),
     ),
-    Peer(
-        "conftest test",
+    _Tool(
+        CONFTEST,
         "conftest",
-        lambda path: ["test", "--no-color", "-p", RULES / "rego", path],
         "github.com/open-policy-agent/conftest@v0.71.1",
+        ("test", "--no-color", "-p", RULES / "rego"),
+        "tolerates the GPU taint without",
     ),
-    Peer(
-        "gator test",
+    _Tool(
+        GATOR,
         "gator",
-        lambda path: ["test", "-f", RULES / "gator", "-f", path],
         "github.com/open-policy-agent/gatekeeper/v3/cmd/gator@v3.23.1",
+        ("test", "-f", RULES / "gator", "-f"),
+        "tolerates the GPU taint without",
     ),
-    Peer("kyverno apply", "kyverno", lambda path: ["apply", RULES / "kyverno.yaml", "-r", path]),
 )
 
 
-def present() -> Iterator[tuple[str, Path, Arguments]]:
-    """Yield name, program and arguments of each peer that is on PATH or cached, or can be built."""
+def command_lines() -> Iterator[CommandLine]:
+    """Yield ours, and of the others what is in the cache or can be built."""
+    ours = Path(sys.executable).with_name("gpufence")
+    yield CommandLine(GPUFENCE, lambda path: [ours, "check", path], "  enforce  pool-trespass")
+    for form in ("json", "sarif"):
+        yield CommandLine(f"{GPUFENCE} -o {form}", _checking(ours, form))
+    yield CommandLine(PYYAML, lambda path: [sys.executable, "-c", _LOAD, path])
     folder = cache.root().with_name("bench") / "bin"
-    for peer in PEERS:
-        found = shutil.which(peer.program) or shutil.which(peer.program, path=folder)
-        if found is None and peer.package:
-            _build(peer.package, folder)
-            found = shutil.which(peer.program, path=folder)
-        if found is None:
-            print(f"{peer.program} is left out: put it on PATH to see it", file=sys.stderr)
+    for tool in _TOOLS:
+        program = _program(tool, folder)
+        if program is None:
+            print(f"{tool.name} is left out: it takes a Go toolchain", file=sys.stderr)
         else:
-            yield peer.name, Path(found), peer.arguments
+            yield CommandLine(tool.name, _using(program, tool.arguments), tool.finding)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the tools that are not in our own requirements."""
+    return {tool.program: tool.package.partition("@")[2] for tool in _TOOLS}
+
+
+def _checking(ours: Path, form: str) -> Callable[[Path], list[str | Path]]:
+    return lambda path: [ours, "check", "-o", form, path]
+
+
+def _using(program: str, arguments: tuple[str | Path, ...]) -> Callable[[Path], list[str | Path]]:
+    return lambda path: [program, *arguments, path]
+
+
+def _program(tool: _Tool, folder: Path) -> str | None:
+    found = shutil.which(tool.program, path=folder)
+    if found is None:
+        _build(tool.package, folder)
+        found = shutil.which(tool.program, path=folder)
+    return found
 
 
 def _build(package: str, folder: Path) -> None:

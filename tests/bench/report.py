@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bench import apiserver, reviews, serving
+from bench import apiserver, cli, reviews, serving
 from bench.results import Results, ratios
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,6 +22,7 @@ def markdown(found: Results) -> str:
         sections.append("## The engine alone\n\n" + _table(("review", "µs"), described))
         parts = ((name, f"{cost:.0f}") for name, cost in found.parts.items())
         sections.append(_table(("of a GPU Pod, mutating", "µs"), parts))
+    sections += _command_lines(found.cli)
     for case, by_name in found.serving.items():
         head = ("webhook", "requests/s", "p50 ms", "p99 ms", "CPU ms", "memory MiB")
         rows = [(name, *_served(served)) for name, served in by_name.items()]
@@ -66,6 +67,27 @@ def plot(found: Results) -> None:
     PLOT.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(PLOT, dpi=110, metadata={"Software": None})
     plt.close(figure)
+
+
+def _command_lines(found: cli.Measured) -> Iterator[str]:
+    for what, usages in found.checking.items():
+        rows = (
+            (name, f"{used.wall:.2f}", f"{used.cpu:.2f}", f"{used.memory:.0f}")
+            for name, used in usages.items()
+        )
+        shares = found.shares[what]
+        yield f"## Command lines: {what}\n\n" + _table(("", "time s", "CPU s", "memory MiB"), rows)
+        yield (
+            f"Parsing YAML is {shares.parsing:.0%} of the CPU time of `gpufence check`, and "
+            f"{shares.reading:.0%} with finding, opening and splitting files."
+        )
+    if found.start:
+        starts = (
+            (name, f"{used.wall * 1000:.0f}", f"{used.cpu * 1000:.0f}")
+            for name, used in found.start.items()
+        )
+        title = "## Command lines: from the start to the verdict on one file\n\n"
+        yield title + _table(("", "time ms", "CPU ms"), starts)
 
 
 def _served(served: serving.Served) -> tuple[str, ...]:

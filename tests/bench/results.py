@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from bench import apiserver, growth, serving
+from bench import apiserver, cli, cli_peers, growth, serving
 from bench import engine as engines
 from bench.contestants import CONSTANT, GO, GPUFENCE
 
@@ -30,9 +30,10 @@ class Results:
     growth: dict[str, dict[int, float]] = field(default_factory=dict)
     serving: dict[str, dict[str, serving.Served]] = field(default_factory=dict)
     apiserver: dict[apiserver.PodKind, dict[str, apiserver.Created]] = field(default_factory=dict)
+    cli: cli.Measured = field(default_factory=cli.Measured)
 
 
-PARTS = ("engine", "growth", "serving", "apiserver")
+PARTS = ("engine", "growth", "cli", "serving", "apiserver")
 
 
 def measure(parts: tuple[str, ...], seconds: float, rounds: int) -> Results:
@@ -42,6 +43,8 @@ def measure(parts: tuple[str, ...], seconds: float, rounds: int) -> Results:
         found.engine, found.parts = engines.whole(), engines.parts()
     if "growth" in parts:
         found.growth = growth.measure()
+    if "cli" in parts:
+        found.cli = cli.measure(rounds)
     if "serving" in parts:
         found.serving = serving.measure(seconds, rounds)
     if "apiserver" in parts:
@@ -58,9 +61,10 @@ def machine() -> dict[str, str]:
         "kernel": platform.release(),
         # Whose build it is says how fast it is: distributions optimise by profile.
         "Python": sys.version,
-        **{name: metadata.version(name) for name in ("aiohttp", "msgspec", "uvloop")},
+        **{name: metadata.version(name) for name in ("aiohttp", "msgspec", "PyYAML", "uvloop")},
         **_required("peers", "sigs.k8s.io/controller-runtime"),
         **_required("../controlplane", "k8s.io/kubernetes"),
+        **cli_peers.versions(),
     }
 
 
@@ -81,6 +85,12 @@ def ratios(found: Results) -> dict[str, float]:
             f"{case}: p99 of the Go webhook by ours": go.p99 / ours.p99,
             f"{case}: CPU of the Go webhook by ours": go.cpu / ours.cpu,
         }
+    for what, usages in found.cli.checking.items():
+        ours_used = usages[cli_peers.GPUFENCE]
+        for name in (cli_peers.CONFTEST, cli_peers.GATOR, cli_peers.PYYAML):
+            if name in usages:
+                made[f"{what}: time of {name} by ours"] = usages[name].wall / ours_used.wall
+        made[f"{what}: share of parsing in CPU"] = found.cli.shares[what].parsing
     for kind, created in found.apiserver.items():
         others = (GO, CONSTANT, apiserver.POLICIES, apiserver.NOTHING)
         ours_created = created[GPUFENCE]
