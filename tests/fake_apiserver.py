@@ -198,7 +198,8 @@ class FakeApiServer:
         self.before_page(path, offset)
         if version < self._oldest:
             return _status(410, "The provided continue parameter is too old")
-        objects = list(self._objects[path].values())
+        fields = query.get("fieldSelector", "")
+        objects = [obj for obj in self._objects[path].values() if _is_selected(obj, fields)]
         end = offset + int(query.get("limit") or len(objects))
         metadata = {"resourceVersion": str(version)}
         if end < len(objects):
@@ -247,6 +248,18 @@ async def eventually(look: Callable[[], object], what: str, within: float = 10.0
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {within:g} s in vain for {what}")
         await asyncio.sleep(0.005)
+
+
+def _is_selected(obj: JSON, fields: str) -> bool:
+    """Tell whether a list with that field selector has the object; only ``!=`` is known here."""
+    for requirement in filter(None, fields.split(",")):
+        path, _, unwanted = requirement.partition("!=")
+        value: Any = obj
+        for key in path.split("."):
+            value = value.get(key, {})
+        if value == unwanted:
+            return False
+    return True
 
 
 def _line(kind: str, obj: JSON) -> bytes:

@@ -23,6 +23,7 @@ ANYWHERE: Object = {"tolerations": [{"operator": "Exists"}]}
 PODS = PATHS["Pod"]
 TOLERATES = "a Pod without a GPU request tolerates the taint of GPU nodes"
 SITS = "a Pod without a GPU request sits on a GPU node"
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 @pytest.fixture
@@ -91,10 +92,28 @@ async def test_old_replica_sets_and_jobs_that_have_ended_are_history(
     ended = workload("job", pod_spec(**REACHING))
     ended["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     cluster.add("Job", ended)
-    over = pod("over", pod_spec(**REACHING), node="gpu")
-    over["status"]["phase"] = "Succeeded"
-    cluster.add("Pod", over)
     assert found(await cluster.audit(tmp_path)) == {}
+
+
+async def test_pods_that_have_ended_are_not_asked_for_and_count_nowhere(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    job = cluster.add("Job", workload("train", pod_spec(2)))
+    for number, phase in enumerate(("Running", "Succeeded", "Failed", "Pending")):
+        its = pod(f"train-{number}", pod_spec(2), app="train", node="gpu")
+        its["status"]["phase"] = phase
+        cluster.add("Pod", owned(its, job, "Job", "batch/v1"))
+        bare = pod(f"bare-{number}", pod_spec(**REACHING), node="gpu")
+        bare["status"]["phase"] = phase
+        cluster.add("Pod", bare)
+    audit = await cluster.audit(tmp_path)
+    asked = {request.query["fieldSelector"] for request in cluster.api.lists(PODS)}
+    assert asked == {UNFINISHED}
+    assert audit.pods == 4
+    assert subject(audit, "train").pods == {"mutated": 2}
+    assert found(audit) == {"Pod bare-0": [TOLERATES, SITS], "Pod bare-3": [TOLERATES, SITS]}
+    [pool] = audit.pools
+    assert (pool.requested, pool.waiting, pool.free, pool.trespassers) == (4, 0, 4, 2)
 
 
 async def test_a_pod_whose_owner_is_gone_stands_for_itself(
@@ -315,7 +334,7 @@ async def test_lists_come_in_pages_and_begin_anew_when_they_expire(
     assert audit.pods == 1200
     asked = [list_.query for list_ in cluster.api.lists(PODS)]
     assert len(asked) == 2 + 3
-    assert all(query["limit"] == "500" for query in asked)
+    assert {(query["limit"], query["fieldSelector"]) for query in asked} == {("500", UNFINISHED)}
 
 
 async def test_an_object_that_no_rule_can_read_is_told_and_the_rest_judged(

@@ -19,6 +19,7 @@ from webhook.audit.listing import list_all
 from webhook.audit.owners import Owned, Owners
 from webhook.cluster.connection import Connection
 from webhook.cluster.errors import NOT_FOUND, ApiError
+from webhook.cluster.holders import PODS
 from webhook.cluster.nodes import node_of
 from webhook.kubeapi import FORBIDDEN
 
@@ -111,8 +112,13 @@ class Taker:
                     wanted |= {each.owner.key for each in found if each.owner}
 
     async def pods(self, take: Callable[[JSONObject], T]) -> list[T]:
-        """Return what ``take`` makes of each Pod; nothing where Pods may not be listed."""
-        found = await self._list("pods", "/api/v1/pods", take, "no Pod was judged")
+        """Return what ``take`` makes of each Pod that has not ended.
+
+        That is nothing where Pods may not be listed.
+        """
+        found = await self._list(
+            PODS.name, PODS.path, take, "no Pod was judged", fields=PODS.fields
+        )
         return found or []
 
     async def _surroundings(self) -> None:
@@ -203,6 +209,7 @@ class Taker:
         without: str,
         *,
         custom: bool = False,
+        fields: str = "",
     ) -> list[T] | None:
         """List a collection; None where that is not allowed, or there is no such collection.
 
@@ -210,7 +217,7 @@ class Taker:
         versions is somebody else's webhook, and one that is broken must not end every audit.
         """
         try:
-            return await list_all(self._connection, path, take)
+            return await list_all(self._connection, path, take, fields=fields)
         except ApiError as error:
             if error.status == FORBIDDEN:
                 cure = "allow the verb list"

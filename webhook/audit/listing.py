@@ -39,10 +39,12 @@ async def list_all(
     *,
     page: int = PAGE,
     labels: str = "",
+    fields: str = "",
 ) -> list[T]:
     """Return what ``take`` makes of each object of the collection at ``path``.
 
-    ``labels`` is a label selector: the API server leaves out what it does not select.
+    ``labels`` is a label selector, ``fields`` a field selector: the API server leaves out what they
+    do not select.
 
     Objects are taken a page at a time, so that of a large collection only what is made of it is
     held. Where the API server no longer has the version that the first page was of (410 Expired:
@@ -52,9 +54,10 @@ async def list_all(
         ApiError: the API server refuses (webhook.kubeapi.FORBIDDEN), or has no such collection.
         ClusterError: it cannot be asked, or does not answer as it should.
     """
+    selectors = {"labelSelector": labels, "fieldSelector": fields}
     for _ in range(_ATTEMPTS):
         taken: list[T] = []
-        query = {"limit": str(page)} | ({"labelSelector": labels} if labels else {})
+        query = {"limit": str(page)} | {name: text for name, text in selectors.items() if text}
         try:
             while True:
                 found = _decode(path, await connection.get(path, query, seconds=_SECONDS))

@@ -14,8 +14,6 @@ from policies.shape import MalformedObjectError
 from webhook.audit.inventory import Inventory, Workload, workload
 from webhook.audit.kinds import POD
 
-_OVER = ("Succeeded", "Failed")
-
 
 @dataclass(frozen=True, slots=True)
 class RunningPod:
@@ -33,9 +31,7 @@ class RunningPod:
 
 
 def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> RunningPod | None:
-    """Judge a Pod as if it were created today; None for one that has ended or cannot be read."""
-    if (obj.get("status") or {}).get("phase") in _OVER:
-        return None
+    """Judge a Pod as if it were created today; None for one that cannot be read."""
     node = obj["spec"].get("nodeName") or ""
     found = workload(_as_written(obj), POD)
     owner = inventory.owners.direct(found.owned)
