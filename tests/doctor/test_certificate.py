@@ -1,0 +1,72 @@
+"""What the doctor says of certificates, beside what it says at a real installation."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from certs.authority import create_authority, issue_leaf
+from certs.keypair import KeyPair
+from certs.names import Names
+from policies.shipped import shipped_policy
+from webhook.configurations import Registration, configurations
+from webhook.doctor.certificate import check_served
+from webhook.doctor.installation import Installation
+from webhook.doctor.line import ok
+
+NOW = datetime.now(UTC)
+LOOPBACK = "127.0.0.1"
+
+
+@pytest.fixture
+def authority() -> KeyPair:
+    return create_authority(NOW, timedelta(days=1))
+
+
+def registered(url: str, authority: KeyPair) -> Installation:
+    """Return an installation that is registered by a URL, with an authority to trust."""
+    bundle = base64.b64encode(authority.certificate_pem).decode()
+    made = configurations(shipped_policy(), Registration(url=url, ca_bundle=bundle))
+    return Installation("fence", "gpufence", configurations={each["kind"]: each for each in made})
+
+
+@contextmanager
+def never_closing(authority: KeyPair, folder: Path) -> Iterator[int]:
+    """Serve TLS on a port of loopback to one client, and read nothing after the handshake."""
+    leaf = issue_leaf(authority, Names.parse([], [LOOPBACK]), NOW, timedelta(hours=1))
+    (folder / "tls.pem").write_bytes(leaf.key_pem + leaf.certificate_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "tls.pem")
+    over = threading.Event()
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server((LOOPBACK, 0)))
+        listening.settimeout(10)
+
+        def serve() -> None:
+            plain, _ = listening.accept()
+            with context.wrap_socket(plain, server_side=True):
+                over.wait()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(over.set)
+        yield listening.getsockname()[1]
+
+
+async def test_a_peer_that_never_closes_its_connection_keeps_nobody_waiting(
+    authority: KeyPair, tmp_path: Path
+) -> None:
+    with never_closing(authority, tmp_path) as port:
+        async with asyncio.timeout(10):
+            line = await check_served(registered(f"https://{LOOPBACK}:{port}", authority))
+    assert line == ok("served certificate", "trusted, at 1 address")
