@@ -60,21 +60,32 @@ def entry_lines(key: str | None, value: Any, indent: str, start: str) -> list[st
 
 def key_lines(key: str, indent: str, start: str) -> list[str]:
     """Return the line with a mapping's key whose value stands below (of a long key, two lines)."""
+    lines: list[str] = []
+    lines.append(_head(key, indent, start, lines))
+    return lines
+
+
+def _head(key: str, indent: str, start: str, lines: list[str]) -> str:
+    """Return the line that a key's value goes on from; of a long key, append the line above it."""
     if len(key) > _LONGEST_SIMPLE_KEY:
-        return [f"{start}? {_text(key)}", f"{indent}:"]
-    return [f"{start}{_text(key)}:"]
+        lines.append(f"{start}? {_text(key)}")
+        return f"{indent}:"
+    return f"{start}{_text(key)}:"
 
 
 def _mapping(mapping: dict[str, Any], indent: str, start: str, lines: list[str]) -> None:
+    below = f"{indent}  "
     for key, value in mapping.items():
-        lines += key_lines(key, indent, start)
+        head = _head(key, indent, start, lines)
         start = indent
         if isinstance(value, dict) and value:
-            _mapping(value, f"{indent}  ", f"{indent}  ", lines)
+            lines.append(head)
+            _mapping(value, below, below, lines)
         elif isinstance(value, list) and value:
+            lines.append(head)
             _sequence(value, indent, indent, lines)
         else:
-            _scalar(value, f"{lines.pop()} ", f"{indent}  ", lines)
+            _scalar(value, f"{head} ", below, lines)
 
 
 def _sequence(sequence: list[Any], indent: str, start: str, lines: list[str]) -> None:

@@ -95,7 +95,7 @@ def _compare(before: Any, after: Any, indent: str, start: str, lines: _Lines) ->
         both = zip_longest(before, after, fillvalue=_ABSENT)
         pairs = ((None, old, new) for old, new in both)
     for key, old, new in pairs:
-        if type(old) is type(new) and old == new:
+        if old is new or (type(old) is type(new) and old == new):
             lines.same(partial(entry_lines, key, new, indent, start))
         elif _are_alike(old, new):
             below = f"{indent}  " if key is None or isinstance(new, dict) else indent

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from policies.compiled import ExceptionEntry, Policy
 from policies.facts import Facts
 from policies.peak import device_peaks
@@ -185,7 +187,7 @@ def _checks(explanation: Explanation) -> Iterator[Line]:
         return
     for finding in decision.findings:
         for line in text.finding_lines(result, finding):
-            yield line._replace(indent=line.indent + 2)
+            yield msgspec.structs.replace(line, indent=line.indent + 2)
     for finding in decision.excepted:
         yield _line(f"excepted  {finding.rule}  {finding.message}", role="aside", indent=4)
     found = {finding.rule for finding in (*decision.findings, *decision.excepted)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 Role = Literal[
     "",
@@ -36,7 +38,7 @@ _CONTROL = re.compile(
 )
 
 
-class Line(NamedTuple):
+class Line(msgspec.Struct, frozen=True):
     """A line of a report; one that wraps goes on below its own start, ``indent`` columns in."""
 
     spans: tuple[Span, ...] = ()

@@ -36,7 +36,7 @@ def report(results: Iterable[Result], *, quiet: bool = False) -> Iterator[Line]:
         warned += sum(finding.action == "warn" for finding in findings)
         if quiet and not findings and result.error is None:
             continue
-        lines = list(_result(result, quiet=quiet))
+        lines = _result(result, quiet=quiet)
         length = len(lines)
         yield from lines
         if length > 1:
@@ -87,19 +87,20 @@ def finding_lines(result: Result, finding: Finding) -> Iterator[Line]:
         yield Line((("advice: ", "advice"), (clean(f"{finding.advice}."), "")), indent=4)
 
 
-def _result(result: Result, *, quiet: bool) -> Iterator[Line]:
-    yield from heading(result)
+def _result(result: Result, *, quiet: bool) -> list[Line]:
+    lines = [*heading(result)]
     if result.decision is None:
-        return
+        return lines
     for finding in result.decision.findings:
-        yield from finding_lines(result, finding)
+        lines += finding_lines(result, finding)
     if quiet:
-        return
+        return lines
     for finding in result.decision.excepted:
         text = f"excepted  {finding.rule}  {finding.reason} (at {finding.path})"
-        yield Line(((clean(text), "aside"),), indent=2)
+        lines.append(Line(((clean(text), "aside"),), indent=2))
     if result.verdict == "mutated":
-        yield from _change(result.decision)
+        lines += _change(result.decision)
+    return lines
 
 
 def _title(result: Result) -> str:
@@ -122,12 +123,12 @@ def _remark(result: Result) -> str:
     return ""
 
 
-def _change(decision: Decision) -> Iterator[Line]:
-    """Yield the change of the object as YAML."""
+def _change(decision: Decision) -> list[Line]:
+    """Return the change of the object as YAML."""
     from webhook.cli.report.difference import difference
 
-    for marked in difference(decision.original, decision.mutated):
-        yield marked_line(marked, indent=2)
+    marked = difference(decision.original, decision.mutated)
+    return [marked_line(each, indent=2) for each in marked]
 
 
 def marked_line(marked: Marked, indent: int) -> Line:
