@@ -120,7 +120,7 @@ class _Supervisor:
                     code = os.waitstatus_to_exitcode(status)
                     if self._starts_again(number, code, monotonic() - began):
                         missing.append(number)
-        return missing
+        return [] if self._ending else missing
 
     def _starts_again(self, number: int, code: int, lived: float) -> bool:
         """Say what becomes of a worker that ended by itself, and end all where that is no use."""
@@ -152,7 +152,7 @@ def _problem(code: int) -> str:
     """Return what an exit code says, negative for a signal, and what to do about it."""
     if code >= 0:
         return f"exit status {code}: see what it has said before"
-    name = signal.Signals(-code).name
+    told = f"signal {-code} ({signal.strsignal(-code)}): if nobody sent it"
     if -code == signal.SIGKILL:
-        return f"{name}: if nobody sent it, memory was short: raise its limit, or use fewer workers"
-    return f"{name}: if nobody sent it, please report it as a bug, with the lines before"
+        return f"{told}, memory was short: raise its limit, or use fewer workers"
+    return f"{told}, please report it as a bug, with the lines before"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from certs.files import issue
+from controlplane.process import runs
 from reviewing import UID, encode, plain_pod, review
 from served_process import Server, get, read_response, request, server
 
@@ -88,10 +90,13 @@ async def test_a_worker_that_hangs_is_named_and_the_other_takes_what_comes(pair:
         hung = pids(running)[1]
         os.kill(hung, signal.SIGSTOP)
         try:
-            told = (503, "worker 1: does not answer\n")
-            assert await get(f"{running.operations}/readyz") == told
-            assert await get(f"{running.operations}/healthz") == told
-            assert await series(running, "gpufence_worker_up") == {"0": 1, "1": 0}
+            ready, healthy, up = await asyncio.gather(
+                get(f"{running.operations}/readyz"),
+                get(f"{running.operations}/healthz"),
+                series(running, "gpufence_worker_up"),
+            )
+            assert ready == healthy == (503, "worker 1: does not answer\n")
+            assert up == {"0": 1, "1": 0}
             assert await answers(running)
         finally:
             os.kill(hung, signal.SIGCONT)
@@ -104,7 +109,10 @@ async def test_a_worker_that_dies_is_started_again_on_the_same_addresses(pair: P
         os.kill(before[0], signal.SIGKILL)
         line = await running.logged("worker ended")
         assert (line["worker"], line["next"]) == (0, "it is started again")
-        assert line["problem"].startswith("SIGKILL: if nobody sent it, memory was short:")
+        assert line["problem"] == (
+            "signal 9 (Killed): if nobody sent it, memory was short: raise its limit, "
+            "or use fewer workers"
+        )
         assert await answers(running)
         again = await running.logged("ready")
         assert (again["worker"], again["port"]) == (0, running.ready["port"])
@@ -121,9 +129,40 @@ async def test_a_worker_that_dies_soon_ends_all_with_its_status_and_the_others_d
     async with workers(pair) as running:
         os.kill(pids(running)[1], signal.SIGSEGV)
         line = await running.logged("worker ended")
+        assert line["problem"].startswith("signal 11 (Segmentation fault): if nobody sent it, ple")
         assert line["next"].startswith("all end")
         assert (await running.logged("stopped"))["worker"] == 0
         assert await running.ended() == 128 + signal.SIGSEGV
+
+
+async def test_when_all_are_to_end_a_worker_that_died_at_the_same_time_is_not_started_again(
+    pair: Path,
+) -> None:
+    settled = 2.0
+    async with workers(pair, settled_seconds=settled) as running:
+        began = asyncio.get_running_loop().time()
+        await until(lambda: _is_past(began + settled))
+        os.kill(pids(running)[0], signal.SIGKILL)
+        await running.logged("worker started")
+        # It learns of both deaths at once: of one that lived long enough, and of one that did not.
+        running.process.send_signal(signal.SIGSTOP)
+        for pid in pids(running).values():
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: _none_runs(pids(running).values()))
+        running.process.send_signal(signal.SIGCONT)
+        ended = [await running.logged("worker ended") for _ in range(2)]
+        assert [line["worker"] for line in ended] == [1, 0]
+        assert await running.ended() == 128 + signal.SIGKILL
+
+
+async def _none_runs(of: Iterable[int]) -> bool:
+    await asyncio.sleep(0)
+    return not any(runs(pid) for pid in of)
+
+
+async def _is_past(moment: float) -> bool:
+    await asyncio.sleep(0)
+    return asyncio.get_running_loop().time() > moment
 
 
 async def test_what_no_worker_can_start_with_is_said_and_ends_all(tmp_path: Path) -> None:
@@ -181,18 +220,19 @@ async def test_workers_end_when_nobody_is_left_to_look_after_them(pair: Path) ->
             await running.process.stderr.read()
 
 
-@pytest.mark.parametrize("option", ["port", "metrics_port"])
-@pytest.mark.parametrize("count", [1, 2])
-async def test_an_address_of_workers_is_not_shared_with_another_server(
-    pair: Path, option: str, count: int
-) -> None:
+async def test_an_address_of_workers_is_not_shared_with_another_server(pair: Path) -> None:
     async with workers(pair) as first:
-        taken = first.ready["port" if option == "port" else "metricsPort"]
-        async with server(pair, workers=count, **{option: taken}) as second:
-            assert await second.ended() == 1
-            assert second.process.stderr is not None
-            problem = (await second.process.stderr.read()).decode()
-        assert f"ListenError: 127.0.0.1:{taken}: cannot be listened on (" in problem
+
+        async def is_refused(option: str, count: int) -> None:
+            taken = first.ready["port" if option == "port" else "metricsPort"]
+            async with server(pair, workers=count, **{option: taken}) as second:
+                assert await second.ended() == 1
+                assert second.process.stderr is not None
+                problem = (await second.process.stderr.read()).decode()
+            assert f"ListenError: 127.0.0.1:{taken}: cannot be listened on (" in problem
+
+        others = product(("port", "metrics_port"), (1, 2))
+        await asyncio.gather(*(is_refused(*each) for each in others))
 
 
 async def test_each_worker_takes_up_a_new_certificate(pair: Path) -> None:
