@@ -122,6 +122,10 @@ def requests_device(container: Container, policy: Policy, facts: Facts) -> bool:
         return True
     for side in RESOURCE_SIDES:
         for name, quantity in container.resources(side).items():
-            if pool_of_resource(name, policy, facts) is not None and parse_quantity(quantity) > 0:
+            if (
+                "/" in name
+                and pool_of_resource(name, policy, facts) is not None
+                and parse_quantity(quantity) > 0
+            ):
                 return True
     return False

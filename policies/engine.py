@@ -222,10 +222,10 @@ def _setters(pod: Pod, facts: Facts) -> Iterator[Setter]:
 
 def _findings(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     actions = policy.actions_in(facts.namespace)
-    for setter in _setters(pod, facts):
-        action = actions[setter.id]
-        if action in ("warn", "audit"):
-            yield from _would_add(setter, pod, policy, facts, action)
+    advisory = [setter for setter in SETTERS if actions[setter.id] in ("warn", "audit")]
+    for setter in _setters(pod, facts) if advisory else ():
+        if setter in advisory:
+            yield from _would_add(setter, pod, policy, facts, actions[setter.id])
     for rule in CHECKS:
         action = actions[rule.id]
         if action == "off" or (rule.gpu_pods_only and not pod.requests):

@@ -124,10 +124,13 @@ class Pod(msgspec.Struct, eq=False):
         """Return init containers (sidecars among them), containers and ephemeral containers."""
         if self._containers is None:
             spec = self.spec
+            # Lists here and below: a generator takes longer than what it gives, for so few.
             self._containers = tuple(
-                Container(raw, kind, position)
-                for kind in CONTAINER_KINDS
-                for position, raw in enumerate(spec.get(kind) or ())
+                [
+                    Container(raw, kind, position)
+                    for kind in CONTAINER_KINDS
+                    for position, raw in enumerate(spec.get(kind) or ())
+                ]
             )
         return self._containers
 
@@ -139,9 +142,11 @@ class Pod(msgspec.Struct, eq=False):
         """
         if self._device_containers is None:
             self._device_containers = tuple(
-                container
-                for container in self.containers()
-                if container.kind != "ephemeralContainers" and container.names_device()
+                [
+                    container
+                    for container in self.containers()
+                    if container.kind != "ephemeralContainers" and container.names_device()
+                ]
             )
         return self._device_containers
 

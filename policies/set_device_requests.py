@@ -59,6 +59,8 @@ def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
     """Fill limits from requests and requests from limits, for extended resources."""
     for container in pod.device_containers():
         resources = container.raw["resources"]
+        if (resources.get("limits") or {}).keys() == (resources.get("requests") or {}).keys():
+            continue
         _fill(resources, "limits", "requests")
         _fill(resources, "requests", "limits")
 

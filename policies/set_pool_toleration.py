@@ -59,13 +59,14 @@ SUMMARY = "tolerations of the pool's taints"
 
 def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
     """Append a toleration for each taint of the requested pools that none covers."""
+    spec = pod.spec
     for request in pod.requests:
         for taint in request.pool.taints:
-            tolerations = pod.spec.get("tolerations") or []
+            tolerations = spec.get("tolerations") or []
             if taint.effect in FENCING_EFFECTS and not any(
                 tolerates(toleration, taint) for toleration in tolerations
             ):
-                pod.spec["tolerations"] = [*tolerations, _toleration(taint)]
+                spec["tolerations"] = [*tolerations, _toleration(taint)]
 
 
 def _toleration(taint: Taint) -> JSONObject:

@@ -66,7 +66,7 @@ def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
         env = container.raw.get("env") or []
         if container.kind == "ephemeralContainers" or requests_device(container, policy, facts):
             continue
-        if all(variable.get("name") != VISIBLE_DEVICES for variable in env):
+        if VISIBLE_DEVICES not in [variable.get("name") for variable in env]:
             container.raw["env"] = [*env, {"name": VISIBLE_DEVICES, "value": "void"}]
 
 

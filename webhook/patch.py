@@ -8,6 +8,7 @@ the front is a replacement of all of them.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 Operation = dict[str, Any]
@@ -48,13 +49,13 @@ def _compare_objects(
             continue
         if other is _MISSING:
             kept -= 1
-            operations.append({"op": "remove", "path": _pointer(path, key)})
+            operations.append({"op": "remove", "path": f"{path}/{_escaped(key)}"})
         else:
-            _compare(value, other, _pointer(path, key), operations)
+            _compare(value, other, f"{path}/{_escaped(key)}", operations)
     if kept < len(mutated):
         for key, value in mutated.items():
             if key not in original:
-                operations.append({"op": "add", "path": _pointer(path, key), "value": value})
+                operations.append({"op": "add", "path": f"{path}/{_escaped(key)}", "value": value})
 
 
 def _compare_arrays(
@@ -63,6 +64,8 @@ def _compare_arrays(
     for index, (value, other) in enumerate(zip(original, mutated, strict=False)):
         if value is not other:
             _compare(value, other, f"{path}/{index}", operations)
+    if len(original) == len(mutated):
+        return
     # From the end, so that no removal moves what the next one names.
     operations += [
         {"op": "remove", "path": f"{path}/{index}"}
@@ -73,7 +76,6 @@ def _compare_arrays(
     ]
 
 
-def _pointer(path: str, key: str) -> str:
-    if "/" in key or "~" in key:
-        key = key.replace("~", "~0").replace("/", "~1")
-    return f"{path}/{key}"
+@lru_cache(maxsize=1024)
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
