@@ -17,9 +17,11 @@ import pytest
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import KeyPair
 from certs.names import Names
+from certs.succession import Stored
 from policies.shipped import shipped_policy
+from webhook.cli.cluster_options import names_of
 from webhook.configurations import Registration, configurations
-from webhook.doctor.certificate import check_served
+from webhook.doctor.certificate import check, check_served
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import ok
 
@@ -70,3 +72,30 @@ async def test_a_peer_that_never_closes_its_connection_keeps_nobody_waiting(
         async with asyncio.timeout(10):
             line = await check_served(registered(f"https://{LOOPBACK}:{port}", authority))
     assert line == ok("served certificate", "trusted, at 1 address")
+
+
+@pytest.mark.parametrize(
+    ("url", "names", "missing"),
+    [
+        ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.7"]), ""),
+        ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.8"]), "10.0.0.7"),
+        ("https://10.0.0.7:8443", Names.parse(["fence.example"]), "10.0.0.7"),
+        ("https://[fd00::7]:8443", Names.parse([], ["fd00:0:0:0:0:0:0:7"]), ""),
+        ("https://[fd00::7]:8443", Names.parse([], ["10.0.0.7"]), "fd00::7"),
+        ("https://fence.example", Names.parse(["fence.example"], ["10.0.0.7"]), ""),
+        ("https://fence.example", Names.parse([], ["10.0.0.7"]), "fence.example"),
+    ],
+)
+def test_the_certificate_must_be_for_the_host_that_is_registered(
+    url: str, names: Names, missing: str, authority: KeyPair
+) -> None:
+    found = registered(url, authority)
+    found.stored = Stored(authority, issue_leaf(authority, names, NOW, timedelta(hours=1)))
+    found.secret = {}
+    assert found.address is not None
+    line, _ = check(found, names_of(found.address), NOW)
+    if missing:
+        assert line.status == "fail"
+        assert line.found == f"the serving certificate is not for {missing}"
+    else:
+        assert line.status == "ok"

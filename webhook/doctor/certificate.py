@@ -91,14 +91,21 @@ def _leaf(stored: Stored, names: Names | None, now: datetime) -> Line:
         return fail(_CHECK, f"{error.where} {error.what}", _RESTART)
     if not any(is_issued_by(leaf, authority) for authority in authorities):
         return fail(_CHECK, "the serving certificate is of none of the authorities", _RESTART)
-    present = names_of(leaf)
-    missing = [name for name in (names.dns if names else ()) if name not in present.dns]
-    if missing:
-        return fail(_CHECK, f"the serving certificate is not for {', '.join(missing)}", _RESTART)
+    if missing := _missing(names_of(leaf), names) if names else "":
+        return fail(_CHECK, f"the serving certificate is not for {missing}", _RESTART)
     end, due = leaf.not_valid_after_utc, renewal_due(leaf)
     if now - due > _LATE:
         return warn(_CHECK, f"was due at {due.isoformat()} and ends at {end.isoformat()}", _RESTART)
     return ok(_CHECK, f"valid until {end.isoformat()}, renewed from {due.isoformat()} on")
+
+
+def _missing(present: Names, wanted: Names) -> str:
+    """Say which names are missing; of a URL with an IP address, clients look at those alone."""
+    names: tuple[object, ...] = (
+        *(name for name in wanted.dns if name not in present.dns),
+        *(address for address in wanted.ip if address not in present.ip),
+    )
+    return ", ".join(map(str, names))
 
 
 def _bundles(found: Installation, stored: Stored) -> Line:
