@@ -28,11 +28,15 @@ _ANNOTATIONS = "github"
 def _policy_of(
     _ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> tuple[str, str] | None:
+    from webhook.audit.names import name_problem
+
     if value is None:
         return None
     namespace, _, name = value.partition("/")
     if not namespace or not name:
         raise click.BadParameter(f"{value!r} is no release; write NAMESPACE/NAME")
+    if problem := name_problem(namespace) or name_problem(name):
+        raise click.BadParameter(problem)
     return namespace, name
 
 

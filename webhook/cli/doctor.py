@@ -88,8 +88,13 @@ def doctor(
     Nothing in the cluster is changed. What this account may not read, or cannot reach from here, is
     skipped, and said.
     """
+    from webhook.audit.names import name_problem
     from webhook.cli.report import doctor as report
     from webhook.cli.report import terminal
+
+    for option, given in (("--namespace", namespace), ("--name", name), ("--try-in", try_in)):
+        if problem := name_problem(given):
+            raise click.BadParameter(problem, param_hint=f"'{option}'")
 
     async def work(api: KubeApi) -> list[Line]:
         return await diagnosed(api, namespace, name, policy_path, try_in)
