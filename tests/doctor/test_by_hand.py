@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fake_kubeapi import FakeKubeApi
+from policies.facts import JSONObject
 from policies.shipped import COMPILED, shipped_policy
 from webhook.cli.doctor import diagnosed
 from webhook.cli.errors import InputError
@@ -25,10 +26,15 @@ class _Api(FakeKubeApi):
 
 
 def diagnose(arguments: list[str], registered: Registration | None = None) -> list[Line]:
+    return diagnose_containers([{"name": "gpufence", "args": arguments}], registered)
+
+
+def diagnose_containers(
+    containers: list[JSONObject], registered: Registration | None = None
+) -> list[Line]:
     api = _Api()
-    container = {"name": "gpufence", "args": arguments}
     api.objects["/apis/apps/v1/namespaces/fence/deployments/gpufence"] = {
-        "spec": {"replicas": 2, "template": {"spec": {"containers": [container]}}},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}},
         "status": {"readyReplicas": 2},
     }
     if registered is not None:
@@ -52,6 +58,41 @@ def test_an_address_that_the_command_line_does_not_say_is_taken_from_what_is_reg
 @pytest.mark.parametrize("arguments", [FILES, [], ["serve", "--help"]])
 def test_an_address_that_nobody_says_is_no_reason_to_fail(arguments: list[str]) -> None:
     assert found(diagnose(arguments), "endpoints") == "it is not known how gpufence is reached"
+
+
+SERVE = ["serve", "--service=fence/web"]
+SIDECAR = {"name": "proxy", "command": ["proxy"], "args": ["--service=mesh/proxy", "--port=15001"]}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"name": "gpufence", "args": SERVE},
+        {"name": "gpufence", "command": ["python", "-m", "webhook"], "args": SERVE},
+        {"name": "webhook", "args": SERVE},
+        {"name": "webhook", "command": ["/usr/local/bin/gpufence"], "args": SERVE},
+        {"name": "webhook", "command": ["/sbin/tini", "--", "gpufence", *SERVE]},
+    ],
+)
+def test_the_command_line_is_read_of_gpufences_own_container(own: JSONObject) -> None:
+    for containers in ([own], [SIDECAR, own], [own, SIDECAR]):
+        lines = diagnose_containers(containers)
+        assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
+
+
+def test_a_sidecar_that_serves_something_else_is_not_taken_for_gpufence() -> None:
+    other = {"name": "models", "args": ["serve", "--service=mesh/models"]}
+    lines = diagnose_containers([other, {"name": "gpufence", "args": SERVE}])
+    assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
+
+
+def test_a_deployment_without_a_container_of_gpufence_is_told() -> None:
+    line = next(each for each in diagnose_containers([SIDECAR]) if each.check == "command line")
+    assert line.status == "warn"
+    assert line.found == (
+        "no container of Deployment fence/gpufence is called gpufence or runs gpufence serve; it "
+        "has proxy"
+    )
 
 
 def test_a_name_that_no_certificate_can_have_is_told() -> None:

@@ -21,6 +21,8 @@ from webhook.kubeapi import FORBIDDEN, KubeApi
 from webhook.lease import lease_path
 from webhook.register import KINDS
 
+_PROGRAM, _COMMAND = "gpufence", "serve"
+
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
@@ -101,7 +103,8 @@ async def examine(
     read_policy(await read("policy", f"{core}/configmaps/{name}-policy"), found)
     found.deployment = await read("replicas", f"{apps}/deployments/{name}")
     if found.deployment is not None:
-        found.deployed = read_arguments(_arguments(found.deployment))
+        own = _own_container(containers_of(found.deployment))
+        found.deployed = read_arguments(_arguments(own)) if own is not None else None
     for kind, path in KINDS.items():
         found.configurations[kind] = await read(kind, f"{path}/{name}")
     secret = found.deployed.secret if found.deployed else f"{name}-certificates"
@@ -132,9 +135,38 @@ async def _nodes(api: KubeApi, found: Installation) -> None:
     found.nodes = NodeIndex(nodes)
 
 
-def _arguments(deployment: JSONObject) -> list[str]:
-    [container, *_] = deployment["spec"]["template"]["spec"]["containers"]
-    return [*(container.get("args") or ())]
+def containers_of(deployment: JSONObject) -> list[JSONObject]:
+    """Return the containers of its Pods, sidecars among them."""
+    containers: list[JSONObject] = deployment["spec"]["template"]["spec"]["containers"]
+    return containers
+
+
+def _own_container(containers: list[JSONObject]) -> JSONObject | None:
+    """Return the container called gpufence, as it is in chart and install.yaml, or one that serves.
+
+    Others may stand before it: what puts sidecars into Pods often has them start first.
+    """
+    named = [each for each in containers if each["name"] == _PROGRAM]
+    serving = [each for each in containers if _serves(each)]
+    return next(iter((*named, *serving)), None)
+
+
+def _serves(container: JSONObject) -> bool:
+    """Tell whether it runs ``gpufence serve``, or ``serve`` of what its image runs."""
+    words = _words(container)
+    if _COMMAND not in words:
+        return False
+    program = words[: words.index(_COMMAND)][-1:]
+    return not program or program[0].rpartition("/")[2] == _PROGRAM
+
+
+def _arguments(container: JSONObject) -> list[str]:
+    words = _words(container)
+    return words[words.index(_COMMAND) + 1 :] if _COMMAND in words else words
+
+
+def _words(container: JSONObject) -> list[str]:
+    return [*(container.get("command") or ()), *(container.get("args") or ())]
 
 
 def _registered(webhook: JSONObject, name: str) -> Registration:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from webhook.doctor.installation import Installation
+from webhook.doctor.installation import Installation, containers_of
 from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.endpoints import ready_endpoints
 from webhook.lease import PAUSED
@@ -14,8 +14,19 @@ _LOGS = "kubectl logs and kubectl describe say why; see that the image can be pu
 
 
 def check(found: Installation, now: datetime) -> Iterator[Line]:
-    """Yield a line for the replicas, the endpoints and the leader."""
+    """Yield a line for the replicas, the endpoints and the leader.
+
+    And one where the Deployment's Pods have no container of gpufence.
+    """
     yield _replicas(found)
+    if found.deployment is not None and found.deployed is None:
+        names = ", ".join(each["name"] for each in containers_of(found.deployment))
+        yield warn(
+            "command line",
+            f"no container of Deployment {found.namespace}/{found.name} is called gpufence or runs "
+            f"gpufence serve; it has {names}",
+            "Call that container gpufence, or name another release with --namespace and --name",
+        )
     yield _endpoints(found)
     yield _leader(found, now)
 
