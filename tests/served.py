@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import RawTestServer, TestClient, TestServer
 
 from policies.compiled import Policy
 from reviewing import encode
 from webhook.admission import Admission, Cluster
-from webhook.app import admission_app, operations_app
+from webhook.app import admission_handler, operations_app
 from webhook.lifecycle import Lifecycle
 from webhook.metrics import Metrics
 
@@ -30,7 +30,7 @@ Client = TestClient[web.Request, web.Application]
 class Hook:
     """A webhook that is being served, and what it is made of."""
 
-    client: Client
+    client: TestClient[web.BaseRequest, None]
     operations: Client
     metrics: Metrics
     lifecycle: Lifecycle
@@ -74,10 +74,11 @@ async def serve_policy(
     metrics, lifecycle = Metrics(policy, "test"), Lifecycle()
     lifecycle.serving = True
     admission = Admission(policy, metrics, today=NOW.date, cluster=cluster)
-    reviews = TestClient(TestServer(admission_app(admission, metrics, lifecycle)))
+    handle = admission_handler(admission, metrics, lifecycle)
+    reviews: TestClient[web.BaseRequest, None] = TestClient(RawTestServer(handle))
     operations = TestClient(
         TestServer(operations_app(metrics, lambda: lifecycle.unready(EXPIRES, NOW)))
     )
-    for client in (reviews, operations):
-        await stack.enter_async_context(client)
+    await stack.enter_async_context(reviews)
+    await stack.enter_async_context(operations)
     return Hook(reviews, operations, metrics, lifecycle)

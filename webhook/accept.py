@@ -38,14 +38,14 @@ _log = logging.getLogger("gpufence")
 
 
 class BoundedSite(web.BaseSite):
-    """Serves a runner's application on a listening socket.
+    """Serves what a runner runs on a listening socket.
 
     ``refused`` hears of every connection that was not taken, and why.
     """
 
     def __init__(
         self,
-        runner: web.AppRunner,
+        runner: web.BaseRunner,
         listening: socket.socket,
         ssl_context: SSLContext | None,
         refused: Callable[[Refusal], None],

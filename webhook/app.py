@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from time import perf_counter
 from typing import NoReturn
 from urllib.parse import parse_qsl
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from webhook.admission import ENDPOINTS, Admission, Endpoint
 from webhook.deadline import deadline
+from webhook.json_response import JSON, JSONResponse
 from webhook.lifecycle import Lifecycle
+from webhook.listen import Handler
 from webhook.logs import event
 from webhook.metrics import Metrics
 from webhook.review import BadReviewError
@@ -29,18 +31,23 @@ MAX_BODY = 8 * 1024 * 1024
 carries two, the new and the old, which makes 6; 2 more are room for the envelope, and for what the
 objects gain by being written out as JSON anew."""
 
-_JSON = "application/json"
-
 _log = logging.getLogger("gpufence")
 
 
-def admission_app(admission: Admission, metrics: Metrics, lifecycle: Lifecycle) -> web.Application:
-    """Return the application that API servers talk to: ``/mutate`` and ``/validate``."""
-    app = web.Application(client_max_size=MAX_BODY)
-    for endpoint in ENDPOINTS:
-        # Any method, so that a wrong one is answered below and not by the router.
-        app.router.add_route("*", endpoint, _Edge(endpoint, admission, metrics, lifecycle).serve)
-    return app
+def admission_handler(admission: Admission, metrics: Metrics, lifecycle: Lifecycle) -> Handler:
+    """Return what answers API servers, at ``/mutate`` and ``/validate``.
+
+    It is no application: two paths need no router, and each request would pay for one.
+    """
+    edges: dict[str, _Edge] = {
+        endpoint: _Edge(endpoint, admission, metrics, lifecycle) for endpoint in ENDPOINTS
+    }
+
+    def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        edge = edges.get(request.rel_url.raw_path)
+        return edge.serve(request) if edge else _not_found()
+
+    return handle
 
 
 def operations_app(
@@ -83,22 +90,30 @@ class _Edge:
         self._metrics = metrics
         self._lifecycle = lifecycle
 
-    async def serve(self, request: web.Request) -> web.StreamResponse:
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._lifecycle.full:
             return self._too_many()
         started = perf_counter()
-        response: web.Response
+        response: web.StreamResponse
         with self._lifecycle.request():
             try:
-                response = await self._answer(request)
+                answer = await self._answer(request)
             except web.HTTPException as error:
                 self._refused(error)
                 response = web.Response(status=error.status, text=error.text, headers=error.headers)
+            else:
+                response = self._response(request, answer)
         self._metrics.took(self._endpoint, perf_counter() - started)
         if self._lifecycle.draining:
             # The caller's next request then goes to another replica, by a new connection.
             response.force_close()
         return response
+
+    def _response(self, request: web.BaseRequest, answer: bytes) -> web.StreamResponse:
+        keeps = request.keep_alive and not self._lifecycle.draining
+        if keeps and request.version == HttpVersion11:
+            return JSONResponse(answer)
+        return web.Response(body=answer, content_type=JSON)
 
     def _too_many(self) -> web.Response:
         """Answer at once, before anything is read: a body that waits is memory that is missing.
@@ -128,44 +143,62 @@ class _Edge:
             problem=(error.text or "").strip(),
         )
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: web.BaseRequest) -> bytes:
+        headers = request.headers
         if request.method != hdrs.METH_POST:
             _refuse_method(request.method)
-        if request.content_type != _JSON:
-            _refuse_media_type(f"Content-Type {request.headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
-        if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
-            _refuse_media_type(f"Content-Encoding {request.headers[hdrs.CONTENT_ENCODING]!r:.100}")
+        # Nearly all say it without parameters, so that there is nothing to parse.
+        if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:
+            _refuse_media_type(f"Content-Type {headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
+        if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
+            _refuse_media_type(f"Content-Encoding {headers[hdrs.CONTENT_ENCODING]!r:.100}")
         seconds = _seconds(request.rel_url.raw_query_string)
         ends = perf_counter() + seconds
         body = await self._read(request, seconds)
         if not body:
             raise web.HTTPBadRequest(text="the body is empty: POST an AdmissionReview\n")
         try:
-            answer = await self._admission.answer(self._endpoint, body, ends - perf_counter())
+            return await self._admission.answer(self._endpoint, body, ends - perf_counter())
         except BadReviewError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
-        return web.Response(body=answer, content_type=_JSON)
 
-    async def _read(self, request: web.Request, seconds: float) -> bytes:
+    async def _read(self, request: web.BaseRequest, seconds: float) -> bytes:
         """Return the whole body, within its size and its time."""
         if (request.content_length or 0) > MAX_BODY:
             _refuse_size()
         if request.content.is_eof():
             # It came with the headers, as nearly all do: nothing is waited for, so nothing timed.
-            return await request.read()
+            return request.content.read_nowait()
         try:
             # What comes after this is quick: deciding takes microseconds, and the cluster's facts,
             # where claims are to be looked up, half of what is left at most.
             async with asyncio.timeout(seconds):
-                return await request.read()
+                return await _arriving(request)
         except TimeoutError as error:
             message = f"the body did not arrive within {seconds:g} s, as its caller's timeout asks"
             raise web.HTTPRequestTimeout(text=f"{message}\n") from error
-        except web.HTTPRequestEntityTooLarge:
-            _refuse_size()
         except (web.RequestPayloadError, HttpProcessingError) as error:
             message = "the body is not framed as HTTP/1.1 says, and cannot be read"
             raise web.HTTPBadRequest(text=f"{message}\n") from error
+
+
+async def _arriving(request: web.BaseRequest) -> bytes:
+    """Return a body that is not here yet, if its sender waits to be told that it is wanted."""
+    waits = request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
+    if waits and request.version == HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    body = bytearray()
+    while chunk := await request.content.readany():
+        body += chunk
+        if len(body) > MAX_BODY:
+            _refuse_size()
+    return bytes(body)
+
+
+async def _not_found() -> web.Response:
+    return web.Response(
+        status=404, text=f"nothing is served here, but at {' and '.join(ENDPOINTS)}\n"
+    )
 
 
 @lru_cache(maxsize=32)
@@ -185,7 +218,7 @@ def _refuse_method(method: str) -> NoReturn:
 
 def _refuse_media_type(found: str) -> NoReturn:
     raise web.HTTPUnsupportedMediaType(
-        text=f"{found} is not read here: send an AdmissionReview as plain {_JSON}\n"
+        text=f"{found} is not read here: send an AdmissionReview as plain {JSON}\n"
     )
 
 

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from ssl import SSLContext
+from typing import Any
 
 from aiohttp import web
 
 from webhook.accept import BoundedSite, Refusal
 
-# Longer than an API server keeps an idle connection (Go's default transport: 90 s), so that it is
-# the caller who closes it: a POST that meets a closing connection fails, and its admission with it.
-# A client that has not finished its headers is given up after the same time.
-_KEEPALIVE_SECONDS = 120.0
-
-# How long the rest of a refused body is read and thrown away, so that its sender sees the answer.
-_LINGERING_SECONDS = 5.0
+_HTTP: dict[str, Any] = {
+    "access_log": None,
+    # A compressed body is refused; inflating it first would be the bomb's work.
+    "auto_decompress": False,
+    # Longer than an API server keeps an idle connection (Go's default transport: 90 s), so that it
+    # is the caller who closes it: a POST that meets a closing connection fails, and its admission
+    # with it. A client that has not finished its headers is given up after the same time.
+    "keepalive_timeout": 120.0,
+    # How long the rest of a refused body is read and thrown away, so that its sender sees the
+    # answer.
+    "lingering_time": 5.0,
+}
 
 # How long a handler that does not end is waited for; by then, nothing should be under way.
 _SHUTDOWN_SECONDS = 1.0
 
-
 # Connections that the kernel keeps while they wait to be accepted.
 _BACKLOG = 256
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+"""Answers every request by itself, whatever its path."""
 
 
 class ListenError(Exception):
@@ -36,22 +44,22 @@ class Listeners:
 
     def __init__(self, refused: Callable[[Refusal], None]) -> None:
         """``refused`` hears of every connection that was not taken, and why."""
-        self._runners: list[web.AppRunner] = []
+        self._runners: list[web.BaseRunner] = []
         self._refused = refused
 
     async def serve(
-        self, app: web.Application, listening: socket.socket, ssl_context: SSLContext | None = None
+        self,
+        served: web.Application | Handler,
+        listening: socket.socket,
+        ssl_context: SSLContext | None = None,
     ) -> None:
-        """Serve ``app`` on a socket that listens (``listen``), and which is closed at the end."""
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            # A compressed body is refused; inflating it first would be the bomb's work.
-            auto_decompress=False,
-            keepalive_timeout=_KEEPALIVE_SECONDS,
-            lingering_time=_LINGERING_SECONDS,
-            shutdown_timeout=_SHUTDOWN_SECONDS,
-        )
+        """Serve on a socket that listens (``listen``), and which is closed at the end."""
+        runner: web.BaseRunner
+        if isinstance(served, web.Application):
+            runner = web.AppRunner(served, shutdown_timeout=_SHUTDOWN_SECONDS, **_HTTP)
+        else:
+            server = web.Server(served, **_HTTP)
+            runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
         await runner.setup()
         self._runners.append(runner)
         await BoundedSite(runner, listening, ssl_context, self._refused).start()

@@ -12,7 +12,7 @@ from prometheus_client import disable_created_metrics
 
 from certs.source import FileSource, Source
 from webhook.admission import Admission
-from webhook.app import admission_app, operations_app
+from webhook.app import admission_handler, operations_app
 from webhook.cluster.connection import Connection
 from webhook.cluster.estate import Estate
 from webhook.cluster.facts import ClusterFacts
@@ -118,7 +118,7 @@ async def _serve(options: ServeOptions) -> None:
         await listeners.serve(operations, operations_at)
         if first is not None and not await _succeeds(first, stopping):
             return
-        reviews, tls = admission_app(admission, metrics, lifecycle), certificate.load()
+        reviews, tls = admission_handler(admission, metrics, lifecycle), certificate.load()
         reviews_at = worker.reviews if worker else listen(options.host, options.port, "port")
         await listeners.serve(reviews, reviews_at, tls)
         lifecycle.serving = True

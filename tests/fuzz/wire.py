@@ -13,7 +13,7 @@ from aiohttp import web
 
 from policies.compiled import Policy
 from webhook.admission import Admission
-from webhook.app import admission_app
+from webhook.app import admission_handler
 from webhook.lifecycle import Lifecycle
 from webhook.metrics import Metrics
 
@@ -60,22 +60,20 @@ class Webhook:
         self._loop = asyncio.new_event_loop()
         metrics, lifecycle = Metrics(policy, "fuzz"), Lifecycle()
         lifecycle.serving = True
-        app = admission_app(Admission(policy, metrics, lambda: _TODAY), metrics, lifecycle)
-        self._runner = web.AppRunner(app, access_log=None)
-        self._loop.run_until_complete(self._runner.setup())
+        admission = Admission(policy, metrics, lambda: _TODAY)
+        handle = admission_handler(admission, metrics, lifecycle)
+        self._server = web.Server(handle, loop=self._loop, access_log=None)
 
     def exchange(self, data: bytes) -> bytes:
         """Send the bytes over one connection, hang up, and return what came back."""
         return self._loop.run_until_complete(self._exchange(data))
 
     def close(self) -> None:
-        self._loop.run_until_complete(self._runner.cleanup())
+        self._loop.run_until_complete(self._server.shutdown())
         self._loop.close()
 
     async def _exchange(self, data: bytes) -> bytes:
-        server = self._runner.server
-        assert server is not None
-        wire, protocol = Wire(), server()
+        wire, protocol = Wire(), self._server()
         protocol.connection_made(wire)
         protocol.data_received(data)
         for _ in range(_TURNS):

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import gzip
 import io
+import json
 import zlib
 from asyncio import StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.parser import BytesParser
+from email.utils import parsedate_to_datetime
 
 import pytest
 from aiohttp import http_parser, web_protocol
@@ -188,6 +192,55 @@ async def test_a_body_that_does_not_come_is_given_up_before_its_caller_gives_up(
     await assert_good_ones_are_served(hook)
 
 
+async def test_a_body_that_is_held_back_until_it_is_wanted_is_asked_for(hook: Hook) -> None:
+    length = f"Content-Length: {len(GOOD)}\r\n".encode()
+    async with connection(hook) as (reader, writer):
+        writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(GOOD)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+
+
+async def test_a_body_that_is_too_large_is_not_asked_for(hook: Hook) -> None:
+    length = f"Content-Length: {MAX_BODY + 1}\r\n".encode()
+    async with connection(hook) as (reader, writer):
+        writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
+        assert await reader.readline() == b"HTTP/1.1 413 Request Entity Too Large\r\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "told"),
+    [
+        ("1.1", None, None),
+        ("1.1", "close", "close"),
+        ("1.0", None, None),
+        ("1.0", "keep-alive", "keep-alive"),
+    ],
+)
+async def test_an_answer_says_what_it_is_and_keeps_the_connection_where_its_caller_does(
+    hook: Hook, version: str, asked: str | None, told: str | None
+) -> None:
+    head = POST.replace(b"HTTP/1.1", f"HTTP/{version}".encode())
+    if asked:
+        head += f"Connection: {asked}\r\n".encode()
+    request = head + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD
+    keeps = (version, asked) in {("1.1", None), ("1.0", "keep-alive")}
+    async with connection(hook) as (reader, writer):
+        for _ in range(2 if keeps else 1):
+            writer.write(request)
+            line, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
+            assert line == f"HTTP/{version} 200 OK".encode()
+            headers = BytesParser().parsebytes(rest)
+            assert headers["Content-Type"] == "application/json"
+            assert headers["Connection"] == told
+            sent = parsedate_to_datetime(headers["Date"])
+            assert abs(datetime.now(UTC) - sent) < timedelta(minutes=1)
+            answer = json.loads(await reader.readexactly(int(headers["Content-Length"])))
+            assert answer["response"] == {"uid": UID, "allowed": True}
+        if not keeps:
+            assert await reader.read() == b""
+
+
 NO_HTTP = {
     "TLS on a plain port": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "text": b"let me in\r\n\r\n",
@@ -245,6 +298,8 @@ async def test_what_is_not_served_is_not_found(hook: Hook) -> None:
     for path in ("/", "/mutate/", "/healthz", "/metrics", "/validate/../mutate/x"):
         async with hook.client.post(path, data=GOOD, headers=JSON_TYPE) as response:
             assert response.status == 404
+            text = "nothing is served here, but at /mutate and /validate\n"
+            assert await response.text() == text
 
 
 async def test_a_hundred_reviews_at_once_are_each_answered_under_their_own_uid(hook: Hook) -> None:
