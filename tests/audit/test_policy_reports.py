@@ -1,13 +1,17 @@
-"""PolicyReports that cannot be written; a real cluster takes them in tests/deploy."""
+"""PolicyReports that cannot be written or must stay; a real cluster takes them in tests/deploy."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from audit.simulated import Cluster, pod
+from audit.fleet import LABELS, TAINT
+from audit.simulated import PATHS, Cluster, Object, owned, pod, workload
+from controlplane.objects import node
 from fake_kubeapi import FakeKubeApi
 from webhook.audit.audit import Audit
 from webhook.audit.policy_reports import publish
@@ -19,22 +23,40 @@ TERMINATING = (
     'reports.openreports.io "gpufence-uid-1" is forbidden: unable to create new content in '
     "namespace old because it is being terminated"
 )
-REACHING = {
-    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-    "containers": [{"name": "web", "image": "nginx:1.29"}],
-}
+PLAIN: Object = {"containers": [{"name": "web", "image": "nginx:1.29"}]}
+REACHING = {**PLAIN, "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+EVERYTHING = {"web", "bare", "farm", "gpu"}
 
 
-class _Api(FakeKubeApi):
+class _Reports(FakeKubeApi):
+    """Keeps reports, and lists them by their labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects["/apis/openreports.io/v1alpha1"] = {"metadata": {}}
+
+    @property
+    def names(self) -> set[str]:
+        """What there are reports about."""
+        return {obj["scope"]["name"] for obj in self.objects.values() if "scope" in obj}
+
+    async def get(self, path: str, query: Any = None, *, seconds: float) -> bytes:
+        resource = path.rpartition("/")[2]
+        label, _, value = query["labelSelector"].partition("=")
+        items = [
+            obj
+            for where, obj in self.objects.items()
+            if where.split("/")[-2] == resource and obj["metadata"]["labels"].get(label) == value
+        ]
+        return json.dumps({"metadata": {}, "items": items}).encode()
+
+
+class _Api(_Reports):
     """Has no reports yet, and refuses those of the namespace ``old``."""
 
     def __init__(self, refusal: ApiError) -> None:
         super().__init__()
-        self.objects["/apis/openreports.io/v1alpha1"] = {"metadata": {}}
         self._refusal = refusal
-
-    async def get(self, path: str, query: object = None, *, seconds: float) -> bytes:
-        return b'{"metadata": {}, "items": []}'
 
     async def create(
         self, collection: str, obj: JSONObject, *, dry_run: bool = False
@@ -71,3 +93,75 @@ async def test_a_namespace_that_is_being_deleted_keeps_no_other_report_from_bein
 async def test_a_right_that_is_missing_is_an_error(audit: Audit) -> None:
     with pytest.raises(ApiError, match="cannot create"):
         await publish(_Api(ApiError(403, "cannot create resource reports")), audit, NOW)
+
+
+def cluster_of(spec: Object, *taints: Object) -> Cluster:
+    """Return a cluster of one object of each kind; uids are the same for each that is made."""
+    cluster = Cluster()
+    cluster.serve("example.com", "v1", "Farm", "farms")
+    cluster.add("Deployment", workload("web", spec))
+    cluster.add("Pod", pod("bare", spec))
+    farm = cluster.add("Farm", workload("farm", spec))
+    cluster.add("Pod", owned(pod("farm-0", PLAIN), farm, "Farm", "example.com/v1"))
+    gpus = {"nvidia.com/gpu": "8"}
+    cluster.add("Node", node("gpu", labels=LABELS, taints=[*taints], resources=gpus))
+    return cluster
+
+
+async def audited(cluster: Cluster, folder: Path) -> Audit:
+    await cluster.api.start()
+    try:
+        return await cluster.audit(folder)
+    finally:
+        await cluster.api.stop()
+
+
+@pytest.fixture
+async def reports(tmp_path: Path) -> _Reports:
+    """Have a report about each of them."""
+    api = _Reports()
+    await publish(api, await audited(cluster_of(REACHING), tmp_path), NOW)
+    assert api.names == EVERYTHING
+    return api
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "kept"),
+    [
+        ("/nothing", 403, set()),
+        (PATHS["ReplicaSet"], 403, set()),
+        (PATHS["Deployment"], 403, {"web"}),
+        ("/apis/example.com/v1/farms", 403, {"farm"}),
+        ("/apis/example.com/v1/farms", 500, {"farm"}),
+        ("/apis/example.com/v1", 503, {"farm"}),
+        # What is told at an owner may be that of its Pods, and where they are.
+        (PATHS["Pod"], 403, EVERYTHING - {"gpu"}),
+        (PATHS["Node"], 403, EVERYTHING),
+        (PATHS["Namespace"], 403, EVERYTHING - {"gpu"}),
+        (PATHS["RuntimeClass"], 403, EVERYTHING - {"gpu"}),
+    ],
+)
+async def test_a_report_goes_only_where_all_was_listed_that_could_be_told_in_it(
+    path: str, status: int, kept: set[str], reports: _Reports, tmp_path: Path
+) -> None:
+    mended = cluster_of(PLAIN, TAINT)
+    mended.api.refuse[path] = (status, "not now")
+    said = await publish(reports, await audited(mended, tmp_path), NOW)
+    assert reports.names == kept
+    assert f" {len(EVERYTHING - kept)} deleted" in said
+    assert said.endswith(
+        f"; {len(kept)} kept, whose objects could not be judged." if kept else " deleted."
+    )
+
+
+async def test_the_report_of_an_object_that_no_rule_can_read_any_more_stays(
+    reports: _Reports, tmp_path: Path
+) -> None:
+    odd: Object = {"containers": [{"name": "x", "image": "y", "resources": {"limits": "many"}}]}
+    spoilt = cluster_of(PLAIN, TAINT)
+    farm = workload("farm", odd)
+    spoilt.api.put(
+        "/apis/example.com/v1/farms", {**farm, "metadata": {**farm["metadata"], "uid": "uid-3"}}
+    )
+    await publish(reports, await audited(spoilt, tmp_path), NOW)
+    assert reports.names == {"farm"}

@@ -7,6 +7,7 @@ from datetime import date
 
 from policies.compiled import Policy
 from webhook.audit.inventory import Taker
+from webhook.audit.kinds import GroupKind
 from webhook.audit.nodes import NodeFindings, node_findings
 from webhook.audit.pods import running_pod
 from webhook.audit.pools import PoolState, pool_states
@@ -24,6 +25,8 @@ class Audit:
     untold: tuple[str, ...]
     pods: int
     """How many running Pods were judged."""
+    settled: frozenset[GroupKind]
+    """The kinds of which all was seen: what was not found of their objects is not there."""
 
 
 async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
@@ -44,4 +47,4 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
     # What these find to be unreadable is told as well.
     owners = subjects(policy, inventory, pods, states)
     nodes = node_findings(states, inventory.node_uids)
-    return Audit(owners, nodes, states, tuple(inventory.untold), len(pods))
+    return Audit(owners, nodes, states, tuple(inventory.untold), len(pods), inventory.settled)

@@ -14,7 +14,7 @@ from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
 from policies.nodes import Node, NodeIndex
 from policies.shape import MalformedObjectError
-from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
+from webhook.audit.kinds import NODE, POD, WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.listing import list_all
 from webhook.audit.owners import Owned, Owners
 from webhook.cluster.connection import Connection
@@ -50,6 +50,18 @@ class Inventory:
     facts: Facts = field(default_factory=Facts)
     """What is known of the whole cluster; ``facts_in`` makes it that of a namespace."""
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    is_whole: bool = True
+    """Whether all was listed that decides about workloads, beside those themselves."""
+
+    @property
+    def settled(self) -> frozenset[GroupKind]:
+        """The kinds of which all was seen: what was not found of their objects is not there.
+
+        A finding of a Pod is told at its owner, so that of no workload all was seen without Pods.
+        """
+        nodes = {NODE} if self.nodes is not None else set()
+        workloads = {*self.owners.listed, POD.key} if self.is_whole else set()
+        return frozenset(nodes | workloads)
 
     def facts_in(self, namespace: str, username: str = "") -> Facts:
         """Return what is known of a namespace, for an object that that user made."""
@@ -116,14 +128,14 @@ class Taker:
 
         That is nothing where Pods may not be listed.
         """
-        found = await self._list(
+        found = await self._deciding(
             PODS.name, PODS.path, take, "no Pod was judged", fields=PODS.fields
         )
         return found or []
 
     async def _surroundings(self) -> None:
         inventory, policy = self.inventory, self._policy
-        nodes = await self._list(
+        nodes = await self._deciding(
             "nodes",
             "/api/v1/nodes",
             lambda obj: _Listed(node_of(obj, policy), obj["metadata"]["uid"], _is_cordoned(obj)),
@@ -133,14 +145,14 @@ class Taker:
             inventory.nodes = NodeIndex(each.node for each in nodes)
             inventory.node_uids = {each.node.name: each.uid for each in nodes}
             inventory.cordoned = {each.node.name for each in nodes if each.is_cordoned}
-        namespaces = await self._list(
+        namespaces = await self._deciding(
             "namespaces",
             "/api/v1/namespaces",
             lambda obj: obj["metadata"],
             "rules that go by their labels were not decided",
         )
         inventory.namespace_labels = {m["name"]: m.get("labels") or {} for m in namespaces or ()}
-        classes = await self._list(
+        classes = await self._deciding(
             "runtimeclasses.node.k8s.io",
             "/apis/node.k8s.io/v1/runtimeclasses",
             lambda obj: str(obj["metadata"]["name"]),
@@ -165,7 +177,7 @@ class Taker:
             if not version:
                 return
             api_version = f"resource.k8s.io/{version}"
-            found = await self._list(
+            found = await self._deciding(
                 f"{resource}.resource.k8s.io",
                 f"/apis/{api_version}/{resource}",
                 lambda obj: obj,
@@ -200,6 +212,20 @@ class Taker:
         self.inventory.workloads += found
         self.inventory.owners.add(kind.key, owned)
         return owned
+
+    async def _deciding(
+        self,
+        title: str,
+        path: str,
+        take: Callable[[JSONObject], T],
+        without: str,
+        *,
+        fields: str = "",
+    ) -> list[T] | None:
+        """List a collection that decides about workloads of every kind."""
+        found = await self._list(title, path, take, without, fields=fields)
+        self.inventory.is_whole = self.inventory.is_whole and found is not None
+        return found
 
     async def _list(
         self,

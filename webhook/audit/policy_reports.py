@@ -7,13 +7,14 @@ Sources: ``wgpolicyk8s.io/v1alpha2`` (Kubernetes' policy working group) and its 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from policies.facts import JSONObject
 from policies.finding import Action, Finding
 from webhook.audit.audit import Audit
+from webhook.audit.kinds import GroupKind
 from webhook.audit.listing import list_all
 from webhook.cluster.errors import NOT_FOUND, ApiError
 from webhook.kubeapi import KubeApi
@@ -59,8 +60,8 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> str:
     """Make the cluster's reports say what the audit found, and return a sentence about it.
 
     One report for each object with findings, owned by it, so that it goes with it; those that are
-    no longer true are deleted. What has not changed is not written, nor what is about to go with
-    its namespace.
+    no longer true are deleted, where the audit has seen that. What has not changed is not written,
+    nor what is about to go with its namespace.
 
     Raises:
         ClusterError: a report could not be written, or the cluster cannot be asked.
@@ -69,6 +70,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> str:
     if reports is None:
         kinds = " and ".join(each.version for each in _APIS)
         return f"No PolicyReports written: the cluster has neither of {kinds}."
+    unread = {subject.workload.owned.uid for subject in audit.subjects if subject.error}
     counts: Counter[str] = Counter()
     for (kind, resource), subjects in (
         (reports.namespaced, _workloads(audit)),
@@ -89,11 +91,15 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> str:
                     raise
                 counts["going"] += 1
         for stale in present.values():
-            await api.delete(_path(path, resource, stale))
-            counts["deleted"] += 1
+            if _is_over(stale, audit.settled, unread):
+                await api.delete(_path(path, resource, stale))
+                counts["deleted"] += 1
+            else:
+                counts["kept"] += 1
     said = ", ".join(f"{counts[what]} {what}" for what in _COUNTED)
     going = f"; {counts['going']} not written, whose objects are going" if counts["going"] else ""
-    return f"Reports of {reports.version}: {said}{going}."
+    kept = f"; {counts['kept']} kept, whose objects could not be judged" if counts["kept"] else ""
+    return f"Reports of {reports.version}: {said}{going}{kept}."
 
 
 _COUNTED = ("created", "changed", "unchanged", "deleted")
@@ -128,6 +134,17 @@ def _nodes(audit: Audit) -> Iterator[_Subject]:
     for node in audit.nodes:
         reference = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
         yield _Subject(reference, node.findings)
+
+
+def _is_over(report: JSONObject, settled: Container[GroupKind], unread: Container[str]) -> bool:
+    """Tell whether the audit has seen that there is nothing to report of an object any more.
+
+    It has not where the kind is not settled, or the object, by its uid, is one that no rule can
+    read.
+    """
+    scope = report.get("scope") or {}
+    group, _, _ = scope.get("apiVersion", "").rpartition("/")
+    return (group, scope.get("kind", "")) in settled and scope.get("uid") not in unread
 
 
 def _report(version: str, kind: str, subject: _Subject, now: datetime) -> JSONObject:
