@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
@@ -193,13 +192,13 @@ def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
         yield result
 
 
-@dataclass
 class _Tally:
     """What the exit status depends on, and the sentences about what is broken."""
 
-    verdicts: set[Verdict] = field(default_factory=set)
-    warned: bool = False
-    errors: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.verdicts: set[Verdict] = set()
+        self.warned = False
+        self.errors: list[str] = []
 
     def counting(self, results: Iterable[Result]) -> Iterator[Result]:
         """Yield the results, and count them as they pass."""
