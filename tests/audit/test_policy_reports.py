@@ -29,11 +29,12 @@ EVERYTHING = {"web", "bare", "farm", "gpu"}
 
 
 class _Reports(FakeKubeApi):
-    """Keeps reports, and lists them by their labels."""
+    """Keeps reports, and lists them by their labels, or all unless it ``selects``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, selects: bool = True) -> None:
         super().__init__()
         self.objects["/apis/openreports.io/v1alpha1"] = {"metadata": {}}
+        self._selects = selects
 
     @property
     def names(self) -> set[str]:
@@ -46,7 +47,8 @@ class _Reports(FakeKubeApi):
         items = [
             obj
             for where, obj in self.objects.items()
-            if where.split("/")[-2] == resource and obj["metadata"]["labels"].get(label) == value
+            if where.split("/")[-2] == resource
+            and (not self._selects or obj["metadata"]["labels"].get(label) == value)
         ]
         return json.dumps({"metadata": {}, "items": items}).encode()
 
@@ -83,7 +85,8 @@ async def test_a_namespace_that_is_being_deleted_keeps_no_other_report_from_bein
     audit: Audit, refusal: ApiError
 ) -> None:
     api = _Api(refusal)
-    assert await publish(api, audit, NOW) == (
+    published = await publish(api, audit, NOW)
+    assert published.said == (
         "Reports of openreports.io/v1alpha1: 1 created, 0 changed, 0 unchanged, 0 deleted; "
         "1 not written, whose objects are going."
     )
@@ -146,7 +149,7 @@ async def test_a_report_goes_only_where_all_was_listed_that_could_be_told_in_it(
 ) -> None:
     mended = cluster_of(PLAIN, TAINT)
     mended.api.refuse[path] = (status, "not now")
-    said = await publish(reports, await audited(mended, tmp_path), NOW)
+    said = (await publish(reports, await audited(mended, tmp_path), NOW)).said
     assert reports.names == kept
     assert f" {len(EVERYTHING - kept)} deleted" in said
     assert said.endswith(
@@ -165,3 +168,42 @@ async def test_the_report_of_an_object_that_no_rule_can_read_any_more_stays(
     )
     await publish(reports, await audited(spoilt, tmp_path), NOW)
     assert reports.names == {"farm"}
+
+
+FOREIGN = "/apis/openreports.io/v1alpha1/namespaces/web/reports/gpufence-uid-1"
+
+
+@pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "somebody"}])
+@pytest.mark.parametrize("selects", [True, False])
+async def test_a_report_of_somebody_else_is_named_and_left_alone_and_the_others_are_written(
+    labels: dict[str, str], selects: bool, tmp_path: Path
+) -> None:
+    api = _Reports(selects=selects)
+    foreign: Object = {"metadata": {"name": "gpufence-uid-1", "namespace": "web", "labels": labels}}
+    api.objects[FOREIGN] = foreign
+    published = await publish(api, await audited(cluster_of(REACHING), tmp_path), NOW)
+    assert published.said == (
+        "Reports of openreports.io/v1alpha1: 3 created, 0 changed, 0 unchanged, 0 deleted."
+    )
+    [conflict] = published.conflicts
+    assert conflict == (
+        "Report web/gpufence-uid-1, about Deployment web, is not the audit's, so it was left as it "
+        "is: it lacks the label app.kubernetes.io/managed-by=gpufence-audit. Delete it, or give it "
+        "that label, and audit again."
+    )
+    assert api.objects[FOREIGN] == foreign
+    assert api.names == EVERYTHING - {"web"}
+
+
+async def test_a_report_that_somebody_else_writes_at_the_same_time_is_named(
+    reports: _Reports, tmp_path: Path
+) -> None:
+    mended = cluster_of(REACHING | {"hostNetwork": True, "tolerations": [{"operator": "Exists"}]})
+    reports.write_error = ApiError(409, "the object has been modified")
+    audit = await audited(mended, tmp_path)
+    published = await publish(reports, audit, NOW)
+    assert len(published.conflicts) == 3
+    assert published.conflicts[0] == (
+        "Report web/gpufence-uid-1, about Deployment web, was changed by somebody else meanwhile, "
+        "so it was left as it is. Audit again."
+    )

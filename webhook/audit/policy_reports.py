@@ -17,7 +17,7 @@ from webhook.audit.audit import Audit
 from webhook.audit.kinds import GroupKind
 from webhook.audit.listing import list_all
 from webhook.cluster.errors import NOT_FOUND, ApiError
-from webhook.kubeapi import KubeApi
+from webhook.kubeapi import CONFLICT, KubeApi
 
 SOURCE = "gpufence"
 _LABEL = "app.kubernetes.io/managed-by"
@@ -56,22 +56,33 @@ class _Subject(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-async def publish(api: KubeApi, audit: Audit, now: datetime) -> str:
-    """Make the cluster's reports say what the audit found, and return a sentence about it.
+class Published(NamedTuple):
+    """What became of the reports: a sentence about all, and one for each that was not written.
+
+    Those are ``conflicts``: somebody else's of the same name, or changed at the same time.
+    """
+
+    said: str
+    conflicts: tuple[str, ...] = ()
+
+
+async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
+    """Make the cluster's reports say what the audit found.
 
     One report for each object with findings, owned by it, so that it goes with it; those that are
     no longer true are deleted, where the audit has seen that. What has not changed is not written,
     nor what is about to go with its namespace.
 
     Raises:
-        ClusterError: a report could not be written, or the cluster cannot be asked.
+        ClusterError: reports may not be written, or the cluster cannot be asked.
     """
     reports = await _served(api)
     if reports is None:
         kinds = " and ".join(each.version for each in _APIS)
-        return f"No PolicyReports written: the cluster has neither of {kinds}."
+        return Published(f"No PolicyReports written: the cluster has neither of {kinds}.")
     unread = {subject.workload.owned.uid for subject in audit.subjects if subject.error}
     counts: Counter[str] = Counter()
+    conflicts = []
     for (kind, resource), subjects in (
         (reports.namespaced, _workloads(audit)),
         (reports.clustered, _nodes(audit)),
@@ -80,29 +91,36 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> str:
         found = await list_all(
             api, f"{path}/{resource}", lambda obj: obj, labels=f"{_LABEL}={_MANAGER}"
         )
-        present = {each["metadata"]["name"]: each for each in found}
+        present = {each["metadata"]["name"]: each for each in found if _is_own(each)}
         for subject in subjects:
             wanted = _report(reports.version, kind, subject, now)
-            name = wanted["metadata"]["name"]
+            own = present.pop(wanted["metadata"]["name"], None)
             try:
-                counts[await _write(api, path, resource, wanted, present.pop(name, None))] += 1
+                counts[await _write(api, path, resource, wanted, own)] += 1
             except ApiError as error:
-                if not _is_going(error):
+                if error.status == CONFLICT:
+                    conflicts.append(_conflict(wanted, own))
+                elif _is_going(error):
+                    counts["going"] += 1
+                else:
                     raise
-                counts["going"] += 1
         for stale in present.values():
             if _is_over(stale, audit.settled, unread):
                 await api.delete(_path(path, resource, stale))
                 counts["deleted"] += 1
             else:
                 counts["kept"] += 1
-    said = ", ".join(f"{counts[what]} {what}" for what in _COUNTED)
-    going = f"; {counts['going']} not written, whose objects are going" if counts["going"] else ""
-    kept = f"; {counts['kept']} kept, whose objects could not be judged" if counts["kept"] else ""
-    return f"Reports of {reports.version}: {said}{going}{kept}."
+    return Published(_sentence(reports.version, counts), tuple(conflicts))
 
 
 _COUNTED = ("created", "changed", "unchanged", "deleted")
+
+
+def _sentence(version: str, counts: Counter[str]) -> str:
+    said = ", ".join(f"{counts[what]} {what}" for what in _COUNTED)
+    going = f"; {counts['going']} not written, whose objects are going" if counts["going"] else ""
+    kept = f"; {counts['kept']} kept, whose objects could not be judged" if counts["kept"] else ""
+    return f"Reports of {version}: {said}{going}{kept}."
 
 
 async def _served(api: KubeApi) -> _Api | None:
@@ -197,6 +215,26 @@ async def _write(
     metadata = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
     await api.replace(_path(path, resource, wanted), {**wanted, "metadata": metadata})
     return "changed"
+
+
+def _is_own(report: JSONObject) -> bool:
+    """Tell whether an audit wrote it; not every API server selects by labels as it is asked to."""
+    return (report["metadata"].get("labels") or {}).get(_LABEL) == _MANAGER
+
+
+def _conflict(wanted: JSONObject, own: JSONObject | None) -> str:
+    """Say why a report was not written: for what is there by its name, ``own`` if that is ours."""
+    metadata, scope = wanted["metadata"], wanted["scope"]
+    place = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+    which = f"{wanted['kind']} {place}, about {scope['kind']} {scope['name']},"
+    if own is not None:
+        return (
+            f"{which} was changed by somebody else meanwhile, so it was left as it is. Audit again."
+        )
+    return (
+        f"{which} is not the audit's, so it was left as it is: it lacks the label "
+        f"{_LABEL}={_MANAGER}. Delete it, or give it that label, and audit again."
+    )
 
 
 def _is_going(error: ApiError) -> bool:

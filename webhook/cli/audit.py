@@ -45,7 +45,7 @@ def _policy_of(
 Exit status:
   0    nothing was found that counts (--fail-on)
   1    something was
-  2    the cluster could not be asked, or the usage is at fault
+  2    the cluster could not be asked, a report not be written into it, or the usage is at fault
 
 \b
 Examples:
@@ -112,7 +112,7 @@ def audit(
     now = datetime.now(UTC)
 
     async def work(api: KubeApi) -> tuple[Audit, str]:
-        return await _audit(api, policy_path, policy_of, now, policy_reports)
+        return await _audit(api, policy_path, policy_of, now)
 
     with opened(outputs) as write:
         found, host = with_api(kubeconfig, work, context)
@@ -120,6 +120,8 @@ def audit(
         results = list(results_of(found))
         form = Forms(partial(forms.lines, found), partial(forms.report, found, title))
         write(results, color, quiet, form)
+    if policy_reports:  # Last: what was found is told, whatever becomes of the reports.
+        with_api(kubeconfig, partial(_publish, found=found, now=now), context)
     return EXIT_FOUND if _counts(results, fail_on) else 0
 
 
@@ -138,20 +140,30 @@ async def _audit(
     policy_path: str | None,
     policy_of: tuple[str, str] | None,
     now: datetime,
-    policy_reports: bool,
 ) -> tuple[Audit, str]:
     """Return what was found, and what the cluster is called."""
     from webhook.audit.audit import audit as run
-    from webhook.audit.policy_reports import publish
     from webhook.cli.policy_file import compiled_policy
 
     policy = (
         compiled_policy(policy_path) if policy_of is None else await _installed(api, *policy_of)
     )
-    found = await run(api, policy, now.date())
-    if policy_reports:
-        click.echo(await publish(api, found, now), err=True)
-    return found, await api.host()
+    return await run(api, policy, now.date()), await api.host()
+
+
+async def _publish(api: KubeApi, found: Audit, now: datetime) -> None:
+    """Write the findings into the cluster.
+
+    Raises:
+        ClusterError: that is not allowed, or the cluster cannot be asked.
+        InputError: some could not be written, because of what is there by their names.
+    """
+    from webhook.audit.policy_reports import publish
+
+    published = await publish(api, found, now)
+    click.echo(published.said, err=True)
+    if published.conflicts:
+        raise InputError(published.conflicts)
 
 
 async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
