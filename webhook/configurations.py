@@ -140,11 +140,12 @@ def _may_be_found(
 ) -> str:
     """Return CEL that holds where something new may be found in the field that is ``judged``.
 
-    ``spec`` is the Pod's spec in it; both are CEL below the object.
+    ``spec`` is the Pod's spec in it; both are CEL below the object. What is plain is neither asked
+    what is done with it nor compared with what it was.
     """
     with_nodes = registration.with_nodes
     concern = concerns(f"object.{spec}", policy, defaulted=defaulted, with_nodes=with_nodes)
-    return f"({differs(judged)}) && {concern}"
+    return f"{concern} && ({differs(judged)})"
 
 
 def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
