@@ -45,14 +45,19 @@ class Contestant:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that it has used so far."""
-        # After the command's name, which may hold anything, in parentheses.
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS
+        return cpu_seconds(self.process)
 
     def memory(self) -> float:
         """Return its resident memory in MiB."""
         assert self.process.pid is not None
         return resident_mebibytes(self.process.pid)
+
+
+def cpu_seconds(process: Process) -> float:
+    """Return the CPU time that a process has used so far."""
+    # After the command's name, which may hold anything, in parentheses.
+    stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS
 
 
 def resident_mebibytes(pid: int) -> float:

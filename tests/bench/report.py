@@ -29,8 +29,8 @@ def markdown(found: Results) -> str:
         title = f"## Over TLS, {serving.CONNECTIONS} connections, one core: {_case(case)}\n\n"
         sections.append(title + _table(head, rows))
     for kind, created in found.apiserver.items():
-        head_created = ("admission", "creates/s", "alone, ms")
-        rows_created = [(n, f"{c.rate:.0f}", f"{c.alone:.2f}") for n, c in created.items()]
+        head_created = ("admission", "creates/s", "alone, ms", "API server's CPU ms", "all CPU ms")
+        rows_created = [(name, *_created(each)) for name, each in created.items()]
         title = f"## On a real API server, {apiserver.CONNECTIONS} connections"
         sections.append(f"{title}: {reviews.CASES[kind]}\n\n{_table(head_created, rows_created)}")
     if made := ratios(found):
@@ -93,6 +93,11 @@ def _command_lines(found: cli.Measured) -> Iterator[str]:
 def _served(served: serving.Served) -> tuple[str, ...]:
     latency = (f"{served.p50:.2f}", f"{served.p99:.2f}")
     return (f"{served.rate:.0f}", *latency, f"{served.cpu:.3f}", f"{served.memory:.0f}")
+
+
+def _created(created: apiserver.Created) -> tuple[str, ...]:
+    cpu = (f"{created.server_cpu:.2f}", f"{created.whole_cpu:.2f}")
+    return (f"{created.rate:.0f}", f"{created.alone:.2f}", *cpu)
 
 
 def _case(name: str) -> str:

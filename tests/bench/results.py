@@ -95,7 +95,9 @@ def ratios(found: Results) -> dict[str, float]:
         others = (GO, CONSTANT, apiserver.POLICIES, apiserver.NOTHING)
         ours_created = created[GPUFENCE]
         for name in others:
-            made[f"{kind}: creates/s of {name}'s"] = ours_created.rate / created[name].rate
+            other = created[name]
+            made[f"{kind}: creates/s of {name}'s"] = ours_created.rate / other.rate
+            made[f"{kind}: CPU of {name} by ours"] = other.whole_cpu / ours_created.whole_cpu
     return made
 
 

@@ -56,13 +56,18 @@ def results(rate: float) -> Results:
         for name, by in ((GPUFENCE, rate), (GO, 10.0), (CONSTANT, 100.0))
     }
     created = {
-        name: Created(rate=by, alone=1.0)
-        for name, by in ((GPUFENCE, rate), (GO, 10.0), (CONSTANT, 50.0), (POLICIES, 40.0))
+        name: Created(rate=by, alone=1.0, server_cpu=1.0, whole_cpu=cpu)
+        for name, by, cpu in (
+            (GPUFENCE, rate, 2.0),
+            (GO, 10.0, 3.0),
+            (CONSTANT, 50.0, 1.8),
+            (POLICIES, 40.0, 2.0),
+        )
     }
     return Results(
         machine=machine(),
         serving={"gpu-pod mutate": served},
-        apiserver={"gpu-pod": {**created, NOTHING: Created(100.0, 1.0)}},
+        apiserver={"gpu-pod": {**created, NOTHING: Created(100.0, 1.0, 1.0, 1.0)}},
         cli=cli.Measured(
             start={cli_peers.GPUFENCE: cli.Usage(wall=0.1, cpu=0.09, memory=30)},
             checking={
@@ -80,6 +85,7 @@ def test_a_ratio_that_falls_by_a_fifth_is_named_and_one_that_falls_by_less_is_no
     baseline = ratios(results(50.0))
     assert baseline["gpu-pod mutate: requests/s of the Go webhook's"] == 5
     assert baseline["gpu-pod mutate: p99 of the Go webhook by ours"] == 5
+    assert baseline["gpu-pod: CPU of Go controller-runtime by ours"] == 1.5
     assert baseline["10 files: time of gator test by ours"] == 2.5
     assert fallen(ratios(results(41.0)), baseline) == []
     lost = fallen(ratios(results(39.0)), baseline)
