@@ -12,14 +12,7 @@ import aiohttp
 import msgspec
 
 from webhook.cluster.connection import Connection, Query
-from webhook.cluster.errors import (
-    NOT_FOUND,
-    UNAUTHORIZED,
-    ApiError,
-    UnexpectedAnswerError,
-    UnreachableError,
-)
-from webhook.cluster.wire import Status
+from webhook.cluster.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
 
 JSONObject = dict[str, Any]
 
@@ -93,28 +86,11 @@ class KubeApi(Connection):
         query: dict[str, str],
         content_type: str = _JSON,
     ) -> JSONObject:
-        client = await self._connected()
-        method, url, headers, sent, _ = await client.param_serialize(
-            method,
-            path,
-            query_params=list(query.items()),
-            header_params={"Accept": _JSON, "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        timeout = aiohttp.ClientTimeout(total=SECONDS)
-        try:
-            answer = await client.call_api(method, url, headers, sent, _request_timeout=timeout)
-            async with answer.response as response:
-                received = await response.read()
-        except (aiohttp.ClientError, OSError) as error:
-            what = str(error) or "nothing came in time"
-            where = client.configuration.host
-            raise UnreachableError(f"the API server at {where} is out of reach: {what}") from error
-        if response.status >= 400:
-            self._fresh = self._fresh and response.status != UNAUTHORIZED
-            raise ApiError(response.status, _message(received))
-        return _object(received, path)
+        headers = {"Accept": _JSON, "Content-Type": content_type}
+        sent = None if body is None else msgspec.json.encode(body)
+        limits = aiohttp.ClientTimeout(total=SECONDS)
+        async with self._asked(method, path, query, headers, limits, sent) as response:
+            return _object(await response.read(), path)
 
 
 def _object(body: bytes, path: str) -> JSONObject:
@@ -122,10 +98,3 @@ def _object(body: bytes, path: str) -> JSONObject:
         return msgspec.json.decode(body, type=JSONObject)
     except msgspec.DecodeError as error:
         raise UnexpectedAnswerError(f"{path}: the API server sent no object: {error}") from error
-
-
-def _message(body: bytes) -> str:
-    try:
-        return msgspec.json.decode(body, type=Status).message
-    except msgspec.DecodeError:
-        return body[:200].decode(errors="replace").strip()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from certs.files import issue
 from clusters import gpu_node, node, policy
 from fake_apiserver import FakeApiServer
 from policies.compiled import Taint
@@ -156,9 +162,59 @@ async def test_outside_of_a_pod_there_is_no_service_account(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     problem = await problem_of(Connection(in_cluster()))
     assert problem == (
-        "there is no service account to use: Service host/port is not set. Inside of a Pod, let "
-        "its service account's token be mounted; outside, give a kubeconfig"
+        "there is no service account to use: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT "
+        "are not set. Inside of a Pod, let its service account's token be mounted; outside, give a "
+        "kubeconfig"
     )
+
+
+@pytest.fixture
+async def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
+    """What a kubelet gives to a container, and an API server that answers with what it is shown."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=f"{request.path_qs} {request.headers['Authorization']}")
+
+    issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
+    (tmp_path / "token").write_text("first\n")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    server = TestServer(app)
+    await server.start_server(ssl=context)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", server.host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+    yield tmp_path
+    await server.close()
+
+
+async def test_the_token_of_a_service_account_is_taken_as_the_kubelet_renews_it(
+    account: Path,
+) -> None:
+    connection = Connection(in_cluster(account))
+    query = {"labelSelector": "a in (b)"}
+    shown = await connection.get("/api/v1/pods", query, seconds=5)
+    assert shown == b"/api/v1/pods?labelSelector=a+in+(b) Bearer first"
+    (account / "token").write_text("second")
+    assert await connection.get("/version", seconds=5) == b"/version Bearer second"
+    await connection.close()
+
+
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+async def test_a_service_account_that_is_not_mounted_is_named(account: Path, name: str) -> None:
+    (account / name).unlink()
+    problem = await problem_of(Connection(in_cluster(account)))
+    assert problem.startswith(f"there is no service account to use: {account}: ")
+    assert "No such file" in problem
+
+
+async def test_an_address_of_ipv6_is_written_in_brackets(
+    account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    assert await Connection(in_cluster(account)).host() == "https://[fd00::1]:443"
 
 
 def test_what_thousands_of_nodes_are_labelled_with_is_kept_once() -> None:

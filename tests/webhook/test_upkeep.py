@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,15 +14,13 @@ from fake_kubeapi import FakeKubeApi
 from reviewing import default_policy
 from webhook import upkeep as module
 from webhook.certificates import SecretName
+from webhook.cluster.access import Access, Load
 from webhook.cluster.errors import ClusterError
 from webhook.configurations import Registration
 from webhook.lease import lease_path, pause
 from webhook.register import KINDS, Owner
 from webhook.upkeep import ClusterOptions, Upkeep
 from webhook.upkeep_metrics import UpkeepMetrics
-
-if TYPE_CHECKING:
-    from kubernetes.aio.client import Configuration
 
 ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
 SECRET = SecretName("system", "certificates")
@@ -34,7 +31,7 @@ CONFIGURATIONS = [f"{path}/gpufence" for path in KINDS.values()]
 class Api(FakeKubeApi):
     """Made where Upkeep makes its connection."""
 
-    def __init__(self, _load: Callable[[Configuration], Awaitable[None]]) -> None:
+    def __init__(self, _load: Load) -> None:
         super().__init__()
 
     async def close(self) -> None:
@@ -43,7 +40,7 @@ class Api(FakeKubeApi):
 
 class Replica:
     def __init__(self, **given: Any) -> None:
-        async def load(_configuration: Configuration) -> None:
+        async def load() -> Access:
             raise AssertionError("nothing is to be connected")
 
         options: dict[str, Any] = {
