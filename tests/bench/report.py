@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bench import apiserver, cli, reviews, serving
+from bench import apiserver, cli, cli_peers, reviews, serving
 from bench.results import Results, ratios
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -71,12 +71,20 @@ def plot(found: Results) -> None:
 
 def _command_lines(found: cli.Measured) -> Iterator[str]:
     for what, usages in found.checking.items():
+        ours = usages[cli_peers.GPUFENCE].wall
+        head = ("", "time s", "time by ours", "CPU s", "memory MiB")
         rows = (
-            (name, f"{used.wall:.2f}", f"{used.cpu:.2f}", f"{used.memory:.0f}")
+            (
+                name,
+                f"{used.wall:.2f}",
+                f"{used.wall / ours:.2f}",
+                f"{used.cpu:.2f}",
+                f"{used.memory:.0f}",
+            )
             for name, used in usages.items()
         )
         shares = found.shares[what]
-        yield f"## Command lines: {what}\n\n" + _table(("", "time s", "CPU s", "memory MiB"), rows)
+        yield f"## Command lines: {what}\n\n" + _table(head, rows)
         yield (
             f"Parsing YAML is {shares.parsing:.0%} of the CPU time of `gpufence check`, and "
             f"{shares.reading:.0%} with finding, opening and splitting files."

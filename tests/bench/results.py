@@ -89,7 +89,7 @@ def ratios(found: Results) -> dict[str, float]:
         ours_used = usages[cli_peers.GPUFENCE]
         for name in (cli_peers.CONFTEST, cli_peers.GATOR, cli_peers.PYYAML):
             if name in usages:
-                made[f"{what}: time of {name} by ours"] = usages[name].wall / ours_used.wall
+                made[f"{what}: CPU of {name} by ours"] = usages[name].cpu / ours_used.cpu
         made[f"{what}: share of parsing in CPU"] = found.cli.shares[what].parsing
     for kind, created in found.apiserver.items():
         others = (GO, CONSTANT, apiserver.POLICIES, apiserver.NOTHING)

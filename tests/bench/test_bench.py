@@ -72,8 +72,8 @@ def results(rate: float) -> Results:
             start={cli_peers.GPUFENCE: cli.Usage(wall=0.1, cpu=0.09, memory=30)},
             checking={
                 "10 files": {
-                    cli_peers.GPUFENCE: cli.Usage(wall=100 / rate, cpu=1.9, memory=107),
-                    cli_peers.GATOR: cli.Usage(wall=5.0, cpu=6.5, memory=490),
+                    cli_peers.GPUFENCE: cli.Usage(wall=2.0, cpu=100 / rate, memory=107),
+                    cli_peers.GATOR: cli.Usage(wall=5.0, cpu=7.0, memory=490),
                 }
             },
             shares={"10 files": cli.Shares(parsing=0.5, reading=0.6)},
@@ -86,7 +86,7 @@ def test_a_ratio_that_falls_by_a_fifth_is_named_and_one_that_falls_by_less_is_no
     assert baseline["gpu-pod mutate: requests/s of the Go webhook's"] == 5
     assert baseline["gpu-pod mutate: p99 of the Go webhook by ours"] == 5
     assert baseline["gpu-pod: CPU of Go controller-runtime by ours"] == 1.5
-    assert baseline["10 files: time of gator test by ours"] == 2.5
+    assert baseline["10 files: CPU of gator test by ours"] == 3.5
     assert fallen(ratios(results(41.0)), baseline) == []
     lost = fallen(ratios(results(39.0)), baseline)
     assert "gpu-pod: creates/s of no policy's: 0.39, and was 0.50" in lost
@@ -105,7 +105,7 @@ def test_the_page_is_rewritten_between_its_marks_only(
     assert text.endswith("after\n")
     assert "old" not in text
     assert "| gpufence | 50 | 1.00 | 2.00 | 0.100 | 50 |" in text
-    assert "| gator test | 5.00 | 6.50 | 490 |" in text
+    assert "| gator test | 5.00 | 2.50 | 7.00 | 490 |" in text
     assert "| gpufence check | 100 | 90 |" in text
 
 
