@@ -90,7 +90,8 @@ def test_a_ratio_that_falls_by_a_fifth_is_named_and_one_that_falls_by_less_is_no
     assert fallen(ratios(results(41.0)), baseline) == []
     lost = fallen(ratios(results(39.0)), baseline)
     assert "gpu-pod: creates/s of no policy's: 0.39, and was 0.50" in lost
-    assert not any("CPU" in line for line in lost)
+    assert "10 files: CPU of gator test by ours: 2.73, and was 3.50" in lost
+    assert not any("CPU of the Go webhook" in line for line in lost)
 
 
 def test_the_page_is_rewritten_between_its_marks_only(
