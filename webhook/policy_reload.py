@@ -22,13 +22,17 @@ class PolicyUnusableError(Exception):
     """The policy cannot be read, or is none: what, where, and what to do."""
 
 
+class NoPolicyError(PolicyUnusableError):
+    """What the document holds is no policy, and is none when it is read again."""
+
+
 class PolicySource(Protocol):
     """Where the policy comes from."""
 
     def read(self) -> bytes:
         """Return the document as it is now; raises PolicyUnusableError."""
 
-    def parse(self, document: bytes) -> Policy:
+    async def parse(self, document: bytes) -> Policy:
         """Return the policy that a document holds; raises PolicyUnusableError."""
 
 
@@ -41,7 +45,7 @@ class FixedPolicy:
     def read(self) -> bytes:
         return b""
 
-    def parse(self, document: bytes) -> Policy:
+    async def parse(self, document: bytes) -> Policy:
         return self._policy
 
 
@@ -52,28 +56,41 @@ class ReloadingPolicy:
     what became of each new document.
     """
 
-    def __init__(self, source: PolicySource) -> None:
-        """Load the policy for the first time; raises PolicyUnusableError."""
+    def __init__(self, source: PolicySource, document: bytes, policy: Policy) -> None:
         self.followers: list[Callable[[Policy], None]] = []
         self.counters: list[Callable[[ReloadResult], None]] = []
         self._source = source
-        self._document = source.read()
-        self.current = source.parse(self._document)
+        self._document = document
+        self._refused: bytes | None = None
+        self.current = policy
         """The policy in force."""
         self.generation = 1
         """How many policies have been in force."""
         self.problem = ""
         """Why the newest document is not in force; empty if it is."""
 
-    def poll(self) -> None:
-        """Look at the source, and put its policy in force if it is a new and a good one."""
+    @classmethod
+    async def load(cls, source: PolicySource) -> ReloadingPolicy:
+        """Load the policy for the first time; raises PolicyUnusableError."""
+        document = source.read()
+        return cls(source, document, await source.parse(document))
+
+    async def poll(self) -> None:
+        """Look at the source, and put its policy in force if it is a new and a good one.
+
+        The one before answers reviews meanwhile.
+        """
+        document = None
         try:
             document = self._source.read()
-            policy = None if document == self._document else self._source.parse(document)
+            if document == self._refused:
+                return
+            policy = None if document == self._document else await self._source.parse(document)
         except PolicyUnusableError as error:
+            self._refused = document if isinstance(error, NoPolicyError) else None
             self._refuse(str(error))
             return
-        self.problem = ""
+        self._refused, self.problem = None, ""
         if policy is None:
             return
         for follow in self.followers:
@@ -85,7 +102,7 @@ class ReloadingPolicy:
         event(_log, logging.INFO, "policy applied", generation=self.generation, pools=pools)
 
     def _refuse(self, problem: str) -> None:
-        """Say and count once why the document is not in force; it is tried again all the same."""
+        """Say and count once why the document is not in force."""
         if problem == self.problem:
             return
         self.problem = problem

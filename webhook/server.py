@@ -59,7 +59,7 @@ def serve(options: ServeOptions) -> int:
 
 async def _serve(options: ServeOptions) -> None:
     lifecycle = Lifecycle(options.most_under_way)
-    policy = ReloadingPolicy(options.policy)
+    policy = await ReloadingPolicy.load(options.policy)
     metrics = Metrics(policy.current, options.policy_name)
     counters = UpkeepMetrics(metrics.registry)
     counters.track_policy(lambda: policy.generation, lambda: policy.problem)

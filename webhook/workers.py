@@ -16,6 +16,7 @@ from dataclasses import replace
 from time import monotonic
 
 from webhook import server
+from webhook.exit_status import told
 from webhook.gathered import LOOPBACK
 from webhook.listen import listen
 from webhook.logs import configure, event
@@ -130,7 +131,7 @@ class _Supervisor:
             logging.ERROR,
             "worker ended",
             worker=number,
-            problem=_problem(code),
+            problem=told(code, "use fewer workers"),
             seconds=round(lived, 1),
             next="all end, as nothing says that another try would do better"
             if early
@@ -146,13 +147,3 @@ class _Supervisor:
         self._ending = True
         for pid in self._running:
             os.kill(pid, number)
-
-
-def _problem(code: int) -> str:
-    """Return what an exit code says, negative for a signal, and what to do about it."""
-    if code >= 0:
-        return f"exit status {code}: see what it has said before"
-    told = f"signal {-code} ({signal.strsignal(-code)}): if nobody sent it"
-    if -code == signal.SIGKILL:
-        return f"{told}, memory was short: raise its limit, or use fewer workers"
-    return f"{told}, please report it as a bug, with the lines before"

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+
 from policies.compiled import Policy
-from webhook.cli.errors import InputError
+from policies.shipped import decoded
+from webhook.cli import policy_process
+from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.manifests.documents import unreadable
 from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.files import STDIN, decode, read_bytes
-from webhook.cli.policy_file import compiled_policy, read_policy
+from webhook.cli.manifests.files import STDIN, read_bytes
+from webhook.cli.policy_file import compiled_policy
 from webhook.cli.report.sentence import sentence
-from webhook.policy_reload import FixedPolicy, PolicySource, PolicyUnusableError
+from webhook.exit_status import told
+from webhook.policy_reload import (
+    FixedPolicy,
+    NoPolicyError,
+    PolicySource,
+    PolicyUnusableError,
+)
+
+_READER = policy_process.__name__
 
 
 def policy_source(path: str | None) -> PolicySource:
@@ -33,15 +47,47 @@ class PolicyFile:
         try:
             return read_bytes(self._path)
         except ManifestError as error:
-            raise self._unusable(error) from error
+            fault = sentence(unreadable(self._path, error), error)
+            raise PolicyUnusableError(fault) from error
 
-    def parse(self, document: bytes) -> Policy:
-        try:
-            return read_policy(self._path, decode(document)).compile()
-        except ManifestError as error:
-            raise self._unusable(error) from error
-        except InputError as error:
-            raise PolicyUnusableError(" ".join(error.lines)) from error
+    async def parse(self, document: bytes) -> Policy:
+        return await _read_aside(self._path, document)
 
-    def _unusable(self, error: ManifestError) -> PolicyUnusableError:
-        return PolicyUnusableError(sentence(unreadable(self._path, error), error))
+
+async def _read_aside(path: str, document: bytes) -> Policy:
+    """Have a process of its own validate a document, which takes what it needed with it.
+
+    What that process says on standard error is said on this one's.
+
+    Raises:
+        NoPolicyError: what it says of the document.
+        PolicyUnusableError: it could not read the document: what to do.
+    """
+    # Without -P, modules in the working directory would stand before those of gpufence.
+    command = (sys.executable, "-P", "-m", _READER, path)
+    try:
+        # A Ctrl-C in a terminal is for the server, which ends it.
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, start_new_session=True
+        )
+    except OSError as error:
+        problem = f"cannot be read, as no process can be started for it ({error.strerror or error})"
+        raise PolicyUnusableError(f"{path}: {problem}. Let gpufence start one more.") from error
+    try:
+        async with asyncio.timeout(policy_process.LONGEST_SECONDS):
+            answer, _ = await process.communicate(document)
+    except TimeoutError as error:
+        problem = f"was not read within {policy_process.LONGEST_SECONDS} seconds"
+        raise PolicyUnusableError(
+            f"{path}: {problem}. Give gpufence more CPU, or make the policy smaller."
+        ) from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode == EXIT_INPUT:
+        raise NoPolicyError(answer.decode(*policy_process.SENTENCE))
+    if process.returncode:
+        ended = told(process.returncode, "make the policy smaller")
+        raise PolicyUnusableError(f"{path}: the process that reads it ended with {ended}.")
+    return decoded(answer)
