@@ -14,7 +14,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from ssl import SSLContext, SSLError
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from aiohttp import web
 
@@ -26,6 +26,12 @@ MOST = 800
 MOST_OF_ONE = 400
 """Connections of one address. Behind a proxy (konnectivity) all API servers have the same one, with
 up to 200 admissions under way in each (``--max-mutating-requests-inflight``)."""
+
+AT_ONCE = 64
+"""Connections that are taken in one turn of the event loop, where nobody shares the socket. A turn
+answers everybody who has asked, and lasts long where they are hundreds: one connection a turn would
+have newcomers wait for seconds. More would have those who are connected wait for their handshakes.
+"""
 
 _HANDSHAKE_SECONDS = 10.0
 
@@ -40,7 +46,9 @@ _log = logging.getLogger("gpufence")
 class BoundedSite(web.BaseSite):
     """Serves what a runner runs on a listening socket.
 
-    ``refused`` hears of every connection that was not taken, and why.
+    ``refused`` hears of every connection that was not taken, and why. Where the socket is
+    ``shared``, no process takes a second connection in one turn: that one is for another, who may
+    be idle.
     """
 
     def __init__(
@@ -49,12 +57,15 @@ class BoundedSite(web.BaseSite):
         listening: socket.socket,
         ssl_context: SSLContext | None,
         refused: Callable[[Refusal], None],
+        *,
+        shared: bool = False,
     ) -> None:
         super().__init__(runner, ssl_context=ssl_context)
         self._http = cast("web.Server", runner.server)
         listening.setblocking(False)
         self._listening = listening
         self._refused = refused
+        self._at_once = 1 if shared else AT_ONCE
         self._connecting: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -80,20 +91,29 @@ class BoundedSite(web.BaseSite):
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, address = await loop.sock_accept(self._listening)
+                self._take(*await loop.sock_accept(self._listening))
+                for _ in range(self._at_once - 1):
+                    self._take(*self._listening.accept())
+            except BlockingIOError:
+                # Nobody else waits.
+                continue
             except OSError as error:
                 event(_log, logging.WARNING, "not accepting", problem=os.strerror(error.errno or 0))
                 await asyncio.sleep(_EXHAUSTED_SECONDS)
-                continue
-            if self._has_room(address[0]):
-                self._start(self._connect(connection, address[0]))
-            else:
-                connection.close()
-                self._refused("too_many")
+
+    def _take(self, connection: socket.socket, address: Any) -> None:
+        host = str(address[0])
+        if self._has_room(host):
+            # Counted from now on, and not only when its task runs.
+            self._connecting[host] += 1
+            self._start(self._connect(connection, host))
+        else:
+            connection.close()
+            self._refused("too_many")
 
     async def _connect(self, connection: socket.socket, host: str) -> None:
         """Hand the connection to the runner, by way of its handshake."""
-        self._connecting[host] += 1
+        connection.setblocking(False)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._http,

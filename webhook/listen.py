@@ -42,10 +42,14 @@ class ListenError(Exception):
 class Listeners:
     """Servers that were started, and are to be stopped in the opposite order."""
 
-    def __init__(self, refused: Callable[[Refusal], None]) -> None:
-        """``refused`` hears of every connection that was not taken, and why."""
+    def __init__(self, refused: Callable[[Refusal], None], *, shared: bool = False) -> None:
+        """``refused`` hears of every connection that was not taken, and why.
+
+        ``shared`` says that other processes take connections from the same sockets.
+        """
         self._runners: list[web.BaseRunner] = []
         self._refused = refused
+        self._shared = shared
 
     async def serve(
         self,
@@ -62,7 +66,8 @@ class Listeners:
             runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
         await runner.setup()
         self._runners.append(runner)
-        await BoundedSite(runner, listening, ssl_context, self._refused).start()
+        site = BoundedSite(runner, listening, ssl_context, self._refused, shared=self._shared)
+        await site.start()
 
     async def close(self) -> None:
         """Stop listening, close idle connections, and wait for the last answers to be sent."""

@@ -15,6 +15,8 @@ from ssl import SSLContext
 
 HOST = "127.0.0.1"
 _ANSWER_SECONDS = 10.0
+_PAUSE_SECONDS = 1.0
+"""How long whoever is not served waits before asking again, as API servers do."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Caller:
                 if fresh:
                     self._outcomes.counts[f"failed: {type(error).__name__}"] += 1
                     self._outcomes.refusals.append(time.perf_counter() - due)
+                    await asyncio.sleep(_PAUSE_SECONDS)
                     return
                 continue
             self._note(question, status, body, time.perf_counter() - due)

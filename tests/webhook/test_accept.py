@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+import uvloop
 from aiohttp import web
 
 from webhook import accept
@@ -89,3 +91,28 @@ async def test_who_hangs_up_makes_room(connect: Connect) -> None:
     async with asyncio.timeout(10):
         while not await is_served(await connect("127.0.0.2")):
             pass
+
+
+def test_newcomers_are_taken_together_however_busy_those_are_who_are_connected() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(turns_to_take(30)) < 10
+
+
+async def turns_to_take(number: int) -> int:
+    """Return the turns of the loop in which so many connections are taken that wait together."""
+    listening = listen("127.0.0.1", 0, "port")
+    server = web.Server(lambda _request: asyncio.sleep(0, web.Response()))
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    # The kernel takes them, and they wait for the server.
+    waiting = [socket.create_connection(listening.getsockname()) for _ in range(number)]
+    await accept.BoundedSite(runner, listening, None, lambda _why: None).start()
+    turns = 0
+    while len(server.connections) < number:
+        turns += 1
+        assert turns < 1000, "they are not taken"
+        await asyncio.sleep(0)
+    for each in waiting:
+        each.close()
+    await runner.cleanup()
+    return turns
