@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -52,7 +51,6 @@ class Template(NamedTuple):
                 self.holder[key] = value
 
 
-@lru_cache(maxsize=512)
 def field_path(path: Path) -> str:
     """Return a path in the API server's notation: ``spec.containers[0].image``."""
     text = ""

@@ -8,7 +8,6 @@ the front is a replacement of all of them.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 Operation = dict[str, Any]
@@ -76,6 +75,5 @@ def _compare_arrays(
     ]
 
 
-@lru_cache(maxsize=1024)
 def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
