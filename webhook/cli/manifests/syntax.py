@@ -52,12 +52,20 @@ def explain(error: yaml.YAMLError, text: str) -> ManifestError:
         if error.context_mark is not None and error.context_mark.line < mark.line:
             lines = mark.line - error.context_mark.line
             problem += f" that starts {lines} line{'s'[lines == 1 :]} above"
-    line, column = mark.line + 1, mark.column + 1
+    message = f"does not parse as YAML: {problem}"
+    found = ManifestError(message, line=mark.line + 1, column=mark.column + 1, cure=cure)
+    keep_inside(found, text)
+    return found
+
+
+def keep_inside(error: ManifestError, text: str) -> None:
+    """Have the error point at the last line where it points below the text.
+
+    The parser starts a line at the end of a text that does not.
+    """
     last = len(_LINE_BREAK.findall(text)) + 1
-    if line > last:
-        # The parser starts a line at the end of a text that does not.
-        line, column = last, 0
-    return ManifestError(f"does not parse as YAML: {problem}", line=line, column=column, cure=cure)
+    if error.line > last:
+        error.line, error.column = last, 0
 
 
 def looks_like_helm(text: str) -> bool:
