@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -24,7 +26,7 @@ from webhook.cluster.access import in_cluster, kubeconfig
 from webhook.cluster.backoff import Backoff
 from webhook.cluster.catalogues import DeviceClassObject, DeviceClassSpec, DeviceClassStore
 from webhook.cluster.connection import Connection
-from webhook.cluster.errors import ConfigurationError
+from webhook.cluster.errors import ConfigurationError, UnreachableError
 from webhook.cluster.nodes import NodeObject, NodeStore, node_of
 from webhook.cluster.wire import Metadata
 
@@ -215,6 +217,23 @@ async def test_an_address_of_ipv6_is_written_in_brackets(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     assert await Connection(in_cluster(account)).host() == "https://[fd00::1]:443"
+
+
+async def test_of_an_api_server_that_cannot_be_connected_to_the_address_and_the_reason_are_said(
+    account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port := str(bound.getsockname()[1]))
+        connection = Connection(in_cluster(account))
+        with pytest.raises(UnreachableError) as caught:
+            await connection.get("/version", seconds=5)
+        await connection.close()
+    assert str(caught.value) == (
+        f"the API server at https://127.0.0.1:{port} is out of reach: 127.0.0.1:{port}: "
+        f"[Errno {errno.ECONNREFUSED}] Connect call failed ('127.0.0.1', {port})"
+    )
 
 
 def test_what_thousands_of_nodes_are_labelled_with_is_kept_once() -> None:

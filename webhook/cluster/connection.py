@@ -132,9 +132,8 @@ class Connection:
                     raise ApiError(response.status, _message(await response.read()))
                 yield response
         except (aiohttp.ClientError, OSError) as error:
-            what = str(error) or "nothing came in time"
             raise UnreachableError(
-                f"the API server at {access.host} is out of reach: {what}"
+                f"the API server at {access.host} is out of reach: {_reason(error)}"
             ) from error
 
     async def _connected(self) -> Access:
@@ -144,6 +143,13 @@ class Connection:
                 self._access = await self._load()
             self._fresh = True
             return self._access
+
+
+def _reason(error: aiohttp.ClientError | OSError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        # Its own text shows the TLS context, as an address in memory. It may be a proxy's address.
+        return f"{error.host}:{error.port}: {error.__cause__}"
+    return str(error) or "nothing came in time"
 
 
 def _message(body: bytes) -> str:
