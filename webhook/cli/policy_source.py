@@ -75,7 +75,12 @@ async def _read_aside(path: str, document: bytes) -> Policy:
         raise PolicyUnusableError(f"{path}: {problem}. Let gpufence start one more.") from error
     try:
         async with asyncio.timeout(policy_process.LONGEST_SECONDS):
-            answer, _ = await process.communicate(document)
+            try:
+                answer, _ = await process.communicate(document)
+            except RuntimeError:
+                # uvloop's, where the process has ended before anything was written to it.
+                answer = b""
+                await process.wait()
     except TimeoutError as error:
         problem = f"was not read within {policy_process.LONGEST_SECONDS} seconds"
         raise PolicyUnusableError(
