@@ -58,9 +58,9 @@ SUMMARY = "the other side, limit or request, of device resources"
 def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
     """Fill limits from requests and requests from limits, for extended resources."""
     for container in pod.device_containers():
-        resources = container.raw["resources"]
-        if (resources.get("limits") or {}).keys() == (resources.get("requests") or {}).keys():
+        if container.resources("limits").keys() == container.resources("requests").keys():
             continue
+        resources = container.raw["resources"]
         _fill(resources, "limits", "requests")
         _fill(resources, "requests", "limits")
 

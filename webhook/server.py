@@ -101,7 +101,7 @@ async def _serve(options: ServeOptions) -> None:
     )
     worker = options.worker
     stopping = Signals(worker.lifeline if worker else None)
-    listeners = Listeners(metrics.refused_connection, shared=options.worker is not None)
+    listeners = Listeners(metrics.refused_connection, shared=worker is not None)
     running: list[asyncio.Task[None]] = []
     try:
         if upkeep is None or upkeep.source is None:

@@ -283,13 +283,19 @@ async def test_neither_does_a_worker(tmp_path: Path) -> None:
         assert await running.ended() == 0
 
 
-async def test_reviews_are_answered_while_a_policy_is_read(tmp_path: Path) -> None:
-    policy = tmp_path / "policy.yaml"
+@asynccontextmanager
+async def reading_another_policy(folder: Path) -> AsyncIterator[tuple[Server, int]]:
+    """Serve, and provide the server and the process that reads another policy, which is stopped."""
+    policy = folder / "policy.yaml"
     policy.write_text(DEFAULT)
-    async with serving(tmp_path) as running:
+    async with serving(folder) as running:
         await running.logged("ready")
         replace(policy, DEFAULT + "# another\n")
-        reader = await stopped_reader(running.process.pid)
+        yield running, await stopped_reader(running.process.pid)
+
+
+async def test_reviews_are_answered_while_a_policy_is_read(tmp_path: Path) -> None:
+    async with reading_another_policy(tmp_path) as (running, reader):
         assert await allowed(running)
         os.kill(reader, signal.SIGCONT)
         await running.logged("policy applied")
@@ -297,12 +303,8 @@ async def test_reviews_are_answered_while_a_policy_is_read(tmp_path: Path) -> No
 
 
 async def test_a_reader_that_dies_leaves_the_old_policy_and_is_tried_again(tmp_path: Path) -> None:
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(DEFAULT)
-    async with serving(tmp_path) as running:
-        await running.logged("ready")
-        replace(policy, DEFAULT + "# another\n")
-        os.kill(await stopped_reader(running.process.pid), signal.SIGKILL)
+    async with reading_another_policy(tmp_path) as (running, reader):
+        os.kill(reader, signal.SIGKILL)
         line = await running.logged("policy refused")
         assert "signal 9 (Killed)" in line["problem"]
         assert line["inForce"] == 1
@@ -313,12 +315,7 @@ async def test_a_reader_that_dies_leaves_the_old_policy_and_is_tried_again(tmp_p
 async def test_a_server_that_ends_while_a_policy_is_read_leaves_nobody_behind(
     tmp_path: Path,
 ) -> None:
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(DEFAULT)
-    async with serving(tmp_path) as running:
-        await running.logged("ready")
-        replace(policy, DEFAULT + "# another\n")
-        reader = await stopped_reader(running.process.pid)
+    async with reading_another_policy(tmp_path) as (running, reader):
         running.terminate()
         assert await running.ended() == 0
         assert not runs(reader)
