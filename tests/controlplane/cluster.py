@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from controlplane import flags, kubeconfig, pki
+from controlplane import flags, kubeconfig, pki, scheduler_cache
 from controlplane.api import Api, ApiError
 from controlplane.binaries import binaries
 from controlplane.kubectl import Kubectl
@@ -134,13 +134,16 @@ class ControlPlane:
 
     @contextmanager
     def nodes(self, *nodes: dict[str, Any]) -> Iterator[None]:
-        """Have Node objects (objects.node) inside the block only."""
+        """Have Node objects (objects.node) inside the block only, as the scheduler sees it too."""
+        names = {node["metadata"]["name"] for node in nodes}
         self.create_nodes(*nodes)
         try:
+            scheduler_cache.wait_for(self.scheduler, names)
             yield
         finally:
-            for node in nodes:
-                self.api.request("DELETE", f"/api/v1/nodes/{node['metadata']['name']}")
+            for name in names:
+                self.api.request("DELETE", f"/api/v1/nodes/{name}")
+            scheduler_cache.wait_for_none_of(self.scheduler, names)
 
     def bound_to(self, namespace: str, name: str, within: float = 30.0) -> str:
         """Wait until the scheduler has bound a Pod, and return the name of the node.

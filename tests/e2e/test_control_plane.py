@@ -7,15 +7,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
+from controlplane import scheduler_cache
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
-from controlplane.process import runs
+from controlplane.process import Process, runs
 
 pytestmark = pytest.mark.e2e
 
@@ -61,6 +63,22 @@ def test_a_taint_that_a_pod_does_not_tolerate_keeps_it_away(
     with control_plane.nodes(GPU_NODE):
         control_plane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
         assert "untolerated taint" in control_plane.unschedulable(namespace, "pod")
+
+
+def test_nodes_come_and_go_when_the_scheduler_has_seen_it(control_plane: ControlPlane) -> None:
+    scheduler = control_plane.scheduler
+    pause(scheduler, 0.3)
+    with control_plane.nodes(node("short-lived")):
+        assert "short-lived" in scheduler_cache.nodes(scheduler)
+        pause(scheduler, 0.3)
+    assert "short-lived" not in scheduler_cache.nodes(scheduler)
+
+
+def pause(process: Process, seconds: float) -> None:
+    """Stop a process, and let it go on by itself `seconds` from now."""
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    threading.Timer(seconds, os.kill, (process.pid, signal.SIGCONT)).start()
 
 
 def test_simulated_nodes_stay_ready_and_keep_only_their_own_taints(

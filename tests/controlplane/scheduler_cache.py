@@ -1,0 +1,64 @@
+"""What a kube-scheduler holds for true: it decides from a cache that lags behind the API server.
+
+A Node that was deleted a moment ago is still bound to, and one that was created a moment ago is
+not. The scheduler tells what it knows when it is asked with SIGUSR2: it writes its cache into its
+log (pkg/scheduler/backend/cache/debugger in Kubernetes).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import TYPE_CHECKING
+
+from controlplane.poll import until
+
+if TYPE_CHECKING:
+    from controlplane.process import Process
+
+KNOWN_WITHIN = 30.0
+
+# A Node that is gone stays in the cache, marked, for as long as it has Pods.
+_NODE = re.compile(r"Node name: (\S+)\s+Deleted: false")
+# The dump of the nodes is complete when that of the queue, which follows, has begun.
+_NODES, _QUEUE = '"Dump of cached NodeInfo"', '"Dump of scheduling queue"'
+
+
+def nodes(scheduler: Process) -> set[str]:
+    """Ask a running scheduler for the names of the Nodes that it may bind Pods to.
+
+    Raises:
+        TimeoutError: it did not answer.
+    """
+    assert scheduler.pid is not None, "the scheduler is not started"
+    before = scheduler.log.stat().st_size
+
+    def dumped() -> str:
+        with scheduler.log.open("rb") as log:
+            log.seek(before)
+            written = log.read().decode(errors="replace")
+        return written.partition(_NODES)[2] if _QUEUE in written else ""
+
+    os.kill(scheduler.pid, signal.SIGUSR2)
+    return set(_NODE.findall(until(dumped, "the scheduler to dump its cache", KNOWN_WITHIN)))
+
+
+def wait_for(scheduler: Process, names: set[str]) -> None:
+    """Wait until the scheduler has seen all these Nodes.
+
+    Raises:
+        TimeoutError: it has not.
+    """
+    what = f"the scheduler to see the nodes {sorted(names)}"
+    until(lambda: names <= nodes(scheduler), what, KNOWN_WITHIN)
+
+
+def wait_for_none_of(scheduler: Process, names: set[str]) -> None:
+    """Wait until the scheduler has seen that none of these Nodes is there any more.
+
+    Raises:
+        TimeoutError: it has not.
+    """
+    what = f"the scheduler to see that the nodes {sorted(names)} are gone"
+    until(lambda: names.isdisjoint(nodes(scheduler)), what, KNOWN_WITHIN)
