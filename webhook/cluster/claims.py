@@ -58,8 +58,10 @@ class ClaimName(NamedTuple):
 class LookupTiming:
     """Seconds, all of them but ``size``, which is how many answers are remembered.
 
-    A claim's spec is immutable: that it was found is wrong only once it is deleted, but that it is
-    missing is wrong as soon as it is created.
+    A claim's spec is immutable: that it was found is wrong only once it is deleted. That it is
+    missing is wrong as soon as it is created, and is not remembered at all: a Pod that is created
+    right then would pass as one without devices, and be refused as a GPU Pod to which nothing was
+    added, if what is remembered ended between the two calls.
     """
 
     keep: float = 10.0
@@ -172,10 +174,12 @@ class ClaimLookup:
             answer = self._in_need(name, "failed")
             self._tell(error)
         else:
-            keep = self._timing.keep if claim else self._timing.keep_failure
-            now = self._clock()
-            answer = _Answer("found" if claim else "missing", claim, now, now + keep)
             self.problem = ""
+            now = self._clock()
+            if claim is None:
+                self._answers.pop(name, None)
+                return _Answer("missing", None, now, now)
+            answer = _Answer("found", claim, now, now + self._timing.keep)
         self._answers[name] = answer
         self._answers.move_to_end(name)
         if len(self._answers) > self._timing.size:
