@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
+import ssl
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import uvloop
 from aiohttp import web
 
+from served_process import Server, get, ready_server
 from webhook import accept
 from webhook.listen import Listeners, listen, port_of
 
@@ -116,3 +122,48 @@ async def turns_to_take(number: int) -> int:
         each.close()
     await runner.cleanup()
     return turns
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc gives memory back when it is asked")
+async def test_connections_that_have_gone_leave_no_memory_behind(pair: Path) -> None:
+    async with ready_server(pair) as running:
+        before = await mebibytes(running)
+        for _ in range(5):
+            begin_and_leave(running, 700)
+        # In vain, the last would have left three times as much.
+        async with asyncio.timeout(30):
+            while await mebibytes(running) > before + 30:  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.1)
+
+
+async def mebibytes(running: Server) -> float:
+    """Return the server's resident memory."""
+    _, text = await get(f"{running.operations}/metrics")
+    found = re.search(r"(?m)^process_resident_memory_bytes (\S+)$", text)
+    assert found is not None
+    return float(found[1]) / 2**20
+
+
+def begin_and_leave(running: Server, number: int) -> None:
+    """Begin so many handshakes, all open at a time, and hang up when all have been answered."""
+    with ExitStack() as held:
+        begun = [
+            held.enter_context(
+                socket.create_connection(
+                    ("127.0.0.1", running.ready["port"]), 30, (f"127.0.0.{2 + place % 9}", 0)
+                )
+            )
+            for place in range(number)
+        ]
+        for each in begun:
+            each.sendall(hello(running.tls))
+        for each in begun:
+            assert each.recv(1)
+
+
+def hello(client: ssl.SSLContext) -> bytes:
+    """Return what a client's handshake begins with."""
+    sent = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        client.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="127.0.0.1").do_handshake()
+    return sent.read()
