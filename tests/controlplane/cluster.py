@@ -6,10 +6,12 @@ controller is off: those nodes stay ready and get no taints but their own.
 
 from __future__ import annotations
 
+import itertools
+import random
 import shutil
 import socket
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 START_WITHIN = 90.0  # seconds; five where nothing else runs, more on a CI machine that is busy
 NAMESPACE_READY_WITHIN = 30.0
+
+# Below those that a kernel gives to who asks for any port (ip_local_port_range on Linux, 49152 and
+# up elsewhere); in an order of this process' own, in which each comes once.
+_PORTS = itertools.cycle(random.SystemRandom().sample(range(20_000, 30_000), 10_000))
 
 
 class ControlPlane:
@@ -87,17 +93,27 @@ class ControlPlane:
             self.etcd.start()
             self.etcd.wait(self._etcd_silent, START_WITHIN)
             self.start_apiserver()
-            self.manager.start()
-            self.scheduler.start()
-            self._wait_healthy(self.manager, self._manager_port, "/healthz")
-            self._wait_healthy(self.scheduler, self._scheduler_port, "/readyz")
-            self.manager.wait(lambda: self._lacks_service_account("default"), START_WITHIN)
+            self.start_clients()
             undo.pop_all()
 
     def start_apiserver(self) -> None:
         """Start the API server alone, and wait until it is ready."""
         self.apiserver.start()
         self.apiserver.wait(lambda: self.api.unhealthy("/readyz"), START_WITHIN)
+
+    def start_clients(self) -> None:
+        """Start controllers and scheduler, anew if they run, and wait until they are ready.
+
+        Once they have lost the API server, they ask for it less and less often: each collection
+        that one of them follows comes back by itself, the last of them half a minute later.
+        """
+        for process in (self.scheduler, self.manager):
+            process.stop()
+        self.manager.start()
+        self.scheduler.start()
+        self._wait_healthy(self.manager, self._manager_port, "/healthz")
+        self._wait_healthy(self.scheduler, self._scheduler_port, "/readyz")
+        self.manager.wait(lambda: self._lacks_service_account("default"), START_WITHIN)
 
     def stop(self) -> None:
         """Stop every process, the API server's clients first. The data stay."""
@@ -128,17 +144,21 @@ class ControlPlane:
         return name
 
     def create_nodes(self, *nodes: dict[str, Any]) -> None:
-        """Create Node objects (objects.node) with the status that they carry."""
+        """Create Node objects (objects.node) with the status that they carry.
+
+        Raises:
+            TimeoutError: the scheduler does not see them.
+        """
         for node in nodes:
             self.api.request("POST", "/api/v1/nodes", node)
+        scheduler_cache.wait_for(self.scheduler, {node["metadata"]["name"] for node in nodes})
 
     @contextmanager
     def nodes(self, *nodes: dict[str, Any]) -> Iterator[None]:
         """Have Node objects (objects.node) inside the block only, as the scheduler sees it too."""
         names = {node["metadata"]["name"] for node in nodes}
-        self.create_nodes(*nodes)
         try:
-            scheduler_cache.wait_for(self.scheduler, names)
+            self.create_nodes(*nodes)
             yield
         finally:
             for name in names:
@@ -226,10 +246,15 @@ class ControlPlane:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return TCP ports of the loopback interface that nobody listens on at the moment."""
-    with ExitStack() as held:
-        # All are held at once: one closed before the next is asked for might come twice.
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Return TCP ports of the loopback interface that nobody listens on at the moment.
+
+    They are bound to a while later, and nobody is given them meanwhile who asks for any port.
+    """
+    return list(itertools.islice(filter(_is_free, _PORTS), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried, suppress(OSError):
+        tried.bind(("127.0.0.1", port))
+        return True
+    return False

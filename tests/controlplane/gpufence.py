@@ -77,7 +77,7 @@ class Server:
 
     def events(self) -> list[dict[str, Any]]:
         """Return what it has logged."""
-        lines = self.process.log.read_text().splitlines()
+        lines = self.process.log_lines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def _unready(self) -> str:

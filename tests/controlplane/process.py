@@ -107,6 +107,10 @@ class Process:
         except FileNotFoundError:
             return ""
 
+    def log_lines(self) -> list[str]:
+        """Return the lines of the log; one that is being written is not there yet."""
+        return self.log.read_text().rpartition("\n")[0].splitlines()
+
     def _report(self, what: str) -> str:
         return (
             f"{self.name} {what}.\n"

@@ -17,6 +17,7 @@ from controlplane.client_certificate import shown
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
+from controlplane.webhooks import BOTH, Probe
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
 from deploy.kubelet import Kubelet, kubelet, wait_ready
 
@@ -57,6 +58,18 @@ class Installation:
         self.helm.with_values(named, values, "--namespace", NAMESPACE)
         wait_ready(self.kubelet, 2)
         until(lambda: len(self.configurations()) == 2, "both webhook configurations", within=30)
+        # Others have seen a moment later what kubelet and replicas have written.
+        self.wait_rolled_out()
+        self.wait_called()
+
+    def wait_called(self) -> None:
+        """Wait until the API server calls both webhooks and gets through to them."""
+
+        def called() -> bool:
+            probe = Probe(self.cluster.api)
+            return probe.called() == BOTH and probe.answer == "created"
+
+        until(called, "the API server to call the webhooks through their Service")
 
     def upgrade(self, values: Values) -> None:
         """Upgrade, and return at once."""
@@ -109,7 +122,9 @@ class Installation:
 
     def audit(self) -> list[Any]:
         """Return what the API server has recorded of the replicas' requests."""
-        return [json.loads(line) for line in self.audit_log.read_text().splitlines()]
+        # The last line may be half written.
+        written = self.audit_log.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in written.splitlines()]
 
 
 @contextmanager

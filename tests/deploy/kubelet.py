@@ -7,6 +7,7 @@ is the image (the command is this environment's) and the user.
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import os
 import re
@@ -118,8 +119,8 @@ class RunningPod:
         self.sandbox = Sandbox(cluster.api.port)
         self._mount_account()
         (folder / "hosts").write_text(f"{self.sandbox.host} localhost\n")
-        self.mount_volumes()
         self.process = self._process()
+        self.mount_volumes()
         self.process.start()
         self.ready: bool | None = None
 
@@ -128,7 +129,13 @@ class RunningPod:
         for volume in self.spec["volumes"]:
             if "configMap" in volume and volume["name"] in self._mounts:
                 name = volume["configMap"]["name"]
-                found = self._get("configmaps", name)
+                try:
+                    found = self._get("configmaps", name)
+                except ApiError:
+                    if self.process.pid is None:
+                        raise
+                    # As a kubelet does it: what is mounted stays until there is something new.
+                    continue
                 for key, text in found["data"].items():
                     target = self._folder / "volumes" / volume["name"] / key
                     if not target.exists() or target.read_text() != text:
@@ -220,8 +227,16 @@ class RunningPod:
         )
         (folder / "token").write_text(token["status"]["token"])
         (folder / "namespace").write_text(self._namespace)
-        authority = self._get("configmaps", "kube-root-ca.crt")
-        (folder / "ca.crt").write_text(authority["data"]["ca.crt"])
+        # A controller writes it into each namespace, a moment after that is there.
+        authority = until(self._authority, f"the authority in namespace {self._namespace}")
+        (folder / "ca.crt").write_text(authority)
+
+    def _authority(self) -> str:
+        try:
+            found: str = self._get("configmaps", "kube-root-ca.crt")["data"]["ca.crt"]
+        except ApiError:
+            return ""
+        return found
 
     def metrics(self) -> str:
         """Return what Prometheus would be told."""
@@ -231,7 +246,7 @@ class RunningPod:
         probe = self._container[kind]["httpGet"]
         try:
             self._get_text(probe["port"], probe["path"])
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
         return True
 

@@ -15,6 +15,7 @@ import click
 import pytest
 
 from audit import fleet
+from controlplane import scheduler_cache
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
 from controlplane.poll import until
@@ -80,6 +81,8 @@ def audited(
             api.request("DELETE", f"{RBAC}/{kind}/{ACCOUNT}")
         for each in fleet.nodes(20, 6):
             api.request("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
+        names = {each["metadata"]["name"] for each in fleet.nodes(20, 6)}
+        scheduler_cache.wait_for_none_of(control_plane.scheduler, names)
         for namespace in fleet.NAMESPACES:
             jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?propagationPolicy=Background"
             api.request("DELETE", jobs)

@@ -72,7 +72,6 @@ def installed(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The release, in a cluster of two nodes without GPUs and one with."""
     with installation(tmp_path_factory.mktemp("installation"), helm) as made:
         made.install(VALUES)
-        until(lambda: made.refusal(TRESPASSER), "the API server to call the webhooks", within=15)
         yield made
 
 
@@ -157,9 +156,9 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
     before = {each["metadata"]["uid"] for each in installed.pods()}
     warn = {"policy": {**VALUES["policy"], "rules": {"pool-trespass": "warn"}}}
     installed.upgrade({**VALUES, **warn})
-    until(lambda: not installed.refusal(TRESPASSER), "the new policy to be in force", within=20)
+    until(lambda: not installed.refusal(TRESPASSER), "the new policy to be in force", within=60)
     installed.upgrade(VALUES)
-    until(lambda: installed.refusal(TRESPASSER), "the old policy to be in force again", within=20)
+    until(lambda: installed.refusal(TRESPASSER), "the old policy to be in force again", within=60)
     assert {each["metadata"]["uid"] for each in installed.pods()} == before
 
 
@@ -212,7 +211,7 @@ def test_what_somebody_deletes_is_put_back(installed: Installation) -> None:
         return wanted <= set(names) and len(installed.configurations()) == 2
 
     until(back, "Secret, Lease and configuration to be back", within=30)
-    until(lambda: installed.refusal(TRESPASSER), "the webhook to be called again", within=15)
+    installed.wait_called()
     before = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"]
     installed.upgrade(ASKING)
     assert kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"] == before
@@ -329,9 +328,9 @@ def test_an_apply_that_creates_takes_the_right_to_create_and_by_name_is_enough(
 
     allow("get", "patch")
     kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", "--user=somebody")
-    until(lambda: f'cannot create resource "{resource}"' in answer(), "the right to patch", 10)
+    until(lambda: f'cannot create resource "{resource}"' in answer(), "the right to patch")
     allow("get", "patch", "create")
-    until(lambda: not answer(), "the right to create", 10)
+    until(lambda: not answer(), "the right to create")
     kubectl("delete", "clusterrole,clusterrolebinding", name)
 
 
@@ -385,8 +384,8 @@ def test_an_uninstall_leaves_nothing_behind(installed: Installation) -> None:
     assert left()
     installed.uninstall()
     until(lambda: not installed.configurations(), "both configurations to be gone", within=30)
-    assert not installed.refusal(TRESPASSER)
+    until(lambda: not installed.refusal(TRESPASSER), "the API server to forget them", within=30)
     until(lambda: not installed.pods(), "the Pods to be gone", within=60)
-    until(lambda: len(left()) == 1, "all else to be gone", within=30)
+    until(lambda: len(left()) == 1, "all else to be gone", within=60)
     [namespace] = left()
     assert namespace.split() == ["Namespace", NAMESPACE]

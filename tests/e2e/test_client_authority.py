@@ -137,7 +137,9 @@ def test_with_another_authority_the_api_server_is_refused_until_it_is_trusted_ag
     told = refusal()
     print(f"\n{told}")
     assert 'failed calling webhook "mutate.gpufence.dev"' in told
-    assert "connection reset by peer" in told or "EOF" in told
+    # What a closed connection is called depends on how far the API server was.
+    closed = ("connection reset by peer", "EOF", "broken pipe", "server closed idle connection")
+    assert any(words in told for words in closed)
     guarded.clients.certificate.write_bytes(trusted)
     until(lambda: takes(guarded.clients.client("again")), "the old authority to be trusted")
     guarded.create()

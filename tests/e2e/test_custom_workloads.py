@@ -54,7 +54,11 @@ def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         running(control_plane, tmp_path_factory.mktemp("custom"), policy) as made,
         made.registered(),
     ):
-        until(lambda: refusal(control_plane, job(worker=TRESPASSER)), "this webhook to be called")
+        # Until its kind is served, it is refused for that.
+        until(
+            lambda: WEBHOOK in refusal(control_plane, job(worker=TRESPASSER)),
+            "this webhook to be called",
+        )
         yield made
     kubectl("delete", "crd", DEFINITION["metadata"]["name"], "--wait=true")
 

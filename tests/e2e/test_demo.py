@@ -19,7 +19,7 @@ DEMO = Path(stage.__file__).with_name("demo.py")
 @pytest.mark.usefixtures("control_plane")  # so that its binaries are there before the clock runs
 def test_the_demo_plays_every_chapter_and_comes_out_as_told(tmp_path: Path) -> None:
     played = subprocess.run(
-        [sys.executable, DEMO, "--folder", tmp_path], capture_output=True, text=True, timeout=120
+        [sys.executable, DEMO, "--folder", tmp_path], capture_output=True, text=True, timeout=240
     )
     assert played.returncode == 0, played.stdout + played.stderr
     chapters = [line for line in played.stdout.splitlines() if line.startswith("== ")]

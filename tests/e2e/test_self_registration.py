@@ -22,7 +22,12 @@ def kept(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Release]:
     """A release with two replicas, for tests that leave it as they found it."""
-    with release(control_plane, tmp_path_factory.mktemp("release")) as made, made.replicas(2):
+    # The leader is to stay the same, however busy the machine is.
+    lease = ("--lease-seconds", "60")
+    with (
+        release(control_plane, tmp_path_factory.mktemp("release")) as made,
+        made.replicas(2, *lease),
+    ):
         yield made
 
 
@@ -67,7 +72,7 @@ def test_drift_is_repaired_within_seconds_and_counted(kept: Release) -> None:
             kubectl("delete", kind, NAME)
         else:
             kubectl("patch", kind, NAME, "--type=json", "-p", json.dumps([patch]))
-        until(partial(is_repaired, kept, before, counted + count), f"{what} to be repaired", 5)
+        until(partial(is_repaired, kept, before, counted + count), f"{what} to be repaired", 15)
 
 
 def is_repaired(kept: Release, before: list[object], count: float) -> bool:
@@ -85,9 +90,10 @@ def test_labels_of_others_are_left_alone(kept: Release) -> None:
     kept.cluster.kubectl("label", KINDS[0], NAME, "team=platform")
     counted = drifts(kept)
     kept.cluster.kubectl("delete", KINDS[1], NAME)
-    until(lambda: len(kept.configurations()) == 2, "the other one to be repaired", within=5)
+    until(lambda: len(kept.configurations()) == 2, "the other one to be repaired", within=15)
     assert kept.configurations()[0]["metadata"]["labels"] == {"team": "platform"}
-    assert drifts(kept) == counted + 1
+    # A replica counts what it has written when it hears that it was.
+    until(lambda: drifts(kept) == counted + 1, "that alone to be counted")
 
 
 def test_breaking_the_glass_takes_gpufence_out_of_the_way_until_it_is_undone(
@@ -97,16 +103,17 @@ def test_breaking_the_glass_takes_gpufence_out_of_the_way_until_it_is_undone(
     said = kept.run("unregister", *namespaced, "--watch-seconds", "2")
     assert "MutatingWebhookConfiguration gpufence: deleted." in said
     assert "ValidatingWebhookConfiguration gpufence: deleted." in said
-    assert "again" not in said
     assert not kept.configurations()
-    said = kept.run("unregister", *namespaced, "--watch-seconds", "0")
+    # A write that was under way when the replicas were told may have come again, but none since.
+    said = kept.run("unregister", *namespaced, "--watch-seconds", "2")
     assert "MutatingWebhookConfiguration gpufence: was not there." in said
+    assert "again" not in said
     ready = [replica.ask("/readyz") for replica in kept.service.replicas]
     assert [status for status, _ in ready] == [200, 200]
     assert any("gpufence unregister --undo lifts that" in text for _, text in ready)
     said = kept.run("unregister", *namespaced, "--undo")
     assert "replicas register again" in said
-    until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=5)
+    until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)
 
 
 def test_what_manifests_prints_is_what_a_replica_writes(kept: Release) -> None:
@@ -135,8 +142,8 @@ def test_the_state_of_the_certificates_is_shown(kept: Release) -> None:
     said = kept.run("certs", "status", "--namespace", kept.namespace)
     assert said.count("trusts the authority") == WEBHOOKS
     namespaced = ("--namespace", kept.namespace)
-    kept.run("unregister", *namespaced, "--watch-seconds", "0")
+    kept.run("unregister", *namespaced, "--watch-seconds", "2")
     said = kept.run("certs", "status", *namespaced, status=1)
     assert "MutatingWebhookConfiguration gpufence: does not exist" in said
     kept.run("unregister", *namespaced, "--undo")
-    until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=5)
+    until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)

@@ -15,7 +15,7 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
 from controlplane.poll import until
-from controlplane.webhooks import wait_until_called
+from controlplane.webhooks import unregister, wait_until_called
 from release.replica import Replica, wait_for
 from release.service import Service
 
@@ -47,7 +47,7 @@ class Release:
         running = [self.replica(*flags) for _ in range(count)]
         with ExitStack() as stack:
             self.start(running, stack)
-            wait_until_called(self.cluster, within=30)
+            wait_until_called(self.cluster)
             yield running
 
     def start(self, replicas: Sequence[Replica], stack: ExitStack) -> None:
@@ -108,5 +108,5 @@ def release(cluster: ControlPlane, folder: Path) -> Iterator[Release]:
         with Service() as service:
             yield Release(cluster, folder, service)
     finally:
-        kinds = ",".join((*KINDS, "clusterroles"))
-        cluster.kubectl("delete", kinds, NAME, "--ignore-not-found")
+        unregister(cluster)
+        cluster.kubectl("delete", "clusterroles", NAME, "--ignore-not-found")

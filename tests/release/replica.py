@@ -96,8 +96,7 @@ class Replica:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the events of that name that it has logged."""
-        lines = self.process.log.read_text().splitlines()
-        logged = [json.loads(line) for line in lines if line.startswith("{")]
+        logged = [json.loads(line) for line in self.process.log_lines() if line.startswith("{")]
         return [event for event in logged if event["event"] == name]
 
     def __enter__(self) -> Self:
