@@ -98,6 +98,9 @@ _PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "nodeName")
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
+# Each finding says it, and a Pod can have thousands of either.
+_NAMED_CLAIMS = 8
+
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each toleration and node selection that reaches for a foreign pool."""
@@ -107,16 +110,19 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     requested = {request.pool for request in pod.requests}
     selection = pod.selection()
     reached = [p for p in _within_reach(pod, selection, policy, facts) if p not in requested]
-    confined = bool(reached) and _is_confined(selection, requested)
+    if not reached:
+        return
+    confined = _is_confined(selection, requested)
+    lack = _no_request(pod, facts)
     for pool in reached:
         if not confined:
-            yield from _by_toleration(pod, pool, selection, facts)
-        by_label = list(_by_label(pod, pool, selection, facts))
+            yield from _by_toleration(pod, pool, selection, facts, lack)
+        by_label = list(_by_label(pod, pool, selection, facts, lack))
         yield from by_label
         if facts.nodes is not None:
-            yield from _by_name(pod, pool, facts.nodes, facts)
+            yield from _by_name(pod, pool, facts.nodes, facts, lack)
             if not by_label:
-                yield from _by_known_nodes(pod, pool, selection, facts.nodes, facts)
+                yield from _by_known_nodes(pod, pool, selection, facts.nodes, facts, lack)
 
 
 def _within_reach(
@@ -129,22 +135,22 @@ def _within_reach(
     keys = {toleration.get("key") or "" for toleration in pod.spec.get("tolerations") or ()}
     if "" in keys:
         return policy.pools
+    keys.update(pod.spec.get("nodeSelector") or ())
     for alternative in selection:
-        keys |= alternative.labels.keys()
         keys.update(expression["key"] for expression in alternative.expressions)
         if facts.nodes is not None:
             # All nodes that it selects have to be a pool's, so that any of them tells which.
             for node in islice(facts.nodes.accepted_by(alternative), 1):
-                keys |= node.labels.keys()
+                keys.update(node.labels)
     name = pod.spec.get("nodeName")
     if name and facts.nodes is not None and (bound_to := facts.nodes.get(name)):
-        keys |= bound_to.labels.keys()
+        keys.update(bound_to.labels)
     reached = {pool for key in keys for pool in policy.pools_by_key.get(key, ())}
     return [pool for pool in policy.pools if pool in reached] if reached else ()
 
 
 def _by_toleration(
-    pod: Pod, pool: Pool, selection: Sequence[Alternative], facts: Facts
+    pod: Pod, pool: Pool, selection: Sequence[Alternative], facts: Facts, lack: str
 ) -> Iterator[Finding]:
     reaching = [
         (index, toleration, taint)
@@ -173,13 +179,13 @@ def _by_toleration(
             pod.at(f"spec.tolerations[{index}]"),
             reason,
             f"{_describe(toleration)} admits it to the nodes of pool {pool.name} with taint "
-            f"{taint}, but {_no_request(pod, facts)}",
+            f"{taint}, but {lack}",
             advice,
         )
 
 
 def _by_label(
-    pod: Pod, pool: Pool, selection: Sequence[Alternative], facts: Facts
+    pod: Pod, pool: Pool, selection: Sequence[Alternative], facts: Facts, lack: str
 ) -> Iterator[Finding]:
     seen: set[str] = set()
     for alternative in selection:
@@ -194,12 +200,12 @@ def _by_label(
                 pod.at(path),
                 f"{_subject(pod)} selects GPU nodes",
                 f"it requires nodes with {labels}, which are the nodes of pool {pool.name}, "
-                f"but {_no_request(pod, facts)}",
+                f"but {lack}",
                 f"Remove the node selection, or {_way_in(pod, pool, facts)}",
             )
 
 
-def _by_name(pod: Pod, pool: Pool, nodes: NodeIndex, facts: Facts) -> Iterator[Finding]:
+def _by_name(pod: Pod, pool: Pool, nodes: NodeIndex, facts: Facts, lack: str) -> Iterator[Finding]:
     """Yield a finding where the Pod is bound to a node of the pool by its author.
 
     Past the scheduler, a NoSchedule taint keeps nothing away: kubelet looks at NoExecute only
@@ -213,13 +219,18 @@ def _by_name(pod: Pod, pool: Pool, nodes: NodeIndex, facts: Facts) -> Iterator[F
         ID,
         pod.at("spec.nodeName"),
         f"{_subject(pod)} is bound to a GPU node",
-        f"node {name} belongs to pool {pool.name}, but {_no_request(pod, facts)}",
+        f"node {name} belongs to pool {pool.name}, but {lack}",
         f"Remove nodeName, or {_way_in(pod, pool, facts)}",
     )
 
 
 def _by_known_nodes(
-    pod: Pod, pool: Pool, selection: Sequence[Alternative], nodes: NodeIndex, facts: Facts
+    pod: Pod,
+    pool: Pool,
+    selection: Sequence[Alternative],
+    nodes: NodeIndex,
+    facts: Facts,
+    lack: str,
 ) -> Iterator[Finding]:
     for alternative in selection:
         if not (alternative.labels or alternative.expressions or alternative.fields):
@@ -236,7 +247,7 @@ def _by_known_nodes(
                 pod.at(alternative.path or "spec.nodeSelector"),
                 f"{_subject(pod)} selects GPU nodes",
                 f"every node that it selects ({accepted} today) belongs to pool {pool.name}, "
-                f"but {_no_request(pod, facts)}",
+                f"but {lack}",
                 f"Remove the node selection, or {_way_in(pod, pool, facts)}",
             )
 
@@ -342,7 +353,9 @@ def _describe(toleration: JSONObject) -> str:
 
 def _no_request(pod: Pod, facts: Facts) -> str:
     text = "none of its containers requests one of their devices"
-    if unresolved := unresolved_claims(pod, facts):
-        names = ", ".join(name for _, name in unresolved)
+    if unresolved := [name for _, name in unresolved_claims(pod, facts)]:
+        names = ", ".join(unresolved[:_NAMED_CLAIMS])
+        if len(unresolved) > _NAMED_CLAIMS:
+            names += f" and {len(unresolved) - _NAMED_CLAIMS} more"
         text += f"; of its resource claims, nothing is known of {names}"
     return text

@@ -55,7 +55,7 @@ None beyond the rule's action.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from policies.compiled import Policy
@@ -70,9 +70,10 @@ ID = "unequal-device-limits"
 def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each extended resource of each container that the API would refuse."""
     pod = pod.as_written or pod
+    requested = {request.path for request in pod.requests}
     for resource in pod.device_resources():
         if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name):
-            yield from _check(pod, resource)
+            yield from _check(pod, resource, requested)
 
 
 def _is_accepted(given: Mapping[ResourceSide, Any]) -> bool:
@@ -83,10 +84,9 @@ def _is_accepted(given: Mapping[ResourceSide, Any]) -> bool:
     return limit == parse_quantity(given["requests"]) and limit >= 0 and is_whole(limit)
 
 
-def _check(pod: Pod, resource: DeviceResource) -> Iterator[Finding]:
+def _check(pod: Pod, resource: DeviceResource, requested: Container[str]) -> Iterator[Finding]:
     container, name, given = resource.container, resource.name, resource.quantities
     where = pod.at(f"{container.field}.resources")
-    requested = {request.path for request in pod.requests}
     # What the author wrote comes first: a setter may have filled in the other side.
     for side in sorted(given, key=lambda side: f"{where}.{side}[{name}]" not in requested):
         quantity = given[side]

@@ -15,7 +15,7 @@ from typing import Any
 
 from policies.facts import JSONObject
 from policies.pod import RESOURCE_SIDES
-from policies.template import Aliases, Template, field_path
+from policies.template import Template, field_path
 
 _WORKFLOWS: dict[str, tuple[str, ...]] = {
     "ClusterWorkflowTemplate": ("spec",),
@@ -25,6 +25,11 @@ _WORKFLOWS: dict[str, tuple[str, ...]] = {
 }
 _INHERITED = ("tolerations", "nodeSelector", "affinity", "securityContext")
 _COMPONENTS = ("predictor", "transformer", "explainer")
+
+# What the steps of a workflow inherit is copied for each of them. Where that would be more values
+# than this in all (1,000 steps with 40 tolerations of 3 fields each), a workflow of some hundred
+# kilobytes could fill gigabytes: its Pods are then judged as they are created, and not before.
+_MOST_INHERITED = 200_000
 
 
 def composer(group: str, kind: str) -> Callable[[JSONObject], Iterator[Template]] | None:
@@ -44,7 +49,13 @@ def _of_workflow(obj: JSONObject) -> Iterator[Template]:
     for step in path:
         workflow = _mapping(_mapping(workflow).get(step))
     templates = workflow.get("templates")
-    for index, holder in enumerate(templates if isinstance(templates, list) else ()):
+    templates = templates if isinstance(templates, list) else []
+    if (
+        len(templates) * _values({name: workflow.get(name) for name in _INHERITED})
+        > _MOST_INHERITED
+    ):
+        return
+    for index, holder in enumerate(templates):
         for key in ("container", "script"):
             main = _mapping(holder).get(key)
             if isinstance(main, dict):
@@ -56,10 +67,8 @@ def _of_step(
 ) -> Template:
     sidecars = holder.get("sidecars")
     sidecars = sidecars if isinstance(sidecars, list) else []
-    aliases: Aliases = (
-        ("containers[0]", f".{key}"),
-        *((f"containers[{n}]", f".sidecars[{n - 1}]") for n in range(1, len(sidecars) + 1)),
-    )
+    aliases = {f"containers[{n}]": f".sidecars[{n - 1}]" for n in range(1, len(sidecars) + 1)}
+    aliases["containers[0]"] = f".{key}"
     spec = {**holder, "containers": [holder[key], *sidecars]}
     inherited = {
         name: workflow[name]
@@ -68,7 +77,7 @@ def _of_step(
     }
     # Copies: what is added for one step is not for the others, which inherit the same.
     spec |= deepcopy(inherited)
-    aliases += tuple((name, f"{field_path(path)}.{name}") for name in inherited)
+    aliases |= {name: f"{field_path(path)}.{name}" for name in inherited}
     raw = {"spec": spec, "metadata": _mapping(holder.get("metadata"))}
     return Template(raw, (*path, "templates", index), kind, aliases, holder, inherited)
 
@@ -88,10 +97,10 @@ def _of_inference_service(obj: JSONObject) -> Iterator[Template]:
         ]
         if not listed and not servers:
             continue
-        aliases = tuple(
-            (f"containers[{len(listed) + index}]", f".{key}")
+        aliases = {
+            f"containers[{len(listed) + index}]": f".{key}"
             for index, (key, _) in enumerate(servers)
-        )
+        }
         spec = {**holder, "containers": [*listed, *(value for _, value in servers)]}
         yield Template({"spec": spec}, ("spec", component), obj["kind"], aliases, holder)
 
@@ -109,9 +118,18 @@ def _of_train_job(obj: JSONObject) -> Iterator[Template]:
         return
     # The runtime's container of that name takes the place of its own resources with these.
     spec = {"containers": [{"name": "node", "resources": resources}]}
-    aliases: Aliases = (("containers[0].resources", ".resourcesPerNode"),)
+    aliases = {"containers[0].resources": ".resourcesPerNode"}
     path = ("spec", "trainer")
     yield Template({"spec": spec}, path, obj["kind"], aliases, trainer, devices_only=True)
+
+
+def _values(value: Any) -> int:
+    """Return how many values there are in a JSON value, itself among them."""
+    if isinstance(value, dict):
+        return 1 + sum(map(_values, value.values()))
+    if isinstance(value, list):
+        return 1 + sum(map(_values, value))
+    return 1
 
 
 def _mapping(value: Any) -> JSONObject:

@@ -12,7 +12,7 @@ import msgspec
 
 from policies.facts import JSONObject
 from policies.scheduling import Alternative, alternatives
-from policies.template import Aliases, locate
+from policies.template import NOTHING, Aliases, locate
 
 if TYPE_CHECKING:
     from policies.requests import DeviceRequest
@@ -81,7 +81,7 @@ class Pod(msgspec.Struct, eq=False):
     raw: JSONObject
     spec_path: str = "spec"
     kind: str = "Pod"
-    aliases: Aliases = ()
+    aliases: Aliases = NOTHING
     """Where the pieces stand of a Pod that a controller composes (``policies.template.locate``)."""
     requests: tuple[DeviceRequest, ...] = ()
     """The Pod's requests for devices of a pool; a GPU Pod has at least one."""

@@ -144,8 +144,9 @@ def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
 
     Other labels and the node's name are free: such a node may not exist today.
     """
-    for key, value in alternative.labels.items():
-        if labels.get(key, value) != value:
+    # Of the two, the alternative's may be many.
+    for key, value in labels.items():
+        if alternative.labels.get(key, value) != value:
             return False
     open_keys: dict[str, list[JSONObject]] = {}
     for expression in alternative.expressions:
@@ -156,7 +157,7 @@ def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
         elif not _expression_met(expression, known):
             return False
     for requirements in open_keys.values():
-        if not any(_all_met(requirements, value) for value in _candidates(requirements)):
+        if not _can_be_met(requirements):
             return False
     if not alternative.fields:
         return True
@@ -238,8 +239,33 @@ def _expression_met(expression: JSONObject, value: str | None) -> bool:
     return number > bound if operator == "Gt" else number < bound
 
 
-def _all_met(requirements: Iterable[JSONObject], value: str | None) -> bool:
-    return all(_expression_met(requirement, value) for requirement in requirements)
+def _can_be_met(requirements: list[JSONObject]) -> bool:
+    """Tell whether some value of a label, or its absence, meets all requirements on it.
+
+    In time that grows with their number and that of their values, and not with the product.
+    """
+    wanted = [frozenset(r["values"]) for r in requirements if r["operator"] == "In"]
+    unwanted = {v for r in requirements if r["operator"] == "NotIn" for v in r["values"]}
+    strictest: dict[str, JSONObject] = {}
+    for requirement in requirements:
+        operator = requirement["operator"]
+        if operator in ("In", "NotIn"):
+            continue
+        known = strictest.setdefault(operator, requirement)
+        if operator in ("Gt", "Lt"):
+            of_two = max if operator == "Gt" else min
+            strictest[operator] = of_two(known, requirement, key=_bound)
+    for value in _candidates(requirements):
+        if value in unwanted or not all(value in values for values in wanted):
+            continue
+        if all(_expression_met(requirement, value) for requirement in strictest.values()):
+            return True
+    return False
+
+
+def _bound(requirement: JSONObject) -> int:
+    """Return the number of a requirement that parses, ``Gt`` or ``Lt``."""
+    return int(requirement["values"][0])
 
 
 def _fields_met(fields: Iterable[JSONObject], name: str) -> bool:

@@ -60,8 +60,8 @@ SUMMARY = "tolerations of the pool's taints"
 def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
     """Append a toleration for each taint of the requested pools that none covers."""
     spec = pod.spec
-    for request in pod.requests:
-        for taint in request.pool.taints:
+    for pool in dict.fromkeys(request.pool for request in pod.requests):
+        for taint in pool.taints:
             tolerations = spec.get("tolerations") or []
             if taint.effect in FENCING_EFFECTS and not any(
                 tolerates(toleration, taint) for toleration in tolerations

@@ -15,7 +15,11 @@ import msgspec
 from policies.facts import JSONObject
 from policies.pod import CONTAINER_KINDS, RESOURCE_SIDES
 from policies.quantity import InvalidQuantityError, parse_quantity
+from policies.scheduling import REQUIRED_TERMS, required_terms
 from policies.template import Template
+
+MOST_REQUIREMENTS = 1000
+"""Requirements of a required node affinity, in all of its terms together."""
 
 
 class MalformedObjectError(ValueError):
@@ -250,11 +254,26 @@ def _check_pod(pod: JSONObject) -> None:
     spec = pod.get("spec")
     if spec is None:
         raise MalformedObjectError("spec", "is missing")
+    if spec.get("affinity"):
+        _check_requirements(spec)
     _check_quantities(spec.get("resources") or {}, "spec")
     for kind in CONTAINER_KINDS:
         for index, container in enumerate(spec.get(kind) or ()):
             if resources := container.get("resources"):
                 _check_quantities(resources, f"spec.{kind}[{index}]")
+
+
+def _check_requirements(spec: JSONObject) -> None:
+    count = sum(
+        len(term.get("matchExpressions") or ()) + len(term.get("matchFields") or ())
+        for term in required_terms(spec) or ()
+    )
+    if count > MOST_REQUIREMENTS:
+        raise MalformedObjectError(
+            REQUIRED_TERMS,
+            f"makes {count} requirements of a node; gpufence judges up to {MOST_REQUIREMENTS}, "
+            "because it has to hold each against all nodes of a cluster",
+        )
 
 
 def _check_quantities(resources: JSONObject, where: str) -> None:

@@ -11,11 +11,12 @@ from policies.facts import JSONObject
 
 Path = tuple[str | int, ...]
 
-Aliases = tuple[tuple[str, str], ...]
+Aliases = Mapping[str, str]
 """Where the pieces of a composed Pod stand: beginning of a field's path, and its place."""
 
 
 _NOT_IN_A_NAME = re.compile(r"[./\[\]]")
+_END_OF_A_STEP = re.compile(r"[.\[]|$")
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -33,7 +34,7 @@ class Template(NamedTuple):
     raw: JSONObject
     spec_path: Path
     kind: str
-    aliases: Aliases = ()
+    aliases: Aliases = NOTHING
     holder: JSONObject | None = None
     inherited: Mapping[str, Any] = NOTHING
     devices_only: bool = False
@@ -68,7 +69,7 @@ def below(path: str, step: str | int) -> str:
     return f"{path}[{step}]" if in_brackets else f"{path}.{step}"
 
 
-def locate(field: str, spec_path: str, aliases: Aliases = ()) -> str:
+def locate(field: str, spec_path: str, aliases: Aliases = NOTHING) -> str:
     """Return where in an object stands what is ``field`` in a Pod: ``spec...`` or ``metadata...``.
 
     ``spec_path`` is the path of the spec; metadata stands beside it. ``aliases`` takes the
@@ -80,8 +81,11 @@ def locate(field: str, spec_path: str, aliases: Aliases = ()) -> str:
             return f"{spec_path.removesuffix('spec')}{field}"
         # A composed Pod's metadata stands among the fields of its spec.
         return f"{spec_path}.{field}"
-    for beginning, place in aliases:
-        if field.startswith(f"spec.{beginning}"):
-            rest = field.removeprefix(f"spec.{beginning}")
-            return f"{spec_path}{place}{rest}" if place.startswith(".") else f"{place}{rest}"
+    if aliases:
+        below_spec = field.removeprefix("spec.")
+        for end in _END_OF_A_STEP.finditer(below_spec):
+            place = aliases.get(below_spec[: end.start()])
+            if place is not None:
+                rest = below_spec[end.start() :]
+                return f"{spec_path}{place}{rest}" if place.startswith(".") else f"{place}{rest}"
     return f"{spec_path}{field.removeprefix('spec')}"
