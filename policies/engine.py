@@ -23,11 +23,17 @@ from policies.registry import CHECKS, SETTERS, Setter
 from policies.requests import device_requests
 from policies.roles import role
 from policies.set_restricted_security_context import ID as HARDENING_ID
-from policies.shape import MalformedObjectError, check_object, check_template
+from policies.shape import MalformedObjectError, check_object, check_size, check_template
 from policies.template import Template, below, field_path
 from policies.templates import is_core_workload, templates
 
 Verdict = Literal["allowed", "mutated", "denied", "skipped"]
+
+
+MOST_FINDINGS = 10_000
+"""More than anybody reads. Not cut short, because what is left out would not count, either."""
+
+_TOO_MANY = f"it has more than {MOST_FINDINGS:,} things to change, and gpufence gives up at that"
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -69,7 +75,8 @@ def decide(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
     must go, replicas must scale.
 
     Raises:
-        MalformedObjectError: a field that a rule reads is of the wrong type, or no quantity.
+        MalformedObjectError: a field that a rule reads is of the wrong type, or no quantity; or the
+            object is larger than can be judged.
     """
     check_object(obj)
     if facts.operation != "UPDATE" or facts.old is None:
@@ -104,15 +111,17 @@ def _judge(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
         return Decision(obj, obj, has_template=False)
     for template in found:
         check_template(template)
+    check_size(found)
     if exemption := _exemption(found, policy, facts):
         return Decision(obj, obj, exemption=exemption)
     pods = [pod_of(template, policy, facts) for template in found]
     mutated, pods = _mutate(obj, found, pods, policy, facts)
-    findings = [
-        _with_role(finding, obj, template)
-        for pod, template in zip(pods, found, strict=True)
-        for finding in _findings(pod, policy, facts)
-    ]
+    findings: list[Finding] = []
+    for pod, template in zip(pods, found, strict=True):
+        for finding in _findings(pod, policy, facts):
+            findings.append(_with_role(finding, obj, template))
+            if len(findings) > MOST_FINDINGS:
+                raise MalformedObjectError("", _TOO_MANY)
     excepted: list[Finding] = []
     if findings and policy.exceptions:
         findings, excepted = _except(findings, obj, policy, facts)

@@ -8,6 +8,7 @@ rule reads may hold anything. The checking itself is msgspec's.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,6 +18,9 @@ from policies.pod import CONTAINER_KINDS, RESOURCE_SIDES
 from policies.quantity import InvalidQuantityError, parse_quantity
 from policies.scheduling import REQUIRED_TERMS, required_terms
 from policies.template import Template
+
+MOST_CONTAINERS = 5000
+"""Containers of an object's Pods, all together: each takes some kilobytes to judge."""
 
 MOST_REQUIREMENTS = 1000
 """Requirements of a required node affinity, in all of its terms together."""
@@ -249,6 +253,25 @@ def check_template(template: Template) -> None:
         raise MalformedObjectError(template.at(error.path), error.problem) from error
 
 
+def check_size(found: Iterable[Template]) -> None:
+    """Check that the pod templates of an object are no more than can be judged at a time.
+
+    Raises:
+        MalformedObjectError: they have too many containers.
+    """
+    count = sum(
+        [
+            len(template.raw["spec"].get(kind) or ())
+            for template in found
+            for kind in CONTAINER_KINDS
+        ]
+    )
+    if count > MOST_CONTAINERS:
+        raise MalformedObjectError(
+            "", f"it has {count:,} containers; gpufence judges up to {MOST_CONTAINERS:,} at a time"
+        )
+
+
 def _check_pod(pod: JSONObject) -> None:
     _convert(pod, _Pod)
     spec = pod.get("spec")
@@ -271,7 +294,7 @@ def _check_requirements(spec: JSONObject) -> None:
     if count > MOST_REQUIREMENTS:
         raise MalformedObjectError(
             REQUIRED_TERMS,
-            f"makes {count} requirements of a node; gpufence judges up to {MOST_REQUIREMENTS}, "
+            f"makes {count:,} requirements of a node; gpufence judges up to {MOST_REQUIREMENTS:,}, "
             "because it has to hold each against all nodes of a cluster",
         )
 

@@ -40,8 +40,8 @@ _HANDSHAKE_SECONDS = 10.0
 _EXHAUSTED_SECONDS = 0.1
 
 # How often what connections have left is given back, if any have gone. For each, uvloop reserves
-# 256 KiB, among which OpenSSL's small pieces then come to lie: 700 handshakes that were given up, 25
-# times over, left 167 MiB, and it went on. Like this, 14.
+# 256 KiB, among which OpenSSL's small pieces then come to lie: 700 handshakes that were given up,
+# 25 times over, left 167 MiB, and it went on. Like this, 14.
 _GIVE_BACK_SECONDS = 1.0
 
 Refusal = Literal["too_many", "handshake"]

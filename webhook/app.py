@@ -31,6 +31,18 @@ MAX_BODY = 8 * 1024 * 1024
 carries two, the new and the old, which makes 6; 2 more are room for the envelope, and for what the
 objects gain by being written out as JSON anew."""
 
+MOST_VALUES = 500_000
+"""JSON values in a body, counted by what stands before them: 80 MiB of Python objects where all are
+as dear as can be (empty lists, objects of one field). The largest reviews that API servers send
+have some 300,000; 8 MiB of brackets would be 300 MiB, more than a replica may take."""
+
+MOST_ARRIVING = 32 * 1024 * 1024
+"""Bytes of all the bodies that are still arriving. So many may be on their way at a time that they
+would take more together than a replica has, if all were of the largest size."""
+
+SMALL_BODY = 256 * 1024
+"""A body up to this size is never refused for those of others: nearly all are smaller."""
+
 _log = logging.getLogger("gpufence")
 
 
@@ -79,6 +91,10 @@ def operations_app(
     return app
 
 
+class _TooManyBytesError(Exception):
+    """The bodies that are arriving are as many bytes as there may be."""
+
+
 class _Edge:
     """What happens to a request before and after the admission itself."""
 
@@ -92,12 +108,16 @@ class _Edge:
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._lifecycle.full:
-            return self._too_many()
+            # Before anything is read: a body that waits is memory that is missing.
+            return self._too_many(f"gpufence is answering {self._lifecycle.most} requests already")
         started = perf_counter()
         response: web.StreamResponse
         with self._lifecycle.request():
             try:
                 answer = await self._answer(request)
+            except _TooManyBytesError:
+                mebibytes = MOST_ARRIVING // 1024**2
+                response = self._too_many(f"bodies of {mebibytes} MiB are arriving already")
             except web.HTTPException as error:
                 self._refused(error)
                 response = web.Response(status=error.status, text=error.text, headers=error.headers)
@@ -115,18 +135,19 @@ class _Edge:
             return JSONResponse(answer)
         return web.Response(body=answer, content_type=JSON)
 
-    def _too_many(self) -> web.Response:
-        """Answer at once, before anything is read: a body that waits is memory that is missing.
+    def _too_many(self, why: str) -> web.Response:
+        """Have the caller try again, here or elsewhere.
 
-        Without the body there is no uid, and so no review that could say it: it is said in HTTP. An
-        API server tries again, within the webhook's timeout, where it is told after how long
-        (k8s.io/client-go/rest, with_retry.go); by a new connection, that may be another replica.
+        Without the whole body there is no uid, and so no review that could say it: it is said in
+        HTTP. An API server tries again, within the webhook's timeout, where it is told after how
+        long (k8s.io/client-go/rest, with_retry.go); by a new connection, that may be another
+        replica.
         The replica stays ready: the others would only get what it does not take.
         """
         self._metrics.answered(self._endpoint, "overloaded")
         response = web.Response(
             status=web.HTTPTooManyRequests.status_code,
-            text=f"gpufence is answering {self._lifecycle.most} requests already: try again\n",
+            text=f"{why}: try again\n",
             headers={hdrs.RETRY_AFTER: "1"},
         )
         response.force_close()
@@ -157,10 +178,30 @@ class _Edge:
         body = await self._read(request, seconds)
         if not body:
             raise web.HTTPBadRequest(text="the body is empty: POST an AdmissionReview\n")
+        if len(body) > MOST_VALUES and _values(body) > MOST_VALUES:
+            _refuse_values()
         try:
             return await self._admission.answer(self._endpoint, body, ends - perf_counter())
         except BadReviewError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
+
+    async def _arriving(self, request: web.BaseRequest) -> bytes:
+        """Return a body that is not here yet, if its sender waits to be told that it is wanted."""
+        waits = request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
+        if waits and request.version == HttpVersion11:
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = bytearray()
+        try:
+            while chunk := await request.content.readany():
+                body += chunk
+                self._lifecycle.arriving += len(chunk)
+                if len(body) > MAX_BODY:
+                    _refuse_size()
+                if len(body) > SMALL_BODY and self._lifecycle.arriving > MOST_ARRIVING:
+                    raise _TooManyBytesError
+            return bytes(body)
+        finally:
+            self._lifecycle.arriving -= len(body)
 
     async def _read(self, request: web.BaseRequest, seconds: float) -> bytes:
         """Return the whole body, within its size and its time."""
@@ -173,26 +214,13 @@ class _Edge:
             # What comes after this is quick: deciding takes microseconds, and the cluster's facts,
             # where claims are to be looked up, half of what is left at most.
             async with asyncio.timeout(seconds):
-                return await _arriving(request)
+                return await self._arriving(request)
         except TimeoutError as error:
             message = f"the body did not arrive within {seconds:g} s, as its caller's timeout asks"
             raise web.HTTPRequestTimeout(text=f"{message}\n") from error
         except (web.RequestPayloadError, HttpProcessingError) as error:
             message = "the body is not framed as HTTP/1.1 says, and cannot be read"
             raise web.HTTPBadRequest(text=f"{message}\n") from error
-
-
-async def _arriving(request: web.BaseRequest) -> bytes:
-    """Return a body that is not here yet, if its sender waits to be told that it is wanted."""
-    waits = request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
-    if waits and request.version == HttpVersion11:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    body = bytearray()
-    while chunk := await request.content.readany():
-        body += chunk
-        if len(body) > MAX_BODY:
-            _refuse_size()
-    return bytes(body)
 
 
 async def _not_found() -> web.Response:
@@ -219,6 +247,21 @@ def _refuse_method(method: str) -> NoReturn:
 def _refuse_media_type(found: str) -> NoReturn:
     raise web.HTTPUnsupportedMediaType(
         text=f"{found} is not read here: send an AdmissionReview as plain {JSON}\n"
+    )
+
+
+def _values(body: bytes) -> int:
+    """Return how many values JSON may hold, in a fraction of the time that reading it takes.
+
+    Each but the first comes after a comma, a colon or a bracket. Those in strings count, too.
+    """
+    return sum(map(body.count, (b",", b":", b"[", b"{")))
+
+
+def _refuse_values() -> NoReturn:
+    raise web.HTTPRequestEntityTooLarge(
+        MOST_VALUES,
+        text=f"the body holds more than {MOST_VALUES:,} JSON values: no object of a cluster does\n",
     )
 
 

@@ -21,6 +21,8 @@ class Lifecycle:
         self.draining = False
         self.under_way = 0
         """How many requests are being answered."""
+        self.arriving = 0
+        """Bytes of those requests' bodies that are not here as a whole yet."""
         self._idle = asyncio.Event()
         self._idle.set()
 

@@ -120,7 +120,7 @@ def tasks(count: int) -> JSON:
 def test_no_object_is_dear_beyond_its_size(
     make: Callable[[int], JSON], final: bool, policy: Policy
 ) -> None:
-    obj = make(8000)
+    obj = make(4500)
     began = time.process_time()
     decide(obj, policy, Facts(final=final))
     assert time.process_time() - began < 3
@@ -155,8 +155,24 @@ def test_what_is_held_against_all_nodes_is_bounded(policy: Policy) -> None:
     began = time.process_time()
     assert decide(of_requirements(100), policy, Facts(nodes=nodes)).allowed
     assert time.process_time() - began < 5
-    with pytest.raises(MalformedObjectError, match="makes 1002 requirements of a node; gpufence"):
+    with pytest.raises(MalformedObjectError, match="makes 1,002 requirements of a node; gpufence"):
         decide(of_requirements(MOST_REQUIREMENTS + 2), policy, Facts(nodes=nodes))
+
+
+def test_containers_are_bounded_over_all_pods_of_an_object(policy: Policy) -> None:
+    assert decide(tasks(5000), policy, Facts()).verdict == "denied"
+    for make in (tasks, containers):
+        with pytest.raises(MalformedObjectError, match="it has 5,001 containers; gpufence judges"):
+            decide(make(5001), policy, Facts())
+
+
+def test_findings_are_bounded_and_none_is_left_out(policy: Policy) -> None:
+    def judged(count: int) -> Decision:
+        return decide(pod(PLAIN, tolerations=[EXISTS] * count), policy, Facts())
+
+    assert len(judged(10_000).findings) == 10_000
+    with pytest.raises(MalformedObjectError, match="more than 10,000 things to change"):
+        judged(10_001)
 
 
 def test_steps_that_inherit_too_much_are_left_to_be_judged_as_pods(policy: Policy) -> None:

@@ -9,14 +9,15 @@ import ssl
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
 import uvloop
 from aiohttp import web
 
-from served_process import Server, get, ready_server
+from reviewing import encode, plain_pod, review
+from served_process import Server, get, read_response, ready_server, request
 from webhook import accept
 from webhook.listen import Listeners, listen, port_of
 
@@ -134,6 +135,27 @@ async def test_connections_that_have_gone_leave_no_memory_behind(pair: Path) -> 
         async with asyncio.timeout(30):
             while await mebibytes(running) > before + 30:  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such addresses and /proc")
+async def test_a_hundred_bodies_that_do_not_end_leave_room_to_work(pair: Path) -> None:
+    good = encode(review(plain_pod()))
+    async with ready_server(pair) as running, AsyncExitStack() as held:
+        before = await mebibytes(running)
+        for _ in range(100):
+            _, writer = await running.connect()
+            held.callback(writer.close)
+            writer.write(b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\n")
+            writer.write(b"Content-Type: application/json\r\nContent-Length: 8000000\r\n\r\n")
+            # All would be 400 MiB, where a replica may take 256.
+            writer.write(b" " * 4_000_000)
+        reader, writer = await running.connect()
+        held.callback(writer.close)
+        for _ in range(20):
+            writer.write(request(good))
+            _, answer = await read_response(reader)
+            assert answer["response"]["allowed"] is True
+            assert await mebibytes(running) < before + 120
 
 
 async def mebibytes(running: Server) -> float:

@@ -9,7 +9,7 @@ import json
 import zlib
 from asyncio import StreamWriter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.parser import BytesParser
 from email.utils import parsedate_to_datetime
@@ -19,7 +19,8 @@ from aiohttp import http_parser, web_protocol
 
 from reviewing import UID, encode, plain_pod, review, with_value
 from served import Hook
-from webhook.app import MAX_BODY
+from webhook import app
+from webhook.app import MAX_BODY, MOST_VALUES
 
 GOOD = encode(review(plain_pod()))
 POST = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -156,6 +157,49 @@ async def test_a_body_beyond_that_is_refused_where_it_does_not_say_its_length(ho
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert answer.endswith(b"the body is over 8 MiB: no review with two objects is as large\n")
     await assert_good_ones_are_served(hook)
+
+
+async def test_a_body_of_more_values_than_any_object_has_is_not_parsed(hook: Hook) -> None:
+    def of(values: int) -> bytes:
+        return GOOD.replace(
+            b'"spec":{', b'"spec":{"x":[%b],' % b",".join([b"[]"] * (values // 2)), 1
+        )
+
+    assert (await hook.ask("/validate", of(MOST_VALUES - 200)))[0] == 200
+    assert await hook.ask("/validate", of(MOST_VALUES + 2)) == (
+        413,
+        "the body holds more than 500,000 JSON values: no object of a cluster does\n",
+    )
+    await assert_good_ones_are_served(hook)
+
+
+async def test_bodies_that_are_arriving_are_bounded_all_together(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MOST_ARRIVING", 2**20)
+    whole = body_of(2 * app.SMALL_BODY)
+    head = POST + f"Content-Length: {len(whole)}\r\n\r\n".encode()
+    async with AsyncExitStack() as held:
+        waiting = [await held.enter_async_context(connection(hook)) for _ in range(2)]
+        for _, writer in waiting:
+            writer.write(head + whole[:-1])
+        while hook.lifecycle.arriving < 2 * (len(whole) - 1):  # noqa: ASYNC110 - nor is an arrival
+            await asyncio.sleep(0)
+        reader, writer = await held.enter_async_context(connection(hook))
+        writer.write(head + whole[:-1])
+        answer = await reader.readuntil(b"bodies of 1 MiB are arriving already: try again\n")
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert b"\r\nRetry-After: 1\r\n" in answer
+        # What nearly all send has its place beside them.
+        await assert_good_ones_are_served(hook)
+        small = body_of(app.SMALL_BODY)
+        assert (await hook.ask("/validate", small))[0] == 200
+        for reader, writer in waiting:
+            writer.write(whole[-1:])
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    assert hook.lifecycle.arriving == 0
+    counted = await hook.metric("gpufence_admission_requests_total")
+    assert sum(n for key, n in counted.items() if 'result="overloaded"' in key) == 1
 
 
 async def test_a_length_of_a_terabyte_is_refused_unread(hook: Hook) -> None:
