@@ -155,13 +155,14 @@ async def test_a_process_that_hangs_is_ended(
     stand_in: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(HANGS)
-    monkeypatch.setattr(policy_process, "LONGEST_SECONDS", 1)
+    # Enough for it to begin.
+    monkeypatch.setattr(policy_process, "LONGEST_SECONDS", 3)
     reading = asyncio.create_task(read(b""))
     pid = await started(tmp_path)
     with pytest.raises(PolicyUnusableError) as failed:
         await reading
     assert str(failed.value) == (
-        "policy.yaml: was not read within 1 seconds. Give gpufence more CPU, or make the policy "
+        "policy.yaml: was not read within 3 seconds. Give gpufence more CPU, or make the policy "
         "smaller."
     )
     assert not runs(pid)
@@ -182,8 +183,18 @@ async def test_nothing_is_left_behind_by_who_waits_no_longer(
 # ------------------------------------------------------------------------------ the server itself
 
 
+# A sitecustomize, which Python runs before all else: the process that reads a policy stops at its
+# beginning, for as long as there is a file that says so. From outside, it might be met too late.
+STOPS = f"""
+import os, signal, sys
+from pathlib import Path
+if {policy_process.__name__!r} in sys.orig_argv and Path(__file__).with_name("stop").exists():
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
 @asynccontextmanager
-async def serving(folder: Path, *args: str) -> AsyncIterator[Server]:
+async def serving(folder: Path, *args: str, **environ: str) -> AsyncIterator[Server]:
     """Run ``gpufence serve`` with the file policy.yaml of a folder."""
     issue(["localhost"], ["127.0.0.1"], folder / "certs", datetime.now(UTC))
     process = await asyncio.create_subprocess_exec(
@@ -194,6 +205,7 @@ async def serving(folder: Path, *args: str) -> AsyncIterator[Server]:
         *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--drain-seconds", "0"),
         stderr=subprocess.PIPE,
         cwd=folder,
+        env=os.environ | environ,
     )
     try:
         yield Server(process, ssl.create_default_context(cafile=folder / "certs" / "ca.crt"))
@@ -229,20 +241,12 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def reader_of(pid: int) -> int | None:
-    """Return the process that reads a policy for a server, if there is one by now."""
+def stopped_reader(pid: int) -> int | None:
+    """Return the process that reads a policy for a server, if there is one that has stopped."""
     for child in children(pid):
-        # Until then it is a copy of the server, which waits for it.
-        if policy_process.__name__ in Path(f"/proc/{child}/cmdline").read_text():
+        if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "T":
             return child
     return None
-
-
-async def stopped_reader(pid: int) -> int:
-    """Stop the process that reads a policy for the server, as soon as there is one."""
-    reader = await until(lambda: reader_of(pid))
-    os.kill(reader, signal.SIGSTOP)
-    return reader
 
 
 async def allowed(running: Server) -> bool:
@@ -288,10 +292,17 @@ async def reading_another_policy(folder: Path) -> AsyncIterator[tuple[Server, in
     """Serve, and provide the server and the process that reads another policy, which is stopped."""
     policy = folder / "policy.yaml"
     policy.write_text(DEFAULT)
-    async with serving(folder) as running:
+    modules = folder / "modules"
+    modules.mkdir()
+    (modules / "sitecustomize.py").write_text(STOPS)
+    async with serving(folder, PYTHONPATH=str(modules)) as running:
         await running.logged("ready")
+        stop = modules / "stop"
+        stop.touch()
         replace(policy, DEFAULT + "# another\n")
-        yield running, await stopped_reader(running.process.pid)
+        reader = await until(lambda: stopped_reader(running.process.pid))
+        stop.unlink()
+        yield running, reader
 
 
 async def test_reviews_are_answered_while_a_policy_is_read(tmp_path: Path) -> None:

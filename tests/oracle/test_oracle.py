@@ -565,8 +565,9 @@ class TestTheDriver:
             "    if 'easy' not in line: time.sleep(600)\n"
             "    print(json.dumps({'id': json.loads(line)['id'], 'result': -1}), flush=True)\n"
         )
-        with fake(program, deadline=0.5) as oracle:
-            with pytest.raises(OracleError, match=r"gave no answer in 0.5 s(.|\n)*\"hard\""):
+        # The first answer has to wait until the process is there.
+        with fake(program, deadline=3) as oracle:
+            with pytest.raises(OracleError, match=r"gave no answer in 3 s(.|\n)*\"hard\""):
                 oracle.compare_each([("easy", 1), ("hard", 1)])
             assert oracle.compare("easy", 1) == -1
 

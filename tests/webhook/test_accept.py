@@ -169,15 +169,13 @@ async def mebibytes(running: Server) -> float:
 def begin_and_leave(running: Server, number: int) -> None:
     """Begin so many handshakes, all open at a time, and hang up when all have been answered."""
     with ExitStack() as held:
-        begun = [
-            held.enter_context(
-                socket.create_connection(
-                    ("127.0.0.1", running.ready["port"]), 30, (f"127.0.0.{2 + place % 9}", 0)
-                )
-            )
-            for place in range(number)
-        ]
-        for each in begun:
+        begun = []
+        for place in range(number):
+            address = ("127.0.0.1", running.ready["port"])
+            each = socket.create_connection(address, 30, (f"127.0.0.{2 + place % 9}", 0))
+            begun.append(held.enter_context(each))
+            # At once: the server hangs up on who is silent for ten seconds, and as many as these
+            # can be kept waiting for some by the kernel.
             each.sendall(hello(running.tls))
         for each in begun:
             assert each.recv(1)

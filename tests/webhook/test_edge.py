@@ -305,18 +305,23 @@ async def test_what_is_no_http_is_a_plain_error(hook: Hook, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parser", "status", "problem"),
+    ("parser", "seconds", "status", "problem"),
     [
-        ("HttpRequestParserC", b"408", b"the body did not arrive within 0.09 s"),
-        ("HttpRequestParserPy", b"400", b"the body is not framed as HTTP/1.1 says"),
+        ("HttpRequestParserC", b"100ms", b"408", b"the body did not arrive within 0.09 s"),
+        ("HttpRequestParserPy", b"10s", b"400", b"the body is not framed as HTTP/1.1 says"),
     ],
 )
 async def test_a_body_that_breaks_its_framing_is_a_plain_error_with_either_parser(
-    hook: Hook, monkeypatch: pytest.MonkeyPatch, parser: str, status: bytes, problem: bytes
+    hook: Hook,
+    monkeypatch: pytest.MonkeyPatch,
+    parser: str,
+    seconds: bytes,
+    status: bytes,
+    problem: bytes,
 ) -> None:
     monkeypatch.setattr(web_protocol, "HttpRequestParser", getattr(http_parser, parser))
     async with connection(hook) as (reader, writer):
-        head = POST.replace(b"/validate", b"/validate?timeout=100ms")
+        head = POST.replace(b"/validate", b"/validate?timeout=" + seconds)
         writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
         await begun(hook)
         writer.write(b"no size\r\n\r\n")
