@@ -168,7 +168,7 @@ async def test_a_body_of_more_values_than_any_object_has_is_not_parsed(hook: Hoo
     assert (await hook.ask("/validate", of(MOST_VALUES - 200)))[0] == 200
     assert await hook.ask("/validate", of(MOST_VALUES + 2)) == (
         413,
-        "the body holds more than 500,000 JSON values: no object of a cluster does\n",
+        "the body holds more than 1,500,000 JSON values: no object of a cluster does\n",
     )
     await assert_good_ones_are_served(hook)
 
