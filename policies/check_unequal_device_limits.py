@@ -70,10 +70,16 @@ ID = "unequal-device-limits"
 def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each extended resource of each container that the API would refuse."""
     pod = pod.as_written or pod
+    refused = [
+        resource
+        for resource in pod.device_resources()
+        if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name)
+    ]
+    if not refused:
+        return
     requested = {request.path for request in pod.requests}
-    for resource in pod.device_resources():
-        if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name):
-            yield from _check(pod, resource, requested)
+    for resource in refused:
+        yield from _check(pod, resource, requested)
 
 
 def _is_accepted(given: Mapping[ResourceSide, Any]) -> bool:

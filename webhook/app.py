@@ -142,8 +142,7 @@ class _Edge:
         Without the whole body there is no uid, and so no review that could say it: it is said in
         HTTP. An API server tries again, within the webhook's timeout, where it is told after how
         long (k8s.io/client-go/rest, with_retry.go); by a new connection, that may be another
-        replica.
-        The replica stays ready: the others would only get what it does not take.
+        replica. This one stays ready: the others would only get what it does not take.
         """
         self._metrics.answered(self._endpoint, "overloaded")
         response = web.Response(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import ssl
 import sys
@@ -16,8 +15,9 @@ import pytest
 import uvloop
 from aiohttp import web
 
+from bench.contestants import resident_mebibytes
 from reviewing import encode, plain_pod, review
-from served_process import Server, get, read_response, ready_server, request
+from served_process import Server, read_response, ready_server, request
 from webhook import accept
 from webhook.listen import Listeners, listen, port_of
 
@@ -128,12 +128,12 @@ async def turns_to_take(number: int) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc gives memory back when it is asked")
 async def test_connections_that_have_gone_leave_no_memory_behind(pair: Path) -> None:
     async with ready_server(pair) as running:
-        before = await mebibytes(running)
+        before = resident_mebibytes(running.process.pid)
         for _ in range(5):
             begin_and_leave(running, 700)
         # In vain, the last would have left three times as much.
         async with asyncio.timeout(30):
-            while await mebibytes(running) > before + 30:  # noqa: ASYNC110 - it is another process
+            while resident_mebibytes(running.process.pid) > before + 30:  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.1)
 
 
@@ -141,7 +141,7 @@ async def test_connections_that_have_gone_leave_no_memory_behind(pair: Path) -> 
 async def test_a_hundred_bodies_that_do_not_end_leave_room_to_work(pair: Path) -> None:
     good = encode(review(plain_pod()))
     async with ready_server(pair) as running, AsyncExitStack() as held:
-        before = await mebibytes(running)
+        before = resident_mebibytes(running.process.pid)
         for _ in range(100):
             _, writer = await running.connect()
             held.callback(writer.close)
@@ -158,15 +158,7 @@ async def test_a_hundred_bodies_that_do_not_end_leave_room_to_work(pair: Path) -
             writer.write(request(good))
             _, answer = await read_response(reader)
             assert answer["response"]["allowed"] is True
-            assert await mebibytes(running) < before + 120
-
-
-async def mebibytes(running: Server) -> float:
-    """Return the server's resident memory."""
-    _, text = await get(f"{running.operations}/metrics")
-    found = re.search(r"(?m)^process_resident_memory_bytes (\S+)$", text)
-    assert found is not None
-    return float(found[1]) / 2**20
+            assert resident_mebibytes(running.process.pid) < before + 120
 
 
 def begin_and_leave(running: Server, number: int) -> None:
