@@ -15,6 +15,7 @@ from typing import Any
 
 from policies.facts import JSONObject
 from policies.pod import RESOURCE_SIDES
+from policies.shape import OversizedObjectError
 from policies.template import Template, field_path
 
 _WORKFLOWS: dict[str, tuple[str, ...]] = {
@@ -28,7 +29,7 @@ _COMPONENTS = ("predictor", "transformer", "explainer")
 
 # What the steps of a workflow inherit is copied for each of them. Where that would be more values
 # than this in all (1,000 steps with 40 tolerations of 3 fields each), a workflow of some hundred
-# kilobytes could fill gigabytes: its Pods are then judged as they are created, and not before.
+# kilobytes could fill gigabytes.
 _MOST_INHERITED = 200_000
 
 
@@ -50,11 +51,13 @@ def _of_workflow(obj: JSONObject) -> Iterator[Template]:
         workflow = _mapping(_mapping(workflow).get(step))
     templates = workflow.get("templates")
     templates = templates if isinstance(templates, list) else []
-    if (
-        len(templates) * _values({name: workflow.get(name) for name in _INHERITED})
-        > _MOST_INHERITED
-    ):
-        return
+    inherited = len(templates) * _values({name: workflow.get(name) for name in _INHERITED})
+    if inherited > _MOST_INHERITED:
+        raise OversizedObjectError(
+            field_path(path),
+            f"its {len(templates):,} templates inherit {inherited:,} values from it; gpufence "
+            f"copies up to {_MOST_INHERITED:,}",
+        )
     for index, holder in enumerate(templates):
         for key in ("container", "script"):
             main = _mapping(holder).get(key)

@@ -23,7 +23,13 @@ from policies.registry import CHECKS, SETTERS, Setter
 from policies.requests import device_requests
 from policies.roles import role
 from policies.set_restricted_security_context import ID as HARDENING_ID
-from policies.shape import MalformedObjectError, check_object, check_size, check_template
+from policies.shape import (
+    MalformedObjectError,
+    OversizedObjectError,
+    check_object,
+    check_size,
+    check_template,
+)
 from policies.template import Template, below, field_path
 from policies.templates import is_core_workload, templates
 
@@ -75,8 +81,8 @@ def decide(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
     must go, replicas must scale.
 
     Raises:
-        MalformedObjectError: a field that a rule reads is of the wrong type, or no quantity; or the
-            object is larger than can be judged.
+        MalformedObjectError: a field that a rule reads is of the wrong type, or no quantity.
+        OversizedObjectError: the object is larger than can be judged.
     """
     check_object(obj)
     if facts.operation != "UPDATE" or facts.old is None:
@@ -121,7 +127,7 @@ def _judge(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
         for finding in _findings(pod, policy, facts):
             findings.append(_with_role(finding, obj, template))
             if len(findings) > MOST_FINDINGS:
-                raise MalformedObjectError("", _TOO_MANY)
+                raise OversizedObjectError("", _TOO_MANY)
     excepted: list[Finding] = []
     if findings and policy.exceptions:
         findings, excepted = _except(findings, obj, policy, facts)

@@ -29,10 +29,18 @@ MOST_REQUIREMENTS = 1000
 class MalformedObjectError(ValueError):
     """The object is not what its kind promises: what, where, and what to write instead."""
 
+    fault = "malformed"
+
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
         self.path = path
         self.problem = problem
+
+
+class OversizedObjectError(MalformedObjectError):
+    """The object may be what its kind promises, and is more than can be judged at a time."""
+
+    fault = "too large"
 
 
 class _Shape(msgspec.Struct, rename="camel", gc=False):
@@ -246,18 +254,19 @@ def check_template(template: Template) -> None:
 
     Raises:
         MalformedObjectError: naming the first field of the wrong type, or quantity that is none.
+        OversizedObjectError: it requires too much of a node.
     """
     try:
         _check_pod(template.raw)
     except MalformedObjectError as error:
-        raise MalformedObjectError(template.at(error.path), error.problem) from error
+        raise type(error)(template.at(error.path), error.problem) from error
 
 
 def check_size(found: Iterable[Template]) -> None:
     """Check that the pod templates of an object are no more than can be judged at a time.
 
     Raises:
-        MalformedObjectError: they have too many containers.
+        OversizedObjectError: they have too many containers.
     """
     count = sum(
         [
@@ -267,7 +276,7 @@ def check_size(found: Iterable[Template]) -> None:
         ]
     )
     if count > MOST_CONTAINERS:
-        raise MalformedObjectError(
+        raise OversizedObjectError(
             "", f"it has {count:,} containers; gpufence judges up to {MOST_CONTAINERS:,} at a time"
         )
 
@@ -292,7 +301,7 @@ def _check_requirements(spec: JSONObject) -> None:
         for term in required_terms(spec) or ()
     )
     if count > MOST_REQUIREMENTS:
-        raise MalformedObjectError(
+        raise OversizedObjectError(
             REQUIRED_TERMS,
             f"makes {count:,} requirements of a node; gpufence judges up to {MOST_REQUIREMENTS:,}, "
             "because it has to hold each against all nodes of a cluster",

@@ -117,15 +117,15 @@ class Admission:
             _log_request(logging.WARNING, "bad request", endpoint, request, problem=str(error))
             return response.bad_request(uid, str(error)), "bad_request"
         except MalformedObjectError as error:
-            problem = str(error)
+            fault, problem = error.fault, str(error)
         except Exception as error:
             if not (isinstance(error, RecursionError) and _is_deep(request.object)):
                 self._metrics.failed()
                 _log_request(logging.ERROR, "internal error", endpoint, request, failure=True)
                 return response.errored(uid, _apology(request)), "error"
-            problem = "it is nested too deeply"
+            fault, problem = MalformedObjectError.fault, "it is nested too deeply"
         _log_request(logging.INFO, "malformed object", endpoint, request, problem=problem)
-        message = f"gpufence cannot judge this {kind}, because it is malformed: {problem}"
+        message = f"gpufence cannot judge this {kind}, because it is {fault}: {problem}"
         if _is_custom(request):
             # What its fields may hold is its operator's to say, and its Pods are judged themselves.
             return response.allowed(uid, warnings=[messages.warning(message)]), "malformed"

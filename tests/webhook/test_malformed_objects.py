@@ -222,6 +222,30 @@ async def test_what_a_custom_resource_may_hold_is_its_operators_to_say(hook: Hoo
     assert response == {"uid": UID, "allowed": True}
 
 
+async def test_what_is_too_large_to_judge_is_not_called_malformed(hook: Hook) -> None:
+    many = [{"name": f"c{number}", "image": "a"} for number in range(5001)]
+    assert await refusal(hook, "/validate", with_value(plain_pod(), "spec.containers", many)) == (
+        "gpufence cannot judge this Pod, because it is too large: "
+        "it has 5,001 containers; gpufence judges up to 5,000 at a time"
+    )
+    response = await hook.response("/validate", review(workflow(templates=1000, tolerations=100)))
+    assert response["allowed"]
+    [warning] = response["warnings"]
+    assert warning.startswith("gpufence cannot judge this Workflow, because it is too large: spec:")
+
+
+def workflow(*, templates: int, tolerations: int) -> JSON:
+    step = {"name": "train", "container": {"image": "a"}}
+    spec = {"templates": [step] * templates, "tolerations": [{"key": "a"}] * tolerations}
+    metadata = {"name": "nightly", "namespace": "default"}
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
 def nested_deeply() -> JSON:
     deep: Any = "bottom"
     for _ in range(700):
