@@ -211,6 +211,12 @@ async def test_a_service_account_that_is_not_mounted_is_named(account: Path, nam
     assert "No such file" in problem
 
 
+async def test_a_token_that_is_empty_is_named(account: Path) -> None:
+    (account / "token").write_text("\n")
+    problem = await problem_of(Connection(in_cluster(account)))
+    assert problem.startswith(f"there is no service account to use: {account / 'token'} is empty. ")
+
+
 async def test_an_address_of_ipv6_is_written_in_brackets(
     account: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,7 +249,7 @@ async def test_a_body_that_is_too_large_is_not_asked_for(hook: Hook) -> None:
     length = f"Content-Length: {MAX_BODY + 1}\r\n".encode()
     async with connection(hook) as (reader, writer):
         writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
-        assert await reader.readline() == b"HTTP/1.1 413 Request Entity Too Large\r\n"
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,10 @@ def in_cluster(account: Path = ACCOUNT) -> Load:
 
     async def authorization() -> str:
         # Read each time: a kubelet writes another one before it ends. The file is in memory.
-        return f"Bearer {(account / 'token').read_text().strip()}"
+        token = (account / "token").read_text().strip()
+        if not token:
+            raise _no_account(f"{account / 'token'} is empty")
+        return f"Bearer {token}"
 
     return load
 

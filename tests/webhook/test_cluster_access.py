@@ -1,0 +1,130 @@
+"""The authorities of clusters that are older than what Python asks of them today."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509.oid import NameOID
+
+from controlplane.pki import pem, private_pem, write
+from webhook.cluster.access import Load, in_cluster, kubeconfig
+from webhook.cluster.connection import Connection
+from webhook.cluster.errors import UnreachableError
+
+Way = Callable[[Path, TestServer, pytest.MonkeyPatch], Load]
+
+
+def of_an_old_cluster(folder: Path) -> None:
+    """Write an authority and a leaf as EKS made them until Kubernetes 1.16.
+
+    They say nothing of the identifiers of their keys, for which RFC 5280 (4.2.1) asks.
+    """
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        for name in ("kubernetes", "kube-apiserver")
+    ]
+    now = datetime.now(UTC)
+    authority, leaf = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(names[0])
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        for name, key in zip(names, keys, strict=True)
+    )
+    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    leaf = leaf.add_extension(address, False)
+    write(folder / "ca.crt", pem(authority.sign(keys[0], SHA256())))
+    write(folder / "tls.crt", pem(leaf.sign(keys[0], SHA256())))
+    write(folder / "tls.key", private_pem(keys[1]))
+
+
+@pytest.fixture
+async def old_cluster(tmp_path: Path) -> AsyncIterator[TestServer]:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text="old")
+
+    of_an_old_cluster(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    app = web.Application()
+    app.router.add_get("/version", answer)
+    server = TestServer(app)
+    await server.start_server(ssl=context)
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+def of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have any Python ask of authorities what 3.13 asks."""
+    make = ssl.create_default_context
+
+    def strict(*args: object, **options: object) -> ssl.SSLContext:
+        context = make(*args, **options)  # type: ignore[arg-type]
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+
+
+def by_service_account(folder: Path, server: TestServer, patch: pytest.MonkeyPatch) -> Load:
+    patch.setenv("KUBERNETES_SERVICE_HOST", server.host)
+    patch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+    (folder / "token").write_text("token")
+    return in_cluster(folder)
+
+
+def by_kubeconfig(folder: Path, server: TestServer, _patch: pytest.MonkeyPatch) -> Load:
+    path = folder / "kubeconfig"
+    cluster = {
+        "server": f"https://127.0.0.1:{server.port}",
+        "certificate-authority": str(folder / "ca.crt"),
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "old",
+        "clusters": [{"name": "old", "cluster": cluster}],
+        "contexts": [{"name": "old", "context": {"cluster": "old", "user": "me"}}],
+        "users": [{"name": "me", "user": {"token": "token"}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return kubeconfig(path)
+
+
+@pytest.mark.usefixtures("of_today")
+@pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
+async def test_an_authority_from_before_identifiers_is_trusted(
+    by: Way, old_cluster: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = Connection(by(tmp_path, old_cluster, monkeypatch))
+    assert await connection.get("/version", seconds=5) == b"old"
+    await connection.close()
+
+
+@pytest.mark.usefixtures("of_today")
+async def test_another_authority_is_not(
+    old_cluster: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = by_service_account(tmp_path, old_cluster, monkeypatch)
+    of_an_old_cluster(tmp_path)
+    connection = Connection(load)
+    with pytest.raises(UnreachableError, match="certificate"):
+        await connection.get("/version", seconds=5)
+    await connection.close()
