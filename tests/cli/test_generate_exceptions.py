@@ -224,21 +224,24 @@ def with_exceptions(text: str) -> str:
     return f"{default_policy_text()}\n{text}"
 
 
-def in_days(days: int) -> str:
-    return (datetime.now(UTC).date() + timedelta(days=days)).isoformat()
+def utc_today() -> date:
+    return datetime.now(UTC).date()
 
 
 def test_what_is_written_turns_enforcement_on_for_all_but_todays_findings(
     gpufence: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "today.yaml").write_text("---\n".join([TRESPASSER, GPU_POD, PLAIN_POD]))
+    before = utc_today()
     written = gpufence("check", "--generate-exceptions", "exceptions.yaml", "today.yaml")
     assert (written.status, written.err) == (0, "")
     assert "3 objects: 1 denied" in written.out
     text = (tmp_path / "exceptions.yaml").read_text()
-    today = datetime.now(UTC).date()
+    # Midnight may have come in between.
+    today = next(day for day in (before, utc_today()) if str(day) in text)
+    until = today + timedelta(days=90)
     assert text == (
-        f"# 1 exception for what gpufence check found on {today}, until {in_days(90)}.\n"
+        f"# 1 exception for what gpufence check found on {today}, until {until}.\n"
         "# Put them into the policy, and write down why each of them is tolerated.\n"
         "# A name with * at its end is for what controllers make of an object. It is also for\n"
         "# every other object whose name begins so.\n"
@@ -255,7 +258,7 @@ def test_what_is_written_turns_enforcement_on_for_all_but_todays_findings(
         "  - web\n"
         "  - web-*\n"
         f"  reason: {REASON.replace('2026-11-21', str(today))}\n"
-        f'  expires: "{in_days(90)}"\n'
+        f'  expires: "{until}"\n'
     )
     (tmp_path / "policy.yaml").write_text(with_exceptions(text))
     assert gpufence("policy", "validate", "policy.yaml").status == 0
@@ -267,12 +270,13 @@ def test_what_is_written_turns_enforcement_on_for_all_but_todays_findings(
 
 
 def test_the_list_goes_to_standard_output_in_place_of_the_report(gpufence: Run) -> None:
+    until = str(utc_today() + timedelta(days=7))
     done = gpufence(
-        "check", "--generate-exceptions", "-", "--expires", in_days(7), "-", stdin=TRESPASSER
+        "check", "--generate-exceptions", "-", "--expires", until, "-", stdin=TRESPASSER
     )
     assert (done.status, done.err) == (0, "")
     [entry] = yaml.safe_load(done.out)["exceptions"]
-    assert entry["expires"] == in_days(7)
+    assert entry["expires"] == until
 
 
 def test_where_nothing_is_found_the_list_is_empty(gpufence: Run) -> None:
