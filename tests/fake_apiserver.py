@@ -99,6 +99,8 @@ class FakeApiServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+            # A transport that was closed lets go of its socket in the loop's next turn.
+            await asyncio.sleep(0)
 
     def kubeconfig(self, path: Path, credential: str = "first") -> Path:
         config = {

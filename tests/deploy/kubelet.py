@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -246,6 +247,9 @@ class RunningPod:
         probe = self._container[kind]["httpGet"]
         try:
             self._get_text(probe["port"], probe["path"])
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            return False
         except (OSError, http.client.HTTPException):
             return False
         return True

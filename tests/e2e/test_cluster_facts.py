@@ -165,7 +165,8 @@ def ready(server: Server) -> bool:
         url = f"http://127.0.0.1:{server.metrics_port}/readyz"
         with urllib.request.urlopen(url, timeout=10):
             return True
-    except urllib.error.HTTPError:
+    except urllib.error.HTTPError as refused:
+        refused.close()
         return False
 
 
