@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from cli.running import Run
+from fake_apiserver import FakeApiServer
 from webhook.configurations import ALWAYS_EXCLUDED
 
+ROOT = Path(__file__).parents[2]
 SERVICE = ("--service", "gpufence-system/gpufence")
 
 
@@ -107,6 +110,25 @@ def test_serve_says_what_is_missing_for_looking_after_itself(
     assert done.status == 2
     assert told in done.err
     assert "bug" not in done.err
+
+
+@pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])
+def test_a_context_that_the_kubeconfig_lacks_is_named(
+    gpufence: Run, tmp_path: Path, command: list[str]
+) -> None:
+    kubeconfig = FakeApiServer().kubeconfig(tmp_path / "kubeconfig")
+    done = gpufence(*command, "--kubeconfig", kubeconfig, "--context", "other")
+    assert done.status == 2
+    assert f"{kubeconfig}, context other: does not lead to a cluster" in done.err
+
+
+def test_the_help_breaks_the_glass_with_the_commands_of_its_page(gpufence: Run) -> None:
+    page = (ROOT / "docs" / "break-glass.md").read_text()
+    commands = re.findall(r"(?m)^\$ (kubectl .*(?:annotate|delete).*)$", page)
+    assert len(commands) == 2
+    shown = gpufence("unregister", "--help").out.replace("\\\n", "")
+    words = " ".join(shown.split())
+    assert [command for command in commands if command in words] == commands
 
 
 @pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])

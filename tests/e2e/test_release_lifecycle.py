@@ -112,5 +112,6 @@ def test_the_glass_breaks_where_there_is_nothing_at_all(
 ) -> None:
     with release(control_plane, tmp_path) as made:
         said = made.run("unregister", "--namespace", made.namespace, "--watch-seconds", "0")
+    assert said.startswith("The cluster of https://127.0.0.1:")
     assert "no Lease, so no replica to tell" in said
     assert said.count("was not there.") == 2

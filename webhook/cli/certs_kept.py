@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.access import kubeconfig_option, release_namespace_option, with_api
+from webhook.cli.access import (
+    context_option,
+    kubeconfig_option,
+    release_namespace_option,
+    with_api,
+)
 from webhook.cli.durations import duration
 from webhook.cli.errors import EXIT_FOUND, InputError
 from webhook.cli.registration_options import DEFAULT_NAME
@@ -42,6 +47,7 @@ Examples:
 """,
 )
 @kubeconfig_option
+@context_option
 @release_namespace_option
 @_secret_option
 @click.option(
@@ -53,7 +59,12 @@ Examples:
 )
 @click.pass_context
 def status(
-    ctx: click.Context, kubeconfig: Path | None, namespace: str, secret: str, name: str
+    ctx: click.Context,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    secret: str,
+    name: str,
 ) -> None:
     """Show the certificates that a running gpufence keeps in its Secret."""
 
@@ -62,7 +73,7 @@ def status(
         well = _show(stored, datetime.now(UTC))
         return await _show_configurations(api, name, stored) and well
 
-    if not with_api(kubeconfig, work):
+    if not with_api(kubeconfig, work, context):
         ctx.exit(EXIT_FOUND)
 
 
@@ -79,6 +90,7 @@ Examples:
 """,
 )
 @kubeconfig_option
+@context_option
 @release_namespace_option
 @_secret_option
 @click.option(
@@ -90,7 +102,11 @@ Examples:
     help="Life of the next authority.",
 )
 def rotate(
-    kubeconfig: Path | None, namespace: str, secret: str, authority_lifetime: timedelta
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    secret: str,
+    authority_lifetime: timedelta,
 ) -> None:
     """Have the authority succeeded by a new one, long before it is due."""
     from certs.authority import create_authority
@@ -108,7 +124,7 @@ def rotate(
             SecretName(namespace, secret).path, write_secret(after, secret, namespace, found)
         )
 
-    with_api(kubeconfig, work)
+    with_api(kubeconfig, work, context)
     click.echo(
         f"Secret {namespace}/{secret}: the next authority is published; replicas do the rest."
     )

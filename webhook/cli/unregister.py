@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.access import kubeconfig_option, release_namespace_option, with_api
+from webhook.cli.access import (
+    context_option,
+    kubeconfig_option,
+    release_namespace_option,
+    with_api,
+)
 from webhook.cli.registration_options import DEFAULT_NAME
 
 if TYPE_CHECKING:
@@ -26,17 +31,22 @@ configurations, so that API servers ask gpufence about nothing. Replicas that st
 an annotation of their Lease, not to write them again; --undo takes that back.
 
 \b
-Without gpufence at hand, the same is:
-  kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration gpufence
+Without gpufence at hand, the same is as follows. Without the first of the two, replicas that still
+run write the configurations again within seconds.
+  kubectl --namespace gpufence-system annotate --overwrite lease/gpufence \\
+    gpufence.dev/unregistered="$(date -u +%FT%TZ)"
+  kubectl delete --ignore-not-found mutatingwebhookconfiguration/gpufence \\
+    validatingwebhookconfiguration/gpufence
 
 \b
 Examples:
   gpufence unregister                        now
   gpufence unregister --undo                 when gpufence is mended
-  gpufence unregister --kubeconfig admin.conf --watch-seconds 60
+  gpufence unregister --context production --watch-seconds 60
 """,
 )
 @kubeconfig_option
+@context_option
 @release_namespace_option
 @click.option(
     "--name",
@@ -54,17 +64,23 @@ Examples:
 )
 @click.option("--undo", is_flag=True, help="Let replicas register again.")
 def unregister(
-    kubeconfig: Path | None, namespace: str, name: str, watch_seconds: float, undo: bool
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    name: str,
+    watch_seconds: float,
+    undo: bool,
 ) -> None:
     """Take gpufence out of the API servers' way."""
 
     async def work(api: KubeApi) -> None:
+        click.echo(f"The cluster of {await api.host()}:")
         if undo:
             await _undo(api, namespace, name)
         else:
             await _unregister(api, namespace, name, watch_seconds)
 
-    with_api(kubeconfig, work)
+    with_api(kubeconfig, work, context)
 
 
 async def _unregister(api: KubeApi, namespace: str, name: str, seconds: float) -> None:
