@@ -22,7 +22,7 @@ from policies.policy import FencePolicy, default_policy_text, parse_policy
 
 PAGES = [page for page in pages() if Path(page).stem not in LIFE]
 NOT_RUN = {
-    "README.md": 1,
+    "README.md": 2,
     "docs/how-to/by-hand.md": 1,
     "docs/install.md": 1,
     "docs/tutorial/ten-minutes.md": 1,
