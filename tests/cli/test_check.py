@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from cli.running import (
     NO_QUANTITY,
     PLAIN_POD,
     TRESPASSER,
+    Outcome,
     Run,
     manifest,
 )
@@ -109,16 +113,102 @@ def test_an_empty_list_is_no_success(gpufence: Run) -> None:
     assert gpufence("check", "-", stdin="{apiVersion: v1, kind: List, items: []}").status == 2
 
 
-def test_what_cannot_be_read_is_named(gpufence: Run) -> None:
-    # Permissions would do for everybody but root.
-    name = f"{'x' * 300}.yaml"
-    done = gpufence("check", "-", name, stdin=TRESPASSER)
-    assert done.status == 2
-    assert f"invalid  file  {name}\n" in done.out
-    assert (
-        f"{name}: cannot be read (File name too long). Let the user that runs gpufence read it."
-        in done.out
+TOO_LONG = f"{'x' * 300}.yaml"
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        (TOO_LONG, "cannot be read (File name too long). Check the path."),
+        ("pod.yaml/x", "cannot be read (Not a directory). Check the path."),
+        (
+            "loop",
+            "cannot be read (Too many levels of symbolic links). Have the link lead to a file.",
+        ),
+        ("dangling", "does not exist. Check the path."),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_what_to_do(
+    gpufence: Run, tmp_path: Path, path: str, problem: str
+) -> None:
+    (tmp_path / "pod.yaml").write_text(PLAIN_POD)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    done = gpufence("check", "-o", "json", "-", path, stdin=TRESPASSER)
+    assert (done.status, done.verdicts) == (2, ["denied", "invalid"])
+    assert done.errors == [f"{path}: {problem}"]
+
+
+def test_a_policy_that_is_a_folder_is_named_with_what_to_do(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    done = gpufence("check", "--policy", "policies", "-", stdin=PLAIN_POD)
+    problem = "policies: cannot be read (Is a directory). Name a file in it."
+    assert (done.status, done.err) == (2, f"Error: {problem}\n")
+
+
+AS_NOBODY = """
+import os, sys
+from webhook.cli.main import main
+main(["check", "--quiet", "sound.yaml"])  # Imports what is needed while that can be read.
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def as_nobody(folder: Path, *args: str) -> Outcome:
+    """Run the command line as a user whom permissions bind, which they do not root."""
+    folder.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, *args],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
     )
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_what_nobody_may_read_hides_nothing_else(tmp_path: Path) -> None:
+    for name in ("sound.yaml", "secret.yaml", "closed/x.yaml", "folder/closed/x.yaml"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PLAIN_POD)
+    closed = [tmp_path / name for name in ("secret.yaml", "closed", "folder/closed")]
+    for path in closed:
+        path.chmod(0)
+    try:
+        args = ("secret.yaml", "closed", "closed/x.yaml", "folder", "sound.yaml")
+        done = as_nobody(tmp_path, "check", "-o", "json", *args)
+        policy = as_nobody(tmp_path, "check", "--policy", "secret.yaml", "sound.yaml")
+    finally:
+        for path in closed:
+            path.chmod(0o755)
+    assert (done.status, done.verdicts) == (2, ["invalid"] * 4 + ["allowed"])
+    problem = "cannot be read (Permission denied). Let the user that runs gpufence read it."
+    assert done.errors == [
+        f"{path}: {problem}" for path in ("secret.yaml", "closed", "closed/x.yaml", "folder/closed")
+    ]
+    assert (policy.status, policy.err) == (2, f"Error: secret.yaml: {problem}\n")
+
+
+def test_what_is_no_file_is_read_only_where_it_is_named(gpufence: Run, tmp_path: Path) -> None:
+    """A pipe in a folder has nobody at its other end: to read it would take forever."""
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    (folder / "pod.yaml").write_text(PLAIN_POD)
+    os.mkfifo(folder / "x.yaml")
+    (folder / "y.yaml").symlink_to("x.yaml")
+    for path in ("manifests", "manifests/*"):
+        done = gpufence("check", "-o", "json", path)
+        assert (done.status, done.verdicts) == (0, ["allowed"])
+    # Either end waits for the other.
+    pipe = folder / "x.yaml"
+    threading.Thread(target=pipe.write_text, args=[TRESPASSER], daemon=True).start()
+    done = gpufence("check", "-o", "json", "manifests/x.yaml")
+    assert (done.status, done.verdicts) == (1, ["denied"])
 
 
 def test_a_folder_that_cannot_be_read_is_no_empty_one(

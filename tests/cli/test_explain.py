@@ -105,9 +105,10 @@ def test_an_unknown_name_is_answered_with_near_ones(
     assert suggested in done.err
 
 
-def test_a_name_like_no_other_is_answered_with_what_to_do(gpufence: Run) -> None:
-    done = gpufence("explain", "zzz")
-    assert "zzz is neither a rule nor a file: gpufence explain lists the rules" in done.err
+@pytest.mark.parametrize("name", ["zzz", "z" * 300])
+def test_a_name_like_no_other_is_answered_with_what_to_do(gpufence: Run, name: str) -> None:
+    done = gpufence("explain", name)
+    assert f"{name} is neither a rule nor a file: gpufence explain lists the rules" in done.err
 
 
 def test_a_rule_comes_before_a_file_of_its_name(gpufence: Run, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -302,6 +303,23 @@ def test_what_is_no_suite_is_named(gpufence: Run, tmp_path: Path, text: str, pro
     done = gpufence("test")
     assert (done.status, done.out) == (2, "")
     assert problem in done.err
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("nowhere.yaml", "does not exist. Check the path."),
+        ("x" * 300, "cannot be read (File name too long). Check the path."),
+    ],
+)
+def test_a_suite_that_cannot_be_read_hides_no_other(
+    gpufence: Run, tmp_path: Path, path: str, problem: str
+) -> None:
+    write(tmp_path, suite(case(PLAIN_POD, {"verdict": "allowed"})))
+    os.mkfifo(tmp_path / "pipe.gpufence-test.yaml")  # in a folder, nobody writes into it
+    done = gpufence("test", path, ".")
+    assert (done.status, done.err) == (2, f"Error: {path}: {problem}\n")
+    assert "1 passed" in done.out
 
 
 def test_a_folder_without_suites_is_no_success(gpufence: Run) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -88,14 +88,14 @@ def explain(
         return 0
     for rule in RULES:
         if rule.id == subject:
-            if Path(subject).exists():
+            if os.path.lexists(subject):
                 note = f"there is also a file of that name: gpufence explain ./{subject}"
                 click.echo(f"Note: this is the rule; {note}", err=True)
             explain_page.write(rule, policy, namespace, output, color)
             return 0
     if output == "markdown":
         raise click.UsageError("--output markdown is for rules: of files there is only text")
-    if subject != "-" and not Path(subject).exists():
+    if subject != "-" and not os.path.lexists(subject):
         raise InputError([explain_page.unknown(subject, [rule.id for rule in RULES])])
 
     from webhook.cli.evaluate import nothing_to_do, read_manifests

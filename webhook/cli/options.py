@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-# The types of paths are for completion: whether a file is there, its reader says.
-paths_argument = click.argument(
-    "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path()
-)
+# For completion: whether a file is there and may be read, its reader says.
+PATH = click.Path(readable=False)
+
+paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 
 policy_option = click.option(
     "--policy",
     "policy_path",
-    type=click.Path(),
+    type=PATH,
     metavar="FILE",
     help="The policy to go by; without one, the policy that ships with gpufence.",
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
+from webhook.cli.options import PATH
 from webhook.cli.outputs import color_option
 
 # What running suites needs is imported where it is used: help and completion need none of it.
@@ -49,7 +50,7 @@ Examples:
   gpufence test --output junit policy-tests/ > report.xml
 """,
 )
-@click.argument("paths", nargs=-1, metavar="[DIR|FILE]...", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="[DIR|FILE]...", type=PATH)
 @click.option(
     "--output",
     "-o",

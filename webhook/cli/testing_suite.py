@@ -16,7 +16,7 @@ from webhook.cli.errors import InputError
 from webhook.cli.locate import locate
 from webhook.cli.manifests.documents import Document, read_documents, unreadable
 from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.files import read_text
+from webhook.cli.manifests.files import is_folder, may_wait, read_text
 from webhook.cli.policy_file import located
 from webhook.cli.report.sentence import sentence
 
@@ -141,21 +141,19 @@ def find(paths: Iterable[str]) -> list[str]:
     """Return the files of suites that ``paths`` name: files as they are, folders searched through.
 
     Raises:
-        InputError: a path does not exist, or a folder holds no suites.
+        InputError: a folder holds no suites.
     """
     found: list[str] = []
     problems = []
     for path in paths:
-        if Path(path).is_dir():
+        if is_folder(path):
             below = sorted(_below(path))
             found += below
             if not below:
                 names = f"{NAMES[0]}, or *.{NAMES[0]}"
                 problems.append(f"{path}: holds no suites: files called {names}.")
-        elif Path(path).exists():
-            found.append(path)
         else:
-            problems.append(f"{path}: does not exist. Check the path.")
+            found.append(path)
     if problems:
         raise InputError(problems)
     return list(dict.fromkeys(found))
@@ -193,5 +191,7 @@ def _below(folder: str) -> Iterator[str]:
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
-            if name in NAMES or name.endswith(tuple(f".{suffix}" for suffix in NAMES)):
-                yield str(Path(parent, name))
+            path = str(Path(parent, name))
+            is_named = name in NAMES or name.endswith(tuple(f".{suffix}" for suffix in NAMES))
+            if is_named and not may_wait(path):
+                yield path

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath
@@ -20,6 +22,19 @@ _PATTERN_MARKS = "*?["
 ToRead = tuple[str, ManifestError | None]
 """A path, and the error where there is nothing to read."""
 
+_ALLOW = "Let the user that runs gpufence read it"
+_CHECK_PATH = "Check the path"
+_CURES = {
+    errno.EACCES: _ALLOW,
+    errno.EPERM: _ALLOW,
+    errno.ENOENT: _CHECK_PATH,
+    errno.ENOTDIR: _CHECK_PATH,
+    errno.ENAMETOOLONG: _CHECK_PATH,
+    errno.EISDIR: "Name a file in it",
+    errno.ELOOP: "Have the link lead to a file",
+}
+_OTHER_CURE = "Name a copy that can be read"
+
 # The longer ones first: UTF-32's mark starts with UTF-16's.
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -33,7 +48,7 @@ _BYTE_ORDER_MARKS = (
 def expand(paths: Iterable[str], exclude: Exclusion = NOTHING) -> Iterator[ToRead]:
     """Yield the files that ``paths`` mean, each once: files as they are, folders file by file.
 
-    Of a folder, the files that end in ``.yaml``, ``.yml`` or ``.json``, sorted, in every folder
+    Of a folder, regular files that end in ``.yaml``, ``.yml`` or ``.json``, sorted, in every folder
     below it but hidden ones, and without what is excluded. A path that does not exist and has
     ``*``, ``?`` or ``[`` in it is a pattern of such files and folders, for shells that have not
     expanded it (``**`` for any number of folders). With the path comes the error where there is
@@ -50,7 +65,7 @@ def expand(paths: Iterable[str], exclude: Exclusion = NOTHING) -> Iterator[ToRea
 def _files(path: str, exclude: Exclusion) -> Iterable[ToRead]:
     if path == STDIN:
         return [(path, None)]
-    if _is_folder(path):
+    if is_folder(path):
         return _folder(path, exclude)
     if any(mark in path for mark in _PATTERN_MARKS) and not os.path.lexists(path):
         return _matching(path, exclude)
@@ -79,7 +94,7 @@ def read_bytes(path: str) -> bytes:
         with io.FileIO(path) as file:
             return file.readall()
     except FileNotFoundError:
-        raise ManifestError("does not exist", cure="Check the path") from None
+        raise ManifestError("does not exist", cure=_CHECK_PATH) from None
     except OSError as error:
         raise _cannot_be_read(error) from error
 
@@ -111,9 +126,17 @@ def display_name(path: str) -> str:
     return path.encode(errors="backslashreplace").decode()
 
 
-def _is_folder(path: str) -> bool:
+def is_folder(path: str) -> bool:
     try:
         return Path(path).is_dir()
+    except OSError:  # which reading it will report
+        return False
+
+
+def may_wait(path: str) -> bool:
+    """Tell whether the path is there and no regular file: to read a pipe may take forever."""
+    try:
+        return not stat.S_ISREG(Path(path).stat().st_mode)
     except OSError:  # which reading it will report
         return False
 
@@ -145,10 +168,13 @@ def _matching(pattern: str, exclude: Exclusion) -> Iterator[ToRead]:
         below = path.relative_to(root)
         if str(below) in exclude or any(part.startswith(".") for part in below.parts):
             continue
-        if path.is_dir():
-            files = list(_walk(str(path), str(root), exclude))
+        file = str(path)
+        if is_folder(file):
+            files = list(_walk(file, str(root), exclude))
+        elif path.name.endswith(SUFFIXES) and not may_wait(file):
+            files = [(file, None)]
         else:
-            files = [(str(path), None)] if path.name.endswith(SUFFIXES) else []
+            files = []
         nothing = nothing and not files
         yield from files
     if nothing:
@@ -178,7 +204,8 @@ def _walk(folder: str, root: str, exclude: Exclusion) -> Iterator[ToRead]:
         yield str(error.filename), _cannot_be_read(error)
     # Folder by folder: a/z before a-b/x.
     for path in sorted(found, key=lambda path: path.split("/")):
-        yield path, None
+        if not may_wait(path):
+            yield path, None
 
 
 def _read_stdin() -> bytes:
@@ -191,5 +218,5 @@ def _read_stdin() -> bytes:
 def _cannot_be_read(error: OSError) -> ManifestError:
     return ManifestError(
         f"cannot be read ({error.strerror or error})",
-        cure="Let the user that runs gpufence read it",
+        cure=_CURES.get(error.errno or 0, _OTHER_CURE),
     )
