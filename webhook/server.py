@@ -58,95 +58,141 @@ def serve(options: ServeOptions) -> int:
 
 
 async def _serve(options: ServeOptions) -> None:
-    lifecycle = Lifecycle(options.most_under_way)
-    policy = await ReloadingPolicy.load(options.policy)
-    metrics = Metrics(policy.current, options.policy_name)
-    counters = UpkeepMetrics(metrics.registry)
-    counters.track_policy(lambda: policy.generation, lambda: policy.problem)
-    facts, estate = _followed(options, policy, metrics)
-    admission = Admission(policy.current, metrics, lambda: _now().date(), facts)
-    policy.followers += [admission.use, metrics.use]
-    policy.counters.append(counters.reloaded)
-
-    upkeep = None
-    if options.cluster is not None:
-        upkeep = Upkeep(
-            options.cluster,
-            lambda: policy.current,
-            counters,
-            lambda: lifecycle.serving and not lifecycle.draining,
-        )
-    certificate = ServedCertificate(_source(options, upkeep), _now, options.client_authority)
-    metrics.track_under_way(lambda: lifecycle.under_way)
-    metrics.track_certificate(lambda: certificate.expires.timestamp())
-    learning = facts.unready if facts is not None else lambda: ""
-    tasks = _tasks(options, policy, certificate, upkeep, counters)
-    if estate is not None:
-        keeping = Repeated(
-            "estate", lambda: estate.keep(upkeep is None or upkeep.leads), counters.failed
-        )
-        tasks.append((keeping, options.reload_seconds))
-    first = None if upkeep is None else Repeated("certificates", upkeep.keep_certificates)
-    operations = operations_app(
-        metrics,
-        lambda: lifecycle.unready(certificate.expires, _now()) or learning(),
-        lambda: [
-            *(f"{task.name}: {task.problem}" for task, _ in tasks if task.problem),
-            *([f"certificates: {first.problem}"] if first and first.problem else []),
-            *(
-                [f"policy refused, an older one is in force: {policy.problem}"]
-                * bool(policy.problem)
-            ),
-        ],
-    )
     worker = options.worker
+    replica = _Replica(options, await ReloadingPolicy.load(options.policy))
     stopping = Signals(worker.lifeline if worker else None)
-    listeners = Listeners(metrics.refused_connection, shared=worker is not None)
+    listeners = Listeners(replica.metrics.refused_connection, shared=worker is not None)
     running: list[asyncio.Task[None]] = []
     try:
-        if upkeep is None or upkeep.source is None:
-            certificate.load()
-        if facts is not None:
-            await facts.start()
-        # The plain port first: there a probe can see that the other one is not served yet.
-        if worker is None:
-            operations_at = listen(options.metrics_host, options.metrics_port, "metrics-port")
-        else:
-            operations_at = worker.operations
-            await listeners.serve(operations, worker.own[worker.number])
-            operations = gathered_app([port_of(own) for own in worker.own])
-        await listeners.serve(operations, operations_at)
-        if first is not None and not await _succeeds(first, stopping):
-            return
-        reviews, tls = admission_handler(admission, metrics, lifecycle), certificate.load()
-        reviews_at = worker.reviews if worker else listen(options.host, options.port, "port")
-        await listeners.serve(reviews, reviews_at, tls)
-        lifecycle.serving = True
-        event(
-            _log,
-            logging.INFO,
-            "ready",
-            host=options.host,
-            port=port_of(reviews_at),
-            metricsHost=options.metrics_host,
-            metricsPort=port_of(operations_at),
-            policy=options.policy_name,
-            certificateExpires=certificate.expires.isoformat(),
-        )
-        running += [asyncio.create_task(task.forever(seconds)) for task, seconds in tasks]
-        await stopping.first.wait()
-        await _drain(lifecycle, stopping, options)
+        if await _started(replica, listeners, stopping):
+            running += [
+                asyncio.create_task(task.forever(seconds)) for task, seconds in replica.tasks
+            ]
+            await stopping.first.wait()
+            await _drain(replica.lifecycle, stopping, options)
     finally:
         for task in running:
             task.cancel()
-        if upkeep is not None:
-            await upkeep.close()
+        if replica.upkeep is not None:
+            await replica.upkeep.close()
         await listeners.close()
-        if facts is not None:
-            await facts.stop()
-        if estate is not None:
-            await estate.keep(False)
+        if replica.facts is not None:
+            await replica.facts.stop()
+        if replica.estate is not None:
+            await replica.estate.keep(False)
     event(_log, logging.INFO, "stopped")
+
+
+class _Replica:
+    """What a replica is made of, each part told of the others; nothing runs or listens yet."""
+
+    def __init__(self, options: ServeOptions, policy: ReloadingPolicy) -> None:
+        self.options = options
+        self.lifecycle = Lifecycle(options.most_under_way)
+        self.metrics = Metrics(policy.current, options.policy_name)
+        self._policy = policy
+        counters = UpkeepMetrics(self.metrics.registry)
+        counters.track_policy(lambda: policy.generation, lambda: policy.problem)
+        self.facts, self.estate = _followed(options, policy, self.metrics)
+        self.admission = Admission(policy.current, self.metrics, lambda: _now().date(), self.facts)
+        policy.followers += [self.admission.use, self.metrics.use]
+        policy.counters.append(counters.reloaded)
+        self.upkeep = self._upkeep(counters)
+        self.certificate = ServedCertificate(
+            _source(options, self.upkeep), _now, options.client_authority
+        )
+        self.metrics.track_under_way(lambda: self.lifecycle.under_way)
+        self.metrics.track_certificate(lambda: self.certificate.expires.timestamp())
+        self.first = (
+            None if self.upkeep is None else Repeated("certificates", self.upkeep.keep_certificates)
+        )
+        """What has to succeed before a review can be answered."""
+        self.tasks = self._tasks(counters)
+        """What is done beside answering, and how many seconds apart."""
+
+    def unready(self) -> str:
+        """Return why requests should not be sent here; empty if they should."""
+        reason = self.lifecycle.unready(self.certificate.expires, _now())
+        if not reason and self.facts is not None:
+            return self.facts.unready()
+        return reason
+
+    def troubles(self) -> list[str]:
+        """Return what somebody should look at, a line each."""
+        tasks = [task for task, _ in self.tasks] + ([self.first] if self.first else [])
+        lines = [f"{task.name}: {task.problem}" for task in tasks if task.problem]
+        if self._policy.problem:
+            lines.append(f"policy refused, an older one is in force: {self._policy.problem}")
+        return lines
+
+    def _upkeep(self, counters: UpkeepMetrics) -> Upkeep | None:
+        if self.options.cluster is None:
+            return None
+        return Upkeep(
+            self.options.cluster,
+            lambda: self._policy.current,
+            counters,
+            lambda: self.lifecycle.serving and not self.lifecycle.draining,
+        )
+
+    def _tasks(self, counters: UpkeepMetrics) -> list[tuple[Repeated, float]]:
+        reload_seconds = self.options.reload_seconds
+        tasks = [
+            (Repeated("policy reload", self._policy.poll, counters.failed), reload_seconds),
+            (
+                Repeated("certificate reload", self.certificate.poll, counters.failed),
+                reload_seconds,
+            ),
+        ]
+        if self.upkeep is not None and self.options.cluster is not None:
+            every = self.options.cluster.poll_seconds
+            tasks.append((Repeated("upkeep", self.upkeep.tick, counters.failed), every))
+        if self.estate is not None:
+            keeping = Repeated("estate", self._keep_estate, counters.failed)
+            tasks.append((keeping, reload_seconds))
+        return tasks
+
+    async def _keep_estate(self) -> None:
+        if self.estate is not None:
+            await self.estate.keep(self.upkeep is None or self.upkeep.leads)
+
+
+async def _started(replica: _Replica, listeners: Listeners, stopping: Signals) -> bool:
+    """Listen, and say that the replica is ready; False if told to stop before that."""
+    options, worker = replica.options, replica.options.worker
+    if replica.upkeep is None or replica.upkeep.source is None:
+        # Files that are no key pair are a mistake of whoever starts this, and end it.
+        replica.certificate.load()
+    if replica.facts is not None:
+        await replica.facts.start()
+    # The plain port first: there a probe can see that the other one is not served yet.
+    operations = operations_app(replica.metrics, replica.unready, replica.troubles)
+    if worker is None:
+        operations_at = listen(options.metrics_host, options.metrics_port, "metrics-port")
+    else:
+        operations_at = worker.operations
+        await listeners.serve(operations, worker.own[worker.number])
+        operations = gathered_app([port_of(own) for own in worker.own])
+    await listeners.serve(operations, operations_at)
+    if replica.first is not None and not await _succeeds(replica.first, stopping):
+        return False
+    tls = replica.certificate.load()
+    reviews = admission_handler(replica.admission, replica.metrics, replica.lifecycle)
+    reviews_at = worker.reviews if worker else listen(options.host, options.port, "port")
+    await listeners.serve(reviews, reviews_at, tls)
+    replica.lifecycle.serving = True
+    event(
+        _log,
+        logging.INFO,
+        "ready",
+        host=options.host,
+        port=port_of(reviews_at),
+        metricsHost=options.metrics_host,
+        metricsPort=port_of(operations_at),
+        policy=options.policy_name,
+        certificateExpires=replica.certificate.expires.isoformat(),
+    )
+    return True
 
 
 def _followed(
@@ -175,24 +221,6 @@ def _source(options: ServeOptions, upkeep: Upkeep | None) -> Source:
     if options.tls_cert is None or options.tls_key is None:
         raise ValueError("neither files nor a Secret to take the certificate from")
     return FileSource(options.tls_cert, options.tls_key)
-
-
-def _tasks(
-    options: ServeOptions,
-    policy: ReloadingPolicy,
-    certificate: ServedCertificate,
-    upkeep: Upkeep | None,
-    counters: UpkeepMetrics,
-) -> list[tuple[Repeated, float]]:
-    """Return what is done beside answering, and how many seconds apart."""
-    tasks = [
-        (Repeated("policy reload", policy.poll, counters.failed), options.reload_seconds),
-        (Repeated("certificate reload", certificate.poll, counters.failed), options.reload_seconds),
-    ]
-    if upkeep is not None and options.cluster is not None:
-        every = options.cluster.poll_seconds
-        tasks.append((Repeated("upkeep", upkeep.tick, counters.failed), every))
-    return tasks
 
 
 async def _succeeds(task: Repeated, stopping: Signals) -> bool:
