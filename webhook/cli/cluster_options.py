@@ -78,7 +78,7 @@ _OPTIONS = (
         "--estate-metrics/--no-estate-metrics",
         default=False,
         help="Whether to count the devices that the cluster's nodes offer and its Pods and claims "
-        "hold, for Prometheus. The replica that registers does so.",
+        "hold, for Prometheus. The replica that registers does so; with --register=false, each.",
     ),
     _duration("--leaf-lifetime", "8760h", "Life of the certificate; renewed at 2/3."),
     _duration("--authority-lifetime", "87600h", "Life of the authority; succeeded at 2/3."),
