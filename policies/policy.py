@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -202,14 +203,18 @@ class ExemptionsSpec(Part):
     )
 
 
+_RULE_IDS = [rule.id for rule in RULES]
+
+
 def _known_rule(rule: str) -> str:
-    known = [rule.id for rule in RULES]
-    if rule not in known:
-        raise ValueError(f"no such rule; the rules are {', '.join(known)}")
+    if rule not in _RULE_IDS:
+        raise ValueError(f"no such rule; the rules are {', '.join(_RULE_IDS)}")
     return rule
 
 
-RuleId = Annotated[str, AfterValidator(_known_rule)]
+RuleId = Annotated[
+    str, AfterValidator(_known_rule), WithJsonSchema({"type": "string", "enum": _RULE_IDS})
+]
 
 
 class OverrideSpec(Part):

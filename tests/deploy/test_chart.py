@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import click
@@ -100,12 +101,45 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
         ({"policy": {"rules": {"pool-trespass": "warning"}}}, "pool-trespass"),
         ({"policy": {"exemption": {}}}, "exemption"),
         ({"policy": {"pools": [{"name": "a"}]}}, "nodeSelector"),
+        ({"policy": {"rules": {"pool-trespas": "warn"}}}, "pool-trespas"),
+        (
+            {"policy": {"overrides": [{"namespaces": ["a"], "rules": {"pool-trespas": "warn"}}]}},
+            "pool-trespas",
+        ),
+        (
+            {
+                "policy": {
+                    "exceptions": [{"rules": ["pool-trespas"], "namespaces": ["a"], "reason": "b"}]
+                }
+            },
+            "/policy/exceptions/0/rules/0",
+        ),
         ({"policyDocument": "- a list"}, "policyDocument is no YAML mapping"),
+        ({"policyDocument": ""}, "policyDocument is empty: name a file"),
+        ({"policyDocument": "# nothing but a comment\n"}, "policyDocument is empty: name a file"),
     ],
     ids=lambda each: each if isinstance(each, str) else None,
 )
 def test_what_is_no_value_is_refused_by_name(helm: Helm, values: Values, complaint: str) -> None:
     assert complaint in helm.refusal(values)
+
+
+def test_a_policy_document_from_an_empty_file_is_refused(helm: Helm, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").touch()
+    told = helm(
+        "template",
+        "gpufence",
+        str(CHART),
+        "--set-file",
+        f"policyDocument={tmp_path / 'policy.yaml'}",
+        check=False,
+    )
+    assert "policyDocument is empty: name a file that holds a policy" in told.stderr
+
+
+@pytest.mark.parametrize("values", [{}, {"policyDocument": None}], ids=["unset", "null"])
+def test_without_a_policy_document_the_charts_own_policy_counts(helm: Helm, values: Values) -> None:
+    assert policy(helm.objects(values)) == yaml.safe_load(default_policy_text())
 
 
 def test_kubernetes_before_1_30_is_refused(helm: Helm) -> None:

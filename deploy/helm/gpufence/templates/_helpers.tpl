@@ -30,10 +30,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The policy document, with the release's own namespace exempt: gpufence must never wait for itself. */}}
 {{- define "gpufence.policy" -}}
 {{- $policy := deepCopy .Values.policy -}}
-{{- if .Values.policyDocument -}}
+{{- if kindIs "string" .Values.policyDocument -}}
 {{- $policy = fromYaml .Values.policyDocument -}}
 {{- if hasKey $policy "Error" -}}
 {{- fail (printf "policyDocument is no YAML mapping: %s" (get $policy "Error")) -}}
+{{- end -}}
+{{- if empty $policy -}}
+{{- fail "policyDocument is empty: name a file that holds a policy, or leave it null for the chart's own policy" -}}
 {{- end -}}
 {{- end -}}
 {{- $exemptions := default dict $policy.exemptions -}}
