@@ -16,6 +16,7 @@ import yaml
 from controlplane import binaries
 from controlplane import cache as built
 from controlplane.gobuild import GoModule
+from policies.quantity import NANOS, parse_quantity
 
 Object = dict[str, Any]
 Values = dict[str, Any]
@@ -131,3 +132,13 @@ def one(objects: list[Object], kind: str, name: str = "") -> Object:
         if each["kind"] == kind and (not name or each["metadata"]["name"] == name)
     ]
     return found
+
+
+def memory(helm: Helm, values: Values) -> dict[str, int]:
+    """Return what a replica requests and is limited to, in MiB."""
+    [container] = one(helm.objects(values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    resources = container["resources"]
+    return {
+        kind: parse_quantity(resources[kind]["memory"]) // NANOS // 2**20
+        for kind in ("requests", "limits")
+    }

@@ -21,7 +21,7 @@ from controlplane.api import ApiError
 from controlplane.poll import until
 from controlplane.webhooks import calls
 from deploy import kubelet
-from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values
+from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
 from deploy.installation import KINDS, Installation, installation
 from deploy.series import exported
 from policies.policy import default_policy_text
@@ -238,13 +238,16 @@ def test_a_webhook_that_somebody_adds_to_is_put_right(installed: Installation) -
 def test_a_replica_needs_no_more_memory_than_the_chart_requests(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for running in list(installed.kubelet.pods.values()):
+    requested = memory(installed.helm, {})["requests"]
+    replicas = list(installed.kubelet.pods.values())
+    assert replicas
+    for running in replicas:
         found = re.search(r"(?m)^process_resident_memory_bytes (\S+)$", running.metrics())
         assert found is not None
         mebibytes = float(found[1]) / 2**20
         with capsys.disabled():
             print(f"\nmemory of a replica: {mebibytes:.0f} MiB")
-        assert mebibytes < 128
+        assert mebibytes < requested
 
 
 def test_a_replica_exposes_the_metrics_that_dashboard_and_alerts_are_held_to(

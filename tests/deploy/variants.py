@@ -28,7 +28,7 @@ VARIANTS: dict[str, Values] = {
     "one replica": {"replicas": 1},
     "two cores a replica": {
         "workers": 2,
-        "resources": {"requests": {"memory": "160Mi"}, "limits": {"memory": "352Mi"}},
+        "resources": {"requests": {"memory": "192Mi"}, "limits": {"memory": "1Gi"}},
     },
     "an image by digest from a registry of one's own": {
         "image": {
