@@ -28,9 +28,26 @@ def test_every_file_that_is_named_exists() -> None:
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
-def test_every_row_of_an_attempt_has_a_proof() -> None:
+def attempts() -> list[list[str]]:
+    """Return the rows of what may be tried, by their cells."""
     _, *sections = PAGE.split("\n## ")
-    attempts = [s for s in sections if s.startswith(("What a tenant", "What somebody"))]
-    rows = [row for section in attempts for row in section.splitlines() if row.startswith("| ")]
-    unproven = [row for row in rows[2:] if not re.search(r"`test|\]\(install|proof|---", row)]
-    assert unproven == []
+    found = []
+    for section in sections:
+        if section.startswith(("What a tenant", "What somebody")):
+            header, rule, *rows = [line for line in section.splitlines() if line.startswith("|")]
+            assert cells(header) == ["attempt", "answer", "proof"]
+            assert set(rule) <= set("|- ")
+            found += [cells(row) for row in rows]
+    return found
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().removeprefix("|").removesuffix("|").split("|")]
+
+
+def test_every_row_of_an_attempt_has_a_proof() -> None:
+    rows = attempts()
+    assert len(rows) > 25
+    assert [row for row in rows if len(row) != 3] == []
+    proof = re.compile(r"`test_\w+`|`tests/[\w./-]+`|\]\(install\.md\)")
+    assert [row[0] for row in rows if not proof.search(row[2])] == []
