@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from cli.running import FAULTS, GPU_POD, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run
+from cli.running import (
+    COMMAND,
+    FAULTS,
+    GPU_POD,
+    NO_QUANTITY,
+    PLAIN_POD,
+    TRESPASSER,
+    Run,
+    run_command,
+)
 from webhook.cli.report.formats import FORMATS
 
 
@@ -54,11 +66,15 @@ def test_what_is_broken_is_on_standard_error_unless_the_text_says_it(gpufence: R
         (["text", "json"], "text and json would both go to standard output; write text=FILE"),
         (["json", "sarif=-"], "json and sarif would both go to standard output; write json=FILE"),
         (["json=a", "sarif=a"], "json and sarif would both go to a; write json=FILE"),
+        (["json=a", "sarif=./a"], "json and sarif would both go to a; write json=FILE"),
+        (["json=a", "sarif=link"], "json and sarif would both go to a; write json=FILE"),
+        (["text", "json=/dev/stdout"], "text and json would both go to standard output; write"),
     ],
 )
 def test_outputs_that_make_no_sense_are_refused(
-    gpufence: Run, outputs: list[str], problem: str
+    gpufence: Run, tmp_path: Path, outputs: list[str], problem: str
 ) -> None:
+    (tmp_path / "link").symlink_to("a")
     args = [arg for output in outputs for arg in ("--output", output)]
     done = gpufence("check", *args, "-", stdin=PLAIN_POD)
     assert done.status == 2
@@ -82,6 +98,129 @@ def test_a_file_that_cannot_be_written_is_named_before_anything_is_checked(
     (tmp_path / "folder").mkdir()
     done = gpufence("check", "-o", "text", "-o", f"sarif={path}", "-", stdin=TRESPASSER)
     assert (done.status, done.out, done.err) == (2, "", f"Error: {problem}\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "over"),
+    [
+        (["sarif=web.yaml", "web.yaml"], "web.yaml"),
+        (["sarif=./web.yaml", "."], "web.yaml"),
+        (["sarif=link", "*.yaml"], "web.yaml"),
+        (["sarif=twin", "web.yaml"], "web.yaml"),
+        (["text=policy.yml", "--policy", "policy.yml", "web.yaml"], "policy.yml"),
+        (["text=nodes.json", "--nodes", "nodes.json", "web.yaml"], "nodes.json"),
+    ],
+)
+def test_no_report_is_written_over_what_is_read(
+    gpufence: Run, tmp_path: Path, args: list[str], over: str
+) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu"}}
+    texts = {
+        "web.yaml": TRESPASSER,
+        "policy.yml": gpufence("policy", "show").out,
+        "nodes.json": json.dumps(node),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link").symlink_to("web.yaml")
+    (tmp_path / "twin").hardlink_to(tmp_path / "web.yaml")
+    before = sorted(tmp_path.iterdir())
+    done = gpufence("check", "-o", "json=other.json", "-o", *args)
+    assert (done.status, done.out) == (2, "")
+    problem = f"--output {args[0]} would be written over {over}, which is read: name another file"
+    assert problem in " ".join(done.err.split())
+    assert sorted(tmp_path.iterdir()) == before
+    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+
+
+def test_no_report_is_written_over_the_file_that_is_standard_input(tmp_path: Path) -> None:
+    manifest = tmp_path / "web.yaml"
+    manifest.write_text(TRESPASSER)
+    with manifest.open() as stdin:
+        done = subprocess.run(
+            [COMMAND, "check", "-o", f"json={manifest}", "-"],
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "<stdin>" in done.stderr
+    assert manifest.read_text() == TRESPASSER
+
+
+def test_a_report_and_exceptions_need_two_files(gpufence: Run, tmp_path: Path) -> None:
+    args = ["--output", "json=./a.yaml", "--generate-exceptions", "a.yaml"]
+    done = gpufence("check", *args, "-", stdin=TRESPASSER)
+    assert done.status == 2
+    assert "would both go to a.yaml: name two files" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_audit_writes_over_nothing_that_it_reads(gpufence: Run, tmp_path: Path) -> None:
+    for name, option in (("policy.yaml", "--policy"), ("config", "--kubeconfig")):
+        (tmp_path / name).write_text("kept")
+        done = gpufence("audit", "-o", f"json={name}", option, name)
+        assert (done.status, (tmp_path / name).read_text()) == (2, "kept")
+        assert f"written over {name}, which is read" in " ".join(done.err.split())
+
+
+def test_what_fails_leaves_the_report_of_before(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    report = tmp_path / "report.json"
+    report.write_text("before")
+    report.chmod(0o640)
+    monkeypatch.setattr("webhook.cli.evaluate.decide", fail)
+    assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 130
+    assert report.read_text() == "before"
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 0
+    assert json.loads(report.read_text())["summary"]["allowed"] == 1
+    assert report.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [report]
+
+
+def test_a_link_stays_a_link_and_a_file_of_two_names_one_file(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to("behind")
+    (tmp_path / "one").write_text("a longer text than any report is" * 1000)
+    (tmp_path / "two").hardlink_to(tmp_path / "one")
+    done = gpufence("check", "-o", "json=link", "-o", "sarif=two", "-", stdin=PLAIN_POD)
+    assert done.status == 0
+    assert (tmp_path / "link").is_symlink()
+    assert json.loads((tmp_path / "behind").read_text())["summary"]["allowed"] == 1
+    assert json.loads((tmp_path / "one").read_text())["version"] == "2.1.0"
+
+
+def test_a_file_that_cannot_be_replaced_is_written_all_the_same(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    (tmp_path / "report.json").write_text("before")
+    assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 0
+    assert json.loads((tmp_path / "report.json").read_text())["summary"]["allowed"] == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_devices_and_pipes_are_written_as_they_are(gpufence: Run, tmp_path: Path) -> None:
+    done = gpufence("check", "-o", "json=/dev/stdout", "-o", "text=/dev/null", "-", stdin=PLAIN_POD)
+    assert (done.status, done.verdicts) == (0, ["allowed"])
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        assert gpufence("check", "-o", "json=pipe", "-", stdin=PLAIN_POD).status == 0
+        assert reader.stdout is not None
+        assert json.load(reader.stdout)["summary"]["allowed"] == 1
+    ran = run_command("check", "-o", "json=/dev/stderr", "-", stdin=PLAIN_POD.encode())
+    assert json.loads(ran.err)["summary"]["allowed"] == 1
 
 
 def test_exceptions_on_standard_output_leave_the_reports_in_files(

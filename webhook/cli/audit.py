@@ -13,7 +13,7 @@ import click
 from webhook.cli.access import context_option, kubeconfig_option, with_api
 from webhook.cli.errors import EXIT_FOUND, InputError
 from webhook.cli.options import policy_option
-from webhook.cli.outputs import Forms, Output, color_option, opened, output_option
+from webhook.cli.outputs import Forms, Output, color_option, keep_inputs, opened, output_option
 
 if TYPE_CHECKING:
     from policies.compiled import Policy
@@ -114,6 +114,7 @@ def audit(
     async def work(api: KubeApi) -> tuple[Audit, str]:
         return await _audit(api, policy_path, policy_of, now)
 
+    keep_inputs(outputs, [policy_path, kubeconfig])
     with opened(outputs) as write:
         found, host = with_api(kubeconfig, work, context)
         title = f"{host}, {now:%Y-%m-%d %H:%M} UTC"

@@ -10,13 +10,22 @@ import click
 
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
 from webhook.cli.options import exclude_option, namespace_option, paths_argument, policy_option
-from webhook.cli.outputs import STDOUT, Output, color_option, opened, output_option
+from webhook.cli.outputs import (
+    STDOUT,
+    Output,
+    color_option,
+    keep_inputs,
+    opened,
+    output_option,
+    place_of,
+)
 from webhook.cli.report.formats import TEXT
 from webhook.cli.surroundings import surroundings_options
 
 # What checking needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
     from webhook.cli.evaluate import Result, Verdict
+    from webhook.cli.manifests.files import ToRead
     from webhook.cli.report.terminal import Color
     from webhook.cli.surroundings import Surroundings
 
@@ -153,10 +162,19 @@ def check(
     until = _until(exceptions_path, expires, today)
     if exceptions_path == STDOUT:
         outputs = [output for output in outputs if output.path != STDOUT]
+    elif exceptions_path and place_of(exceptions_path) in (place_of(o.path) for o in outputs):
+        raise click.UsageError(
+            f"a report and the exceptions would both go to {exceptions_path}: name two files"
+        )
     policy = compiled_policy(policy_path)
     tally = _Tally()
+
+    def watch(files: Sequence[ToRead]) -> Iterable[ToRead]:
+        keep_inputs(outputs, [policy_path, surroundings.nodes, *(path for path, _ in files)])
+        return watched("Reading", not quiet)(files)
+
     with opened(outputs) as write:
-        manifests = read_manifests(paths, Exclusion(exclude), watched("Reading", not quiet))
+        manifests = read_manifests(paths, Exclusion(exclude), watch)
         with surroundings.known(policy) as complete:
             results: Iterable[Result]
             results = evaluate(manifests, policy, namespace, today, complete)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import click
 
-from webhook.cli.errors import InputError
+from webhook.cli.output_file import written
 from webhook.cli.report.formats import FORMATS, TEXT, report
 
 if TYPE_CHECKING:
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
     from webhook.cli.report.terminal import Color
 
 STDOUT = "-"
+
+_STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
+def place_of(path: str) -> str:
+    """Return the path of the file itself, whatever links and dots lead to it."""
+    return path if path == STDOUT else os.path.realpath(path)
 
 
 class Output(NamedTuple):
@@ -35,7 +44,7 @@ def _output(text: str) -> Output:
         raise click.BadParameter(f"{name!r} is no format; the formats are {', '.join(FORMATS)}")
     if equals and not path:
         raise click.BadParameter(f"{text!r} names no file; write {name}=FILE")
-    return Output(name, path or STDOUT)
+    return Output(name, STDOUT if path in ("", *_STDOUT_DEVICES) else path)
 
 
 def _outputs(
@@ -43,11 +52,12 @@ def _outputs(
 ) -> Sequence[Output]:
     """Return the reports that are asked for; no two of them may go to one place."""
     outputs = [_output(text) for text in given or [TEXT]]
-    places = [output.path for output in outputs]
-    for path in places:
-        if places.count(path) > 1:
-            where = "standard output" if path == STDOUT else path
-            names = " and ".join(output.format for output in outputs if output.path == path)
+    places = [place_of(output.path) for output in outputs]
+    for place in places:
+        if places.count(place) > 1:
+            there = [output for output in outputs if place_of(output.path) == place]
+            where = "standard output" if place == STDOUT else there[0].path
+            names = " and ".join(output.format for output in there)
             raise click.BadParameter(
                 f"{names} would both go to {where}; write {outputs[0].format}=FILE"
             )
@@ -66,8 +76,9 @@ output_option = click.option(
     callback=_outputs,
     shell_complete=_complete,
     metavar="FORMAT[=FILE]",
-    help=f"The report's format: {', '.join(FORMATS)}. With =FILE it goes to a file. May be given "
-    "several times, once without a file.  [default: text]",
+    help=f"The report's format: {', '.join(FORMATS)}. With =FILE it goes to a file, "
+    "which stays as it was until the report is complete. May be given several times, once without "
+    "a file.  [default: text]",
 )
 
 color_option = click.option(
@@ -103,12 +114,39 @@ class Write(Protocol):
     ) -> None: ...
 
 
+def keep_inputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]) -> None:
+    """Refuse to write a report over a file that is read.
+
+    Raises:
+        click.UsageError: that is asked for.
+    """
+    reports = {_identity(output.path): output for output in outputs if output.path != STDOUT}
+    reports.pop(None, None)
+    for path in inputs if reports else ():
+        if path is not None and (output := reports.get(_identity(path))):
+            from webhook.cli.manifests.files import display_name
+
+            raise click.UsageError(
+                f"--output {output.format}={output.path} would be written over "
+                f"{display_name(str(path))}, which is read: name another file for the report"
+            )
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    """Return what no two files share, however they are called; ``None`` for what is no file."""
+    try:
+        found = Path("/dev/stdin" if path == "-" else path).stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
 @contextmanager
 def opened(outputs: Iterable[Output]) -> Iterator[Write]:
     """Open every file that a report goes to, and provide what writes the reports.
 
     The files are opened before anything is checked, so that nobody waits for a report that has no
-    place.
+    place. What is in them stays until then.
 
     Raises:
         InputError: a file cannot be written.
@@ -117,7 +155,7 @@ def opened(outputs: Iterable[Output]) -> Iterator[Write]:
         streams = [
             (
                 output.format,
-                stack.enter_context(_open(output.path)) if output.path != STDOUT else None,
+                stack.enter_context(written(output.path)) if output.path != STDOUT else None,
             )
             for output in outputs
         ]
@@ -140,16 +178,3 @@ def opened(outputs: Iterable[Output]) -> Iterator[Write]:
                     stream.writelines(forms.report(name, kept))
 
         yield write
-
-
-def _open(path: str) -> TextIO:
-    try:
-        return Path(path).open("w", encoding="utf-8", newline="\n")
-    except FileNotFoundError as error:
-        folder = Path(path).parent
-        raise InputError([f"{path}: there is no folder {folder}. Create it first."]) from error
-    except IsADirectoryError as error:
-        raise InputError([f"{path}: is a folder. Name a file in it."]) from error
-    except OSError as error:
-        problem = f"cannot be written ({error.strerror or error})"
-        raise InputError([f"{path}: {problem}. Name a file that can."]) from error

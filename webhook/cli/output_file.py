@@ -1,0 +1,90 @@
+"""A report's file: all of the report, or what was there before."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from webhook.cli.errors import InputError
+
+
+@contextmanager
+def written(path: str) -> Iterator[TextIO]:
+    """Provide what takes the place of the file at ``path`` once all of it is written.
+
+    What is no file of one's own, like a device or a pipe, is written itself, and so is a file that
+    cannot be replaced. Nothing of it is lost before the first byte is written.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    # A link stays, and what it leads to is replaced.
+    place = Path(os.path.realpath(path))
+    try:
+        file = _beside(Path(path), place) or _itself(path)
+    except FileNotFoundError as error:
+        folder = Path(path).parent
+        raise InputError([f"{path}: there is no folder {folder}. Create it first."]) from error
+    except IsADirectoryError as error:
+        raise InputError([f"{path}: is a folder. Name a file in it."]) from error
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error})"
+        raise InputError([f"{path}: {problem}. Name a file that can."]) from error
+    if isinstance(file.name, int):
+        with file:
+            yield file
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                file.truncate()
+        return
+    beside = Path(file.name)
+    try:
+        with file:
+            yield file
+        _replace(place, beside)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _beside(path: Path, place: Path) -> TextIO | None:
+    """Open a new file that can replace the one at ``place``; None where none can or may.
+
+    Raises:
+        OSError: there is no telling what is at ``path``.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        found = None
+    if found is not None:
+        is_ours = found.st_uid == os.geteuid() and found.st_nlink == 1
+        if not (stat.S_ISREG(found.st_mode) and is_ours and os.access(path, os.W_OK)):
+            return None
+    # /dev/stderr may be a file that others write into, too.
+    if path.absolute().is_relative_to("/dev"):
+        return None
+    beside = place.with_name(f".{place.name:.50}.{os.getpid()}.tmp")
+    try:
+        file = beside.open("x", encoding="utf-8", newline="\n")
+    except OSError:  # which writing it itself will report, if that cannot be done either
+        return None
+    if found is not None:
+        beside.chmod(stat.S_IMODE(found.st_mode))
+    return file
+
+
+def _itself(path: str) -> TextIO:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    # Opened by its path, it would be emptied at once.
+    return open(descriptor, "w", encoding="utf-8", newline="\n")  # noqa: PTH123 - no path
+
+
+def _replace(place: Path, beside: Path) -> None:
+    try:
+        beside.replace(place)
+    except OSError:
+        # A file that is mounted by itself cannot be replaced.
+        place.write_bytes(beside.read_bytes())
