@@ -239,6 +239,16 @@ def test_bytes_that_are_no_text_are_named(gpufence: Run) -> None:
     ]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", [PLAIN_POD, '{"apiVersion": "v1"}'])
+def test_utf_16_is_recognised_without_a_byte_order_mark(
+    gpufence: Run, text: str, encoding: str
+) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
+    assert done.status == 2
+    assert done.errors[0].endswith("It looks like UTF-16: save it as UTF-8.")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_texts_with_a_byte_order_mark_are_read(gpufence: Run, encoding: str) -> None:
     done = gpufence("check", "--output", "json", "-", stdin=GPU_POD.encode(encoding))
@@ -272,20 +282,38 @@ def test_what_stands_beside_manifests_in_folders_is_skipped(gpufence: Run, text:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("kind: Pod\n", "apiVersion is missing."),
-        ("kind: Pod\napiVersion: 1\n", "apiVersion must be a string, but is a number."),
-        ("kind: [Pod]\napiVersion: v1\n", "kind must be a string, but is a list."),
-        ("apiVersion: v1\nkind: Pod\n", "spec: is missing."),
+        (
+            "kind: Pod\n",
+            "apiVersion is missing. Write the one that kubectl api-resources shows for its kind.",
+        ),
+        (
+            "kind: Pod\napiVersion: 1\n",
+            "but is a number. Write the one that kubectl api-resources shows for its kind.",
+        ),
+        (
+            "kind: [Pod]\napiVersion: v1\n",
+            "kind must be a string, but is a list. Write one that kubectl api-resources shows.",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\n",
+            "spec: is missing. Write it as the API documents it, or remove the object.",
+        ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: []\nspec: {}\n",
             "metadata: must be a mapping, but is a list.",
         ),
-        ("just text\n", "is a string, not an object of the Kubernetes API."),
+        (
+            "just text\n",
+            "Kubernetes API. Remove it, or write an object with apiVersion and kind.",
+        ),
         (
             "- kind: Pod\n",
             "Put the objects under items of an object with apiVersion: v1 and kind: List.",
         ),
-        ("apiVersion: v1\nkind: List\nitems: {}\n", "items must be a list, but is a mapping."),
+        (
+            "apiVersion: v1\nkind: List\nitems: {}\n",
+            "is a mapping. Write the objects as entries of a list, each with - before it.",
+        ),
         ("--- {kind: Pod}\n", "kubectl does not take. Put --- on a line of its own."),
     ],
 )

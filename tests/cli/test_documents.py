@@ -79,6 +79,7 @@ def test_errors_are_those_of_their_documents(text: str, errors: dict[int, tuple[
             line, problem = errors[document.index]
             assert (document.error.line or document.line) == (line or document.line)
             assert document.error.problem.startswith(problem)
+            assert document.error.cure
 
 
 def test_json_keeps_what_fits_64_bits_and_makes_the_rest_floats() -> None:
@@ -150,3 +151,23 @@ def test_replacing_copies_only_what_leads_there() -> None:
     assert new["other"] is root["other"]
     assert replaced(root, {(): "z"}) == "z"
     assert replaced(root, {}) is root
+
+
+@pytest.mark.parametrize(
+    ("text", "cure"),
+    [
+        ('{"a": 1 "b": 2}', "Look for a missing comma, or a bracket that is not closed"),
+        ('{"a" 1}', "Look for a missing colon"),
+        ('{"a": 1,, "b": 2}', "Put the key in double quotes, or look for a comma too many"),
+        ('{"a": [1,, 2]}', "Put text in double quotes, or look for a comma too many"),
+        ('{"a": "b', "Look for a quote that is not closed"),
+        ('{"a": "b\nc"', r"Write it as an escape: \n for a line break, \t for a tab"),
+        (r'{"a": "C:\dir"}', r"Write a backslash as \\"),
+        ('{"a": {{ .Values.a }}}', "It looks like a Helm template"),
+    ],
+)
+def test_json_that_does_not_parse_comes_with_what_to_look_for(text: str, cure: str) -> None:
+    (document,) = read(text)
+    assert document.error is not None
+    assert document.error.problem.startswith("does not parse as JSON: ")
+    assert document.error.cure.startswith(cure)

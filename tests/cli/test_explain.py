@@ -236,6 +236,14 @@ def test_what_only_looks_like_a_request_is_said_to_be_none(gpufence: Run) -> Non
         assert said in done.out
 
 
+def test_a_negative_count_is_said_to_be_none_that_the_api_takes(gpufence: Run) -> None:
+    done = gpufence(
+        "explain", "-", stdin=GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: -1")
+    )
+    said = "nvidia.com/gpu: -1 is no request for a pool's device: the API server takes no quantity"
+    assert f"{said} below 0" in done.out
+
+
 def test_a_claim_beside_the_pod_makes_it_a_gpu_pod(gpufence: Run) -> None:
     claim = manifest("""
         apiVersion: resource.k8s.io/v1

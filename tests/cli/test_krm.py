@@ -142,6 +142,12 @@ def test_a_policy_file_and_a_namespace_may_be_options(gpufence: Run, tmp_path: P
     assert (fenced.status, exempt.status) == (1, 0)
 
 
+def test_a_policy_cannot_come_on_the_standard_input_as_well(gpufence: Run) -> None:
+    done = run(gpufence, resource_list(GPU_POD), "--policy", "-")
+    assert (done.status, done.out) == (2, "")
+    assert "the ResourceList is on the standard input: name a policy's file" in done.err
+
+
 def test_local_config_is_not_for_the_cluster(gpufence: Run) -> None:
     web = yaml.safe_load(TRESPASSER)
     web["metadata"]["annotations"] = {"config.kubernetes.io/local-config": "true"}

@@ -98,6 +98,24 @@ def test_nodes_can_come_from_the_standard_input(gpufence: Run, tmp_path: Path) -
     assert gpufence("check", "--nodes", "-", pods, stdin=nodes).status == 1
 
 
+@pytest.mark.parametrize(
+    ("args", "readers"),
+    [
+        (["check", "--nodes", "-", "-"], "--nodes and the argument -"),
+        (["mutate", "--nodes", "-", "web.yaml", "-"], "--nodes and the argument -"),
+        (["explain", "--nodes", "-", "-"], "--nodes and the argument -"),
+        (["check", "--policy", "-", "-"], "--policy and the argument -"),
+        (["check", "--policy", "-", "--nodes", "-", "web.yaml"], "--policy and --nodes"),
+    ],
+)
+def test_the_standard_input_is_for_one_argument(
+    gpufence: Run, args: list[str], readers: str
+) -> None:
+    outcome = gpufence(*args)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert f"{readers} would read the standard input" in outcome.err
+
+
 def test_mutate_refuses_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path: Path) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)
     nodes = json.dumps(as_kubectl_prints(gpu_node("gpu-1")))

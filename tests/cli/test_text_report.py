@@ -41,6 +41,14 @@ def value(one: Manifest) -> dict[str, Any]:
     return one.value
 
 
+def test_what_is_broken_in_a_list_is_at_one_line_in_both_of_its_lines(gpufence: Run) -> None:
+    items = ["kind: Pod", "1", "{apiVersion: v1, kind: List, items: 1}"]
+    source = "\n  - ".join(["apiVersion: v1\nkind: List\nitems:", *items])
+    shown = gpufence("check", "-", stdin=source).out.splitlines()
+    places = [re.search(r"<stdin>:(\d+)", line) for line in shown]
+    assert [place[1] for place in places if place] == ["4", "4", "5", "5", "6", "6"]
+
+
 def test_a_finding_is_shown_with_place_path_reason_detail_and_advice() -> None:
     (one,) = manifests(TRESPASSER)
     findings = (

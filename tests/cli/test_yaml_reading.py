@@ -202,6 +202,7 @@ def test_what_json_cannot_have_or_hides_a_mistake_is_refused(
     with pytest.raises(ManifestError) as raised:
         read(text)
     assert raised.value.problem == problem
+    assert raised.value.cure
     assert f"{raised.value.line}:{raised.value.column}" == place
 
 

@@ -24,6 +24,7 @@ from webhook.cli.manifests.objects import Manifest, read_objects
 
 Verdict = Literal["allowed", "mutated", "denied", "skipped", "invalid"]
 Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
+_MISSING_CURE = "Write it as the API documents it, or remove the object"
 VERDICTS: tuple[Verdict, ...] = ("allowed", "mutated", "denied", "skipped", "invalid")
 
 
@@ -145,7 +146,8 @@ def _judge(manifest: Manifest, value: JSONObject, policy: Policy, facts: Facts, 
     except MalformedObjectError as malformed:
         position = locate(manifest.document, manifest.path, malformed.path)
         line, column = position[:2] if position else (manifest.line, 0)
-        error = ManifestError(str(malformed), line=line, column=column)
+        cure = _MISSING_CURE if malformed.problem == "is missing" else ""
+        error = ManifestError(str(malformed), line=line, column=column, cure=cure)
         return Result(manifest, "invalid", namespace=own, error=error)
     namespace = facts.namespace if decision.has_template else own
     return Result(manifest, decision.verdict, decision, namespace)

@@ -87,13 +87,17 @@ def krm(policy_path: str | None, namespace: str | None, mode: Mode | None) -> in
     """
     from webhook.cli.evaluate import evaluate
     from webhook.cli.krm_config import read_function_config
+    from webhook.cli.manifests.files import STDIN
     from webhook.cli.manifests.objects import read_objects
     from webhook.cli.mutated import mutated_documents, tell_refused
     from webhook.cli.policy_file import compiled_policy
 
     document = _read()
     config = read_function_config(document.value.get("functionConfig"))
-    policy = config.policy or compiled_policy(config.policy_path or policy_path)
+    path = config.policy_path or policy_path
+    if path == STDIN and config.policy is None:
+        raise click.UsageError("the ResourceList is on the standard input: name a policy's file")
+    policy = config.policy or compiled_policy(path)
     manifests = [
         manifest
         for manifest in read_objects(document)

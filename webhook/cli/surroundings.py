@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -83,6 +83,7 @@ def surroundings_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("--nodes and --cluster are two ways to know nodes: give one")
         if (kubeconfig or context) and not cluster:
             raise click.UsageError("--kubeconfig and --context say which cluster: add --cluster")
+        _refuse_several_from_stdin(nodes, others)
         surroundings = Surroundings(nodes, cluster, kubeconfig, context)
         return command(surroundings=surroundings, **others)
 
@@ -90,3 +91,18 @@ def surroundings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+def _refuse_several_from_stdin(nodes: str | None, others: Mapping[str, Any]) -> None:
+    """Refuse to read the standard input for several arguments: the first takes all of it."""
+    given = {
+        "--policy": [others.get("policy_path")],
+        "--nodes": [nodes],
+        "the argument -": others.get("paths") or [others.get("subject")],
+    }
+    readers = [name for name, paths in given.items() if "-" in paths]
+    if len(readers) > 1:
+        raise click.UsageError(
+            f"{' and '.join(readers)} would read the standard input, which is there once: "
+            "name a file for all but one"
+        )

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, Parsed
+from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, TOO_DEEP_CURE, Parsed
+from webhook.cli.manifests.syntax import HELM_CURE, looks_like_helm
 from webhook.cli.manifests.yaml_reader import read_yaml
 
 _INT64_MIN = -(2**63)
@@ -20,6 +21,19 @@ _UINT64_MAX = 2**64 - 1
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LINE_WITH_BRACKET = re.compile(r"^[{\[]", re.MULTILINE)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_QUOTE = "Put it in quotes if it is meant as text"
+# What json says, and what is mostly at fault where it does; at last, for whatever else it says.
+_CURES = {
+    "Expecting ',' delimiter": "Look for a missing comma, or a bracket that is not closed",
+    "Expecting ':' delimiter": "Look for a missing colon",
+    "Expecting property name": "Put the key in double quotes, or look for a comma too many",
+    "Illegal trailing comma": "Remove the comma",
+    "Expecting value": "Put text in double quotes, or look for a comma too many",
+    "Unterminated string": "Look for a quote that is not closed",
+    "Invalid control character": r"Write it as an escape: \n for a line break, \t for a tab",
+    "Invalid \\": r"Write a backslash as \\\\",
+    "": "Look at what wrote it",
+}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -53,18 +67,29 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
         value, end = decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
         problem = f"does not parse as JSON: {error.msg[0].lower()}{error.msg[1:]}"
-        raise ManifestError(problem, line=error.lineno, column=error.colno) from error
+        raise ManifestError(
+            problem, line=error.lineno, column=error.colno, cure=_cure(error.msg, text)
+        ) from error
     except _DuplicateKeyError as error:
         raise _locate_duplicate(text, at, error.args[0]) from error
     except RecursionError:
-        raise ManifestError(TOO_DEEP) from None
+        raise ManifestError(TOO_DEEP, cure=TOO_DEEP_CURE) from None
     if _is_deeper_than(MAX_DEPTH, value):
-        raise ManifestError(TOO_DEEP)
+        raise ManifestError(TOO_DEEP, cure=TOO_DEEP_CURE)
     if _SURROGATE_ESCAPE.search(text, at, end) and _SURROGATE.search(
         json.dumps(value, ensure_ascii=False)
     ):
-        raise ManifestError(r"has half of a surrogate pair (\ud800 to \udfff), which is no text")
+        raise ManifestError(
+            r"has half of a surrogate pair (\ud800 to \udfff), which is no text",
+            cure="Write the character itself",
+        )
     return value, end
+
+
+def _cure(message: str, text: str) -> str:
+    if looks_like_helm(text):
+        return HELM_CURE
+    return next(cure for start, cure in _CURES.items() if message.startswith(start))
 
 
 class _DuplicateKeyError(Exception):
@@ -91,12 +116,12 @@ def _integer(digits: str) -> int | float:
 def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise ManifestError(f"the number {digits:.40} is too large")
+        raise ManifestError(f"the number {digits:.40} is too large", cure=_QUOTE)
     return value
 
 
 def _constant(name: str) -> NoReturn:
-    raise ManifestError(f"{name} is a number that JSON does not have")
+    raise ManifestError(f"{name} is a number that JSON does not have", cure=_QUOTE)
 
 
 def _locate_duplicate(text: str, at: int, key: str) -> ManifestError:

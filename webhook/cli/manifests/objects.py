@@ -16,6 +16,10 @@ Path = tuple[str | int, ...]
 
 # kustomize's own files, which may leave out their apiVersion.
 _KUSTOMIZE_KINDS = frozenset({"Kustomization", "Component"})
+_CURES = {
+    "apiVersion": "Write the one that kubectl api-resources shows for its kind",
+    "kind": "Write one that kubectl api-resources shows",
+}
 _TYPES = {
     str: "a string",
     int: "a number",
@@ -56,7 +60,9 @@ def read_objects(document: Document) -> Iterator[Manifest]:
         )
         yield Manifest(document, None, (), document.line, error=error)
     elif not isinstance(document.value, dict | list):
-        yield Manifest(document, None, (), document.line, error=_no_object(document.value))
+        yield Manifest(
+            document, None, (), document.line, error=_no_object(document.value, document.line)
+        )
     elif isinstance(document.value, dict) and _is_list(document.value):
         yield from _items(document, (), document.value, document.line, count())
     else:
@@ -69,7 +75,11 @@ def _items(
     """Yield the items of a List; the items of a List within it are counted on."""
     items = value.get("items")
     if not isinstance(items, list | None):
-        error = ManifestError(f"items must be a list, but is {_TYPES[type(items)]}")
+        error = ManifestError(
+            f"items must be a list, but is {_TYPES[type(items)]}",
+            line=line,
+            cure="Write the objects as entries of a list, each with - before it",
+        )
         yield Manifest(document, None, path, line, error=error)
         return
     lines = document.item_lines if not path and items else []
@@ -82,7 +92,7 @@ def _items(
             typed, added = _typed(item, value)
             yield _manifest(document, next(numbers), item_path, line, typed, added)
         else:
-            yield Manifest(document, next(numbers), item_path, line, error=_no_object(item))
+            yield Manifest(document, next(numbers), item_path, line, error=_no_object(item, line))
 
 
 def _manifest(
@@ -99,7 +109,7 @@ def _manifest(
         if not isinstance(value.get(key), str):
             if key == "apiVersion" and _is_kustomizes_own(value["kind"]):
                 return Manifest(document, item, path, line)
-            error = ManifestError(_missing(key, value))
+            error = ManifestError(_missing(key, value), line=line, cure=_CURES[key])
             return Manifest(document, item, path, line, value, error=error)
     return Manifest(document, item, path, line, value, added)
 
@@ -137,5 +147,9 @@ def _missing(key: str, value: JSONObject) -> str:
     return f"{key} must be a string, but is {_TYPES[type(value[key])]}"
 
 
-def _no_object(value: Any) -> ManifestError:
-    return ManifestError(f"is {_TYPES[type(value)]}, not an object of the Kubernetes API")
+def _no_object(value: Any, line: int) -> ManifestError:
+    return ManifestError(
+        f"is {_TYPES[type(value)]}, not an object of the Kubernetes API",
+        line=line,
+        cure="Remove it, or write an object with apiVersion and kind",
+    )

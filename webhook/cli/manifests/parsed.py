@@ -12,6 +12,7 @@ MAX_DEPTH = 100
 """Nesting beyond this is refused: rules, diff and output recurse."""
 
 TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
+TOO_DEEP_CURE = "Look at what wrote it: no object of the Kubernetes API is nested so deep"
 
 
 class Parsed(msgspec.Struct):

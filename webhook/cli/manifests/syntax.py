@@ -79,11 +79,15 @@ def not_printable(text: str) -> ManifestError | None:
     if match is None:
         return None
     before = text[: match.start()]
+    # UTF-16 has one beside each character of ASCII.
+    is_utf16 = text.count("\0") > len(text) // 4
     return ManifestError(
         f"has the character U+{ord(match[0]):04X}, which YAML does not take",
         line=before.count("\n") + 1,
         column=len(before) - before.rfind("\n"),
-        cure="Remove it, or write it as an escape in double quotes",
+        cure="It looks like UTF-16: save it as UTF-8"
+        if is_utf16
+        else "Remove it, or write it as an escape in double quotes",
     )
 
 

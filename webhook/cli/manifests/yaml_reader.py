@@ -23,7 +23,7 @@ from yaml.events import (
 )
 
 from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, Parsed
+from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, TOO_DEEP_CURE, Parsed
 from webhook.cli.manifests.scalars import MAY_BE_SPECIAL, key_text, plain_key
 from webhook.cli.manifests.syntax import HELM_CURE, explain, keep_inside, looks_like_helm
 from webhook.cli.manifests.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
@@ -98,7 +98,7 @@ class _Reader:
         if kind is AliasEvent:
             return self._alias(event, depth)
         if depth == MAX_DEPTH:
-            raise event_error(TOO_DEEP, event)
+            raise event_error(TOO_DEEP, event, TOO_DEEP_CURE)
         if event.tag is not None:
             check_collection(event)
         if event.anchor is not None:
@@ -125,16 +125,26 @@ class _Reader:
         """Return the very value that the anchor names: nothing that is read here is ever edited."""
         anchored = self._anchors.get(event.anchor)
         if anchored is None:
-            raise event_error(f"the anchor {event.anchor:.60} is not defined above", event)
+            raise event_error(
+                f"the anchor {event.anchor:.60} is not defined above",
+                event,
+                "Define it in the same document, or write its value here",
+            )
         if anchored is _IN_PROGRESS:
-            raise event_error(f"the anchor {event.anchor:.60} contains itself", event)
+            raise event_error(
+                f"the anchor {event.anchor:.60} contains itself", event, "Write the value here"
+            )
         self._values += anchored.size
         self._aliased += anchored.size
         self._deepest = max(self._deepest, depth + anchored.height)
         if self._aliased > MAX_ALIASED:
-            raise event_error(f"aliases that expand to more than {MAX_ALIASED:,} values", event)
+            raise event_error(
+                f"aliases that expand to more than {MAX_ALIASED:,} values",
+                event,
+                "Use fewer aliases of aliases",
+            )
         if self._deepest > MAX_DEPTH:
-            raise event_error(TOO_DEEP, event)
+            raise event_error(TOO_DEEP, event, TOO_DEEP_CURE)
         return anchored.value
 
     def _sequence(self, depth: int, lines: list[int] | None = None) -> list[Any]:
@@ -198,7 +208,9 @@ class _Reader:
         sources = value if type(event) is SequenceStartEvent else [value]
         for source in reversed(sources):
             if not isinstance(source, dict):
-                raise event_error("<< merges mappings, and this is none", event)
+                raise event_error(
+                    "<< merges mappings, and this is none", event, "Name the anchor of a mapping"
+                )
             mapping.update(source)
             merged.update(source)
 

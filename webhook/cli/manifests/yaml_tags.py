@@ -37,7 +37,11 @@ def resolve(event: Any) -> Scalar:
         if wanted is float and type(value) is int:
             value = float(value)
         if type(value) is not wanted:
-            raise event_error(f"{text:.60} is no {tag.removeprefix(_TAG)}, as its tag says", event)
+            raise event_error(
+                f"{text:.60} is no {tag.removeprefix(_TAG)}, as its tag says",
+                event,
+                "Remove the tag",
+            )
     elif tag is not None:
         raise _unknown_tag(event)
     if type(value) is float and not math.isfinite(value):

@@ -20,6 +20,8 @@ from webhook.cli.report import text
 from webhook.cli.report.lines import Line, Role, clean
 
 _MOST_NAMES = 8
+_ZERO = "a quantity of 0 asks for nothing"
+_NEGATIVE = "the API server takes no quantity below 0"
 
 
 def report(explained: Iterable[Explanation], policy: Policy) -> Iterator[Line]:
@@ -91,9 +93,9 @@ def _not_requests(pod: Pod, policy: Policy) -> Iterator[tuple[str, str, str]]:
                 path = pod.at(f"{container.field}.resources.{side}[{name}]")
                 if "/" not in name or name in seen or path in counted:
                     seen.add(name)
-                elif parse_quantity(quantity) <= 0:
+                elif (count := parse_quantity(quantity)) <= 0:
                     seen.add(name)
-                    yield path, f"{name}: {quantity}", "a quantity of 0 asks for nothing"
+                    yield path, f"{name}: {quantity}", _NEGATIVE if count else _ZERO
                 elif policy.pool_of_resource(name) is None:
                     seen.add(name)
                     yield path, f"{name}: {quantity}", "no pool of the policy offers it"
