@@ -61,9 +61,8 @@ from collections.abc import Iterator
 from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
 from policies.finding import Finding
-from policies.pod import RESOURCE_SIDES, Container, Pod
-from policies.quantity import parse_quantity
-from policies.requests import pool_of_resource
+from policies.pod import Pod
+from policies.requests import device_claims, requests_device
 
 ID = "device-leak"
 
@@ -78,7 +77,9 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each variable and each volume that opens devices."""
     for container in pod.containers():
         found = _visible_devices(container.raw)
-        if found is not None and not requests_device(container, policy, facts):
+        if found is not None and not requests_device(
+            container, device_claims(pod, policy, facts), policy, facts
+        ):
             index, shown = found
             yield Finding(
                 ID,
@@ -114,18 +115,3 @@ def _visible_devices(container: JSONObject) -> tuple[int, str] | None:
         else:
             found = index, f'"{variable["value"]}"'
     return found
-
-
-def requests_device(container: Container, policy: Policy, facts: Facts) -> bool:
-    """Tell whether the container itself requests a device of a pool, or holds a claim."""
-    if (container.raw.get("resources") or {}).get("claims"):
-        return True
-    for side in RESOURCE_SIDES:
-        for name, quantity in container.resources(side).items():
-            if (
-                "/" in name
-                and pool_of_resource(name, policy, facts) is not None
-                and parse_quantity(quantity) > 0
-            ):
-                return True
-    return False

@@ -105,7 +105,7 @@ _NAMED_CLAIMS = 8
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each toleration and node selection that reaches for a foreign pool."""
     spec = pod.spec
-    if not any(spec.get(field) for field in _PLACING_FIELDS):
+    if not any(spec.get(field) for field in _PLACING_FIELDS) or _is_mirror_pod(pod, facts):
         return
     requested = {request.pool for request in pod.requests}
     selection = pod.selection()
@@ -115,13 +115,15 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     confined = _is_confined(selection, requested)
     lack = _no_request(pod, facts)
     for pool in reached:
+        # Then every node that the Pod may use by right is one of this pool, too.
+        included = confined and any(pool.labels.items() <= own.labels.items() for own in requested)
         if not confined:
             yield from _by_toleration(pod, pool, selection, facts, lack)
-        by_label = list(_by_label(pod, pool, selection, facts, lack))
+        by_label = [] if included else list(_by_label(pod, pool, selection, facts, lack))
         yield from by_label
         if facts.nodes is not None:
-            yield from _by_name(pod, pool, facts.nodes, facts, lack)
-            if not by_label:
+            yield from _by_name(pod, pool, requested, facts.nodes, facts, lack)
+            if not (by_label or included):
                 yield from _by_known_nodes(pod, pool, selection, facts.nodes, facts, lack)
 
 
@@ -205,7 +207,9 @@ def _by_label(
             )
 
 
-def _by_name(pod: Pod, pool: Pool, nodes: NodeIndex, facts: Facts, lack: str) -> Iterator[Finding]:
+def _by_name(
+    pod: Pod, pool: Pool, requested: set[Pool], nodes: NodeIndex, facts: Facts, lack: str
+) -> Iterator[Finding]:
     """Yield a finding where the Pod is bound to a node of the pool by its author.
 
     Past the scheduler, a NoSchedule taint keeps nothing away: kubelet looks at NoExecute only
@@ -213,7 +217,7 @@ def _by_name(pod: Pod, pool: Pool, nodes: NodeIndex, facts: Facts, lack: str) ->
     """
     name = pod.spec.get("nodeName")
     node = nodes.get(name) if name else None
-    if node is None or not node.belongs_to(pool) or _is_mirror_pod(pod, facts):
+    if node is None or not node.belongs_to(pool) or any(map(node.belongs_to, requested)):
         return
     yield Finding(
         ID,

@@ -90,7 +90,7 @@ def decide(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
     if _is_being_deleted(obj):
         return Decision(obj, obj, exemption="it is being deleted")
     decision = _judge(obj, policy, facts)
-    if not decision.findings:
+    if not decision.findings or _is_placed_anew(obj, facts.old):
         return decision
     try:
         check_object(facts.old)
@@ -105,6 +105,23 @@ def decide(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
         known = ()
     new, old = _part(decision.findings, known)
     return replace(decision, findings=new, known=old)
+
+
+_PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "schedulingGates")
+
+
+def _is_placed_anew(obj: JSONObject, old: JSONObject) -> bool:
+    """Tell whether a Pod with claims, which waits for a node, may now be placed on others.
+
+    What its claims are may have changed since it was created: a claim that did not exist then, or
+    was another one, would make findings known that nobody has ever been told of.
+    """
+    if (obj.get("apiVersion"), obj.get("kind")) != ("v1", "Pod"):
+        return False
+    spec, before = obj["spec"], old.get("spec")
+    if not isinstance(before, dict) or before.get("nodeName") or not spec.get("resourceClaims"):
+        return False
+    return any(spec.get(field) != before.get(field) for field in _PLACING_FIELDS)
 
 
 def _is_being_deleted(obj: JSONObject) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from policies.compiled import Policy, Pool
 from policies.facts import Claim, Facts, JSONObject
-from policies.pod import Pod
-from policies.quantity import parse_quantity
+from policies.pod import Container, DeviceResource, Pod, ResourceSide, device_resources
+from policies.quantity import is_extended_resource_name, parse_quantity
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A DeviceClass can be asked for under this name in a container's resources (KEP-5004)."""
@@ -33,6 +34,36 @@ def device_requests(pod: Pod, policy: Policy, facts: Facts) -> tuple[DeviceReque
     by_resource = _by_resource(pod, policy, facts) if pod.device_resources() else ()
     by_claim = _by_claim(pod, policy, facts) if pod.spec.get("resourceClaims") else ()
     return (*by_resource, *by_claim)
+
+
+def requests_device(
+    container: Container, claims: frozenset[str], policy: Policy, facts: Facts
+) -> bool:
+    """Tell whether the container itself requests a device of a pool.
+
+    ``claims`` are those of its Pod that are for such devices (``device_claims``).
+    """
+    resources = container.raw.get("resources") or {}
+    if claims and any(claim.get("name") in claims for claim in resources.get("claims") or ()):
+        return True
+    return any(
+        _asked_for(resource) is not None
+        and pool_of_resource(resource.name, policy, facts) is not None
+        for resource in device_resources(container)
+    )
+
+
+def device_claims(pod: Pod, policy: Policy, facts: Facts) -> frozenset[str]:
+    """Return the names, within the Pod, of its claims that may be met by a pool's devices.
+
+    A claim of which nothing is known is none of them.
+    """
+    entries = pod.spec.get("resourceClaims") or ()
+    return frozenset(
+        str(entries[index].get("name"))
+        for index, _, claim in _claims(pod.spec, facts)
+        if claim and any(not classes.isdisjoint(policy.pool_of_class) for classes in claim.requests)
+    )
 
 
 def unresolved_claims(pod: Pod, facts: Facts) -> list[tuple[str, str]]:
@@ -62,12 +93,28 @@ def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceReque
         pool = pool_of_resource(resource.name, policy, facts)
         if pool is None:
             continue
-        for side, quantity in resource.quantities.items():
-            # A quantity of 0 is no request: it is written in the wild to look like one.
-            if parse_quantity(quantity) > 0:
-                path = pod.at(resource.field(side))
-                yield DeviceRequest(pool, path, f"{resource.name}: {quantity}")
-                break
+        if asked := _asked_for(resource):
+            side, quantity = asked
+            path = pod.at(resource.field(side))
+            yield DeviceRequest(pool, path, f"{resource.name}: {quantity}")
+
+
+def _asked_for(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
+    """Return the side and the quantity by which devices are reserved, if any are.
+
+    A quantity of 0 is no request: it is written in the wild to look like one. The scheduler counts
+    requests. Of an extended resource the API has limits equal to them; an implicit name is native
+    to it, of which limits may be larger (core validation.go, ``IsOvercommitAllowed``).
+    """
+    quantities = resource.quantities
+    for side, quantity in quantities.items():
+        if parse_quantity(quantity) > 0 and (
+            side == "requests"
+            or "requests" not in quantities
+            or is_extended_resource_name(resource.name)
+        ):
+            return side, quantity
+    return None
 
 
 def _by_claim(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:

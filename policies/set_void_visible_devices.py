@@ -49,10 +49,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from policies.check_device_leak import VISIBLE_DEVICES, requests_device
+from policies.check_device_leak import VISIBLE_DEVICES
 from policies.compiled import Policy, Pool
 from policies.facts import Facts
 from policies.pod import Pod
+from policies.requests import device_claims, requests_device
 
 ID = "void-visible-devices"
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
@@ -62,9 +63,12 @@ def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
     """Hide the node's GPUs from the containers that request none."""
     if not any(_is_nvidia(request.pool) for request in pod.requests):
         return
+    claims = device_claims(pod, policy, facts)
     for container in pod.containers():
         env = container.raw.get("env") or []
-        if container.kind == "ephemeralContainers" or requests_device(container, policy, facts):
+        if container.kind == "ephemeralContainers":
+            continue
+        if requests_device(container, claims, policy, facts):
             continue
         if VISIBLE_DEVICES not in [variable.get("name") for variable in env]:
             container.raw["env"] = [*env, {"name": VISIBLE_DEVICES, "value": "void"}]

@@ -22,6 +22,9 @@ from policies.template import Template
 MOST_CONTAINERS = 5000
 """Containers of an object's Pods, all together: each takes some kilobytes to judge."""
 
+MOST_CLAIMS = 32
+"""Claims, and templates of claims, that the Pods of an object name: each is looked up."""
+
 MOST_REQUIREMENTS = 1000
 """Requirements of a required node affinity, in all of its terms together."""
 
@@ -266,7 +269,7 @@ def check_size(found: Iterable[Template]) -> None:
     """Check that the pod templates of an object are no more than can be judged at a time.
 
     Raises:
-        OversizedObjectError: they have too many containers.
+        OversizedObjectError: they have too many containers, or name too many claims.
     """
     count = sum(
         [
@@ -278,6 +281,15 @@ def check_size(found: Iterable[Template]) -> None:
     if count > MOST_CONTAINERS:
         raise OversizedObjectError(
             "", f"it has {count:,} containers; gpufence judges up to {MOST_CONTAINERS:,} at a time"
+        )
+    claims = {
+        (entry.get("resourceClaimName"), entry.get("resourceClaimTemplateName"))
+        for template in found
+        for entry in template.raw["spec"].get("resourceClaims") or ()
+    }
+    if len(claims) > MOST_CLAIMS:
+        raise OversizedObjectError(
+            "", f"it names {len(claims):,} resource claims; gpufence looks up to {MOST_CLAIMS} up"
         )
 
 

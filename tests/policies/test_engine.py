@@ -10,7 +10,7 @@ import pytest
 from cases.loading import compiled, policy_document
 from policies.compiled import Policy
 from policies.engine import decide
-from policies.facts import Facts
+from policies.facts import Claim, Facts
 from strategies import JSON
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
@@ -292,3 +292,38 @@ class TestVerdicts:
 def test_a_policy_may_be_used_again() -> None:
     one = policy()
     assert decide(pod(GPU), one, Facts()) == decide(pod(GPU), one, Facts())
+
+
+CLAIMED = {"name": "gpu", "resourceClaimName": "late"}
+FOUND = {("default", "late"): Claim((frozenset({"gpu.nvidia.com"}),))}
+
+
+def waiting(*tolerations: JSON, **spec: Any) -> JSON:
+    """A Pod with a claim that waits for a node, and that is far from restricted."""
+    return pod(hostPID=True, resourceClaims=[CLAIMED], tolerations=[*tolerations], **spec)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        waiting(TOLERATION),
+        waiting(nodeSelector={"nvidia.com/gpu.present": "true"}),
+        waiting(schedulingGates=None),
+    ],
+    ids=["tolerations", "nodeSelector", "schedulingGates"],
+)
+def test_what_a_claim_that_came_later_makes_of_a_pod_was_never_known(changed: JSON) -> None:
+    old = waiting(schedulingGates=[{"name": "queue"}])
+    assert decide(old, policy(), Facts()).allowed, "nothing was known of the claim"
+    decision = decide(changed, policy(), update(old, claims=FOUND))
+    assert not decision.allowed
+    assert decision.known == ()
+
+
+def test_what_does_not_place_a_pod_anew_is_known() -> None:
+    old = waiting()
+    relabelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
+    assert decide(relabelled, policy(), update(old, claims=FOUND)).allowed
+    bound = waiting(nodeName="gpu-1")
+    tolerating = waiting(TOLERATION, nodeName="gpu-1")
+    assert decide(tolerating, policy(), update(bound, claims=FOUND)).allowed, "it runs already"

@@ -19,7 +19,7 @@ from policies.compiled import Policy
 from policies.engine import Decision, decide
 from policies.facts import Facts
 from policies.nodes import Node, NodeIndex
-from policies.shape import MOST_REQUIREMENTS, OversizedObjectError
+from policies.shape import MOST_CLAIMS, MOST_REQUIREMENTS, OversizedObjectError
 from strategies import policies
 
 JSON = dict[str, Any]
@@ -133,14 +133,25 @@ def test_findings_do_not_repeat_all_of_what_is_not_known(policy: Policy) -> None
     assert few.findings[0].detail.endswith("nothing is known of r0, r1, r2")
     tracemalloc.start()
     try:
-        many = decide(tolerations_and_claims(2000), policy, Facts())
+        many = decide(a_toleration_for_each(2000), policy, Facts())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert many.findings[0].detail.endswith(
-        "nothing is known of r0, r1, r2, r3, r4, r5, r6, r7 and 1992 more"
+        "nothing is known of r0, r1, r2, r3, r4, r5, r6, r7 and 24 more"
     )
     assert peak < 20 * 2**20
+
+
+def a_toleration_for_each(count: int) -> JSON:
+    claims = [{"name": f"c{n}", "resourceClaimName": f"r{n}"} for n in range(MOST_CLAIMS)]
+    return pod(PLAIN, tolerations=[EXISTS] * count, resourceClaims=claims)
+
+
+def test_claims_are_bounded_by_how_many_are_looked_up(policy: Policy) -> None:
+    decide(tolerations_and_claims(MOST_CLAIMS), policy, Facts())
+    with pytest.raises(OversizedObjectError, match="it names 33 resource claims; gpufence looks"):
+        decide(tolerations_and_claims(MOST_CLAIMS + 1), policy, Facts())
 
 
 def of_requirements(count: int) -> JSON:

@@ -23,6 +23,7 @@ import msgspec
 from policies.claims import read_claim
 from policies.facts import Claim
 from policies.quantity import is_subdomain
+from policies.shape import MOST_CLAIMS
 from policies.templates import templates
 from webhook.cluster import wire
 from webhook.cluster.connection import Connection
@@ -35,9 +36,6 @@ LookupResult = Literal["cached", "found", "missing", "failed", "late"]
 """What became of a lookup; the last three leave the claim unresolved."""
 
 _API = "/apis/resource.k8s.io/v1"
-
-# The claims of an object that are looked up: more than any node has devices.
-_MOST_IN_AN_OBJECT = 32
 
 # Where more requests than this are under way, the API server no longer answers.
 _MOST_UNDER_WAY = 256
@@ -135,7 +133,7 @@ class ClaimLookup:
         """Return the claims that are known, or become so within ``seconds``. Never raises."""
         answers: dict[ClaimName, _Answer] = {}
         asked: dict[ClaimName, asyncio.Task[_Answer]] = {}
-        for name in islice(dict.fromkeys(wanted), _MOST_IN_AN_OBJECT):
+        for name in islice(dict.fromkeys(wanted), MOST_CLAIMS):
             known = self._answers.get(name)
             if known is not None and self._clock() < known.expires:
                 answers[name] = known._replace(result="cached")
