@@ -279,6 +279,43 @@ def test_a_cluster_that_refuses_or_is_not_there_is_an_error_of_the_input(
     assert "context other: does not lead to a cluster" in outcome.err
 
 
+@pytest.mark.parametrize("command", [["check", "--cluster", "pods.yaml"], ["audit"]])
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ("", "HOME/.kube/config: no such file; kubectl looks there; "),
+        ("HOME/a", "HOME/a: no such file; KUBECONFIG names it; "),
+        ("HOME/a::HOME/b", "HOME/a and HOME/b: no such file; KUBECONFIG names it; "),
+    ],
+)
+def test_where_there_is_no_kubeconfig_it_is_said_where_one_was_looked_for(
+    gpufence: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    files: str,
+    problem: str,
+) -> None:
+    write(tmp_path / "pods.yaml", BOUND)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", files.replace("HOME", str(tmp_path)))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    outcome = gpufence(*command)
+    cure = "name another kubeconfig with --kubeconfig, or in KUBECONFIG"
+    said = problem.replace("HOME", str(tmp_path)) + cure
+    assert (outcome.status, outcome.out, outcome.err) == (2, "", f"Error: {said}\n")
+
+
+def test_of_several_kubeconfigs_those_that_are_there_count(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApiServer
+) -> None:
+    config = api.kubeconfig(tmp_path / "kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/missing:{config}")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    pods = write(tmp_path / "pods.yaml", pod("web"))
+    assert gpufence("check", "--cluster", pods).status == 0
+
+
 def test_a_claim_that_cannot_be_looked_up_is_warned_about(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:

@@ -53,14 +53,11 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
         from kubernetes.aio import config
         from kubernetes.aio.client import Configuration
 
-        if path is not None and not path.is_file():  # noqa: ASYNC240 - at the start, and on 401
-            raise ConfigurationError(
-                f"{path}: no such file; give the path of a kubeconfig, as kubectl takes it"
-            )
+        files = _files(path)
         configuration = Configuration()
         try:
             await config.load_kube_config(
-                config_file=None if path is None else str(path),
+                config_file=files,
                 context=context,
                 client_configuration=configuration,
                 persist_config=False,
@@ -71,14 +68,33 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
             # where a field is of another type, what only its authors can make sense of.
             is_of_types = isinstance(error, AttributeError | KeyError | TypeError)
             reason = "it is not as a kubeconfig should be" if is_of_types else error
-            shown = path or config.KUBE_CONFIG_DEFAULT_LOCATION
             chosen = f", context {context}" if context else ""
             raise ConfigurationError(
-                f"{shown}{chosen}: does not lead to a cluster: {reason}; "
+                f"{files}{chosen}: does not lead to a cluster: {reason}; "
                 "see what kubectl config view and kubectl config get-contexts print"
             ) from error
 
     return load
+
+
+def _files(path: Path | None) -> str:
+    """Return the files to load, as ``$KUBECONFIG`` has them: in a row, with colons in between.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if path is not None:
+        files, cure = [str(path)], "give the path of a kubeconfig, as kubectl takes it"
+    else:
+        given = os.environ.get("KUBECONFIG")
+        named = (given or "~/.kube/config").split(os.pathsep)
+        files = [os.path.expanduser(file) for file in named if file]  # noqa: PTH111 - no error
+        why = "KUBECONFIG names it" if given else "kubectl looks there"
+        cure = f"{why}; name another kubeconfig with --kubeconfig, or in KUBECONFIG"
+    there = [file for file in files if os.path.isfile(file)]  # noqa: PTH113 - no error
+    if not there:
+        raise ConfigurationError(f"{' and '.join(files)}: no such file; {cure}")
+    return os.pathsep.join(there)
 
 
 def in_cluster(account: Path = ACCOUNT) -> Load:
