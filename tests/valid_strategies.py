@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from policies.requests import IMPLICIT_RESOURCE_PREFIX
 from strategies import JSON, pods
 
 _OPERATORS = ("Exists", "Equal")
@@ -88,12 +89,19 @@ def _container(given: JSON, name: str, claims: list[JSON]) -> JSON:
     if given.get("env"):
         container["env"] = given["env"]
     resources = given.get("resources") or {}
-    # Equal on both sides, as devices must be; one side alone may only be the limit.
-    both = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    # Equal on both sides, as devices must be, but of a class's implicit name, which is native to the
+    # API; one side alone may only be the limit.
+    requests = resources.get("requests") or {}
+    both = {**requests, **(resources.get("limits") or {})}
     counts = {key: "0" if str(value) in ("0", "None") else "1" for key, value in both.items()}
     limits: JSON = {"limits": counts} if counts else {}
-    if resources.get("requests") and counts:
-        limits["requests"] = counts
+    if requests and counts:
+        limits["requests"] = {
+            key: "0"
+            if key.startswith(IMPLICIT_RESOURCE_PREFIX) and str(requests.get(key)) == "0"
+            else count
+            for key, count in counts.items()
+        }
     if resources.get("claims") and claims:
         limits["claims"] = [{"name": claims[0]["name"]}]
     if limits:

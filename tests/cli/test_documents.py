@@ -99,6 +99,14 @@ def test_json_as_deep_as_yaml_is_read() -> None:
     assert read(f'{{"a": {"[" * levels}{"]" * levels}}}')[0].error is None
 
 
+@pytest.mark.parametrize("items", [[{"apiVersion": "v1", "kind": "Pod"}], [], None])
+def test_what_has_items_is_a_list_whatever_its_kind(items: list[Any] | None) -> None:
+    text = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "items": items})
+    assert [pointer(o.path) for o in read_objects(read(text)[0])] == ["/items/0"][
+        : len(items or [])
+    ]
+
+
 def test_a_list_of_any_kind_is_its_items() -> None:
     text = json.dumps(
         {

@@ -123,10 +123,14 @@ def _looks_like_object(value: Any) -> bool:
 
 
 def _is_list(value: JSONObject) -> bool:
+    """Tell whether kubectl applies the items: whatever has some is a list, whatever its kind.
+
+    Source: ``decode`` in ``k8s.io/apimachinery``'s ``unstructured/helpers.go``.
+    """
     kind = value.get("kind")
     if kind == "List" and value.get("apiVersion") == "v1":
         return True
-    return isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list)
+    return isinstance(kind, str) and "items" in value
 
 
 def _is_kustomizes_own(kind: Any) -> bool:
