@@ -109,6 +109,32 @@ def test_nothing_at_all_is_no_success(gpufence: Run, text: str) -> None:
     assert done.err == "Error: there are no objects in <stdin>: look at what wrote them.\n"
 
 
+def test_files_without_objects_are_a_success_where_that_is_said(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    for name in ("a.yaml", "folder/b.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("# nothing\n")
+    done = gpufence("check", "a.yaml", "folder")
+    problem = (
+        "there are no objects in a.yaml, folder: look at what wrote them, or add --allow-empty"
+    )
+    assert (done.status, done.err) == (2, f"Error: {problem} if they may be without any.\n")
+    done = gpufence("check", "--allow-empty", "a.yaml", "folder")
+    assert (done.status, done.out, done.err) == (0, "0 objects\n", "")
+
+
+def test_an_empty_pipe_or_folder_is_no_success_whatever_is_said(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text("# nothing\n")
+    done = gpufence("check", "--allow-empty", "a.yaml", "-", stdin="")
+    problem = "there are no objects in a.yaml, <stdin>: look at what wrote them."
+    assert (done.status, done.err) == (2, f"Error: {problem}\n")
+    (tmp_path / "empty").mkdir()
+    assert gpufence("check", "--allow-empty", "empty").status == 2
+
+
 def test_an_empty_list_is_no_success(gpufence: Run) -> None:
     assert gpufence("check", "-", stdin="{apiVersion: v1, kind: List, items: []}").status == 2
 

@@ -110,6 +110,13 @@ def test_what_is_refused_is_printed_and_told(gpufence: Run) -> None:
     assert "spec.template.spec.tolerations[0]" in line
 
 
+def test_no_example_applies_what_is_refused(gpufence: Run) -> None:
+    """The status of what stands in the middle of a pipe comes too late."""
+    examples = " ".join(gpufence("mutate", "--help").out.split())
+    assert "| kubectl apply" not in examples
+    assert "gpufence mutate - > mutated.yaml && kubectl apply -f mutated.yaml" in examples
+
+
 @pytest.mark.parametrize("broken", [BROKEN, NO_QUANTITY])
 def test_nothing_is_printed_where_something_is_broken(gpufence: Run, broken: str) -> None:
     done = gpufence("mutate", "-", stdin=f"{GPU_POD}---\n{broken}")

@@ -42,6 +42,19 @@ def test_the_check_takes_the_names_of_the_files_that_are_committed(
     assert "pool-trespass  bad.yaml:9" in done.out
 
 
+@pytest.mark.parametrize("text", ["", "# to be written\n", "---\n# nothing\n---\n"])
+def test_a_commit_of_a_file_without_objects_is_not_held_up(
+    gpufence: Run, tmp_path: Path, text: str
+) -> None:
+    command = shlex.split(HOOKS["gpufence-check"]["entry"])[1:]
+    (tmp_path / "empty.yaml").write_text(text)
+    done = gpufence(*command, "empty.yaml")
+    assert (done.status, done.out, done.err) == (0, "", "")
+    (tmp_path / "bad.yaml").write_text(TRESPASSER)
+    assert gpufence(*command, "empty.yaml", "bad.yaml").status == 1
+    assert gpufence(*command, "empty.yaml", "missing.yaml").status == 2
+
+
 def test_the_suites_are_found_from_the_root_of_the_repository(
     gpufence: Run, tmp_path: Path
 ) -> None:

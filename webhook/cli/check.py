@@ -117,6 +117,12 @@ To enforce before everything is cleaned up:
     help="Exit with 1 where a finding is enforced, or also where one is only a warning.",
 )
 @click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Take it for success, too, where none of the files holds an object: all are empty, or of "
+    "comments only. An empty standard input is at fault all the same.",
+)
+@click.option(
     "--generate-exceptions",
     "exceptions_path",
     metavar="FILE|-",
@@ -142,6 +148,7 @@ def check(
     quiet: bool,
     rules: frozenset[str],
     fail_on: str,
+    allow_empty: bool,
     exceptions_path: str | None,
     expires: datetime | None,
 ) -> int:
@@ -155,6 +162,7 @@ def check(
     """
     from webhook.cli.evaluate import evaluate, nothing_to_do, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
+    from webhook.cli.manifests.files import STDIN
     from webhook.cli.policy_file import compiled_policy
     from webhook.cli.progress import watched
 
@@ -185,7 +193,11 @@ def check(
     if Output(TEXT) not in outputs:
         tally.tell_errors()
     if not tally.verdicts:
-        raise InputError([nothing_to_do(paths)])
+        if STDIN in paths:
+            raise InputError([nothing_to_do(paths)])
+        if not allow_empty:
+            cure = "look at what wrote them, or add --allow-empty if they may be without any"
+            raise InputError([nothing_to_do(paths, cure)])
     if exceptions_path is not None and until is not None:
         from webhook.cli.exceptions import write_exceptions
 

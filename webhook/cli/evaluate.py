@@ -83,11 +83,9 @@ def read_manifests(
         gc.enable()
 
 
-def nothing_to_do(paths: Iterable[str]) -> str:
+def nothing_to_do(paths: Iterable[str], cure: str = "look at what wrote them") -> str:
     """Return what to say where the paths hold no objects at all: that is no success."""
-    return (
-        f"there are no objects in {', '.join(map(display_name, paths))}: look at what wrote them."
-    )
+    return f"there are no objects in {', '.join(map(display_name, paths))}: {cure}."
 
 
 def evaluate(

@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     epilog="""\b
 Exit status:
   0  nothing that the policy enforces was found
-  1  something was: standard error says what, and the manifests are printed all the same
+  1  something was: standard error says what, and the manifests are printed all the same, those
+     that are refused among them
   2  the input or the usage is at fault: nothing is printed
 
 \b
 Examples:
   gpufence mutate train.yaml
-  kustomize build . | gpufence mutate - | kubectl apply -f -
   gpufence mutate --output json train.yaml | jq .spec.tolerations
+
+\b
+To apply them, go by the status first: what a pipe hands on is applied before there is one.
+  kustomize build . | gpufence mutate - > mutated.yaml && kubectl apply -f mutated.yaml
 """,
 )
 @paths_argument
