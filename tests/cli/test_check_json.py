@@ -210,9 +210,8 @@ def test_the_items_of_a_plain_list_need_one(gpufence: Run) -> None:
     done = gpufence(
         "check", "--output", "json", "-", stdin="{apiVersion: v1, kind: List, items: [1]}"
     )
-    assert done.errors == [
-        "<stdin>:1: document 1: is a number, not an object of the Kubernetes API."
-    ]
+    (error,) = done.errors
+    assert error.startswith("<stdin>:1: document 1: is a number, not an object of the Kubernetes")
 
 
 def test_json_lines_are_read_and_a_broken_one_hides_no_other(gpufence: Run) -> None:
