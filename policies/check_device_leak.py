@@ -7,7 +7,10 @@
 - A `hostPath` volume of device files: `/dev/nvidia*`, `/dev/dri`, `/dev/kfd` and what is below
   them.
 
-Not seen: an image that sets the variable itself, and variables that come in by `envFrom`.
+A container requests a device by its resources, or by a claim that is known to be for one.
+
+Not seen: an image that sets the variable itself, variables that come in by `envFrom`, and what a
+container that requests a device sets it to.
 
 ## Why
 

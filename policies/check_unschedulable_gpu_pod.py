@@ -9,6 +9,11 @@
 - Devices are asked for under the Pod's own `resources`, where Kubernetes accepts only CPU, memory
   and huge pages.
 
+Not seen: a DaemonSet that leaves its toleration or its node selection to gpufence. Its controller
+makes Pods for the nodes that the template as it is written tolerates and selects, each bound to one
+of them, before anything is added (`pkg/controller/daemon`, `NodeShouldRunDaemonPod`). Write both
+into the template of a DaemonSet that requests devices.
+
 ## Why
 
 Such a Pod stays `Pending` for ever, and an autoscaler may add expensive nodes for it in vain.

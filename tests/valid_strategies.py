@@ -89,8 +89,8 @@ def _container(given: JSON, name: str, claims: list[JSON]) -> JSON:
     if given.get("env"):
         container["env"] = given["env"]
     resources = given.get("resources") or {}
-    # Equal on both sides, as devices must be, but of a class's implicit name, which is native to the
-    # API; one side alone may only be the limit.
+    # Equal on both sides, as devices must be, except by a class's implicit name, which is native to
+    # the API; one side alone may only be the limit.
     requests = resources.get("requests") or {}
     both = {**requests, **(resources.get("limits") or {})}
     counts = {key: "0" if str(value) in ("0", "None") else "1" for key, value in both.items()}
