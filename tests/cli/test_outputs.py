@@ -65,9 +65,12 @@ def test_what_is_broken_is_on_standard_error_unless_the_text_says_it(gpufence: R
         (["sarif="], "'sarif=' names no file; write sarif=FILE"),
         (["text", "json"], "text and json would both go to standard output; write text=FILE"),
         (["json", "sarif=-"], "json and sarif would both go to standard output; write json=FILE"),
-        (["json=a", "sarif=a"], "json and sarif would both go to a; write json=FILE"),
-        (["json=a", "sarif=./a"], "json and sarif would both go to a; write json=FILE"),
-        (["json=a", "sarif=link"], "json and sarif would both go to a; write json=FILE"),
+        (["json=a", "sarif=a"], "json and sarif would both go to a; give each a file of its own"),
+        (["json=a", "sarif=./a"], "json and sarif would both go to a; give each a file of its own"),
+        (
+            ["json=a", "sarif=link"],
+            "json and sarif would both go to a; give each a file of its own",
+        ),
         (["text", "json=/dev/stdout"], "text and json would both go to standard output; write"),
     ],
 )

@@ -32,7 +32,7 @@ Examples:
   gpufence mutate --output json train.yaml | jq .spec.tolerations
 
 \b
-To apply them, go by the status first: what a pipe hands on is applied before there is one.
+To apply what is printed where nothing is refused (a pipe into kubectl would not wait):
   kustomize build . | gpufence mutate - > mutated.yaml && kubectl apply -f mutated.yaml
 """,
 )

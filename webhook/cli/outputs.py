@@ -56,11 +56,12 @@ def _outputs(
     for place in places:
         if places.count(place) > 1:
             there = [output for output in outputs if place_of(output.path) == place]
-            where = "standard output" if place == STDOUT else there[0].path
             names = " and ".join(output.format for output in there)
-            raise click.BadParameter(
-                f"{names} would both go to {where}; write {outputs[0].format}=FILE"
-            )
+            if place == STDOUT:
+                where, cure = "standard output", f"write {outputs[0].format}=FILE"
+            else:
+                where, cure = there[0].path, "give each a file of its own"
+            raise click.BadParameter(f"{names} would both go to {where}; {cure}")
     return outputs
 
 
