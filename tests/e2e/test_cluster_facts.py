@@ -424,6 +424,42 @@ def test_a_device_class_can_stand_behind_an_extended_resource_and_always_has_an_
     assert metric(server, 'gpufence_cluster_objects{resource="deviceclasses"}') == 0
 
 
+def test_a_limit_that_reserves_nothing_opens_nothing(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    implicit = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+    obj = pod({implicit: "1"})
+    obj["spec"]["containers"][0]["resources"]["requests"] = {implicit: "0"}
+    created = create(control_plane, namespace, obj)
+    assert created["spec"]["containers"][0]["resources"]["requests"] == {implicit: "0"}
+    assert not is_gpu_pod(created), "the API server takes the two for different"
+    obj["spec"]["tolerations"] = [TOLERATION]
+    assert "pool-trespass" in refusal(control_plane, namespace, obj)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tolerations": [TOLERATION]}, {"schedulingGates": None}],
+    ids=["it tolerates the fence", "it waits no more"],
+)
+def test_a_pod_that_was_there_before_its_claim_is_judged_where_it_may_be_placed(
+    control_plane: ControlPlane, namespace: str, change: JSON
+) -> None:
+    gates = [{"name": "example.com/wait"}]
+    obj = claiming({"resourceClaimName": "late"}, hostPID=True, schedulingGates=gates)
+    create(control_plane, namespace, obj, dry=False)
+    create_claim(control_plane, namespace, "late", "gpu.nvidia.com")
+    path = f"/api/v1/namespaces/{namespace}/pods/p?dryRun=All"
+    if "tolerations" in change:
+        # What an API server adds by itself is there already, and must stay.
+        held = control_plane.api.request("GET", path)["spec"]["tolerations"]
+        change = {"tolerations": [*held, *change["tolerations"]]}
+    with pytest.raises(ApiError, match="unrestricted-gpu-pod"):
+        control_plane.api.request("PATCH", path, {"spec": change}, "application/merge-patch+json")
+    labelled = {"metadata": {"labels": {"a": "b"}}}
+    control_plane.api.request("PATCH", path, labelled, "application/merge-patch+json")
+
+
 # Runtime classes and namespaces.
 
 
