@@ -136,6 +136,18 @@ def test_no_report_is_written_over_what_is_read(
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
 
 
+def test_a_report_of_before_in_the_folder_that_is_checked_can_be_left_out(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "web.yaml").write_text(TRESPASSER)
+    args = ("check", "-o", "json=report.json", ".")
+    assert gpufence(*args).status == 1
+    again = gpufence(*args)
+    assert again.status == 2
+    assert "or --exclude that one" in " ".join(again.err.split())
+    assert gpufence(*args, "--exclude", "report.json").status == 1
+
+
 def test_no_report_is_written_over_the_file_that_is_standard_input(tmp_path: Path) -> None:
     manifest = tmp_path / "web.yaml"
     manifest.write_text(TRESPASSER)

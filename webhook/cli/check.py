@@ -178,7 +178,8 @@ def check(
     tally = _Tally()
 
     def watch(files: Sequence[ToRead]) -> Iterable[ToRead]:
-        keep_inputs(outputs, [policy_path, surroundings.nodes, *(path for path, _ in files)])
+        inputs = [policy_path, surroundings.nodes, *(path for path, _ in files)]
+        keep_inputs(outputs, inputs, "name another file for the report, or --exclude that one")
         return watched("Reading", not quiet)(files)
 
     with opened(outputs) as write:

@@ -25,6 +25,9 @@ from webhook.cli.manifests.objects import Manifest, read_objects
 Verdict = Literal["allowed", "mutated", "denied", "skipped", "invalid"]
 Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
 _MISSING_CURE = "Write it as the API documents it, or remove the object"
+# An API server gives it to every namespace (core defaults.go, SetDefaults_Namespace).
+_NAME_LABEL = "kubernetes.io/metadata.name"
+
 VERDICTS: tuple[Verdict, ...] = ("allowed", "mutated", "denied", "skipped", "invalid")
 
 
@@ -119,7 +122,7 @@ def _facts(manifests: Iterable[Manifest], namespace: str, today: date) -> Callab
     objects = [manifest.value for manifest in manifests if manifest.value is not None]
     claims, templates, classes = read_claims((_namespace(o) or namespace, o) for o in objects)
     labels = {
-        _text(_metadata(obj).get("name")): _metadata(obj).get("labels") or {}
+        _text(_metadata(obj).get("name")): _labels(_metadata(obj))
         for obj in objects
         if obj.get("kind") == "Namespace" and obj.get("apiVersion") == "v1"
     }
@@ -170,6 +173,13 @@ def _namespace(value: JSONObject) -> str:
 def _metadata(value: JSONObject) -> JSONObject:
     metadata = value.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
+
+
+def _labels(namespace: JSONObject) -> JSONObject:
+    """Return a namespace's labels, from its metadata, as they are in a cluster."""
+    labels = namespace.get("labels")
+    written = labels if isinstance(labels, dict) else {}
+    return {**written, _NAME_LABEL: _text(namespace.get("name"))}
 
 
 def _text(value: Any) -> str:

@@ -115,7 +115,11 @@ class Write(Protocol):
     ) -> None: ...
 
 
-def keep_inputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]) -> None:
+def keep_inputs(
+    outputs: Iterable[Output],
+    inputs: Iterable[str | Path | None],
+    cure: str = "name another file for the report",
+) -> None:
     """Refuse to write a report over a file that is read.
 
     Raises:
@@ -129,7 +133,7 @@ def keep_inputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None]) 
 
             raise click.UsageError(
                 f"--output {output.format}={output.path} would be written over "
-                f"{display_name(str(path))}, which is read: name another file for the report"
+                f"{display_name(str(path))}, which is read: {cure}"
             )
 
 
