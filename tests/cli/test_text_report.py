@@ -93,6 +93,13 @@ def test_a_change_is_shown_as_a_diff_with_some_lines_around_it() -> None:
     ]
 
 
+def test_of_a_workload_without_its_template_it_is_said() -> None:
+    (patch,) = manifests("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {}\n")
+    skipped = Decision(value(patch), value(patch), has_template=False)
+    first, *_ = lines(Result(patch, "skipped", skipped))
+    assert first == "skipped  Deployment web  a.yaml:1  has no pod template, as if it were a patch"
+
+
 def test_objects_without_details_stand_line_below_line() -> None:
     plain, settings, values = manifests(f"{PLAIN_POD}---\n{CONFIG_MAP}---\nreplicas: 3\n")
     exempt = Decision(value(plain), value(plain), exemption="the policy exempts namespace x")

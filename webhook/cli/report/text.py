@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from policies.engine import Decision
 from policies.finding import Finding
+from policies.templates import is_core_workload
 from webhook.cli.evaluate import Result, Verdict
 from webhook.cli.report.lines import Line, Role, clean
 from webhook.cli.report.places import finding_place
@@ -120,6 +121,9 @@ def _remark(result: Result) -> str:
         return f"  exempt: {result.decision.exemption}"
     if result.decision.pools:
         return f"  requests devices of pool {', '.join(result.decision.pools)}"
+    if not result.decision.has_template and is_core_workload(result.decision.original):
+        # A whole one an API server refuses, and so does the webhook.
+        return "  has no pod template, as if it were a patch"
     return ""
 
 
