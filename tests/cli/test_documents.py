@@ -99,6 +99,16 @@ def test_json_as_deep_as_yaml_is_read() -> None:
     assert read(f'{{"a": {"[" * levels}{"]" * levels}}}')[0].error is None
 
 
+@pytest.mark.parametrize("end", ["\r", "\x85", "\u2028", "\u2029", "\r\n"])
+def test_a_comment_ends_where_yaml_ends_a_line(end: str) -> None:
+    pod = f"apiVersion: v1{end}kind: Pod"
+    [document] = read(f"# said{end}{pod}")
+    assert (document.error, document.value) == (None, {"apiVersion": "v1", "kind": "Pod"})
+    # What kubectl would drop with the line, or take for an object, is never passed over.
+    *_, document = read(f"a: b\n--- # said{end}{pod}")
+    assert document.value or document.error
+
+
 @pytest.mark.parametrize("items", [[{"apiVersion": "v1", "kind": "Pod"}], [], None])
 def test_what_has_items_is_a_list_whatever_its_kind(items: list[Any] | None) -> None:
     text = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "items": items})

@@ -18,8 +18,9 @@ from webhook.cli.manifests.parsed import Parsed
 from webhook.cli.manifests.yaml_reader import read_yaml
 
 _SEPARATOR = "---"
-# A line with more than a comment or a directive.
-_CONTENT = re.compile(r"^[^\S\n]*+[^\s#%]", re.MULTILINE)
+# A line with more than a comment or a directive. A comment ends at any line break of YAML 1.1.
+_CONTENT = re.compile(r"(?:^|[\r\x85\u2028\u2029])[^\S\n\r\x85\u2028\u2029]*+[^\s#%]", re.MULTILINE)
+_COMMENT = re.compile("#[^\r\x85\u2028\u2029]*")
 _BRACKET = re.compile(r"\s*[{\[]")
 # How JSON goes on after its first bracket, and YAML in flow style hardly.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\"{\[\]])")
@@ -79,7 +80,7 @@ def _split(text: str) -> Iterator[tuple[str, str, int]]:
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         beside = text[at + len(_SEPARATOR) : end].strip()
-        beside = "" if beside.startswith("#") else beside
+        beside = "" if _COMMENT.fullmatch(beside) else beside
         line += part.count("\n") + 1
         start = end + 1
     yield beside, text[start:], line

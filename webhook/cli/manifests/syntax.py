@@ -92,7 +92,9 @@ def not_printable(text: str) -> ManifestError | None:
 
 
 def _stray_character(text: str, line: int, column: int) -> str:
-    character = text.split("\n")[line][column : column + 1]
+    # As the parser counts lines; split() keeps none of the breaks, for the pattern has no group.
+    lines = _LINE_BREAK.split(text)
+    character = lines[line][column : column + 1] if line < len(lines) else ""
     if character == "\t":
         return "Indent with spaces: YAML takes no tabs there"
-    return f"Put the value in quotes: it cannot start with {character}"
+    return f"Put the value in quotes: it cannot start with {character}" if character else ""
