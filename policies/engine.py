@@ -77,9 +77,9 @@ def decide(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
     """Decide on one object: a Pod, or a workload whose pod templates are mutated and checked.
 
     The object is not changed. An object without a pod template is skipped: so is a Deployment that
-    lacks its own, as a patch in a file does (the webhook refuses to let such a one pass). On UPDATE, one that is
-    being deleted is let go, and what the old object had already does not count again: finalizers
-    must go, replicas must scale.
+    lacks its own, as a patch in a file does (the webhook refuses to let such a one pass). On
+    UPDATE, one that is being deleted is let go, and what the old object had already does not count
+    again: finalizers must go, replicas must scale.
 
     Raises:
         MalformedObjectError: a field that a rule reads is of the wrong type, or no quantity.
