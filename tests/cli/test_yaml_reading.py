@@ -223,6 +223,7 @@ SYNTAX = [
         'Put the value in quotes if it holds ": "',
     ),
     ("a:\n\t- b\n", "2:1", "found character", "Indent with spaces: YAML takes no tabs there"),
+    ("a: b\n\tc: d\n", "2:1", "found a tab", "Indent with spaces: YAML takes no tabs there"),
     ("a: @b\n", "1:4", "found character", "Put the value in quotes: it cannot start with @"),
     ("a: 'b\n", "2:1", "found unexpected end of stream", "Look for a quote that is not closed"),
     ("a: [b\nc: d\n", "2:2", "did not find expected ',' or ']'", "Look for a missing comma"),

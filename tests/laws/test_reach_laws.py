@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -17,6 +18,8 @@ from policies.engine import decide
 from policies.facts import Facts
 from policies.nodes import NodeIndex
 from strategies import JSON, as_node
+
+pytestmark = pytest.mark.timeout(3600)
 
 policies = st.sampled_from(list(strategies.policies().values()))
 

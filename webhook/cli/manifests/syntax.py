@@ -8,8 +8,10 @@ import yaml
 
 from webhook.cli.manifests.errors import ManifestError
 
+_NO_TABS = "Indent with spaces: YAML takes no tabs there"
 # What the parser says, and what is mostly at fault where it does.
 _CURES = {
+    "found a tab character": _NO_TABS,
     "mapping values are not allowed": (
         'Put the value in quotes if it holds ": ", or align the line with its neighbours'
     ),
@@ -96,5 +98,5 @@ def _stray_character(text: str, line: int, column: int) -> str:
     lines = _LINE_BREAK.split(text)
     character = lines[line][column : column + 1] if line < len(lines) else ""
     if character == "\t":
-        return "Indent with spaces: YAML takes no tabs there"
+        return _NO_TABS
     return f"Put the value in quotes: it cannot start with {character}" if character else ""
