@@ -104,6 +104,15 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True)
+class Documents:
+    """The objects of a file, as kubectl reads it, up to what is at fault."""
+
+    objects: tuple[str, ...]
+    """Each as kind/name."""
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
 class About:
     """Which Kubernetes it is that answers."""
 
@@ -279,6 +288,11 @@ class Oracle:
     def compare_each(self, pairs: Iterable[tuple[object, object]]) -> list[int]:
         """Return -1, 0 or 1 for each pair of quantities. Values are as in `quantities`."""
         return self._ask("compare", [{"a": _json(a), "b": _json(b)} for a, b in pairs])
+
+    def documents(self, text: str) -> Documents:
+        """Return which objects kubectl finds in a file with that text."""
+        (told,) = self._ask("documents", [{"text": _json(text)}])
+        return Documents(tuple(told["objects"]), told["fault"])
 
     def resource_names(self, names: Iterable[str]) -> list[ResourceNameVerdict]:
         """Return what the API's helpers say of each name of a container's resource."""

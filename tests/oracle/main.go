@@ -22,6 +22,7 @@ import (
 var operations = map[string]func(line []byte) (any, error){
 	"about":        about,
 	"compare":      compare,
+	"documents":    documents,
 	"feasible":     feasible,
 	"podSecurity":  podSecurity,
 	"quantity":     quantity,

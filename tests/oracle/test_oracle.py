@@ -535,6 +535,30 @@ def fake(program: str, *, deadline: float = 20.0) -> Oracle:
     return Oracle([sys.executable, "-c", program], deadline=deadline)
 
 
+class TestDocuments:
+    @pytest.mark.parametrize(
+        ("text", "objects", "fault"),
+        [
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", ["Pod/a"], ""),
+            ("# nothing\n---\n", [], ""),
+            (
+                "kind: ConfigMap\napiVersion: v1\nitems:\n- {kind: Pod, apiVersion: v1}\n",
+                ["Pod/"],
+                "",
+            ),
+            ("kind: Pod\napiVersion: v1\n---\na: b\n", ["Pod/"], "Object 'Kind' is missing"),
+        ],
+        ids=["one", "none", "a list of any kind", "a fault after one"],
+    )
+    def test_tells_what_kubectl_finds(
+        self, oracle: Oracle, text: str, objects: list[str], fault: str
+    ) -> None:
+        found = oracle.documents(text)
+        assert found.objects == tuple(objects)
+        assert found.fault.startswith(fault)
+        assert bool(found.fault) is bool(fault)
+
+
 class TestTheDriver:
     def test_sends_more_than_the_pipes_hold_without_waiting(self, oracle: Oracle) -> None:
         padding = {"metadata": {"annotations": {"padding": "x" * 1000}}}
