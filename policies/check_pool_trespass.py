@@ -18,7 +18,9 @@ Where the cluster's nodes are known, also:
 
 A toleration is no finding where the Pod's own node selection keeps it off the pool's nodes. That a
 Pod is a DaemonSet's is believed of what the DaemonSet controller itself creates, and of a
-DaemonSet's own template: an owner reference is text that anybody can write.
+DaemonSet's own template: an owner reference is text that anybody can write. The controller is known
+by its service account, which kube-controller-manager gives it with
+`--use-service-account-credentials`, as kubeadm and managed clusters have it.
 
 ## Why
 
