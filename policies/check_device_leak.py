@@ -65,7 +65,7 @@ from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
 from policies.finding import Finding
 from policies.pod import Pod
-from policies.requests import device_claims, requests_device
+from policies.requests import requesting_containers
 
 ID = "device-leak"
 
@@ -76,13 +76,16 @@ NO_DEVICES = frozenset({"", "none", "void"})
 _DEVICE_PATH = re.compile(r"/dev/(nvidia[^/]*|dri|kfd)(/.*)?")
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each variable and each volume that opens devices."""
+    requesting = None
     for container in pod.containers():
         found = _visible_devices(container.raw)
-        if found is not None and not requests_device(
-            container, device_claims(pod, policy, facts), policy, facts
-        ):
+        if found is None:
+            continue
+        if requesting is None:
+            requesting = requesting_containers(pod)
+        if (container.kind, container.position) not in requesting:
             index, shown = found
             yield Finding(
                 ID,

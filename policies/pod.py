@@ -156,7 +156,7 @@ class Pod(msgspec.Struct, eq=False):
             found: list[DeviceResource] = []
             for container in self.containers():
                 if container.kind != "ephemeralContainers" and container.raw.get("resources"):
-                    found += device_resources(container)
+                    found += _device_resources(container)
             self._device_resources = tuple(found)
         return self._device_resources
 
@@ -171,8 +171,7 @@ class Pod(msgspec.Struct, eq=False):
         return (self.spec.get("os") or {}).get("name") == "windows"
 
 
-def device_resources(container: Container) -> Iterator[DeviceResource]:
-    """Yield what a container says of each device resource; those with limits come first."""
+def _device_resources(container: Container) -> Iterator[DeviceResource]:
     limits, requests = container.resources("limits"), container.resources("requests")
     for name, quantity in limits.items():
         if "/" in name:

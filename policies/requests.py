@@ -9,7 +9,7 @@ import msgspec
 
 from policies.compiled import Policy, Pool
 from policies.facts import Claim, Facts, JSONObject
-from policies.pod import Container, DeviceResource, Pod, ResourceSide, device_resources
+from policies.pod import ContainerKind, DeviceResource, Pod, ResourceSide
 from policies.quantity import is_extended_resource_name, parse_quantity
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
@@ -21,12 +21,16 @@ class DeviceRequest(msgspec.Struct, frozen=True):
 
     ``certain`` is false where the request could also be met from elsewhere (``firstAvailable``
     with classes of several pools): such a Pod may use the pool but is not confined to it.
+    Whose request it is, is told by kind and position of the ``container``, or by the name that the
+    Pod gives to the ``claim``.
     """
 
     pool: Pool
     path: str
     what: str
     certain: bool = True
+    container: tuple[ContainerKind, int] | None = None
+    claim: str = ""
 
 
 def device_requests(pod: Pod, policy: Policy, facts: Facts) -> tuple[DeviceRequest, ...]:
@@ -36,34 +40,19 @@ def device_requests(pod: Pod, policy: Policy, facts: Facts) -> tuple[DeviceReque
     return (*by_resource, *by_claim)
 
 
-def requests_device(
-    container: Container, claims: frozenset[str], policy: Policy, facts: Facts
-) -> bool:
-    """Tell whether the container itself requests a device of a pool.
+def requesting_containers(pod: Pod) -> set[tuple[ContainerKind, int]]:
+    """Return kind and position of the containers that request a device of a pool themselves.
 
-    ``claims`` are those of its Pod that are for such devices (``device_claims``).
+    By their resources, or by a claim that may be met by such a device. One of which nothing is
+    known is none.
     """
-    resources = container.raw.get("resources") or {}
-    if claims and any(claim.get("name") in claims for claim in resources.get("claims") or ()):
-        return True
-    return any(
-        _asked_for(resource) is not None
-        and pool_of_resource(resource.name, policy, facts) is not None
-        for resource in device_resources(container)
-    )
-
-
-def device_claims(pod: Pod, policy: Policy, facts: Facts) -> frozenset[str]:
-    """Return the names, within the Pod, of its claims that may be met by a pool's devices.
-
-    A claim of which nothing is known is none of them.
-    """
-    entries = pod.spec.get("resourceClaims") or ()
-    return frozenset(
-        str(entries[index].get("name"))
-        for index, _, claim in _claims(pod.spec, facts)
-        if claim and any(not classes.isdisjoint(policy.pool_of_class) for classes in claim.requests)
-    )
+    found = {request.container for request in pod.requests if request.container}
+    if claims := {request.claim for request in pod.requests if request.claim}:
+        for container in pod.containers():
+            used = (container.raw.get("resources") or {}).get("claims") or ()
+            if any(claim.get("name") in claims for claim in used):
+                found.add((container.kind, container.position))
+    return found
 
 
 def unresolved_claims(pod: Pod, facts: Facts) -> list[tuple[str, str]]:
@@ -95,8 +84,13 @@ def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceReque
             continue
         if asked := _asked_for(resource):
             side, quantity = asked
-            path = pod.at(resource.field(side))
-            yield DeviceRequest(pool, path, f"{resource.name}: {quantity}")
+            whose = resource.container
+            yield DeviceRequest(
+                pool,
+                pod.at(resource.field(side)),
+                f"{resource.name}: {quantity}",
+                container=(whose.kind, whose.position),
+            )
 
 
 def _asked_for(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
@@ -124,7 +118,8 @@ def _by_claim(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]
             for pool in sorted(filter(None, pools), key=lambda pool: pool.name):
                 path = pod.at(f"spec.resourceClaims[{index}]")
                 what = f"claim {name} on device class {', '.join(sorted(classes))}"
-                yield DeviceRequest(pool, path, what, certain=len(pools) == 1)
+                own = str(pod.spec["resourceClaims"][index].get("name") or "")
+                yield DeviceRequest(pool, path, what, certain=len(pools) == 1, claim=own)
 
 
 def _claims(spec: JSONObject, facts: Facts) -> Iterator[tuple[int, str, Claim | None]]:

@@ -53,22 +53,22 @@ from policies.check_device_leak import VISIBLE_DEVICES
 from policies.compiled import Policy, Pool
 from policies.facts import Facts
 from policies.pod import Pod
-from policies.requests import device_claims, requests_device
+from policies.requests import requesting_containers
 
 ID = "void-visible-devices"
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
 
 
-def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
+def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
     """Hide the node's GPUs from the containers that request none."""
     if not any(_is_nvidia(request.pool) for request in pod.requests):
         return
-    claims = device_claims(pod, policy, facts)
+    requesting = requesting_containers(pod)
     for container in pod.containers():
         env = container.raw.get("env") or []
         if container.kind == "ephemeralContainers":
             continue
-        if requests_device(container, claims, policy, facts):
+        if (container.kind, container.position) in requesting:
             continue
         if VISIBLE_DEVICES not in [variable.get("name") for variable in env]:
             container.raw["env"] = [*env, {"name": VISIBLE_DEVICES, "value": "void"}]
