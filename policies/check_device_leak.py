@@ -65,7 +65,7 @@ from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
 from policies.finding import Finding
 from policies.pod import Pod
-from policies.requests import requesting_containers
+from policies.requests import requesting_containers, what_is_unknown
 
 ID = "device-leak"
 
@@ -76,7 +76,7 @@ NO_DEVICES = frozenset({"", "none", "void"})
 _DEVICE_PATH = re.compile(r"/dev/(nvidia[^/]*|dri|kfd)(/.*)?")
 
 
-def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, _policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each variable and each volume that opens devices."""
     requesting = None
     for container in pod.containers():
@@ -87,12 +87,14 @@ def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
             requesting = requesting_containers(pod)
         if (container.kind, container.position) not in requesting:
             index, shown = found
+            claims = (container.raw.get("resources") or {}).get("claims")
+            unknown = what_is_unknown(pod, facts) if claims else ""
             yield Finding(
                 ID,
                 pod.at(f"{container.field}.env[{index}]"),
                 "a container that requests no device makes GPUs visible to itself",
                 f'container "{container.name}" sets {VISIBLE_DEVICES} to {shown} and requests no '
-                "device; accepted are void, none or empty",
+                f"device; accepted are void, none or empty{unknown}",
                 f"Remove {VISIBLE_DEVICES}, or request a device: the device plugin then sets it",
             )
     for index, volume in enumerate(pod.spec.get("volumes") or ()):

@@ -84,7 +84,7 @@ from policies.facts import Facts, JSONObject
 from policies.finding import Finding
 from policies.nodes import NodeIndex
 from policies.pod import Pod
-from policies.requests import unresolved_claims
+from policies.requests import what_is_unknown
 from policies.scheduling import (
     Alternative,
     asks_for,
@@ -99,9 +99,6 @@ ID = "pool-trespass"
 _PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "nodeName")
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-
-# Each finding says it, and a Pod can have thousands of either.
-_NAMED_CLAIMS = 8
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
@@ -358,10 +355,4 @@ def _describe(toleration: JSONObject) -> str:
 
 
 def _no_request(pod: Pod, facts: Facts) -> str:
-    text = "none of its containers requests one of their devices"
-    if unresolved := [name for _, name in unresolved_claims(pod, facts)]:
-        names = ", ".join(unresolved[:_NAMED_CLAIMS])
-        if len(unresolved) > _NAMED_CLAIMS:
-            names += f" and {len(unresolved) - _NAMED_CLAIMS} more"
-        text += f"; of its resource claims, nothing is known of {names}"
-    return text
+    return f"none of its containers requests one of their devices{what_is_unknown(pod, facts)}"

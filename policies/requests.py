@@ -16,6 +16,10 @@ IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A DeviceClass can be asked for under this name in a container's resources (KEP-5004)."""
 
 
+# Each finding names them, and a Pod can have thousands of findings.
+_NAMED_CLAIMS = 8
+
+
 class DeviceRequest(msgspec.Struct, frozen=True):
     """One request of a Pod for devices of one pool.
 
@@ -62,6 +66,17 @@ def unresolved_claims(pod: Pod, facts: Facts) -> list[tuple[str, str]]:
         for index, name, claim in _claims(pod.spec, facts)
         if claim is None
     ]
+
+
+def what_is_unknown(pod: Pod, facts: Facts) -> str:
+    """Return what a finding adds about claims of which nothing is known; empty without any."""
+    unresolved = [name for _, name in unresolved_claims(pod, facts)]
+    if not unresolved:
+        return ""
+    names = ", ".join(unresolved[:_NAMED_CLAIMS])
+    if len(unresolved) > _NAMED_CLAIMS:
+        names += f" and {len(unresolved) - _NAMED_CLAIMS} more"
+    return f"; of its resource claims, nothing is known of {names}"
 
 
 def pool_of_resource(name: str, policy: Policy, facts: Facts) -> Pool | None:
