@@ -78,14 +78,10 @@ _DEVICE_PATH = re.compile(r"/dev/(nvidia[^/]*|dri|kfd)(/.*)?")
 
 def check(pod: Pod, _policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each variable and each volume that opens devices."""
-    requesting = None
+    requesting = requesting_containers(pod)
     for container in pod.containers():
         found = _visible_devices(container.raw)
-        if found is None:
-            continue
-        if requesting is None:
-            requesting = requesting_containers(pod)
-        if (container.kind, container.position) not in requesting:
+        if found is not None and (container.kind, container.position) not in requesting:
             index, shown = found
             claims = (container.raw.get("resources") or {}).get("claims")
             unknown = what_is_unknown(pod, facts) if claims else ""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from fake_apiserver import FakeApiServer
 from policies.compiled import Policy
@@ -21,6 +25,7 @@ from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.reflector import Timing
 
 JSON = dict[str, Any]
+Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 FAST = Timing(
     page=3,
@@ -115,3 +120,22 @@ async def known(cluster: ClusterFacts, namespace: str = "ml") -> Facts:
 async def node_names(cluster: ClusterFacts) -> set[str] | None:
     nodes = (await known(cluster)).nodes
     return None if nodes is None else {node.name for node in nodes}
+
+
+@asynccontextmanager
+async def around_a_pod(
+    folder: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[TestServer]:
+    """Serve, with the folder's pair, as the API server that a Pod's environment tells of."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    server = TestServer(app)
+    await server.start_server(ssl=context)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", server.host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+    try:
+        yield server
+    finally:
+        await server.close()

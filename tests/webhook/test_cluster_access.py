@@ -17,12 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
+from clusters import around_a_pod
 from controlplane.pki import pem, private_pem, write
 from webhook.cluster.access import Load, in_cluster, kubeconfig
 from webhook.cluster.connection import Connection
 from webhook.cluster.errors import UnreachableError
 
-Way = Callable[[Path, TestServer, pytest.MonkeyPatch], Load]
+Way = Callable[[Path, TestServer], Load]
 
 
 def of_an_old_cluster(folder: Path) -> None:
@@ -55,19 +56,13 @@ def of_an_old_cluster(folder: Path) -> None:
 
 
 @pytest.fixture
-async def old_cluster(tmp_path: Path) -> AsyncIterator[TestServer]:
+async def old_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TestServer]:
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(text="old")
 
     of_an_old_cluster(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
-    app = web.Application()
-    app.router.add_get("/version", answer)
-    server = TestServer(app)
-    await server.start_server(ssl=context)
-    yield server
-    await server.close()
+    async with around_a_pod(tmp_path, answer, monkeypatch) as server:
+        yield server
 
 
 @pytest.fixture
@@ -83,14 +78,12 @@ def of_today(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssl, "create_default_context", strict)
 
 
-def by_service_account(folder: Path, server: TestServer, patch: pytest.MonkeyPatch) -> Load:
-    patch.setenv("KUBERNETES_SERVICE_HOST", server.host)
-    patch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+def by_service_account(folder: Path, _server: TestServer) -> Load:
     (folder / "token").write_text("token")
     return in_cluster(folder)
 
 
-def by_kubeconfig(folder: Path, server: TestServer, _patch: pytest.MonkeyPatch) -> Load:
+def by_kubeconfig(folder: Path, server: TestServer) -> Load:
     path = folder / "kubeconfig"
     cluster = {
         "server": f"https://127.0.0.1:{server.port}",
@@ -111,18 +104,16 @@ def by_kubeconfig(folder: Path, server: TestServer, _patch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("of_today")
 @pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
 async def test_an_authority_from_before_identifiers_is_trusted(
-    by: Way, old_cluster: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by: Way, old_cluster: TestServer, tmp_path: Path
 ) -> None:
-    connection = Connection(by(tmp_path, old_cluster, monkeypatch))
+    connection = Connection(by(tmp_path, old_cluster))
     assert await connection.get("/version", seconds=5) == b"old"
     await connection.close()
 
 
 @pytest.mark.usefixtures("of_today")
-async def test_another_authority_is_not(
-    old_cluster: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = by_service_account(tmp_path, old_cluster, monkeypatch)
+async def test_another_authority_is_not(old_cluster: TestServer, tmp_path: Path) -> None:
+    load = by_service_account(tmp_path, old_cluster)
     of_an_old_cluster(tmp_path)
     connection = Connection(load)
     with pytest.raises(UnreachableError, match="certificate"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import socket
-import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +14,9 @@ import msgspec
 import pytest
 import yaml
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from certs.files import issue
-from clusters import gpu_node, node, policy
+from clusters import around_a_pod, gpu_node, node, policy
 from fake_apiserver import FakeApiServer
 from policies.compiled import Taint
 from policies.nodes import Node
@@ -179,16 +177,8 @@ async def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
     issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
     (tmp_path / "token").write_text("first\n")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    server = TestServer(app)
-    await server.start_server(ssl=context)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", server.host)
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
-    yield tmp_path
-    await server.close()
+    async with around_a_pod(tmp_path, answer, monkeypatch):
+        yield tmp_path
 
 
 async def test_the_token_of_a_service_account_is_taken_as_the_kubelet_renews_it(

@@ -25,8 +25,6 @@ from webhook.cli.manifests.objects import Manifest, read_objects
 Verdict = Literal["allowed", "mutated", "denied", "skipped", "invalid"]
 Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
 _MISSING_CURE = "Write it as the API documents it, or remove the object"
-# An API server gives it to every namespace (core defaults.go, SetDefaults_Namespace).
-_NAME_LABEL = "kubernetes.io/metadata.name"
 
 VERDICTS: tuple[Verdict, ...] = ("allowed", "mutated", "denied", "skipped", "invalid")
 
@@ -177,9 +175,11 @@ def _metadata(value: JSONObject) -> JSONObject:
 
 def _labels(namespace: JSONObject) -> JSONObject:
     """Return a namespace's labels, from its metadata, as they are in a cluster."""
+    from webhook.configurations import NAMESPACE_LABEL  # Few files hold a namespace.
+
     labels = namespace.get("labels")
     written = labels if isinstance(labels, dict) else {}
-    return {**written, _NAME_LABEL: _text(namespace.get("name"))}
+    return {**written, NAMESPACE_LABEL: _text(namespace.get("name"))}
 
 
 def _text(value: Any) -> str:
