@@ -21,6 +21,7 @@ from certs.files import issue
 from controlplane.cluster import free_ports
 from controlplane.gpufence import COMMAND
 from controlplane.process import Process
+from deploy.dockerfile import image_environment
 from reviewing import default_policy
 from webhook.admission import Admission
 from webhook.metrics import Metrics
@@ -99,7 +100,8 @@ def _start(
     started = []
     for name, command in commands(folder, certificates, flags).items():
         [port] = free_ports(1)
-        process = Process(name, command(port), folder / f"{name}.log")
+        environ = os.environ | image_environment()
+        process = Process(name, command(port), folder / f"{name}.log", environ=environ)
         process.start()
         stack.callback(process.stop)
         started.append(Contestant(name, process, port))

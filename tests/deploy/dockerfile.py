@@ -11,6 +11,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.render import DEPLOY
+
 _INSTRUCTION = re.compile(r"\s*(?P<word>[A-Z]+)\s+(?P<rest>.*)", re.DOTALL)
 
 
@@ -40,6 +42,22 @@ def stages(text: str) -> list[list[Instruction]]:
         if found:
             found[-1].append(Instruction(match["word"], match["rest"].strip()))
     return found
+
+
+def environment(stage: list[Instruction]) -> dict[str, str]:
+    """Return the variables that a stage sets, but those that extend another."""
+    pairs = [
+        pair.partition("=")
+        for instruction in stage
+        if instruction.word == "ENV"
+        for pair in shlex.split(instruction.rest)
+    ]
+    return {name: value for name, _, value in pairs if "$" not in value}
+
+
+def image_environment() -> dict[str, str]:
+    """Return the variables with which gpufence runs in its image."""
+    return environment(stages((DEPLOY / "Dockerfile").read_text())[-1])
 
 
 def carry_out(stage: list[Instruction], context: Path, root: Path) -> None:

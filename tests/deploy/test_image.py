@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from certs.authority import create_authority, issue_leaf
+from certs.files import write_pairs
+from certs.names import Names
 from deploy.chart import Helm, one
-from deploy.dockerfile import carry_out, stages
+from deploy.dockerfile import carry_out, image_environment, stages
 from deploy.render import DEPLOY, PROJECT
 
 BUILD, FINAL = stages((DEPLOY / "Dockerfile").read_text())
@@ -121,3 +127,37 @@ def test_the_builds_context_holds_all_that_is_copied() -> None:
         for source in each.rest.split()[:-1]
     ]
     assert set(sources) == {line[1:] for line in ignored if line.startswith("!")}
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl hashes the authority's name")
+def test_the_image_trusts_what_the_system_does_without_holding_all_of_it(tmp_path: Path) -> None:
+    """An authority is found in the folder, by its hash, when a certificate is to be verified."""
+    now = datetime.now(UTC)
+    authority = create_authority(now)
+    leaf = issue_leaf(authority, Names.parse(["localhost"], []), now)
+    write_pairs(tmp_path, authority, leaf)
+    subprocess.run(["openssl", "rehash", tmp_path], check=True)
+    handshake = """
+import ssl, sys
+trusting = ssl.create_default_context()
+print("holds", len(trusting.get_ca_certs()))
+serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+serving.load_cert_chain(f"{sys.argv[1]}/tls.crt", f"{sys.argv[1]}/tls.key")
+one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
+server = serving.wrap_bio(one, other, server_side=True)
+client = trusting.wrap_bio(other, one, server_hostname="localhost")
+for side in (client, server, client):
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+print("trusts", client.getpeercert()["subjectAltName"])
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", handshake, tmp_path],
+        env=os.environ | image_environment() | {"SSL_CERT_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.splitlines() == ["holds 0", "trusts (('DNS', 'localhost'),)"]

@@ -22,18 +22,11 @@ from certs.files import write_pairs
 from certs.keypair import KeyPair
 from certs.names import Names
 from controlplane.gpufence import COMMAND
+from deploy.dockerfile import image_environment
 from soak import churn
 from soak.traffic import HOST
 
 _START_SECONDS = 60.0
-
-# As the image sets them (deploy/Dockerfile).
-_ALLOCATOR = {
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_MMAP_THRESHOLD_": "131072",
-    "MALLOC_TRIM_THRESHOLD_": "131072",
-}
-
 
 T = TypeVar("T")
 
@@ -85,7 +78,7 @@ async def replica(folder: Path, flags: Sequence[str | Path] = ()) -> AsyncIterat
             *("--host", HOST, "--port", "0", "--metrics-host", HOST, "--metrics-port", "0"),
             *flags,
             stderr=errors,
-            env=os.environ | _ALLOCATOR,
+            env=os.environ | image_environment(),
         )
     try:
         yield Replica(server.pid, await _port(log), policy, certificates, authority)
