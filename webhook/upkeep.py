@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from certs.files import read_file
+from certs.keypair import parse_certificates
 from certs.names import Names
 from certs.source import HeldSource
 from certs.succession import Timing
@@ -144,7 +145,13 @@ class Upkeep:
     def _authorities(self) -> bytes:
         if self._keeper is not None and self._keeper.stored is not None:
             return self._keeper.stored.bundle
-        return b"" if self._options.ca_file is None else read_file(self._options.ca_file)
+        file = self._options.ca_file
+        if file is None:
+            return b""
+        pem = read_file(file)
+        # API servers store whatever they are given, and with what is none reach nobody.
+        parse_certificates(pem, str(file))
+        return pem
 
     def _make_keeper(self) -> CertificateKeeper | None:
         options = self._options

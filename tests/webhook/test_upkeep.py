@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from certs.authority import create_authority
+from certs.errors import MaterialError
 from certs.names import Names
 from fake_kubeapi import FakeKubeApi
 from reviewing import default_policy
@@ -22,6 +25,7 @@ from webhook.register import KINDS, Owner
 from webhook.upkeep import ClusterOptions, Upkeep
 from webhook.upkeep_metrics import UpkeepMetrics
 
+NOW = datetime.now(UTC)
 ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
 SECRET = SecretName("system", "certificates")
 LEASE = lease_path("system", "gpufence")
@@ -123,12 +127,32 @@ async def test_with_files_the_configurations_carry_what_the_file_holds_now(
     file = tmp_path / "ca.crt"
     replica = make(secret=None, names=None, ca_file=file)
     assert replica.upkeep.source is None
-    for content in (b"first", b"second"):
-        file.write_bytes(content)
+    for authority in (create_authority(NOW), create_authority(NOW)):
+        file.write_bytes(authority.certificate_pem)
         await replica.upkeep.tick()
-        config = replica.api.objects[CONFIGURATIONS[0]]["webhooks"][0]["clientConfig"]
-        assert base64.b64decode(config["caBundle"]) == content
+        assert registered_bundle(replica) == authority.certificate_pem
     assert SECRET.path not in replica.api.objects
+
+
+@pytest.mark.parametrize("cut", [0, 200], ids=["empty", "cut off"])
+async def test_a_file_without_an_authority_is_never_registered(
+    make: type[Replica], tmp_path: Path, cut: int
+) -> None:
+    """An API server would store it, and refuse whatever it should ask about from then on."""
+    file = tmp_path / "ca.crt"
+    replica = make(secret=None, names=None, ca_file=file)
+    whole = create_authority(NOW).certificate_pem
+    file.write_bytes(whole)
+    await replica.upkeep.tick()
+    file.write_bytes(whole[:cut])
+    with pytest.raises(MaterialError, match=f"^{file}: holds no readable PEM certificate"):
+        await replica.upkeep.tick()
+    assert registered_bundle(replica) == whole
+
+
+def registered_bundle(replica: Replica) -> bytes:
+    config = replica.api.objects[CONFIGURATIONS[0]]["webhooks"][0]["clientConfig"]
+    return base64.b64decode(config["caBundle"])
 
 
 async def test_a_first_registration_waits_for_the_service_and_a_later_one_does_not(
