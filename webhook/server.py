@@ -99,7 +99,10 @@ class _Replica:
         policy.counters.append(counters.reloaded)
         self.upkeep = self._upkeep(counters)
         self.certificate = ServedCertificate(
-            _source(options, self.upkeep), _now, options.client_authority
+            _source(options, self.upkeep),
+            _now,
+            options.client_authority,
+            lambda: counters.failed("certificate reload"),
         )
         self.metrics.track_under_way(lambda: self.lifecycle.under_way)
         self.metrics.track_certificate(lambda: self.certificate.expires.timestamp())
@@ -121,6 +124,8 @@ class _Replica:
         """Return what somebody should look at, a line each."""
         tasks = [task for task, _ in self.tasks] + ([self.first] if self.first else [])
         lines = [f"{task.name}: {task.problem}" for task in tasks if task.problem]
+        if self.certificate.problem:
+            lines.append(f"certificate refused, an older one is served: {self.certificate.problem}")
         if self._policy.problem:
             lines.append(f"policy refused, an older one is in force: {self._policy.problem}")
         return lines

@@ -20,7 +20,7 @@ _log = logging.getLogger("gpufence")
 class ServedCertificate:
     """Serves a source's certificate, to clients of an authority if one is named.
 
-    ``now`` returns the time.
+    ``now`` returns the time; ``refused`` is called at each look at what cannot be used.
     """
 
     def __init__(
@@ -28,10 +28,14 @@ class ServedCertificate:
         source: Source,
         now: Callable[[], datetime],
         client_authority: Path | None = None,
+        refused: Callable[[], None] = lambda: None,
     ) -> None:
+        self.problem = ""
+        """Why the newest certificate is not served; empty if it is."""
         self._source = source
         self._now = now
         self._client_authority = client_authority
+        self._refused = refused
         self._context: ServingContext | None = None
         self._last: Poll | None = None
 
@@ -46,6 +50,9 @@ class ServedCertificate:
         if self._context is None:
             return
         poll = self._context.poll(self._now())
+        self.problem = poll.reason if poll.outcome is Outcome.REFUSED else ""
+        if self.problem:
+            self._refused()
         if poll != self._last and poll.outcome is not Outcome.UNCHANGED:
             refused = poll.outcome is Outcome.REFUSED
             level = logging.WARNING if refused else logging.INFO

@@ -92,6 +92,15 @@ async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> No
         _, answer = await read_response(reader)
         assert answer["response"]["allowed"]
         writer.close()
+        status, said = await get(f"{running.operations}/readyz")
+        assert status == 200
+        told = f"certificate refused, an older one is served: {pair / 'tls.crt'}: holds no readable"
+        assert said.startswith(f"ok\n{told}")
+        _, exposed = await get(f"{running.operations}/metrics")
+        assert 'gpufence_upkeep_failures_total{task="certificate reload"}' in exposed
+        issue(["localhost"], ["127.0.0.1"], pair, datetime.now(UTC), force=True)
+        await running.logged("certificate reloaded")
+        assert await get(f"{running.operations}/readyz") == (200, "ok\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

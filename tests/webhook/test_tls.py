@@ -35,7 +35,9 @@ def test_each_change_is_said_once_however_often_is_asked(
         return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
 
     issue_into(tmp_path)
-    served = ServedCertificate(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
+    refused: list[str] = []
+    source = FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")
+    served = ServedCertificate(source, lambda: NOW, refused=lambda: refused.append(served.problem))
     assert said() == []
     served.load()
     assert said() == []
@@ -43,8 +45,12 @@ def test_each_change_is_said_once_however_often_is_asked(
     assert said() == ["WARNING certificate refused"]
     (tmp_path / "tls.crt").unlink()
     assert said() == ["WARNING certificate refused"]
+    # What goes on is said once, and counted each time.
+    assert ["does not exist" in problem for problem in refused] == [False] * 3 + [True] * 3
+    assert served.problem == refused[-1]
     issue_into(tmp_path)
     assert said() == ["INFO certificate reloaded"]
+    assert served.problem == ""
 
 
 def test_the_end_of_its_life_is_known_as_soon_as_it_is_served(tmp_path: Path) -> None:
