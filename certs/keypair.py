@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from certs.errors import MaterialError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -57,6 +58,14 @@ def parse_certificates(pem: bytes, where: str) -> tuple[x509.Certificate, ...]:
             ' "-----BEGIN CERTIFICATE-----" to "-----END CERTIFICATE-----"',
         ) from error
     return certificates
+
+
+def as_der(certificates: Iterable[x509.Certificate]) -> bytes:
+    """Return certificates as Python's ssl takes them for `cadata`.
+
+    Of PEM it takes ASCII alone, and people write between certificates whose they are.
+    """
+    return b"".join(certificate.public_bytes(Encoding.DER) for certificate in certificates)
 
 
 def parse_key(pem: bytes, where: str) -> PrivateKeyTypes:

@@ -26,6 +26,7 @@ from certs.errors import CertificateError, MaterialError
 from certs.files import read_file
 from certs.keypair import (
     KeyPair,
+    as_der,
     check_validity,
     is_authority,
     parse_certificates,
@@ -214,7 +215,8 @@ def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
 
 def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
     """Have the context accept clients of these authorities; raises MaterialError."""
-    for certificate in parse_certificates(authorities, where):
+    certificates = parse_certificates(authorities, where)
+    for certificate in certificates:
         if not is_authority(certificate):
             subject = certificate.subject.rfc4514_string()
             raise MaterialError(
@@ -222,4 +224,4 @@ def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
                 where=where,
                 cure="Put the certificate there that signs the clients' certificates, not theirs",
             )
-    context.load_verify_locations(cadata=authorities.decode("ascii"))
+    context.load_verify_locations(cadata=as_der(certificates))

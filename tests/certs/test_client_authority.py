@@ -159,6 +159,17 @@ def test_another_authority_takes_the_place_of_the_first_without_a_new_listener(
         listener.meets(authority, old)
 
 
+def test_what_people_write_between_authorities_is_no_part_of_them(
+    listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
+) -> None:
+    successor = create_authority(now)
+    pems = [clients.certificate_pem, successor.certificate_pem]
+    listener.clients.write_bytes(b"".join("# von Jörg\n".encode() + pem for pem in pems))
+    assert listener.context.poll(now).outcome is Outcome.RELOADED
+    for pair in (clients, successor):
+        listener.meets(authority, client_pair(pair))
+
+
 def test_an_authority_that_cannot_be_read_leaves_the_old_one_in_place(
     listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
 ) -> None:

@@ -9,6 +9,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -72,6 +73,37 @@ async def test_a_peer_that_never_closes_its_connection_keeps_nobody_waiting(
         async with asyncio.timeout(10):
             line = await check_served(registered(f"https://{LOOPBACK}:{port}", authority))
     assert line == ok("served certificate", "trusted, at 1 address")
+
+
+async def test_what_people_write_beside_an_authority_is_no_part_of_it(
+    authority: KeyPair, tmp_path: Path
+) -> None:
+    """API servers take it so: the caBundle is validated as PEM, not as ASCII."""
+    described = replace(
+        authority, certificate_pem="# von Jörg\n".encode() + authority.certificate_pem
+    )
+    with never_closing(authority, tmp_path) as port:
+        line = await check_served(registered(f"https://{LOOPBACK}:{port}", described))
+    assert line == ok("served certificate", "trusted, at 1 address")
+
+
+async def test_what_is_served_may_itself_be_all_that_is_trusted(
+    authority: KeyPair, tmp_path: Path
+) -> None:
+    """API servers take whatever is in a caBundle: an intermediate authority, or a leaf."""
+    with never_closing(authority, tmp_path) as port:
+        leaf = KeyPair((tmp_path / "tls.pem").read_bytes(), b"")
+        line = await check_served(registered(f"https://{LOOPBACK}:{port}", leaf))
+    assert line == ok("served certificate", "trusted, at 1 address")
+
+
+async def test_a_bundle_without_a_certificate_is_broken(authority: KeyPair) -> None:
+    """An API server stores it, and then reaches nobody."""
+    cut = replace(authority, certificate_pem=authority.certificate_pem[:200])
+    line = await check_served(registered(f"https://{LOOPBACK}:1", cut))
+    assert line.status == "fail"
+    assert "caBundle holds no readable PEM certificate" in line.found
+    assert "Replicas that register write it within seconds" in line.cure
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ import asyncio
 import base64
 import binascii
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
+from cryptography import x509
+
 from certs.errors import MaterialError
-from certs.keypair import check_validity, parse_certificates, parse_pair
+from certs.keypair import as_der, check_validity, parse_certificates, parse_pair
 from certs.names import Names
 from certs.renewal import is_issued_by, names_of, renewal_due
 from certs.succession import Stored
@@ -27,6 +29,9 @@ _SERVED = "served certificate"
 _CONNECT_SECONDS = 3.0
 # Replicas renew within seconds of the due time: an hour later, something keeps them.
 _LATE = timedelta(hours=1)
+_REWRITE = (
+    "Replicas that register write it within seconds: see their logs, and gpufence certs status"
+)
 _RESTART = "Delete nothing: see in the logs of the replicas why they do not renew it"
 
 
@@ -58,11 +63,15 @@ async def check_served(found: Installation) -> Line:
     places = list(_places(found, address))
     if not places:
         return skip(_SERVED, "no replica is behind the Service")
+    try:
+        trusted = parse_certificates(bundle, _BUNDLE)
+    except MaterialError as error:
+        return fail(_SERVED, f"no caller can be sure of it: {error.where} {error.what}", _REWRITE)
     host = _host(address)
     unreachable = []
     for place, port in places:
         try:
-            await _connect(place, port, host, bundle)
+            await _connect(place, port, host, trusted)
         except ssl.SSLCertVerificationError as error:
             return fail(
                 _SERVED,
@@ -122,8 +131,7 @@ def _bundles(found: Installation, stored: Stored) -> Line:
         return fail(
             _BUNDLE,
             f"does not trust the Secret's authority in {'; '.join(wrong)}",
-            "Replicas that register write it within seconds: see their logs, and gpufence certs "
-            "status",
+            _REWRITE,
         )
     if not any(found.configurations.values()):
         return skip(_BUNDLE, "there is no configuration that could carry one")
@@ -151,10 +159,13 @@ def _host(address: Registration) -> str:
     return urlsplit(address.url).hostname or ""
 
 
-async def _connect(place: str, port: int, host: str, bundle: bytes) -> None:
-    context = ssl.create_default_context(cadata=bundle.decode("ascii", errors="replace"))
-    # As for the cluster's own authority: API servers do not ask for what Python 3.13 does.
+async def _connect(place: str, port: int, host: str, trusted: Iterable[x509.Certificate]) -> None:
+    context = ssl.create_default_context(cadata=as_der(trusted))
+    # As for the cluster's own authority: API servers do not ask for what Python 3.13 does. Whatever
+    # is in a bundle is trusted by them, an intermediate authority or the certificate itself as well
+    # (Go's crypto/x509).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     async with asyncio.timeout(_CONNECT_SECONDS):
         _, writer = await asyncio.open_connection(place, port, ssl=context, server_hostname=host)
     # The handshake has said all. To close in turn with the peer is to wait for as long as it likes.
