@@ -16,6 +16,9 @@ from webhook.conditions import concerns, differs, differs_where_there_is, names_
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """Set by the API server on every namespace; nobody can change it (KEP-2161)."""
 
+DOMAIN = ".gpufence.dev"
+"""What the name of each webhook of ours ends with, and of nobody else's."""
+
 ALWAYS_EXCLUDED = frozenset(
     {
         "kube-system",
@@ -202,7 +205,7 @@ def _webhook(
     # Every field is written out, also where it says what the API server would: what is not ours
     # could be changed without our seeing it.
     return {
-        "name": f"{name}.gpufence.dev",
+        "name": f"{name}{DOMAIN}",
         "clientConfig": _client_config(path, registration),
         "rules": rules,
         "matchPolicy": "Equivalent",

@@ -6,21 +6,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.facts import JSONObject
+from webhook.configurations import DOMAIN
 
 
 def drift(wanted: JSONObject, found: JSONObject) -> list[str]:
     """Return what differs, a clause each; nothing if all is as wanted.
 
     Our webhooks must be exactly as wanted: a further matchCondition or a selector of somebody
-    else's would let Pods past. Further labels and annotations are nobody's business, and so are a
-    further webhook, and a caBundle where none is wanted (cert-manager injects it).
+    else's would let Pods past, and a further webhook of ours is one that an earlier policy has
+    left. Further labels and annotations are nobody's business, and so are a webhook of somebody
+    else's, and a caBundle where none is wanted (cert-manager injects it).
     """
     return [*_metadata(wanted["metadata"], found.get("metadata") or {}), *_webhooks(wanted, found)]
 
 
 def repaired(wanted: JSONObject, found: JSONObject) -> JSONObject:
     """Return what is to replace ``found``: our part as wanted, and all else as it is."""
-    names = {webhook["name"] for webhook in wanted["webhooks"]}
     before = {webhook.get("name"): webhook for webhook in found.get("webhooks") or ()}
     webhooks = [
         _with_bundle(webhook, before.get(webhook["name"])) for webhook in wanted["webhooks"]
@@ -31,7 +32,7 @@ def repaired(wanted: JSONObject, found: JSONObject) -> JSONObject:
     return {
         **found,
         "metadata": metadata,
-        "webhooks": [*webhooks, *(w for name, w in before.items() if name not in names)],
+        "webhooks": [*webhooks, *(w for name, w in before.items() if not is_ours(name))],
     }
 
 
@@ -39,6 +40,11 @@ def bundles(configuration: JSONObject) -> Iterator[str]:
     """Yield the caBundle (base64) of each webhook of a configuration."""
     for webhook in configuration.get("webhooks") or ():
         yield (webhook.get("clientConfig") or {}).get("caBundle") or ""
+
+
+def is_ours(name: str | None) -> bool:
+    """Tell whether a webhook of that name is gpufence's, of whichever policy or version."""
+    return (name or "").endswith(DOMAIN)
 
 
 def _metadata(wanted: JSONObject, found: JSONObject) -> Iterator[str]:
@@ -64,6 +70,10 @@ def _webhooks(wanted: JSONObject, found: JSONObject) -> Iterator[str]:
         for field in sorted({*target, *present[name]}):
             if target.get(field) != present[name].get(field):
                 yield f"{field} of webhook {name} differs"
+    names = {webhook["name"] for webhook in wanted["webhooks"]}
+    for name in present:
+        if name not in names and is_ours(name):
+            yield f"webhook {name} is not wanted"
 
 
 def _with_bundle(webhook: JSONObject, found: Any) -> JSONObject:

@@ -60,6 +60,17 @@ def test_a_namespace_less_is_named_too() -> None:
     assert "does not leave out fence" in said.found
 
 
+def test_a_webhook_that_the_policy_does_not_want_is_a_warning() -> None:
+    found = installation(True)
+    webhooks = (found.configurations["ValidatingWebhookConfiguration"] or {})["webhooks"]
+    webhooks.append({"name": "other.example"})
+    assert line(found, "ValidatingWebhookConfiguration").status == "ok"
+    webhooks.append({"name": "earlier.gpufence.dev"})
+    said = line(found, "ValidatingWebhookConfiguration")
+    assert said.status == "warn"
+    assert said.found == "has earlier.gpufence.dev, which the policy does not want"
+
+
 def test_another_timeout_is_a_warning() -> None:
     said = line(installation(True, timeout_seconds=10), "timeoutSeconds")
     assert said.status == "warn"

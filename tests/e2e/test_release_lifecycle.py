@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from policies.policy import default_policy_text
 from release.release import KINDS, NAME, WEBHOOKS, Release, release
 
 pytestmark = pytest.mark.e2e
@@ -86,6 +88,26 @@ def test_the_configurations_belong_to_the_release_and_go_with_it(released: Relea
         [replica] = released.service.replicas
         until(lambda: "no ClusterRole" in replica.ask("/readyz")[1], "the replica to say why")
         assert not released.configurations()
+
+
+def test_a_webhook_goes_with_what_the_policy_wanted_it_for(
+    released: Release, tmp_path: Path
+) -> None:
+    policy = yaml.safe_load(default_policy_text())
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy))
+
+    def validating() -> set[str]:
+        return {webhook["name"] for webhook in released.configurations()[1]["webhooks"]}
+
+    with released.replicas(1, "--policy", str(file)):
+        before = validating()
+        file.write_text(yaml.safe_dump({**policy, "customWorkloads": []}))
+        until(
+            lambda: before - validating() == {"custom-workloads.gpufence.dev"},
+            "the webhook for custom resources to go",
+            within=15,
+        )
 
 
 def test_the_follower_leads_when_the_leader_is_gone(released: Release) -> None:

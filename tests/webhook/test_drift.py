@@ -93,6 +93,16 @@ def test_what_others_add_beside_ours_is_no_drift_and_stays() -> None:
     }
 
 
+def test_a_webhook_of_ours_that_is_no_longer_wanted_goes() -> None:
+    """An earlier policy, or a later version, has left it."""
+    without = {**VALIDATING, "webhooks": VALIDATING["webhooks"][:-1]}
+    found = {**VALIDATING, "webhooks": [*VALIDATING["webhooks"], {"name": "other.example"}]}
+    assert drift(without, found) == ["webhook custom-workloads.gpufence.dev is not wanted"]
+    after = repaired(without, found)
+    assert drift(without, after) == []
+    assert after["webhooks"][-1] == {"name": "other.example"}
+
+
 def test_the_bundle_of_an_injector_is_left_to_it() -> None:
     wanted = configurations(default_policy(), Registration(url="https://a:1"))[0]
     found = copy.deepcopy(wanted)

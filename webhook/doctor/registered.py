@@ -9,6 +9,7 @@ from policies.facts import JSONObject
 from webhook.configurations import NAMESPACE_LABEL, Registration, configurations
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
+from webhook.drift import is_ours
 from webhook.lease import PAUSED
 
 _FIELDS = (
@@ -105,9 +106,13 @@ def _pairs(
 def _completeness(wanted: dict[str, JSONObject], present: dict[str, JSONObject]) -> Iterator[Line]:
     for kind, configuration in present.items():
         names = {webhook["name"] for webhook in configuration.get("webhooks") or ()}
-        missing = [w["name"] for w in wanted[kind]["webhooks"] if w["name"] not in names]
+        asked = [webhook["name"] for webhook in wanted[kind]["webhooks"]]
+        missing = [name for name in asked if name not in names]
+        further = sorted(name for name in names if is_ours(name) and name not in asked)
         if missing:
             yield fail(kind, f"lacks {', '.join(missing)}", _REPAIR)
+        elif further:
+            yield warn(kind, f"has {', '.join(further)}, which the policy does not want", _REPAIR)
         else:
             count = len(wanted[kind]["webhooks"])
             yield ok(kind, f"has {'its webhook' if count == 1 else f'all {count} webhooks'}")

@@ -11,12 +11,12 @@ from policies.facts import Facts, JSONObject
 from policies.names import NameSet
 from policies.scheduling import FENCING_EFFECTS
 from webhook.cluster.errors import ApiError
+from webhook.configurations import DOMAIN
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip
 from webhook.kubeapi import KubeApi
 
 _IMAGE = "registry.k8s.io/pause:3.10"
-_OURS = ".gpufence.dev"
 _NOT_CALLED = (
     "See the lines above about configurations, caBundle and replicas; the namespace may be left out"
 )
@@ -83,7 +83,7 @@ async def _trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) 
 
 def _refused(check: str, error: ApiError) -> Line:
     """Say what it means that a Pod was refused otherwise than expected."""
-    if "failed calling webhook" in str(error) and _OURS in str(error):
+    if "failed calling webhook" in str(error) and DOMAIN in str(error):
         return fail(check, f"API servers do not reach gpufence: {error}", _UNREACHED)
     if _is_denial(error):
         return fail(check, f"gpufence refuses it: {error}", "Compare its policy with --policy")
@@ -91,7 +91,7 @@ def _refused(check: str, error: ApiError) -> Line:
 
 
 def _is_denial(error: ApiError) -> bool:
-    return _OURS in str(error) and "denied the request" in str(error)
+    return DOMAIN in str(error) and "denied the request" in str(error)
 
 
 async def _create(api: KubeApi, pod: JSONObject) -> JSONObject:
