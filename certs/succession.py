@@ -15,8 +15,11 @@ An authority is succeeded without a moment in which a caller trusts neither:
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
 
 from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME, create_authority, issue_leaf
 from certs.errors import CertificateError, MaterialError
@@ -45,7 +48,7 @@ class Stored:
     def authorities(self) -> tuple[bytes, ...]:
         """PEM of every authority that callers are to trust; those that do not parse are left out.
 
-        An API server refuses a whole configuration for one of those.
+        A bundle of nothing else would be stored by an API server, and have it reach nobody.
         """
         candidates = (self.old, self.authority.certificate_pem, self.next_certificate)
         return tuple(pem for pem in candidates if is_certificate(pem))
@@ -56,12 +59,21 @@ class Stored:
         return b"".join(pem.rstrip(b"\n") + b"\n" for pem in self.authorities)
 
     def is_carried_by(self, bundle: bytes) -> bool:
-        """Tell whether whoever trusts ``bundle`` (PEM) trusts all of the authorities."""
+        """Tell whether whoever trusts ``bundle`` (PEM) trusts every authority, and there is one."""
         try:
             trusted = set(parse_certificates(bundle, "bundle"))
         except MaterialError:
             return False
-        return all(parse_certificates(pem, "authority")[0] in trusted for pem in self.authorities)
+        own = _certificates(self.authorities)
+        return bool(own) and own <= trusted
+
+    def follows(self, other: Stored) -> bool:
+        """Tell whether one of the two is a step of the other's succession."""
+        ours, theirs = self.authority.certificate_pem, other.authority.certificate_pem
+        return bool(
+            _certificates([ours]) & _certificates(other.authorities)
+            or _certificates([theirs]) & _certificates(self.authorities)
+        )
 
     @property
     def next_certificate(self) -> bytes:
@@ -122,7 +134,7 @@ def plan(
     next_can_sign = stored.next is not None and is_usable(stored.next, now)
     if not is_usable(stored.authority, now):
         # Its key may be gone while its leaf still serves: then there is time for a succession.
-        if not _is_live(stored, now):
+        if not is_live(stored, now):
             change = Change.PROMOTE if next_can_sign else Change.CREATE
             return Plan(change, f"{authority.reason}, and its leaf is of no use either")
     elif leaf.needed:
@@ -143,6 +155,14 @@ def plan(
             return Plan(Change.RETIRE, "every replica has had the time to take up the new leaf")
         return Plan(Change.NOTHING, f"the old authority stays published until {end.isoformat()}")
     return Plan(Change.NOTHING, leaf.reason)
+
+
+def beside(served: Stored, other: Stored, now: datetime) -> Stored:
+    """Return what has `other`'s authority succeed the one that is served.
+
+    It is published before it signs, as any next one. Where it cannot sign, all stays as served.
+    """
+    return replace(served, next=other.authority) if is_usable(other.authority, now) else served
 
 
 def carry_out(
@@ -189,7 +209,12 @@ def _with_others(stored: Stored, names: Names, now: datetime) -> Names:
     )
 
 
-def _is_live(stored: Stored, now: datetime) -> bool:
+def is_of_use(stored: Stored, now: datetime) -> bool:
+    """Tell whether there is an authority that can sign, or at least a leaf to serve."""
+    return is_usable(stored.authority, now) or is_live(stored, now)
+
+
+def is_live(stored: Stored, now: datetime) -> bool:
     """Tell whether the leaf can still be served to callers that trust its authority."""
     try:
         leaf, _ = parse_pair(stored.leaf)
@@ -197,3 +222,8 @@ def _is_live(stored: Stored, now: datetime) -> bool:
     except MaterialError:
         return False
     return is_usable(stored.leaf, now) and is_issued_by(leaf, authority)
+
+
+def _certificates(pems: Iterable[bytes]) -> frozenset[x509.Certificate]:
+    """Return the first certificate of each PEM that holds one."""
+    return frozenset(parse_certificates(pem, "authority")[0] for pem in pems if is_certificate(pem))

@@ -17,7 +17,17 @@ from datetime import datetime, timedelta
 from certs.names import Names
 from certs.secret import read_secret, write_secret
 from certs.source import HeldSource
-from certs.succession import Change, Plan, Stored, Timing, carry_out, plan
+from certs.succession import (
+    Change,
+    Plan,
+    Stored,
+    Timing,
+    beside,
+    carry_out,
+    is_live,
+    is_of_use,
+    plan,
+)
 from webhook.cluster.errors import ApiError, ClusterError
 from webhook.drift import bundles
 from webhook.kubeapi import CONFLICT, JSONObject, KubeApi
@@ -99,15 +109,11 @@ class CertificateKeeper:
         )
 
     async def _attempt(self, now: datetime) -> Stored | None:
-        """Return what the Secret holds after the change that is due; None if somebody else wrote.
-
-        Whoever emptied or deleted the Secret of a running server did not mean to break it: what is
-        served goes back.
-        """
+        """Return what the Secret holds after the change that is due; None if somebody else wrote."""
         found = await self._api.read(self._secret.path)
         stored = read_secret(found) if found is not None else None
-        if stored is None and self.stored is not None:
-            due, after = Plan(Change.CREATE, "the Secret was emptied or deleted"), self.stored
+        if back := await self._put_back(stored, now):
+            due, after = back
         else:
             due = await self._due(stored, now)
             if stored is not None and due.change is Change.NOTHING:
@@ -126,6 +132,27 @@ class CertificateKeeper:
         )
         self._changed(due.change)
         return after
+
+    async def _put_back(self, found: Stored | None, now: datetime) -> tuple[Plan, Stored] | None:
+        """Return what to write where somebody has changed the Secret by hand; None to go on.
+
+        Whoever emptied, deleted or edited the Secret of a running server did not mean to break it.
+        """
+        served = self.stored
+        if served is None or found == served:
+            return None
+        if found is None:
+            return Plan(Change.CREATE, "the Secret was emptied or deleted"), served
+        if not is_live(served, now):
+            return None
+        if not is_of_use(found, now):
+            return Plan(Change.CREATE, "what was put into the Secret cannot be used"), served
+        # Whoever could not look for long may have missed a whole succession.
+        if found.follows(served) or await self._is_carried(found):
+            return None
+        return Plan(Change.PUBLISH, "another authority was put into the Secret"), beside(
+            served, found, now
+        )
 
     async def _due(self, stored: Stored | None, now: datetime) -> Plan:
         carried_for = await self._carried_for(stored) if stored and stored.next else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from functools import partial
@@ -136,6 +137,15 @@ def test_a_secret_that_is_deleted_comes_back_as_it_was(kept: Release) -> None:
     )
     assert kept.secret() == before
     wait_until_called(kept.cluster)
+
+
+def test_a_secret_that_is_cut_off_comes_back_as_it_was(kept: Release) -> None:
+    before = kept.secret()
+    cut = {"data": {"ca.crt": base64.b64encode(before["ca.crt"][:200]).decode()}}
+    patch = ("--type=merge", "-p", json.dumps(cut))
+    kept.cluster.kubectl("patch", "secret", SECRET, "-n", kept.namespace, *patch)
+    until(lambda: kept.secret() == before, "the Secret to come back")
+    assert kept.bundles() == [before["ca.crt"]] * WEBHOOKS
 
 
 def test_the_state_of_the_certificates_is_shown(kept: Release) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from certs.authority import create_authority, issue_leaf
 from certs.errors import StorageError
 from certs.names import Names
-from certs.secret import read_secret
+from certs.secret import read_secret, write_secret
 from certs.source import HeldSource
-from certs.succession import Change, Timing
+from certs.succession import Change, Stored, Timing
 from fake_kubeapi import FakeKubeApi
 from webhook.certificates import CertificateKeeper, SecretName
 from webhook.cluster.errors import ApiError, ClusterError
@@ -162,3 +164,84 @@ async def test_a_secret_that_somebody_else_writes_all_the_time_is_given_up_for_n
     api.write_error = ApiError(409, "the object has been modified")
     with pytest.raises(ClusterError, match=r"changed by others 5 times in a row.*managedFields"):
         await Replica(api).keeper.keep(NOW)
+
+
+# A Secret that somebody edits under running replicas.
+
+
+def put(api: FakeKubeApi, stored: Stored, **parts: bytes) -> None:
+    """Have the Secret hold this, with other parts (`ca_crt`) in the place of some."""
+    wanted = write_secret(stored, SECRET.name, SECRET.namespace, api.objects[SECRET.path])
+    wanted["data"] |= {
+        part.replace("_", "."): base64.b64encode(value).decode() for part, value in parts.items()
+    }
+    api.objects[SECRET.path] = wanted
+
+
+OTHER = create_authority(NOW)
+DAMAGE: dict[str, dict[str, bytes]] = {
+    "an authority that is cut off": {"ca_crt": OTHER.certificate_pem[:200]},
+    "an authority without its key": {"ca_crt": OTHER.certificate_pem},
+    "keys that are none": {"ca_key": b"no key", "tls_key": b"no key"},
+    "nothing but words": dict.fromkeys(("ca_crt", "ca_key", "tls_crt", "tls_key"), b"none"),
+}
+
+
+@pytest.mark.parametrize("parts", DAMAGE.values(), ids=DAMAGE)
+async def test_a_secret_that_is_damaged_comes_back_as_it_was(
+    api: FakeKubeApi, parts: dict[str, bytes]
+) -> None:
+    first, second = Replica(api), Replica(api)
+    stored = await first.keeper.keep(NOW)
+    await second.keeper.keep(NOW)
+    put(api, stored, **parts)
+    for replica in (second, first):
+        assert await replica.keeper.keep(NOW) == stored
+    assert read_secret(api.objects[SECRET.path]) == stored
+    assert (first.changes, second.changes) == ([Change.CREATE], [Change.CREATE])
+    # Who knows of nothing else begins anew.
+    put(api, stored, **parts)
+    assert (await Replica(api).keeper.keep(NOW)).authority != stored.authority
+
+
+async def test_a_damaged_secret_is_not_put_back_where_what_was_served_has_expired(
+    api: FakeKubeApi,
+) -> None:
+    replica = Replica(api)
+    stored = await replica.keeper.keep(NOW)
+    put(api, stored, ca_crt=b"none")
+    after = await replica.keeper.keep(NOW + 31 * DAY)
+    assert after.authority != stored.authority
+
+
+@pytest.mark.parametrize("leaf", [True, False], ids=["with its leaf", "beside our leaf"])
+async def test_another_authority_that_is_put_into_the_secret_signs_once_it_is_trusted(
+    api: FakeKubeApi, leaf: bool
+) -> None:
+    first, second = Replica(api), Replica(api)
+    stored = await first.keeper.keep(NOW)
+    await second.keeper.keep(NOW)
+    carry(api, stored.bundle, stored.bundle)
+    put(api, Stored(OTHER, issue_leaf(OTHER, NAMES, NOW) if leaf else stored.leaf))
+    for replica in (first, second):
+        published = await replica.keeper.keep(NOW)
+        assert published == replace(stored, next=OTHER)
+    carry(api, published.bundle, published.bundle)
+    await first.keeper.keep(NOW)
+    first.clock += 30
+    promoted = await first.keeper.keep(NOW)
+    assert (promoted.authority, promoted.old) == (OTHER, stored.authority.certificate_pem)
+    assert await second.keeper.keep(NOW) == promoted
+    assert first.changes == [Change.CREATE, Change.PUBLISH, Change.PROMOTE]
+
+
+async def test_an_authority_that_is_trusted_already_is_followed(api: FakeKubeApi) -> None:
+    """A cluster that was restored, and a replica that could not look while others had rotated."""
+    replica = Replica(api)
+    stored = await replica.keeper.keep(NOW)
+    restored = Stored(OTHER, issue_leaf(OTHER, NAMES, NOW, 30 * DAY))
+    put(api, restored)
+    carry(api, restored.bundle, restored.bundle)
+    assert await replica.keeper.keep(NOW) == restored
+    assert replica.changes == [Change.CREATE]
+    assert restored.authority != stored.authority
