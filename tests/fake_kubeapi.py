@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 from webhook.cluster.connection import Query
 from webhook.cluster.errors import ApiError, ClusterError
@@ -23,12 +24,17 @@ class FakeKubeApi(KubeApi):
         """Raised by every request."""
         self.write_error: ClusterError | None = None
         """Raised by every write."""
+        self.now: datetime | None = None
+        """By the API server's clock."""
         self._versions = itertools.count(1)
         self._between: Callable[[], Awaitable[object]] | None = None
 
     def between(self, work: Callable[[], Awaitable[object]]) -> None:
         """Have something done after the next read, before its reader can write."""
         self._between = work
+
+    def time(self) -> datetime | None:
+        return self.now
 
     async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
         self._check(self.error)

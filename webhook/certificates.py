@@ -109,8 +109,12 @@ class CertificateKeeper:
         )
 
     async def _attempt(self, now: datetime) -> Stored | None:
-        """Return what the Secret holds after the change that is due; None if somebody else wrote."""
+        """Return what the Secret holds after the change that is due; None if somebody else wrote.
+
+        What is issued here is for API servers, and valid by their clock.
+        """
         found = await self._api.read(self._secret.path)
+        now = self._api.time() or now
         stored = read_secret(found) if found is not None else None
         if back := await self._put_back(stored, now):
             due, after = back

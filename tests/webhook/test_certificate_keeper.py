@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.authority import create_authority, issue_leaf
+from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
 from certs.errors import StorageError
+from certs.keypair import parse_certificates
 from certs.names import Names
 from certs.secret import read_secret, write_secret
 from certs.source import HeldSource
@@ -245,3 +246,18 @@ async def test_an_authority_that_is_trusted_already_is_followed(api: FakeKubeApi
     assert await replica.keeper.keep(NOW) == restored
     assert replica.changes == [Change.CREATE]
     assert restored.authority != stored.authority
+
+
+async def test_the_time_is_that_of_the_api_server(api: FakeKubeApi) -> None:
+    """It is API servers that judge what is issued; a replica's own clock may be anything."""
+    right, ahead, behind = Replica(api), Replica(api), Replica(api)
+    api.now = NOW
+    stored = await right.keeper.keep(NOW)
+    for replica, own in ((ahead, NOW + 25 * DAY), (behind, NOW - DAY)):
+        assert await replica.keeper.keep(own) == stored
+        assert replica.changes == []
+    api.now += 20 * DAY
+    renewed = await behind.keeper.keep(NOW)
+    assert behind.changes == [Change.RENEW]
+    begins = parse_certificates(renewed.leaf.certificate_pem, "test")[0].not_valid_before_utc
+    assert begins == api.now - CLOCK_SKEW

@@ -111,6 +111,29 @@ async def test_an_authority_from_before_identifiers_is_trusted(
     await connection.close()
 
 
+@pytest.mark.parametrize(
+    ("said", "time"),
+    [
+        ("Sun, 01 Mar 2026 12:00:00 GMT", datetime(2026, 3, 1, 12, tzinfo=UTC)),
+        ("noon", None),
+        ("Sun, 01 Mar 2026 12:00:00 -0000", None),
+    ],
+)
+async def test_the_time_is_what_the_api_server_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, time: datetime | None
+) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(headers={"Date": said})
+
+    of_an_old_cluster(tmp_path)
+    async with around_a_pod(tmp_path, answer, monkeypatch) as server:
+        connection = Connection(by_service_account(tmp_path, server))
+        assert connection.time() is None
+        await connection.get("/version", seconds=5)
+        assert connection.time() == time
+        await connection.close()
+
+
 @pytest.mark.usefixtures("of_today")
 async def test_another_authority_is_not(old_cluster: TestServer, tmp_path: Path) -> None:
     load = by_service_account(tmp_path, old_cluster)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -46,6 +48,7 @@ class Connection:
         self._access: Access | None = None
         self._session: aiohttp.ClientSession | None = None
         self._fresh = False
+        self._date = ""
         self._connecting = asyncio.Lock()
 
     async def prepare(self) -> None:
@@ -63,6 +66,17 @@ class Connection:
             ConfigurationError: it leads nowhere.
         """
         return (await self._connected()).host
+
+    def time(self) -> datetime | None:
+        """Return the time by the API server's clock as it last answered; None if it did not say.
+
+        Its header Date has whole seconds (RFC 9110, 6.6.1).
+        """
+        try:
+            time = parsedate_to_datetime(self._date)
+        except ValueError:
+            return None
+        return time if time.tzinfo else None
 
     async def get(self, path: str, query: Query | None = None, *, seconds: float) -> bytes:
         """Return the body of what stands at ``path``, within ``seconds``.
@@ -127,6 +141,7 @@ class Connection:
                 server_hostname=access.server_name,
                 proxy=access.proxy,
             ) as response:
+                self._date = response.headers.get("Date", "")
                 if response.status >= 400:
                     self._fresh = self._fresh and response.status != UNAUTHORIZED
                     raise ApiError(response.status, _message(await response.read()))
