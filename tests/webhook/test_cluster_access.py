@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
 
+from certs.authority import create_authority
 from clusters import around_a_pod
 from controlplane.pki import pem, private_pem, write
 from webhook.cluster.access import Load, in_cluster, kubeconfig
@@ -141,4 +142,22 @@ async def test_another_authority_is_not(old_cluster: TestServer, tmp_path: Path)
     connection = Connection(load)
     with pytest.raises(UnreachableError, match="certificate"):
         await connection.get("/version", seconds=5)
+    await connection.close()
+
+
+@pytest.mark.usefixtures("of_today")
+@pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
+async def test_an_authority_that_has_succeeded_another_is_read_without_a_restart(
+    by: Way, old_cluster: TestServer, tmp_path: Path
+) -> None:
+    """A kubelet writes the new one into the same file, as soon as the cluster has it."""
+    file = tmp_path / "ca.crt"
+    of_the_server = file.read_bytes()
+    file.write_bytes(create_authority(datetime.now(UTC)).certificate_pem)
+    connection = Connection(by(tmp_path, old_cluster))
+    for _ in range(2):
+        with pytest.raises(UnreachableError, match="certificate"):
+            await connection.get("/version", seconds=5)
+    file.write_bytes(of_the_server)
+    assert await connection.get("/version", seconds=5) == b"old"
     await connection.close()

@@ -40,7 +40,7 @@ class Connection:
     """Talks to the API server to which ``load`` knows the way.
 
     ``load`` is called before the first request, and again once the API server no longer accepts the
-    credentials: files and plugins may have newer ones.
+    credentials, or shows a certificate that is not trusted: files and plugins may have newer ones.
     """
 
     def __init__(self, load: Load) -> None:
@@ -147,6 +147,8 @@ class Connection:
                     raise ApiError(response.status, _message(await response.read()))
                 yield response
         except (aiohttp.ClientError, OSError) as error:
+            if isinstance(error, aiohttp.ClientConnectorCertificateError):
+                self._fresh = False
             raise UnreachableError(
                 f"the API server at {access.host} is out of reach: {_reason(error)}"
             ) from error
