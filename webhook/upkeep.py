@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from certs.errors import CertificateError
 from certs.files import read_file
 from certs.keypair import parse_certificates
 from certs.names import Names
@@ -104,7 +105,21 @@ class Upkeep:
         Raises:
             ClusterError, CertificateError: something could not be done.
         """
-        await self.keep_certificates()
+        problem: ClusterError | CertificateError | None = None
+        try:
+            await self.keep_certificates()
+        except (ClusterError, CertificateError) as error:
+            if self._keeper is None or self._keeper.stored is None:
+                raise
+            # What was read last is served still, and others wait with whatever needs a newer
+            # bundle until the configurations carry it.
+            problem = error
+        await self._lead()
+        if problem is not None:
+            raise problem
+
+    async def _lead(self) -> None:
+        """Take part in the election, and register where this replica leads."""
         if not (self._options.register and self._can_serve()):
             await self._elector.resign()
             return

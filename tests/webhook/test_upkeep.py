@@ -18,8 +18,10 @@ from reviewing import default_policy
 from webhook import upkeep as module
 from webhook.certificates import SecretName
 from webhook.cluster.access import Access, Load
-from webhook.cluster.errors import ClusterError
+from webhook.cluster.connection import Query
+from webhook.cluster.errors import ApiError, ClusterError
 from webhook.configurations import Registration
+from webhook.kubeapi import JSONObject
 from webhook.lease import lease_path, pause
 from webhook.register import KINDS, Owner
 from webhook.upkeep import ClusterOptions, Upkeep
@@ -168,6 +170,34 @@ async def test_a_first_registration_waits_for_the_service_and_a_later_one_does_n
     del replica.api.objects[ENDPOINTS], replica.api.objects[CONFIGURATIONS[0]]
     await replica.upkeep.tick()
     assert replica.registered == [True, True]
+
+
+async def test_a_secret_that_cannot_be_read_keeps_nobody_from_registering(
+    make: type[Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever took the right to it away, or stopped what encrypts it, did not open the fence."""
+    replica = make()
+    await replica.upkeep.tick()
+    authority = registered_bundle(replica)
+    read = replica.api.read
+
+    async def refusing(path: str, query: Query | None = None) -> JSONObject | None:
+        if path == SECRET.path:
+            raise ApiError(403, "secrets is forbidden")
+        return await read(path, query)
+
+    monkeypatch.setattr(replica.api, "read", refusing)
+    del replica.api.objects[CONFIGURATIONS[0]]
+    with pytest.raises(ApiError, match="secrets is forbidden"):
+        await replica.upkeep.tick()
+    assert replica.registered == [True, True]
+    assert registered_bundle(replica) == authority
+    # One that has never read it has nothing to register.
+    fresh = make()
+    monkeypatch.setattr(fresh.api, "read", refusing)
+    with pytest.raises(ApiError, match="secrets is forbidden"):
+        await fresh.upkeep.tick()
+    assert fresh.registered == [False, False]
 
 
 async def test_without_its_owner_nothing_is_registered(make: type[Replica]) -> None:
