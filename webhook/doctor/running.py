@@ -10,6 +10,8 @@ from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.endpoints import ready_endpoints
 from webhook.lease import PAUSED
 
+# A leader renews its Lease every few seconds, for however long it may hold it.
+_SILENT_SECONDS = 60
 _LOGS = "kubectl logs and kubectl describe say why; see that the image can be pulled"
 
 
@@ -92,10 +94,13 @@ def _leader(found: Installation, now: datetime) -> Line:
     if not holder or not renewed:
         return warn("leader", f"nobody holds {where}", "See that a replica runs, and its logs")
     age = (now - datetime.fromisoformat(renewed)).total_seconds()
-    if age > 2 * (spec.get("leaseDurationSeconds") or 15):
+    duration = spec.get("leaseDurationSeconds") or 15
+    if age > min(2 * duration, _SILENT_SECONDS):
         return warn(
             "leader",
-            f"{holder} has not renewed {where} for {age:.0f} s",
-            "See that a replica runs, and its logs",
+            f"{holder} has not renewed {where} for {age:.0f} s, and nobody else leads until it has "
+            f"been silent for {duration} s",
+            f"See that a replica runs, and its logs; if {holder.partition('_')[0]} will not come "
+            f"back: kubectl --namespace {found.namespace} delete lease {found.name}",
         )
     return ok("leader", f"{holder.partition('_')[0]} leads")
