@@ -16,6 +16,12 @@ Where the cluster's nodes are known, also:
 - it is bound by `nodeName` to a node of the pool,
 - or it selects by other labels (an instance type, a host name) only nodes that belong to the pool.
 
+Nor may a Pod be bound by `nodeName` to a node of the pool that does not offer what the Pod
+requests: a kubelet starts it without a device that its node has never heard of
+(`nvidia.com/mig-1g.10gb` on a node without partitions), and past the scheduler nobody else looks.
+That holds for a resource of which only a device class tells, too: it takes the scheduler to
+allocate it.
+
 A toleration is no finding where the Pod's own node selection keeps it off the pool's nodes. That a
 Pod is a DaemonSet's is believed of what the DaemonSet controller itself creates, and of a
 DaemonSet's own template: an owner reference is text that anybody can write. The controller is known
@@ -84,6 +90,7 @@ from policies.facts import Facts, JSONObject
 from policies.finding import Finding
 from policies.nodes import NodeIndex
 from policies.pod import Pod
+from policies.quantity import is_extended_resource_name
 from policies.requests import what_is_unknown
 from policies.scheduling import (
     Alternative,
@@ -106,6 +113,8 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     spec = pod.spec
     if not any(spec.get(field) for field in _PLACING_FIELDS) or _is_mirror_pod(pod, facts):
         return
+    if pod.requests and facts.nodes is not None:
+        yield from _by_absent_device(pod, facts.nodes)
     requested = {request.pool for request in pod.requests}
     selection = pod.selection()
     reached = [p for p in _within_reach(pod, selection, policy, facts) if p not in requested]
@@ -225,6 +234,35 @@ def _by_name(
         f"node {name} belongs to pool {pool.name}, but {lack}",
         f"Remove nodeName, or {_way_in(pod, pool, facts)}",
     )
+
+
+def _by_absent_device(pod: Pod, nodes: NodeIndex) -> Iterator[Finding]:
+    """Yield a finding where the Pod is bound to a node of the pool that lacks what it requests.
+
+    A kubelet leaves extended resources out that its node does not list, and admits the Pod
+    (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``, ``removeMissingExtendedResources``).
+    A class's implicit name is none of those, and of a claim it waits for the allocation.
+    """
+    name = pod.spec.get("nodeName")
+    node = nodes.get(name) if name else None
+    if node is None or node.allocatable is None:
+        return
+    absent = {
+        request.resource: request.pool
+        for request in pod.requests
+        if is_extended_resource_name(request.resource)
+        and request.resource not in node.allocatable
+        and node.belongs_to(request.pool)
+    }
+    for resource, pool in absent.items():
+        yield Finding(
+            ID,
+            pod.at("spec.nodeName"),
+            "a Pod is bound to a GPU node that does not have the device it requests",
+            f"node {name} of pool {pool.name} offers no {resource}, and its kubelet would start "
+            "the Pod without one",
+            "Remove nodeName: the scheduler finds a node that has the device",
+        )
 
 
 def _by_known_nodes(

@@ -21,7 +21,8 @@ class Node:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     allocatable: Mapping[str, int] | None = None
-    """Devices that the node offers: extended resource name to a whole number."""
+    """Devices of the pools that the node offers: extended resource name to a whole number; ``None``
+    where it does not say."""
 
     def belongs_to(self, pool: Pool) -> bool:
         labels = self.labels

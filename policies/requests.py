@@ -26,7 +26,7 @@ class DeviceRequest(msgspec.Struct, frozen=True):
     ``certain`` is false where the request could also be met from elsewhere (``firstAvailable``
     with classes of several pools): such a Pod may use the pool but is not confined to it.
     Whose request it is, is told by kind and position of the ``container``, or by the name that the
-    Pod gives to the ``claim``.
+    Pod gives to the ``claim``. ``resource`` is the name in a container's resources.
     """
 
     pool: Pool
@@ -35,6 +35,7 @@ class DeviceRequest(msgspec.Struct, frozen=True):
     certain: bool = True
     container: tuple[ContainerKind, int] | None = None
     claim: str = ""
+    resource: str = ""
 
 
 def device_requests(pod: Pod, policy: Policy, facts: Facts) -> tuple[DeviceRequest, ...]:
@@ -105,6 +106,7 @@ def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceReque
                 pod.at(resource.field(side)),
                 f"{resource.name}: {quantity}",
                 container=(whose.kind, whose.position),
+                resource=resource.name,
             )
 
 

@@ -97,10 +97,12 @@ def _facts(header: JSONObject, beside: list[JSONObject]) -> Facts:
 
 def _node(node: JSONObject) -> Node:
     taints = node.get("spec", {}).get("taints", [])
+    offered = node.get("status", {}).get("allocatable")
     return Node(
         node["metadata"]["name"],
         node["metadata"].get("labels", {}),
         tuple(Taint(taint["key"], taint["effect"], taint.get("value", "")) for taint in taints),
+        None if offered is None else {name: int(offered[name]) for name in offered},
     )
 
 

@@ -272,6 +272,16 @@ def test_a_gpu_pod_that_is_bound_to_a_plain_node_is_refused_and_on_the_gpu_node_
     assert refusal(control_plane, namespace, pod({GPU: 1}, nodeName="gpu")) == ""
 
 
+@pytest.mark.usefixtures("nodes")
+def test_a_pod_is_not_bound_to_a_gpu_node_by_the_name_of_a_device_that_it_does_not_have(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """A kubelet starts a Pod without the extended resources that its node has never heard of."""
+    message = refusal(control_plane, namespace, pod({"nvidia.com/mig-1g.10gb": 1}, nodeName="gpu"))
+    assert "pool-trespass" in message
+    assert "node gpu of pool nvidia offers no nvidia.com/mig-1g.10gb" in message
+
+
 def test_a_node_that_comes_changes_and_goes_counts_within_seconds(
     control_plane: ControlPlane, namespace: str
 ) -> None:

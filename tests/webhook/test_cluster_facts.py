@@ -57,7 +57,7 @@ def test_a_node_in_a_file_may_hold_numbers_and_lack_whatever_is_optional() -> No
     assert node_of(yaml.safe_load(text), policy()) == Node(
         "a", {}, (Taint("gpu", "NoSchedule", ""),), {"nvidia.com/gpu": 8}
     )
-    assert node_of({"metadata": {"name": "a"}}, policy()) == Node("a", {}, (), {})
+    assert node_of({"metadata": {"name": "a"}}, policy()) == Node("a", {}, (), None)
 
 
 @pytest.mark.parametrize(

@@ -119,5 +119,5 @@ def _node(item: NodeObject, policy: Policy) -> Node:
         item.metadata.name,
         item.metadata.labels or {},
         tuple(Taint(taint.key, taint.effect, taint.value) for taint in item.spec.taints or ()),
-        devices_of(item.status, policy),
+        None if item.status.allocatable is None else devices_of(item.status, policy),
     )
