@@ -22,7 +22,6 @@ from policies.pod import Pod
 from policies.registry import CHECKS, SETTERS, Setter
 from policies.requests import device_requests
 from policies.roles import role
-from policies.set_restricted_security_context import ID as HARDENING_ID
 from policies.shape import (
     MalformedObjectError,
     OversizedObjectError,
@@ -244,8 +243,9 @@ def _setters(pod: Pod, facts: Facts) -> Iterator[Setter]:
     if not pod.requests and not pod.device_resources():
         return
     existing = pod.kind == "Pod" and facts.operation == "UPDATE"
+    debugged = facts.subresource == "ephemeralcontainers"
     for setter in SETTERS:
-        if existing and (setter.id != HARDENING_ID or facts.subresource != "ephemeralcontainers"):
+        if existing and not (debugged and setter.debug_containers):
             continue
         if pod.devices_only and not setter.devices_only:
             continue

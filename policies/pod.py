@@ -171,6 +171,17 @@ class Pod(msgspec.Struct, eq=False):
         return (self.spec.get("os") or {}).get("name") == "windows"
 
 
+def new_debug_containers(pod: Pod, old: JSONObject | None) -> list[Container]:
+    """Return the ephemeral containers that a request adds to the Pod; all else is immutable."""
+    existing = ((old or {}).get("spec") or {}).get("ephemeralContainers") or ()
+    names = {container.get("name") for container in existing}
+    return [
+        container
+        for container in pod.containers()
+        if container.kind == "ephemeralContainers" and container.raw.get("name") not in names
+    ]
+
+
 def _device_resources(container: Container) -> Iterator[DeviceResource]:
     limits, requests = container.resources("limits"), container.resources("requests")
     for name, quantity in limits.items():

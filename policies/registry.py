@@ -34,7 +34,8 @@ class Setter:
     """A rule that adds to a working copy of the Pod, and never takes away.
 
     ``page`` is the rule's documentation page, ``summary`` says what it adds, and ``devices_only``
-    that it looks at nothing of a Pod but the devices that it requests.
+    that it looks at nothing of a Pod but the devices that it requests. ``debug_containers`` says
+    that it fills the ephemeral containers which come to an existing Pod: all else is immutable.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Setter:
     summary: str
     gpu_pods_only: bool
     devices_only: bool = False
+    debug_containers: bool = False
     default: Action = "enforce"
 
 
@@ -78,10 +80,21 @@ class _CheckModule(Protocol):
 
 
 def _setter(
-    module: _SetterModule, *, gpu_pods_only: bool = True, devices_only: bool = False
+    module: _SetterModule,
+    *,
+    gpu_pods_only: bool = True,
+    devices_only: bool = False,
+    debug_containers: bool = False,
 ) -> Setter:
-    page = module.__doc__ or ""
-    return Setter(module.ID, page, module.apply, module.SUMMARY, gpu_pods_only, devices_only)
+    return Setter(
+        module.ID,
+        module.__doc__ or "",
+        module.apply,
+        module.SUMMARY,
+        gpu_pods_only,
+        devices_only,
+        debug_containers,
+    )
 
 
 def _check(
@@ -99,8 +112,8 @@ SETTERS: tuple[Setter, ...] = (
     _setter(set_device_requests, gpu_pods_only=False, devices_only=True),
     _setter(set_pool_toleration),
     _setter(set_pool_node_affinity),
-    _setter(set_restricted_security_context),
-    _setter(set_void_visible_devices),
+    _setter(set_restricted_security_context, debug_containers=True),
+    _setter(set_void_visible_devices, debug_containers=True),
     _setter(set_gpu_runtime_class),
 )
 

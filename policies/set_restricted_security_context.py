@@ -78,7 +78,7 @@ from typing import Any
 
 from policies.compiled import Hardening, Policy
 from policies.facts import Facts, JSONObject
-from policies.pod import Container, Pod
+from policies.pod import Container, Pod, new_debug_containers
 from policies.pod_security.privileges import excludes_no_escalation
 
 ID = "restricted-security-context"
@@ -111,14 +111,8 @@ def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
 
 
 def _fill_debug_containers(pod: Pod, identity: Mapping[str, Any], old: JSONObject | None) -> None:
-    """Fill the ephemeral containers that this request adds; all else is immutable in it."""
-    existing = ((old or {}).get("spec") or {}).get("ephemeralContainers") or ()
-    names = {container.get("name") for container in existing}
-    added = [
-        container
-        for container in pod.containers()
-        if container.kind == "ephemeralContainers" and container.raw.get("name") not in names
-    ]
+    """Fill the ephemeral containers that this request adds."""
+    added = new_debug_containers(pod, old)
     _identify_each(pod, added, identity)
     if not pod.is_windows:
         for container in added:

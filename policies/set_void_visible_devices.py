@@ -3,13 +3,14 @@
 ## What it adds
 
 `NVIDIA_VISIBLE_DEVICES: void` in the init containers, sidecars and containers of a GPU Pod that
-request no device and do not set the variable themselves. Where the Pod requests devices of other
-vendors only, nothing is added.
+request no device and do not set the variable themselves, and in the ephemeral containers that
+`kubectl debug` adds to one. Where the Pod requests devices of other vendors only, nothing is added.
 
 ## Why
 
 CUDA base images set the variable to `all`. On a node whose default runtime is NVIDIA's, a sidecar
-made from such an image sees every GPU of the node, whoever they are assigned to.
+made from such an image sees every GPU of the node, whoever they are assigned to. So does a debug
+container: it can request no device, and what its Pod was assigned is not mounted into it.
 
 ## Before
 
@@ -52,26 +53,31 @@ from functools import lru_cache
 from policies.check_device_leak import VISIBLE_DEVICES
 from policies.compiled import Policy, Pool
 from policies.facts import Facts
-from policies.pod import Pod
+from policies.pod import Container, Pod, new_debug_containers
 from policies.requests import requesting_containers
 
 ID = "void-visible-devices"
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
 
 
-def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
+def apply(pod: Pod, _policy: Policy, facts: Facts) -> None:
     """Hide the node's GPUs from the containers that request none."""
     if not any(_is_nvidia(request.pool) for request in pod.requests):
         return
+    if facts.subresource == "ephemeralcontainers":
+        for container in new_debug_containers(pod, facts.old):
+            _hide(container)
+        return
     requesting = requesting_containers(pod)
     for container in pod.containers():
-        env = container.raw.get("env") or []
-        if container.kind == "ephemeralContainers":
-            continue
-        if (container.kind, container.position) in requesting:
-            continue
-        if VISIBLE_DEVICES not in [variable.get("name") for variable in env]:
-            container.raw["env"] = [*env, {"name": VISIBLE_DEVICES, "value": "void"}]
+        if (container.kind, container.position) not in requesting:
+            _hide(container)
+
+
+def _hide(container: Container) -> None:
+    env = container.raw.get("env") or []
+    if VISIBLE_DEVICES not in [variable.get("name") for variable in env]:
+        container.raw["env"] = [*env, {"name": VISIBLE_DEVICES, "value": "void"}]
 
 
 @lru_cache(maxsize=256)

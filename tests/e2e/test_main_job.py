@@ -257,6 +257,8 @@ def test_an_ephemeral_container_that_sets_nothing_is_hardened_too(
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
     }
+    # Made from a CUDA image it would see all GPUs of the node, and its Pod's are not mounted there.
+    assert debugger["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 
 
 def test_an_ephemeral_container_that_asks_for_privileges_is_refused_with_the_way_out(
