@@ -48,14 +48,21 @@ class Cluster:
         return made
 
     def serve(self, group: str, version: str, kind: str, resource: str) -> None:
-        """Have a custom resource, as after its definition was created."""
+        """Have a custom resource, as after its definition was created.
+
+        The version that a group has first is the one that it prefers.
+        """
         path = f"/apis/{group}/{version}/{resource}"
         self._paths[kind] = path
         resources = [{"name": resource, "kind": kind, "namespaced": True, "verbs": ["list"]}]
         self.api.serve(path)
         self.api.serve(f"/apis/{group}")
         self.api.put(f"/apis/{group}", {"metadata": {"name": version}, "resources": resources})
-        self._groups.append({"name": group, "preferredVersion": {"version": version}})
+        known = next((each for each in self._groups if each["name"] == group), None)
+        if known is None:
+            known = {"name": group, "preferredVersion": {"version": version}, "versions": []}
+            self._groups.append(known)
+        known["versions"].append({"version": version})
         self._tell_groups()
 
     async def audit(self, folder: Path, policy: Policy | None = None) -> Audit:

@@ -257,6 +257,21 @@ async def test_custom_resources_of_the_policy_are_judged_without_pods(
     assert found(await cluster.audit(tmp_path)) == {"PyTorchJob train": [TOLERATES]}
 
 
+async def test_custom_resources_are_found_in_versions_that_their_group_does_not_prefer(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    cluster.serve("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
+    template = {"template": {"spec": pod_spec(**REACHING)}}
+    for kind, field in (("PyTorchJob", "pytorchReplicaSpecs"), ("MPIJob", "mpiReplicaSpecs")):
+        metadata = {"name": "train", "namespace": "ml"}
+        cluster.add(kind, {"metadata": metadata, "spec": {field: {"Worker": template}}})
+    assert found(await cluster.audit(tmp_path)) == {
+        "MPIJob train": [TOLERATES],
+        "PyTorchJob train": [TOLERATES],
+    }
+
+
 async def test_what_may_not_be_listed_is_told_and_the_rest_judged(
     cluster: Cluster, tmp_path: Path
 ) -> None:

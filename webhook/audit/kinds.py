@@ -59,9 +59,14 @@ WORKLOADS: tuple[Kind, ...] = (
 """Every kind with a pod template that each cluster has."""
 
 
+class _Version(msgspec.Struct):
+    version: str
+
+
 class _Group(msgspec.Struct):
     name: str
-    preferred: dict[str, str] = msgspec.field(name="preferredVersion")
+    preferred: _Version = msgspec.field(name="preferredVersion")
+    versions: list[_Version] = []
 
 
 class _Groups(msgspec.Struct):
@@ -84,7 +89,7 @@ class Discovery:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._versions: dict[str, str] | None = None
+        self._versions: dict[str, tuple[str, ...]] | None = None
         self._kinds: dict[str, tuple[Kind, ...]] = {}
 
     async def version(self, group: str) -> str:
@@ -93,13 +98,14 @@ class Discovery:
         Raises:
             ClusterError: it cannot be asked.
         """
-        if self._versions is None:
-            found = await self._get("/apis", _Groups)
-            self._versions = {each.name: each.preferred["version"] for each in found.groups}
-        return self._versions.get(group, "")
+        return next(iter(await self._versions_of(group)), "")
 
     async def by_resource(self, group: str, resources: Iterable[str]) -> list[Kind]:
-        """Return those of the resources that the group has and lists, in its preferred version."""
+        """Return those of the resources that the group has and lists.
+
+        Each is in the group's preferred version, or in the first that has it: of ``kubeflow.org``
+        PyTorchJobs are ``v1``, and MPIJobs ``v2beta1``.
+        """
         wanted = set(resources)
         return [kind for kind in await self._listed(group) if kind.resource in wanted]
 
@@ -112,10 +118,26 @@ class Discovery:
             self._kinds[group] = await self._ask(group)
         return self._kinds[group]
 
+    async def _versions_of(self, group: str) -> tuple[str, ...]:
+        """Return the versions of a group, the preferred one first."""
+        if self._versions is None:
+            found = await self._get("/apis", _Groups)
+            self._versions = {
+                each.name: tuple(
+                    dict.fromkeys(of.version for of in (each.preferred, *each.versions))
+                )
+                for each in found.groups
+            }
+        return self._versions.get(group, ())
+
     async def _ask(self, group: str) -> tuple[Kind, ...]:
-        version = await self.version(group)
-        if not version:
-            return ()
+        found: dict[str, Kind] = {}
+        for version in await self._versions_of(group):
+            for kind in await self._in_version(group, version):
+                found.setdefault(kind.resource, kind)
+        return tuple(found.values())
+
+    async def _in_version(self, group: str, version: str) -> tuple[Kind, ...]:
         try:
             found = await self._get(f"/apis/{group}/{version}", _Resources)
         except ApiError as error:
