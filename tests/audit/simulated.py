@@ -47,14 +47,16 @@ class Cluster:
         self.api.put(self._paths[kind], made)
         return made
 
-    def serve(self, group: str, version: str, kind: str, resource: str) -> None:
+    def serve(
+        self, group: str, version: str, kind: str, resource: str, *, namespaced: bool = True
+    ) -> None:
         """Have a custom resource, as after its definition was created.
 
         The version that a group has first is the one that it prefers.
         """
         path = f"/apis/{group}/{version}/{resource}"
         self._paths[kind] = path
-        resources = [{"name": resource, "kind": kind, "namespaced": True, "verbs": ["list"]}]
+        resources = [{"name": resource, "kind": kind, "namespaced": namespaced, "verbs": ["list"]}]
         self.api.serve(path)
         self.api.serve(f"/apis/{group}")
         self.api.put(f"/apis/{group}", {"metadata": {"name": version}, "resources": resources})

@@ -332,6 +332,36 @@ async def test_an_owner_that_may_not_be_listed_leaves_its_pods_to_stand_for_them
     )
 
 
+async def test_what_belongs_to_an_owner_in_no_namespace_stands_for_itself(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies", namespaced=False)
+    owner = cluster.add("ClusterPolicy", {"metadata": {"name": "cluster-policy"}, "spec": {}})
+    agent = owned(workload("driver", pod_spec()), owner, "ClusterPolicy", "nvidia.com/v1")
+    agent = cluster.add("DaemonSet", agent)
+    cluster.add("Pod", owned(pod("driver-0", pod_spec(), app="driver"), agent, "DaemonSet"))
+    audit = await cluster.audit(tmp_path)
+    assert subject(audit, "driver").remark == (
+        "it belongs to ClusterPolicy cluster-policy, which is in no namespace"
+    )
+    assert audit.untold == ()
+    assert cluster.api.lists("/apis/nvidia.com/v1/clusterpolicies") == []
+
+
+async def test_a_static_pod_is_nobodys_and_needs_no_remark(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    gpu = node("gpu-2", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "8"})
+    kubelet = cluster.add("Node", gpu)
+    static = owned(pod("static-gpu-2", pod_spec(), node="gpu-2"), kubelet, "Node", "v1")
+    static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "hash"}
+    cluster.add("Pod", static)
+    audit = await cluster.audit(tmp_path)
+    assert subject(audit, "static-gpu-2").remark == ""
+    [state] = audit.pools
+    assert (state.nodes["gpu-2"].agents, state.trespassers) == (1, 0)
+
+
 async def test_lists_come_in_pages_and_begin_anew_when_they_expire(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,7 +119,9 @@ class Taker:
             seen.update(missing)
             for group, name in missing:
                 kind = await self._discovery.by_kind(group, name) if group else None
-                if kind is not None:
+                if kind is not None and not kind.is_namespaced:
+                    self.inventory.owners.clusterwide.add(kind.key)
+                elif kind is not None:
                     found = await self._workloads(kind)
                     wanted |= {each.owner.key for each in found if each.owner}
 

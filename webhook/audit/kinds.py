@@ -17,12 +17,13 @@ GroupKind = tuple[str, str]
 
 
 class Kind(NamedTuple):
-    """A kind of namespaced objects, and its name in URLs."""
+    """A kind of objects, and its name in URLs."""
 
     group: str
     version: str
     kind: str
     resource: str
+    is_namespaced: bool = True
 
     @property
     def api_version(self) -> str:
@@ -101,13 +102,17 @@ class Discovery:
         return next(iter(await self._versions_of(group)), "")
 
     async def by_resource(self, group: str, resources: Iterable[str]) -> list[Kind]:
-        """Return those of the resources that the group has and lists.
+        """Return those of the resources that the group has in namespaces, and lists.
 
         Each is in the group's preferred version, or in the first that has it: of ``kubeflow.org``
         PyTorchJobs are ``v1``, and MPIJobs ``v2beta1``.
         """
         wanted = set(resources)
-        return [kind for kind in await self._listed(group) if kind.resource in wanted]
+        return [
+            kind
+            for kind in await self._listed(group)
+            if kind.resource in wanted and kind.is_namespaced
+        ]
 
     async def by_kind(self, group: str, kind: str) -> Kind | None:
         """Return the kind, if the API server has and lists it."""
@@ -146,9 +151,9 @@ class Discovery:
                 return ()
             raise
         return tuple(
-            Kind(group, version, each.kind, each.name)
+            Kind(group, version, each.kind, each.name, each.namespaced)
             for each in found.resources
-            if each.namespaced and "list" in each.verbs and "/" not in each.name
+            if "list" in each.verbs and "/" not in each.name
         )
 
     async def _get(self, path: str, shape: Any) -> Any:

@@ -14,13 +14,13 @@ from typing import Literal
 
 from policies.facts import JSONObject
 from policies.scheduling import Alternative, accepts
-from webhook.audit.kinds import GroupKind
+from webhook.audit.kinds import NODE, GroupKind
 
 _SELECTING_GROUPS = ("", "apps", "batch")
 
-Remark = Literal["", "dangling", "forged", "unread"]
+Remark = Literal["", "dangling", "forged", "unread", "clusterwide"]
 """Why the chain ends below what the object itself says: its owner is not there, is not what the
-reference says it is, or is of a kind that could not be listed."""
+reference says it is, or is of a kind that could not be listed, or that is in no namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,15 @@ class Owned:
 
 
 class Owners:
-    """The objects that may own others; all there are of the kinds that were ``listed``."""
+    """The objects that may own others; all there are of the kinds that were ``listed``.
+
+    Those of ``clusterwide`` kinds are in no namespace, as an operator's own configuration often is:
+    what they own stands for itself.
+    """
 
     def __init__(self) -> None:
         self.listed: set[GroupKind] = set()
+        self.clusterwide: set[GroupKind] = set()
         self._by_uid: dict[str, Owned] = {}
 
     def add(self, kind: GroupKind, objects: Iterable[Owned]) -> None:
@@ -82,18 +87,24 @@ class Owners:
     def top(self, obj: Owned) -> tuple[Owned, Remark]:
         """Return the topmost owner, the object itself where it has none, and what ended the chain.
 
+        A static Pod, which a kubelet shows as its Node's, has no owner that anybody could change.
         Source of what counts as an owner: ``metav1.GetControllerOf``.
         """
         seen = {obj.uid}
-        while obj.owner is not None:
+        while obj.owner is not None and obj.owner.key != NODE:
             owner = self._by_uid.get(obj.owner.uid)
             if owner is None:
-                return obj, "dangling" if obj.owner.key in self.listed else "unread"
+                return obj, self._why_unknown(obj.owner.key)
             if owner.uid in seen or not _is_owner(owner, obj, obj.owner):
                 return obj, "forged"
             seen.add(owner.uid)
             obj = owner
         return obj, ""
+
+    def _why_unknown(self, kind: GroupKind) -> Remark:
+        if kind in self.clusterwide:
+            return "clusterwide"
+        return "dangling" if kind in self.listed else "unread"
 
     def direct(self, obj: Owned) -> Owned | None:
         """Return the object's own controller, if it is known and what the object says of it."""

@@ -28,6 +28,7 @@ _REMARKS: dict[Remark, str] = {
     "forged": "it names {} as its owner, which is not: another uid, kind or name, or a selector "
     "that does not select it",
     "unread": "it belongs to {}, which could not be listed",
+    "clusterwide": "it belongs to {}, which is in no namespace",
 }
 
 
