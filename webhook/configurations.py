@@ -12,28 +12,13 @@ from typing import Any
 from policies.compiled import FailurePolicy, Policy
 from policies.facts import JSONObject
 from webhook.conditions import concerns, differs, differs_where_there_is, names_devices
+from webhook.never_asked import ALWAYS_EXCLUDED
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """Set by the API server on every namespace; nobody can change it (KEP-2161)."""
 
 DOMAIN = ".gpufence.dev"
 """What the name of each webhook of ours ends with, and of nobody else's."""
-
-ALWAYS_EXCLUDED = frozenset(
-    {
-        "kube-system",
-        "calico-system",
-        "kube-flannel",
-        "openshift-multus",
-        "openshift-ovn-kubernetes",
-        "tigera-operator",
-    }
-)
-"""Never asked about, whatever the policy says: what a cluster needs to come up again.
-
-Beside the system, these are the networks whose agents have a namespace of their own. Their Pods
-tolerate every taint, and a new node needs them before a replica of gpufence can run there.
-"""
 
 # The core workloads, by where their pod template stands.
 _TEMPLATES: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (

@@ -173,6 +173,9 @@ async def test_exempt_namespaces_and_exceptions_count_for_pods_that_sit_there(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.add("Pod", pod("plugin", pod_spec(), node="gpu", namespace="gpu-operator"))
+    agent = workload("typha", pod_spec(**ANYWHERE), namespace="calico-system")
+    cluster.add("Deployment", agent)
+    cluster.add("Pod", pod("net", pod_spec(**ANYWHERE), node="gpu", namespace="calico-system"))
     cluster.add("Pod", pod("legacy", pod_spec(), node="gpu"))
     policy = shipped_policy()
     entry = ExceptionEntry(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from cli.running import (
     Run,
     manifest,
 )
+from webhook.never_asked import ALWAYS_EXCLUDED
 
 
 @pytest.mark.parametrize(
@@ -372,6 +374,28 @@ def test_the_policy_says_what_is_enforced(gpufence: Run, tmp_path: Path) -> None
     assert [f["action"] for f in done.report["results"][0]["findings"]] == ["warn"]
 
 
+@pytest.mark.parametrize("namespace", sorted(ALWAYS_EXCLUDED))
+def test_nothing_is_found_where_the_webhook_is_never_asked(
+    gpufence: Run, tmp_path: Path, namespace: str
+) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))
+    options = ("--policy", "policy.yaml", "--namespace", namespace)
+    done = gpufence("check", *options, "-", stdin=TRESPASSER)
+    assert done.status == 0
+    exempt = f"  exempt: gpufence is never asked about namespace {namespace}\n"
+    assert done.out.startswith("allowed  ")
+    assert exempt in done.out
+    gpu_pod = GPU_POD.replace("namespace: ml", f"namespace: {namespace}")
+    made = gpufence("mutate", *options, "--output", "json", "-", stdin=gpu_pod)
+    assert "tolerations" not in json.loads(made.out)["spec"]
+
+
+def test_an_object_that_cannot_be_read_is_broken_in_any_namespace(gpufence: Run) -> None:
+    broken = TRESPASSER.replace("containers:", "containers: many #")
+    for namespace in ("default", "kube-flannel"):
+        assert gpufence("check", "--namespace", namespace, "-", stdin=broken).status == 2
+
+
 def test_objects_without_a_namespace_are_in_the_one_that_is_given(
     gpufence: Run, tmp_path: Path
 ) -> None:
@@ -529,7 +553,7 @@ def test_a_bug_or_an_interruption_is_neither_a_finding_nor_a_fault_of_the_input(
     def fail(*_: object) -> None:
         raise failure
 
-    monkeypatch.setattr("webhook.cli.evaluate.decide", fail)
+    monkeypatch.setattr("webhook.cli.evaluate.decide_if_asked", fail)
     done = gpufence("check", "-", stdin=PLAIN_POD)
     assert done.status == status
     assert told in done.err

@@ -189,7 +189,7 @@ def test_what_fails_leaves_the_report_of_before(
     report = tmp_path / "report.json"
     report.write_text("before")
     report.chmod(0o640)
-    monkeypatch.setattr("webhook.cli.evaluate.decide", fail)
+    monkeypatch.setattr("webhook.cli.evaluate.decide_if_asked", fail)
     assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 130
     assert report.read_text() == "before"
     monkeypatch.undo()

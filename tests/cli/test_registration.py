@@ -11,7 +11,7 @@ import yaml
 
 from cli.running import Run
 from fake_apiserver import FakeApiServer
-from webhook.configurations import ALWAYS_EXCLUDED
+from webhook.never_asked import ALWAYS_EXCLUDED
 
 ROOT = Path(__file__).parents[2]
 SERVICE = ("--service", "gpufence-system/gpufence")

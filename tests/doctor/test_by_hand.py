@@ -30,7 +30,7 @@ def diagnose(arguments: list[str], registered: Registration | None = None) -> li
 
 
 def diagnose_containers(
-    containers: list[JSONObject], registered: Registration | None = None
+    containers: list[JSONObject], registered: Registration | None = None, try_in: str = "default"
 ) -> list[Line]:
     api = _Api()
     api.objects["/apis/apps/v1/namespaces/fence/deployments/gpufence"] = {
@@ -41,7 +41,7 @@ def diagnose_containers(
         for each in configurations(shipped_policy(), registered):
             api.objects[f"{KINDS[each['kind']]}/gpufence"] = each
     policy = str(COMPILED.with_suffix(".yaml"))
-    return asyncio.run(diagnosed(api, "fence", "gpufence", policy, "default"))
+    return asyncio.run(diagnosed(api, "fence", "gpufence", policy, try_in))
 
 
 def found(lines: list[Line], check: str) -> str:
@@ -98,3 +98,15 @@ def test_a_deployment_without_a_container_of_gpufence_is_told() -> None:
 def test_a_name_that_no_certificate_can_have_is_told() -> None:
     with pytest.raises(InputError, match="is a wildcard"):
         diagnose(["serve", "--url=https://*.example:443"])
+
+
+@pytest.mark.parametrize("try_in", ["kube-flannel", "fence", "storage"])
+def test_nothing_is_tried_where_api_servers_never_ask(try_in: str) -> None:
+    serving = [*SERVE, "--exclude-namespace=storage"]
+    lines = diagnose_containers([{"name": "gpufence", "args": serving}], try_in=try_in)
+    [tried] = [line for line in lines if line.check == "trials"]
+    assert (tried.status, tried.found, tried.cure) == (
+        "skip",
+        f"API servers never ask about namespace {try_in}",
+        "Give --try-in NAME",
+    )

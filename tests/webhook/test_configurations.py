@@ -10,7 +10,8 @@ import pytest
 from policies.compiled import FailurePolicy, Policy
 from policies.custom_workloads import WELL_KNOWN, CustomWorkloads
 from reviewing import default_policy
-from webhook.configurations import ALWAYS_EXCLUDED, Registration, configurations
+from webhook.configurations import Registration, configurations
+from webhook.never_asked import ALWAYS_EXCLUDED
 
 CUSTOM = "custom-workloads.gpufence.dev"
 

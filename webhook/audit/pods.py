@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from policies.check_pool_trespass import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from policies.compiled import Policy
-from policies.engine import Decision, decide
+from policies.engine import Decision
 from policies.facts import JSONObject
 from policies.peak import device_peaks
 from policies.pod import Pod
 from policies.shape import MalformedObjectError
 from webhook.audit.inventory import Inventory, Workload, workload
 from webhook.audit.kinds import POD
+from webhook.never_asked import decide_if_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> Runnin
     elif _is_mirror(found, node, inventory):
         username = f"system:node:{node}"
     try:
-        decision = decide(found.obj, policy, inventory.facts_in(found.owned.namespace, username))
+        facts = inventory.facts_in(found.owned.namespace, username)
+        decision = decide_if_asked(found.obj, policy, facts)
     except MalformedObjectError as error:
         inventory.not_judged(found, error)
         return None

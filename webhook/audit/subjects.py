@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from policies.check_pool_trespass import ID as TRESPASS
 from policies.compiled import Policy
-from policies.engine import Decision, decide
+from policies.engine import Decision
 from policies.finding import Finding
 from policies.shape import MalformedObjectError
 from policies.template import field_path
@@ -19,6 +19,7 @@ from webhook.audit.kinds import POD
 from webhook.audit.owners import Remark
 from webhook.audit.pods import RunningPod
 from webhook.audit.pools import PoolState
+from webhook.never_asked import decide_if_asked
 
 _MOST_NAMED = 3
 
@@ -107,7 +108,7 @@ class _Collector:
         """Judge an object: the owner itself, or one that belongs to it."""
         try:
             facts = inventory.facts_in(workload.owned.namespace)
-            decision = decide(workload.obj, policy, facts)
+            decision = decide_if_asked(workload.obj, policy, facts)
         except MalformedObjectError as error:
             if workload is self._top:
                 self._error = str(error)

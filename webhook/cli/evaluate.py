@@ -12,7 +12,7 @@ import msgspec
 
 from policies.claims import read_claims
 from policies.compiled import Policy
-from policies.engine import Decision, decide
+from policies.engine import Decision
 from policies.facts import Facts, JSONObject
 from policies.shape import MalformedObjectError
 from webhook.cli.locate import locate
@@ -21,6 +21,7 @@ from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.exclusion import NOTHING, Exclusion
 from webhook.cli.manifests.files import ToRead, display_name, expand, read_text
 from webhook.cli.manifests.objects import Manifest, read_objects
+from webhook.never_asked import decide_if_asked
 
 Verdict = Literal["allowed", "mutated", "denied", "skipped", "invalid"]
 Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
@@ -141,7 +142,7 @@ def _facts(manifests: Iterable[Manifest], namespace: str, today: date) -> Callab
 
 def _judge(manifest: Manifest, value: JSONObject, policy: Policy, facts: Facts, own: str) -> Result:
     try:
-        decision = decide(value, policy, facts)
+        decision = decide_if_asked(value, policy, facts)
     except MalformedObjectError as malformed:
         position = locate(manifest.document, manifest.path, malformed.path)
         line, column = position[:2] if position else (manifest.line, 0)

@@ -15,6 +15,7 @@ from webhook.configurations import DOMAIN
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip
 from webhook.kubeapi import KubeApi
+from webhook.never_asked import ALWAYS_EXCLUDED
 
 _IMAGE = "registry.k8s.io/pause:3.10"
 _NOT_CALLED = (
@@ -35,6 +36,11 @@ async def check(api: KubeApi, found: Installation, namespace: str) -> AsyncItera
         return
     if namespace in policy.exemptions.namespaces:
         yield skip("trials", f"the policy exempts namespace {namespace}", "Give --try-in NAME")
+        return
+    excluded = found.deployed.registration.excluded_namespaces if found.deployed else frozenset()
+    if namespace in ALWAYS_EXCLUDED | excluded:
+        problem = f"API servers never ask about namespace {namespace}"
+        yield skip("trials", problem, "Give --try-in NAME")
         return
     for pool in policy.pools:
         yield await _gpu_pod(api, policy, pool, namespace)
