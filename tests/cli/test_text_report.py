@@ -300,6 +300,63 @@ def test_a_full_disk_is_told_and_is_no_bug(tmp_path: Path, count: int) -> None:
     )
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_a_disk_has_no_room_for_is_told_and_not_left_out(
+    tmp_path: Path, unbuffered: str
+) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text("---\n".join([GPU_POD] * 200))
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'ulimit -f 8; "$1" mutate "$2" > "$3"',
+            "sh",
+            COMMAND,
+            path,
+            tmp_path / "made",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "Error: the output cannot be written (File too large). Make room, or write it elsewhere.\n",
+    )
+
+
+def test_a_terminal_that_has_gone_is_told_and_is_no_bug(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(GPU_POD)
+    ours, its = pty.openpty()
+    os.close(ours)
+    done = subprocess.run(
+        [COMMAND, "check", path], stdout=its, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(its)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "Error: the output cannot be written (Input/output error). Write it elsewhere.\n",
+    )
+
+
+def test_pipes_that_would_not_wait_are_made_to() -> None:
+    (stdin, write), (read, stdout) = os.pipe(), os.pipe()
+    for end in (stdin, stdout):
+        os.set_blocking(end, False)
+    os.write(write, TRESPASSER.encode())
+    os.close(write)
+    subprocess.run([COMMAND, "check", "-"], stdin=stdin, stdout=stdout, check=False)
+    # Whoever shares the pipe sees what is set.
+    assert os.get_blocking(stdin)
+    assert os.get_blocking(stdout)
+    assert os.read(read, 65_536).endswith(b"1 object: 1 denied\n")
+    for end in (stdin, stdout, read):
+        os.close(end)
+
+
 @pytest.mark.parametrize(("closed", "shown"), [(">&-", ""), ("2>&-", "1 object: 1 denied\n")])
 def test_a_stream_that_is_closed_is_not_written_to(tmp_path: Path, closed: str, shown: str) -> None:
     path = tmp_path / "web.yaml"

@@ -7,6 +7,8 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TextIO
 
 import click
 
@@ -19,7 +21,10 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
 
+# Of what is read, such an error is told where it is read: what is left is what is written.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_PLACE = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
+"""A disk that fails or has gone, and a terminal that was closed."""
 
 _ENTRIES = {
     "check": Entry(
@@ -93,8 +98,11 @@ def cli() -> None:
 def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> int:
     """Run the command line and return its exit status; ``prog_name`` is how usage calls it."""
     # Where the shell has closed one (>&-), nobody wants to read it.
-    sys.stdout = sys.stdout or _nowhere()
+    stdout: TextIO = sys.stdout or _nowhere()
+    sys.stdout = _buffered(stdout) if stdout is sys.__stdout__ else stdout
     sys.stderr = sys.stderr or _nowhere()
+    for each in (sys.stdin, sys.stdout, sys.stderr):
+        _wait_for(each)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character is no reason to fail.
         if isinstance(stream, io.TextIOWrapper):
@@ -115,10 +123,12 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         _discard_output()
         return EXIT_PIPE_CLOSED
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if isinstance(error, OSError) and error.errno in (*_NO_ROOM, *_NO_PLACE):
             _discard_output()
             problem = f"the output cannot be written ({error.strerror})"
-            click.echo(f"Error: {problem}. Make room, or write it elsewhere.", err=True)
+            cure = "Make room, or write it" if error.errno in _NO_ROOM else "Write it"
+            with suppress(OSError):  # The same terminal may be gone for this, too.
+                click.echo(f"Error: {problem}. {cure} elsewhere.", err=True)
             return EXIT_INPUT
         import traceback
 
@@ -128,6 +138,26 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         )
         return EXIT_BUG
     return status if isinstance(status, int) else 0
+
+
+def _wait_for(stream: TextIO | None) -> None:
+    """Have reading and writing wait: a pipe that others share may be told not to (O_NONBLOCK)."""
+    # None where the shell has closed it; what is no file of the system's has no descriptor.
+    with suppress(AttributeError, OSError, ValueError):
+        os.set_blocking(stream.fileno(), True)  # type: ignore[union-attr]
+
+
+def _buffered(stream: TextIO) -> TextIO:
+    """Return a stream of which a write is all written, or fails.
+
+    With PYTHONUNBUFFERED it is not: of what a disk has room for in part, the rest would be left out
+    without a word.
+    """
+    if not isinstance(stream, io.TextIOWrapper) or not isinstance(stream.buffer, io.RawIOBase):
+        return stream
+    # The stream itself stays as it is, for whoever else has it.
+    buffer = io.BufferedWriter(io.FileIO(stream.fileno(), "w", closefd=False))
+    return io.TextIOWrapper(buffer, stream.encoding, line_buffering=stream.isatty())
 
 
 def _nowhere() -> io.TextIOWrapper:
