@@ -328,8 +328,11 @@ async def test_an_owner_that_may_not_be_listed_leaves_its_pods_to_stand_for_them
 ) -> None:
     owner = cluster.add("StatefulSet", workload("db", pod_spec()))
     cluster.add("Pod", owned(pod("db-0", pod_spec(), app="db"), owner, "StatefulSet"))
+    cluster.serve("apps", "v1", "StatefulSet", "statefulsets")
     cluster.api.refuse[PATHS["StatefulSet"]] = (403, "forbidden")
     audit = await cluster.audit(tmp_path)
+    [told] = audit.untold
+    assert told.startswith("statefulsets.apps: not listed, so its objects were not judged; ")
     assert subject(audit, "db-0").remark == (
         "it belongs to StatefulSet db, which could not be listed"
     )

@@ -93,6 +93,7 @@ class Taker:
         self._policy = policy
         self._today = today
         self._discovery = Discovery(connection)
+        self._asked: set[GroupKind] = set()
 
     async def take(self) -> Inventory:
         """List all but Pods.
@@ -198,9 +199,10 @@ class Taker:
         )
 
     async def _workloads(self, kind: Kind) -> list[Owned]:
-        """List a kind, once, and return what there is of it."""
-        if kind.key in self.inventory.owners.listed:
+        """List a kind, once, and return what there is of it; nothing the second time."""
+        if kind.key in self._asked:
             return []
+        self._asked.add(kind.key)
         found = await self._list(
             kind.title,
             kind.path,
