@@ -170,7 +170,31 @@ async def test_the_report_of_an_object_that_no_rule_can_read_any_more_stays(
     assert reports.names == {"farm"}
 
 
-FOREIGN = "/apis/openreports.io/v1alpha1/namespaces/web/reports/gpufence-uid-1"
+async def test_what_could_not_be_seen_this_time_stays_in_a_report(tmp_path: Path) -> None:
+    api, cluster = _Reports(), cluster_of(REACHING)
+    deployment = cluster.add("Deployment", workload("shop", REACHING))
+    sitting = pod("shop-0", REACHING, app="shop", node="gpu")
+    cluster.add("Pod", owned(sitting, deployment, "Deployment"))
+    await publish(api, await audited(cluster, tmp_path), NOW)
+    path = f"{REPORTS}/gpufence-{deployment['metadata']['uid']}"
+    told = api.objects[path]
+    assert told["summary"]["fail"] == len(told["results"]) == 2
+
+    cluster.api.refuse[PATHS["Pod"]] = (403, "not now")
+    said = (await publish(api, await audited(cluster, tmp_path), NOW)).said
+    assert "0 changed" in said
+    assert api.objects[path] == told
+
+    cluster.api.refuse.clear()
+    cluster.api.remove(PATHS["Pod"], "shop-0")
+    said = (await publish(api, await audited(cluster, tmp_path), NOW)).said
+    assert "1 changed" in said
+    assert api.objects[path]["results"] == told["results"][:1]
+    assert api.objects[path]["summary"]["fail"] == 1
+
+
+REPORTS = "/apis/openreports.io/v1alpha1/namespaces/web/reports"
+FOREIGN = f"{REPORTS}/gpufence-uid-1"
 
 
 @pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "somebody"}])

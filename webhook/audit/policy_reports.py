@@ -7,7 +7,7 @@ Sources: ``wgpolicyk8s.io/v1alpha2`` (Kubernetes' policy working group) and its 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -69,9 +69,9 @@ class Published(NamedTuple):
 async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
     """Make the cluster's reports say what the audit found.
 
-    One report for each object with findings, owned by it, so that it goes with it; those that are
-    no longer true are deleted, where the audit has seen that. What has not changed is not written,
-    nor what is about to go with its namespace.
+    One report for each object with findings, owned by it, so that it goes with it. What is no
+    longer true is deleted, a report or a result in one, where the audit has seen that. What has not
+    changed is not written, nor what is about to go with its namespace.
 
     Raises:
         ClusterError: reports may not be written, or the cluster cannot be asked.
@@ -95,6 +95,8 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
         for subject in subjects:
             wanted = _report(reports.version, kind, subject, now)
             own = present.pop(wanted["metadata"]["name"], None)
+            if own is not None and not _is_settled(wanted, audit.settled):
+                wanted = _with_kept(wanted, own)
             try:
                 counts[await _write(api, path, resource, wanted, own)] += 1
             except ApiError as error:
@@ -160,9 +162,31 @@ def _is_over(report: JSONObject, settled: Container[GroupKind], unread: Containe
     It has not where the kind is not settled, or the object, by its uid, is one that no rule can
     read.
     """
+    uid = (report.get("scope") or {}).get("uid")
+    return _is_settled(report, settled) and uid not in unread
+
+
+def _is_settled(report: JSONObject, settled: Container[GroupKind]) -> bool:
+    """Tell whether all was seen of the kind that a report is about."""
     scope = report.get("scope") or {}
     group, _, _ = scope.get("apiVersion", "").rpartition("/")
-    return (group, scope.get("kind", "")) in settled and scope.get("uid") not in unread
+    return (group, scope.get("kind", "")) in settled
+
+
+def _with_kept(wanted: JSONObject, own: JSONObject) -> JSONObject:
+    """Return the report with the results of the last one that were not found this time.
+
+    What led to them may be what could not be listed.
+    """
+    found = [_timeless(result) for result in wanted["results"]]
+    kept = [result for result in own.get("results") or () if _timeless(result) not in found]
+    results = [*wanted["results"], *kept]
+    return {**wanted, "results": results, "summary": _summary(results)}
+
+
+def _summary(results: Iterable[JSONObject]) -> JSONObject:
+    counts = Counter(result.get("result") for result in results)
+    return {each: counts[each] for each in ("pass", "fail", "warn", "error", "skip")}
 
 
 def _report(version: str, kind: str, subject: _Subject, now: datetime) -> JSONObject:
@@ -176,13 +200,12 @@ def _report(version: str, kind: str, subject: _Subject, now: datetime) -> JSONOb
     if "namespace" in reference:
         metadata["namespace"] = reference["namespace"]
     results = [_result(finding, now) for finding in subject.findings]
-    counts = Counter(result["result"] for result in results)
     return {
         "apiVersion": version,
         "kind": kind,
         "metadata": metadata,
         "scope": reference,
-        "summary": {each: counts[each] for each in ("pass", "fail", "warn", "error", "skip")},
+        "summary": _summary(results),
         "results": results,
     }
 
