@@ -22,7 +22,7 @@ from clusters import around_a_pod
 from controlplane.pki import pem, private_pem, write
 from webhook.cluster.access import Load, in_cluster, kubeconfig
 from webhook.cluster.connection import Connection
-from webhook.cluster.errors import UnreachableError
+from webhook.cluster.errors import ConfigurationError, UnreachableError
 
 Way = Callable[[Path, TestServer], Load]
 
@@ -161,3 +161,53 @@ async def test_an_authority_that_has_succeeded_another_is_read_without_a_restart
     file.write_bytes(of_the_server)
     assert await connection.get("/version", seconds=5) == b"old"
     await connection.close()
+
+
+def by_plugin(folder: Path, command: str, *args: str) -> Load:
+    """Return the way by a plugin that prints credentials, to where nobody is."""
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": command,
+        "args": [*args],
+        "interactiveMode": "Never",
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "far",
+        "clusters": [{"name": "far", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "contexts": [{"name": "far", "context": {"cluster": "far", "user": "me"}}],
+        "users": [{"name": "me", "user": {"exec": plugin}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return kubeconfig(path)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("no-such-plugin",), "No such file or directory: 'no-such-plugin'"),
+        (("sh", "-c", "echo log in first >&2; exit 3"), "process returned 3.*log in first"),
+        (("echo", "hello"), "failed to decode process output"),
+        (
+            ("echo", '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "", "status": {}}'),
+            "missing token",
+        ),
+    ],
+)
+async def test_nobody_goes_on_unknown_whose_plugin_gives_no_credentials(
+    command: tuple[str, ...], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        await by_plugin(tmp_path, *command)()
+    assert not caplog.records
+
+
+async def test_a_plugin_that_gives_a_token_is_gone_by(tmp_path: Path) -> None:
+    given = (
+        '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
+        ' "status": {"token": "secret"}}'
+    )
+    access = await by_plugin(tmp_path, "echo", given)()
+    assert await access.authorization() == "Bearer secret"

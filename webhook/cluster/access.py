@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,12 +58,13 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
         files = _files(path)
         configuration = Configuration()
         try:
-            await config.load_kube_config(
-                config_file=files,
-                context=context,
-                client_configuration=configuration,
-                persist_config=False,
-            )
+            with _complaints_heeded():
+                await config.load_kube_config(
+                    config_file=files,
+                    context=context,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
             return _configured(configuration)
         except Exception as error:
             # The library raises what its parsing happens to raise: YAML's errors, its own, and
@@ -75,6 +78,33 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
             ) from error
 
     return load
+
+
+@contextmanager
+def _complaints_heeded() -> Iterator[None]:
+    """Heed what the library only logs inside of the block: that a plugin gave no credentials.
+
+    It would go on without any, as somebody unknown who may list nothing.
+
+    Raises:
+        ConfigurationError: at the end of the block, with what was logged.
+    """
+    said: list[str] = []
+
+    def gather(record: logging.LogRecord) -> bool:
+        if record.levelno < logging.ERROR:
+            return True
+        said.append(record.getMessage())
+        return False
+
+    logger = logging.getLogger("kubernetes.aio.config.kube_config")
+    logger.addFilter(gather)
+    try:
+        yield
+    finally:
+        logger.removeFilter(gather)
+    if said:
+        raise ConfigurationError("; ".join(said))
 
 
 def _files(path: Path | None) -> str:
