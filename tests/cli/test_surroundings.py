@@ -264,6 +264,42 @@ def test_runtime_classes_and_namespaces_of_the_cluster_count(
     assert {"op": "add", "path": "/spec/runtimeClassName", "value": "nvidia"} in patch
 
 
+@pytest.mark.parametrize(
+    ("own", "applied", "verdict"),
+    [
+        ({"owner": "me"}, None, "mutated"),
+        ({"owner": "me"}, {"owner": "you"}, "mutated"),
+        ({"owner": "me"}, {"team": "ml"}, "denied"),
+        ({"team": "ml"}, {"team": "ml"}, "mutated"),
+        ({"team": "web"}, None, "denied"),
+    ],
+)
+def test_a_namespace_has_the_labels_that_it_will_have_once_it_is_applied(
+    gpufence: Run,
+    tmp_path: Path,
+    cluster: list[str],
+    api: FakeApiServer,
+    own: JSON,
+    applied: JSON | None,
+    verdict: str,
+) -> None:
+    present = named("ml", {"team": "ml"})
+    if applied is not None:
+        last = json.dumps({"metadata": {"name": "ml", "labels": applied}})
+        key = "kubectl.kubernetes.io/last-applied-configuration"
+        present["metadata"]["annotations"] = {key: last}
+    api.put(NAMESPACES, present)
+    policy = yaml.safe_load(default_policy_text())
+    policy["pools"][0] |= {"allowedNamespaces": {"matchLabels": {"team": "ml"}}}
+    write(tmp_path / "policy.yaml", policy)
+    train = pod("train")
+    train["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", **named("ml", own)}
+    pods = write(tmp_path / "pods.yaml", namespace, train)
+    outcome = gpufence("check", "-o", "json", "--policy", "policy.yaml", *cluster, pods)
+    assert verdicts(outcome)["train"] == verdict
+
+
 def test_a_cluster_that_refuses_or_is_not_there_is_an_error_of_the_input(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:

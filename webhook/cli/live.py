@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
+from webhook.audit.listing import list_all
 from webhook.cli.errors import InputError
+from webhook.cluster import wire
 from webhook.cluster.access import Load
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.connection import Connection
@@ -24,9 +28,17 @@ from webhook.cluster.facts import ClusterFacts
 if TYPE_CHECKING:
     from webhook.cli.surroundings import Complete
 
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
 # Nobody else waits, so a claim may be waited for.
 _PATIENT = LookupTiming(keep=3600.0, keep_failure=3600.0, wait=10.0, request=10.0)
 _SECONDS = 2 * _PATIENT.wait
+
+
+class _Manifest(msgspec.Struct):
+    """As much of a manifest as is asked for."""
+
+    metadata: wire.Metadata = wire.Metadata()
 
 
 class _Lookups:
@@ -53,10 +65,22 @@ def asked(load: Load, policy: Policy) -> Iterator[Complete]:
     # What the server would log is said below.
     logging.getLogger("gpufence").addHandler(logging.NullHandler())
     with asyncio.Runner() as runner:
-        cluster = ClusterFacts(Connection(load), policy, observer=lookups, lookup_timing=_PATIENT)
+        connection = Connection(load)
+        cluster = ClusterFacts(connection, policy, observer=lookups, lookup_timing=_PATIENT)
+
+        @cache
+        def applied(namespace: str) -> _Labels:
+            return runner.run(_applied(connection, namespace))
 
         def complete(facts: Facts, obj: JSONObject) -> Facts:
-            return _merged(facts, runner.run(cluster.facts_for(facts, obj, _SECONDS)))
+            known = runner.run(cluster.facts_for(facts, obj, _SECONDS))
+            own = facts.namespace_labels
+            if own is not None and known.namespace_labels is not None:
+                labels = {**applied(facts.namespace).staying(own), **own}
+                known = replace(known, namespace_labels=labels)
+            elif own is not None:
+                known = replace(known, namespace_labels=own)
+            return _merged(facts, known)
 
         try:
             runner.run(cluster.load())
@@ -74,11 +98,43 @@ def asked(load: Load, policy: Policy) -> Iterator[Complete]:
 def _merged(own: Facts, known: Facts) -> Facts:
     """Return what is known of the cluster, as it will be once the manifests are applied."""
     classes = {**known.extended_resource_classes, **own.extended_resource_classes}
-    labels = known.namespace_labels if own.namespace_labels is None else own.namespace_labels
     return replace(
         known,
         claims={**known.claims, **own.claims},
         claim_templates={**known.claim_templates, **own.claim_templates},
         extended_resource_classes=classes,
-        namespace_labels=labels,
     )
+
+
+class _Labels(NamedTuple):
+    """A namespace's labels, and those that ``kubectl apply`` gave it and takes away again."""
+
+    all: Mapping[str, str]
+    applied: Mapping[str, str]
+
+    def staying(self, own: Mapping[str, str]) -> Mapping[str, str]:
+        """Return those that are left once a manifest with labels of its ``own`` is applied."""
+        return {k: v for k, v in self.all.items() if k in own or k not in self.applied}
+
+
+async def _applied(connection: Connection, namespace: str) -> _Labels:
+    """Return what ``kubectl apply`` finds of a namespace.
+
+    Source: ``k8s.io/kubectl/pkg/util/apply.go``, and the three-way merge of its patcher.
+
+    Raises:
+        ClusterError: the cluster cannot be asked.
+    """
+    found = await list_all(
+        connection,
+        "/api/v1/namespaces",
+        lambda obj: obj["metadata"],
+        fields=f"metadata.name={namespace}",
+    )
+    metadata: JSONObject = next((each for each in found if each["name"] == namespace), {})
+    text = (metadata.get("annotations") or {}).get(_LAST_APPLIED, "{}")
+    try:
+        last = msgspec.json.decode(text, type=_Manifest).metadata.labels
+    except msgspec.DecodeError:
+        last = None
+    return _Labels(metadata.get("labels") or {}, last or {})
