@@ -91,6 +91,17 @@ def test_the_older_annotations_say_where_an_item_is_from_as_well(gpufence: Run) 
     assert result["file"] == {"path": "web.yaml", "index": 0}
 
 
+@pytest.mark.parametrize("index", ["first", "-1", "9" * 5000])
+def test_an_index_that_is_none_is_taken_for_the_first(gpufence: Run, index: str) -> None:
+    web = yaml.safe_load(TRESPASSER)
+    web["metadata"]["annotations"] = {
+        "config.kubernetes.io/path": "web.yaml",
+        "config.kubernetes.io/index": index,
+    }
+    [result] = yaml.safe_load(run(gpufence, resource_list(yaml.safe_dump(web))).out)["results"]
+    assert result["file"] == {"path": "web.yaml", "index": 0}
+
+
 @pytest.mark.parametrize(
     ("action", "severity", "status"), [("warn", "warning", 0), ("audit", "info", 0)]
 )
@@ -140,6 +151,12 @@ def test_a_policy_file_and_a_namespace_may_be_options(gpufence: Run, tmp_path: P
         gpufence, resource_list(web, config=options(policy="policy.yaml", namespace="lab"))
     )
     assert (fenced.status, exempt.status) == (1, 0)
+
+
+def test_a_path_that_no_file_can_have_is_an_error_of_the_input(gpufence: Run) -> None:
+    done = run(gpufence, resource_list(GPU_POD, config=options(policy="a\0b")))
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "Error: a\\x00b: is not the path of a file. Check the path.\n"
 
 
 def test_a_policy_cannot_come_on_the_standard_input_as_well(gpufence: Run) -> None:

@@ -31,6 +31,7 @@ _LOCAL_CONFIG = f"{GROUP}/local-config"
 # The first is kyaml's today; the second, which older orchestrators set, is the specification's.
 _PATH_ANNOTATIONS = (f"internal.{GROUP}/path", f"{GROUP}/path")
 _INDEX_ANNOTATIONS = (f"internal.{GROUP}/index", f"{GROUP}/index")
+_LONGEST_INDEX = 9
 _SEVERITIES: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "info"}
 
 
@@ -183,7 +184,8 @@ def _file(value: JSONObject | None) -> JSONObject:
     if path is None:
         return {}
     index = next((annotations[name] for name in _INDEX_ANNOTATIONS if name in annotations), "0")
-    return {"file": {"path": path, "index": int(index) if str(index).isdecimal() else 0}}
+    is_index = str(index).isdecimal() and len(str(index)) <= _LONGEST_INDEX
+    return {"file": {"path": path, "index": int(index) if is_index else 0}}
 
 
 def _annotations(value: JSONObject | None) -> JSONObject:

@@ -10,6 +10,7 @@ from webhook.cli.locate import locate
 from webhook.cli.manifests.documents import Document, read_documents, unreadable
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.files import display_name, read_text
+from webhook.cli.report.lines import clean
 from webhook.cli.report.sentence import sentence
 
 # A policy document takes pydantic, and that time: who goes by the default policy needs neither.
@@ -38,7 +39,8 @@ def policy_text(path: str | None) -> str:
     try:
         return read_text(path)
     except ManifestError as error:
-        raise InputError([sentence(unreadable(policy_name(path), error), error)]) from error
+        problem = sentence(unreadable(policy_name(path), error), error)
+        raise InputError([clean(problem)]) from error
 
 
 def compiled_policy(path: str | None) -> Policy:

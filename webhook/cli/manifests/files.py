@@ -95,6 +95,8 @@ def read_bytes(path: str) -> bytes:
             return file.readall()
     except FileNotFoundError:
         raise ManifestError("does not exist", cure=_CHECK_PATH) from None
+    except ValueError:  # A null character, which a path in a file may be written with.
+        raise ManifestError("is not the path of a file", cure=_CHECK_PATH) from None
     except OSError as error:
         raise _cannot_be_read(error) from error
 
