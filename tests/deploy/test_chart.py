@@ -12,7 +12,7 @@ import yaml
 
 from controlplane.binaries import VERSION
 from deploy.chart import CHART, NAMESPACE, Helm, Object, Values, one
-from deploy.variants import VARIANTS
+from deploy.variants import DOCUMENT, VARIANTS
 from policies.policy import default_policy_text, parse_policy
 from webhook.cli.main import cli
 
@@ -117,6 +117,7 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
             },
             "/policy/exceptions/0/rules/0",
         ),
+        ({"policy": None}, "policy is empty, and so is policyDocument"),
         ({"policyDocument": "- a list"}, "policyDocument is no YAML mapping"),
         ({"policyDocument": ""}, "policyDocument is empty: name a file"),
         ({"policyDocument": "# nothing but a comment\n"}, "policyDocument is empty: name a file"),
@@ -125,6 +126,20 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
 )
 def test_what_is_no_value_is_refused_by_name(helm: Helm, values: Values, complaint: str) -> None:
     assert complaint in helm.refusal(values)
+
+
+def test_a_user_that_is_left_to_the_image_stays_so_although_helm_drops_what_is_null(
+    helm: Helm,
+) -> None:
+    document = policy(helm.objects(VARIANTS["the user is left to the image"]))
+    assert parse_policy(document).hardening.run_as_user is None
+
+
+@pytest.mark.parametrize("text", ["", "{}"], ids=["without a policy", "with an empty one"])
+def test_a_policy_document_stands_by_itself(helm: Helm, text: str) -> None:
+    beside = {"policy": yaml.safe_load(text)}
+    document = policy(helm.objects({**beside, "policyDocument": DOCUMENT}))
+    assert [pool.name for pool in parse_policy(document).pools] == ["amd"]
 
 
 def test_a_policy_document_from_an_empty_file_is_refused(helm: Helm, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ DOCUMENT = textwrap.dedent("""\
         resources: [amd.com/gpu]
         taints: [{key: amd.com/gpu}]
         nodeSelector: {feature.node.kubernetes.io/amd-gpu: "true"}
-    # null leaves it open: Helm would drop a null that stands in the values themselves.
     hardening: {runAsUser: null}
     exceptions:
       - namespaces: [legacy]
@@ -128,6 +127,7 @@ VARIANTS: dict[str, Values] = {
     "a rule that only warns, one that is off": {
         "policy": {"rules": {"pool-trespass": "warn", "device-leak": False}}
     },
+    "the user is left to the image": {"policy": {"hardening": {"runAsUser": None}}},
     "ids beyond a million": {"policy": {"hardening": {"runAsUser": 1000650000}}},
     "a policy document from a file": {"policyDocument": DOCUMENT},
     "a name of its own": {"fullnameOverride": "gpu-fence"},

@@ -29,7 +29,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The policy document, with the release's own namespace exempt: gpufence must never wait for itself. */}}
 {{- define "gpufence.policy" -}}
-{{- $policy := deepCopy .Values.policy -}}
+{{- $policy := dict -}}
 {{- if kindIs "string" .Values.policyDocument -}}
 {{- $policy = fromYaml .Values.policyDocument -}}
 {{- if hasKey $policy "Error" -}}
@@ -37,6 +37,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if empty $policy -}}
 {{- fail "policyDocument is empty: name a file that holds a policy, or leave it null for the chart's own policy" -}}
+{{- end -}}
+{{- else -}}
+{{- $policy = deepCopy (default dict .Values.policy) -}}
+{{- if empty $policy -}}
+{{- fail "policy is empty, and so is policyDocument: leave policy out for the chart's own policy" -}}
+{{- end -}}
+{{- /* Helm drops a key that is given as null. This one means something: the user is left to the image. */}}
+{{- if and (kindIs "map" $policy.hardening) (not (hasKey $policy.hardening "runAsUser")) -}}
+{{- $_ := set $policy.hardening "runAsUser" nil -}}
 {{- end -}}
 {{- end -}}
 {{- $exemptions := default dict $policy.exemptions -}}
