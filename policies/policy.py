@@ -14,7 +14,9 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
+    JsonValue,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -36,6 +38,9 @@ API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "FencePolicy"
 _MAX_UID = 2**31 - 1
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+# What editors and helm are told of names. What would take looking ahead is left to the validators.
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]"
 
 
 class PolicyError(ValueError):
@@ -85,12 +90,39 @@ def _action(value: Any) -> Any:
     return "off" if value is False else value
 
 
-SubdomainName = Annotated[str, AfterValidator(_subdomain)]
+def _each_key_by_name(schema: dict[str, Any]) -> None:
+    """Have a mapping's JSON schema name its keys: helm says of ``propertyNames`` a wrong place."""
+    names, value = schema.pop("propertyNames")["enum"], schema["additionalProperties"]
+    schema |= {"properties": dict.fromkeys(names, value), "additionalProperties": False}
+
+
+def _one_of_at_least(**sizes: str) -> ConfigDict:
+    """Have a part's JSON schema ask for one of these keys, and for something in it."""
+    ways: list[JsonValue] = [
+        {"required": [key], "properties": {key: {size: 1}}} for key, size in sizes.items()
+    ]
+    return ConfigDict(json_schema_extra={"anyOf": ways})
+
+
+_ONLY_SUCH_KEYS: Any = {"additionalProperties": False}
+
+
+def _text(pattern: str, max_length: int | None = None) -> WithJsonSchema:
+    """Return the JSON schema of a text that a validator judges, which the schema cannot see."""
+    length = {} if max_length is None else {"maxLength": max_length}
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"} | length)
+
+
+SubdomainName = Annotated[str, AfterValidator(_subdomain), _text(_SUBDOMAIN, 253)]
 NonEmpty = Annotated[str, Field(min_length=1)]
 RuleAction = Annotated[Action, BeforeValidator(_action)]
-QualifiedName = Annotated[str, AfterValidator(_qualified_name)]
-LabelValue = Annotated[str, AfterValidator(_label_value)]
-ResourcePattern = Annotated[str, AfterValidator(_extended_resource_pattern)]
+QualifiedName = Annotated[str, AfterValidator(_qualified_name), _text(f"({_SUBDOMAIN}/)?{_NAME}")]
+LabelValue = Annotated[str, AfterValidator(_label_value), _text(f"({_NAME})?")]
+ResourcePattern = Annotated[
+    str,
+    AfterValidator(_extended_resource_pattern),
+    _text(rf"{_SUBDOMAIN}/({_NAME}|([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?\*)"),
+]
 UserID = Annotated[int, Field(ge=1, le=_MAX_UID)]
 
 
@@ -109,9 +141,13 @@ class TaintSpec(Part):
 class TenantsSpec(Part):
     """The namespaces that may request a pool: any that one of the two names."""
 
+    model_config = _one_of_at_least(names="minItems", matchLabels="minProperties")
+
     names: list[SubdomainName] = Field(default_factory=list, description="Names of namespaces.")
     match_labels: dict[QualifiedName, LabelValue] = Field(
-        default_factory=dict, description="Labels that a namespace carries, all of them."
+        default_factory=dict,
+        description="Labels that a namespace carries, all of them.",
+        json_schema_extra=_ONLY_SUCH_KEYS,
     )
     unknown: Literal["allow", "refuse"] = Field(
         "allow",
@@ -128,7 +164,11 @@ class TenantsSpec(Part):
 class PoolSpec(Part):
     """A set of GPU nodes."""
 
-    name: str = Field(pattern=_LABEL, description="A short name.")
+    model_config = _one_of_at_least(resources="minItems", deviceClasses="minItems")
+
+    name: str = Field(
+        pattern=_LABEL, description="A short name: lower-case letters, digits and '-', up to 63."
+    )
     resources: list[ResourcePattern] = Field(
         default_factory=list,
         description="Extended resources that the nodes offer: exact, or a prefix followed by *.",
@@ -145,7 +185,9 @@ class PoolSpec(Part):
         default_factory=list, description="The taints that fence the nodes."
     )
     node_selector: dict[QualifiedName, LabelValue] = Field(
-        min_length=1, description="The labels that identify the nodes, all of them."
+        min_length=1,
+        description="The labels that identify the nodes, all of them.",
+        json_schema_extra=_ONLY_SUCH_KEYS,
     )
     runtime_class: SubdomainName | None = Field(
         None, description="The RuntimeClass that GPU Pods get where they name none."
@@ -222,7 +264,9 @@ class OverrideSpec(Part):
 
     namespaces: list[SubdomainName] = Field(min_length=1, description="Names of namespaces.")
     rules: dict[RuleId, RuleAction] = Field(
-        min_length=1, description="What becomes of each rule's findings there."
+        min_length=1,
+        description="What becomes of each rule's findings there.",
+        json_schema_extra=_each_key_by_name,
     )
 
 
@@ -262,9 +306,9 @@ class ExceptionSpec(Part):
 class CustomWorkloadsSpec(Part):
     """Custom resources that embed pod templates."""
 
-    group: Annotated[str, AfterValidator(_custom_group)] = Field(
-        description="Their API group, without a version: kubeflow.org."
-    )
+    group: Annotated[
+        str, AfterValidator(_custom_group), _text(f"{_SUBDOMAIN}\\.{_SUBDOMAIN}", 253)
+    ] = Field(description="Their API group, without a version: kubeflow.org.")
     resources: list[Annotated[str, Field(pattern=_LABEL)]] = Field(
         min_length=1, description="Their names in URLs: pytorchjobs."
     )
@@ -294,6 +338,7 @@ class FencePolicy(Part):
     rules: dict[RuleId, RuleAction] = Field(
         default_factory=dict,
         description="What becomes of each rule's findings; one that is not named has its default.",
+        json_schema_extra=_each_key_by_name,
     )
     exemptions: ExemptionsSpec = Field(
         default_factory=ExemptionsSpec, description="Whose Pods are left alone."

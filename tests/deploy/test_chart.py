@@ -27,6 +27,10 @@ def pod(objects: list[Object]) -> Any:
     return one(objects, "Deployment")["spec"]["template"]["spec"]
 
 
+def pool(name: str, *resources: str) -> Any:
+    return {"name": name, "resources": list(resources), "nodeSelector": {"pool": name}}
+
+
 def arguments(objects: list[Object]) -> list[str]:
     [container] = pod(objects)["containers"]
     args: list[str] = container["args"]
@@ -91,7 +95,14 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
         ({"replicas": 0}, "replicas"),
         ({"workers": 0}, "workers"),
         ({"webhook": {"port": 443}}, "port"),
+        ({"webhook": {"port": 8080}}, "webhook.port and metrics.port are both 8080"),
         ({"image": {"digest": "latest"}}, "digest"),
+        ({"fullnameOverride": "GPU_Fence"}, "/fullnameOverride"),
+        ({"nameOverride": "GPU_Fence"}, "/nameOverride"),
+        ({"registration": {"excludeNamespaces": ["a b"]}}, "/registration/excludeNamespaces/0"),
+        ({"registration": {"annotations": {"a b": "c"}}}, "/registration/annotations"),
+        ({"certificates": {"source": "secret", "secretName": "A"}}, "/certificates/secretName"),
+        ({"webhook": {"clientAuthority": {"key": "a/b"}}}, "/webhook/clientAuthority/key"),
         ({"webhook": {"clientAuthority": {"secret": "a", "configMap": "b"}}}, "clientAuthority"),
         ({"networkPolicy": {"apiServerPorts": []}}, "apiServerPorts"),
         ({"certificates": {"source": "vault"}}, "source"),
@@ -103,11 +114,27 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
         ({"policy": {"pools": [{"name": "a"}]}}, "nodeSelector"),
         (
             {"policy": {"rules": {"pool-trespas": "warn"}}},
-            "invalid propertyName 'pool-trespas'",
+            "at '/policy/rules': additional properties 'pool-trespas' not allowed",
         ),
         (
             {"policy": {"overrides": [{"namespaces": ["a"], "rules": {"pool-trespas": "warn"}}]}},
-            "invalid propertyName 'pool-trespas'",
+            "at '/policy/overrides/0/rules': additional properties 'pool-trespas' not allowed",
+        ),
+        (
+            {"policy": {"pools": [{"name": "a", "resources": ["gpu"], "nodeSelector": {"b": ""}}]}},
+            "at '/policy/pools/0/resources/0': 'gpu' does not match",
+        ),
+        (
+            {
+                "policy": {
+                    "pools": [{"name": "a", "resources": ["b.c/d"], "nodeSelector": {"/": ""}}]
+                }
+            },
+            "at '/policy/pools/0/nodeSelector': additional properties '/' not allowed",
+        ),
+        (
+            {"policy": {"exemptions": {"namespaces": ["Team A"]}}},
+            "at '/policy/exemptions/namespaces/0': 'Team A' does not match",
         ),
         (
             {
@@ -119,6 +146,28 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
         ),
         ({"policy": None}, "policy is empty, and so is policyDocument"),
         ({"policyDocument": "- a list"}, "policyDocument is no YAML mapping"),
+        ({"policy": {"pools": [pool("a", "b.c/d"), pool("a", "b.c/e")]}}, "two pools named a"),
+        *(
+            (
+                {"policy": {"pools": [pool("a", one), pool("b", "x.y/z", two)]}},
+                f"the policy has {one} in pool a and {two} in pool b",
+            )
+            for one, two in (
+                ("b.c/d", "b.c/d"),
+                ("b.c/d", "b.c/*"),
+                ("b.c/d-*", "b.c/d-e"),
+                ("b.c/d*", "b.c/*"),
+                ("b.c/*", "b.c/d*"),
+            )
+        ),
+        (
+            {"policyDocument": f"{DOCUMENT}---\n# the second\n{DOCUMENT}"},
+            "policyDocument holds 2 documents, but a policy is one",
+        ),
+        (
+            {"policyDocument": DOCUMENT.replace("pools:\n", "pools:\n  - {name: amd}\n")},
+            "two pools named amd",
+        ),
         ({"policyDocument": ""}, "policyDocument is empty: name a file"),
         ({"policyDocument": "# nothing but a comment\n"}, "policyDocument is empty: name a file"),
     ],
@@ -241,6 +290,23 @@ def test_pods_of_an_update_are_not_kept_waiting_for_a_third_node(helm: Helm) -> 
     assert rolling["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 1}
     rolling = one(helm.objects({}), "Deployment")["spec"]["strategy"]
     assert rolling["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_what_the_values_put_on_pods_takes_the_place_of_the_charts_own(helm: Helm) -> None:
+    """A key that is there twice is one that kustomize, and so Flux, does not take."""
+    key, label = "cluster-autoscaler.kubernetes.io/safe-to-evict", "app.kubernetes.io/version"
+    values = {"podAnnotations": {key: "false", "a": "b"}, "podLabels": {label: "mine", "c": "d"}}
+    metadata = one(helm.objects(values), "Deployment")["spec"]["template"]["metadata"]
+    own = one(helm.objects({}), "Deployment")["spec"]["template"]["metadata"]
+    assert metadata["annotations"] == {key: "false", "a": "b"}
+    assert metadata["labels"] == own["labels"] | {label: "mine", "c": "d"}
+    assert helm.text(values).count(f"{key}:") == 1
+    assert helm.text(values).count(f"{label}:") == helm.text({}).count(f"{label}:")
+
+
+@pytest.mark.parametrize("pools", [[pool("a", "b.c/d", "b.c/e-*"), pool("b", "b.c/dd", "b.c/e")]])
+def test_pools_that_share_a_beginning_are_two(helm: Helm, pools: Any) -> None:
+    parse_policy(policy(helm.objects({"policy": {"pools": pools}})))
 
 
 def test_ids_that_openshift_picks_are_left_out(helm: Helm) -> None:

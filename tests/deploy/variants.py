@@ -39,7 +39,11 @@ VARIANTS: dict[str, Values] = {
     "everything for Prometheus and Grafana": {
         "metrics": {
             "port": 9090,
-            "serviceMonitor": {"enabled": True, "labels": {"release": "kube-prometheus-stack"}},
+            "serviceMonitor": {
+                "enabled": True,
+                "interval": "1m30s",
+                "labels": {"release": "kube-prometheus-stack"},
+            },
             "prometheusRule": {"enabled": True, "labels": {"release": "kube-prometheus-stack"}},
             "dashboard": {"enabled": True},
         }

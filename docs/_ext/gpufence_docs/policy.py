@@ -17,9 +17,11 @@ _LIMITS = {
     "minLength": "not empty",
     "minItems": "at least {}",
     "minProperties": "at least {}",
-    "pattern": "matches `{}`",
 }
-"""What the schema's constraints are called; a bound of a string or of a list of things is 1."""
+"""What the schema's constraints are called; a bound of a string or of a list of things is 1.
+
+Patterns are for machines: those of names are Kubernetes' own.
+"""
 
 
 def markdown() -> str:
@@ -90,7 +92,9 @@ def _type(schema: Schema) -> str:
     if schema["type"] == "array":
         return f"list of {_type(schema['items'])}"
     if schema["type"] == "object":
-        return f"map to {_type(schema['additionalProperties'])}"
+        # The schema describes the values of keys that it names, or says what keys look like.
+        [*values] = (schema.get("properties") or schema["patternProperties"]).values()
+        return f"map to {_type(values[0])}"
     return str(schema.get("format") or schema["type"])
 
 

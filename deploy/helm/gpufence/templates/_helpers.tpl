@@ -27,6 +27,39 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* Refuses what the server would refuse, and no schema can: two pools of one name, or of one device. */}}
+{{- define "gpufence.poolsDoNotOverlap" -}}
+{{- $seen := list -}}
+{{- range $pool := .pools -}}
+{{- range $other := $seen -}}
+{{- if eq $pool.name $other.name -}}
+{{- fail (printf "the policy has two pools named %s: give each its own name" $pool.name) -}}
+{{- end -}}
+{{- range $one := concat (default list $pool.resources) (default list $pool.deviceClasses) -}}
+{{- range $two := concat (default list $other.resources) (default list $other.deviceClasses) -}}
+{{- if include "gpufence.overlap" (list $one $two) -}}
+{{- fail (printf "the policy has %s in pool %s and %s in pool %s, so a request for it would name neither: leave it in one of them" $two $other.name $one $pool.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $seen = append $seen $pool -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether some name is both of two names, each of which may be a prefix followed by *: not empty if so. */}}
+{{- define "gpufence.overlap" -}}
+{{- $one := index . 0 -}}
+{{- $two := index . 1 -}}
+{{- if eq $one $two -}}
+true
+{{- else if and (hasSuffix "*" $one) (hasPrefix (trimSuffix "*" $one) $two) -}}
+true
+{{- else if and (hasSuffix "*" $two) (hasPrefix (trimSuffix "*" $two) $one) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/* The policy document, with the release's own namespace exempt: gpufence must never wait for itself. */}}
 {{- define "gpufence.policy" -}}
 {{- $policy := dict -}}
@@ -34,6 +67,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $policy = fromYaml .Values.policyDocument -}}
 {{- if hasKey $policy "Error" -}}
 {{- fail (printf "policyDocument is no YAML mapping: %s" (get $policy "Error")) -}}
+{{- end -}}
+{{- $documents := 0 -}}
+{{- range regexSplit "(?m)^---" .Values.policyDocument -1 -}}
+{{- if fromYaml . -}}
+{{- $documents = add1 $documents -}}
+{{- end -}}
+{{- end -}}
+{{- if gt $documents 1 -}}
+{{- fail (printf "policyDocument holds %d documents, but a policy is one: put the pools of all into one list" $documents) -}}
 {{- end -}}
 {{- if empty $policy -}}
 {{- fail "policyDocument is empty: name a file that holds a policy, or leave it null for the chart's own policy" -}}
@@ -48,6 +90,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $policy.hardening "runAsUser" nil -}}
 {{- end -}}
 {{- end -}}
+{{- include "gpufence.poolsDoNotOverlap" $policy -}}
 {{- $exemptions := default dict $policy.exemptions -}}
 {{- $namespaces := append (default list $exemptions.namespaces) .Release.Namespace | uniq -}}
 {{- $_ := set $policy "exemptions" (merge (dict "namespaces" $namespaces) $exemptions) -}}
@@ -69,6 +112,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The command line of a replica. */}}
 {{- define "gpufence.args" -}}
 {{- $name := include "gpufence.name" . -}}
+{{- if eq (int .Values.webhook.port) (int .Values.metrics.port) -}}
+{{- fail (printf "webhook.port and metrics.port are both %d: give each a port of its own" (int .Values.metrics.port)) -}}
+{{- end -}}
 - serve
 - --policy=/etc/gpufence/policy/policy.yaml
 - --port={{ .Values.webhook.port }}
