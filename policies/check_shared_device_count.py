@@ -81,6 +81,7 @@ def _check(pod: Pod, resource: DeviceResource, pool: Pool) -> Iterator[Finding]:
                 "more than one share of a device",
                 f'container "{resource.container.name}" asks for {sides[path]} of {resource.name}, '
                 f"which is a share of a device of pool {pool.name}: a second share adds no compute",
-                f"Write {resource.name}: 1, or ask for a whole device",
+                f"Write {resource.name}: 1 under limits and leave it out of requests, or ask for a "
+                "whole device",
             )
             return

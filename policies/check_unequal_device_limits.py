@@ -62,12 +62,12 @@ from policies.compiled import Policy
 from policies.facts import Facts
 from policies.finding import Finding
 from policies.pod import DeviceResource, Pod, ResourceSide
-from policies.quantity import is_extended_resource_name, is_whole, parse_quantity
+from policies.quantity import NANOS, is_extended_resource_name, is_whole, parse_quantity
 
 ID = "unequal-device-limits"
 
 
-def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each extended resource of each container that the API would refuse."""
     pod = pod.as_written or pod
     refused = [
@@ -79,7 +79,7 @@ def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
         return
     requested = {request.path for request in pod.requests}
     for resource in refused:
-        yield from _check(pod, resource, requested)
+        yield from _check(pod, resource, requested, policy)
 
 
 def _is_accepted(given: Mapping[ResourceSide, Any]) -> bool:
@@ -90,8 +90,11 @@ def _is_accepted(given: Mapping[ResourceSide, Any]) -> bool:
     return limit == parse_quantity(given["requests"]) and limit >= 0 and is_whole(limit)
 
 
-def _check(pod: Pod, resource: DeviceResource, requested: Container[str]) -> Iterator[Finding]:
+def _check(
+    pod: Pod, resource: DeviceResource, requested: Container[str], policy: Policy
+) -> Iterator[Finding]:
     container, name, given = resource.container, resource.name, resource.quantities
+    instead = f"Write {name}: {_count(resource, policy)}"
     where = pod.at(f"{container.field}.resources")
     # What the author wrote comes first: a setter may have filled in the other side.
     for side in sorted(given, key=lambda side: f"{where}.{side}[{name}]" not in requested):
@@ -104,7 +107,7 @@ def _check(pod: Pod, resource: DeviceResource, requested: Container[str]) -> Ite
                 "a device count is not a whole number",
                 f'container "{container.name}" asks for {quantity} of {name}; devices are counted '
                 "in whole numbers from 0",
-                f"Write {name}: {max(1, -(-nanos // 10**9))}",
+                f"{instead} under limits and leave it out of requests",
             )
             return
     if len({parse_quantity(quantity) for quantity in given.values()}) > 1:
@@ -115,7 +118,7 @@ def _check(pod: Pod, resource: DeviceResource, requested: Container[str]) -> Ite
             "device request and limit differ",
             f'container "{container.name}" requests {request} and is limited to {limit} of {name}; '
             "devices are not overcommitted, so the two must be equal",
-            f"Write {name}: {limit} under limits and leave it out of requests",
+            f"{instead} under limits and leave it out of requests",
         )
     elif "limits" not in given:
         yield Finding(
@@ -124,5 +127,23 @@ def _check(pod: Pod, resource: DeviceResource, requested: Container[str]) -> Ite
             "a device has a request and no limit",
             f'container "{container.name}" requests {given["requests"]} of {name}; for devices the '
             "API server requires the limit and takes the request from it",
-            f"Write {name}: {given['requests']} under limits instead of requests",
+            f"{instead} under limits instead of requests",
         )
+
+
+def _count(resource: DeviceResource, policy: Policy) -> Any:
+    """Return how many devices to write: the limit if it is a count, or the request, or the most.
+
+    Of a share there is never more than one.
+    """
+    counts = {side: parse_quantity(given) for side, given in resource.quantities.items()}
+    pool = policy.pool_of_resource(resource.name)
+    shared = pool is not None and resource.name in pool.shared_resources
+    if shared and max(counts.values()) > 0:
+        return 1
+    side: ResourceSide
+    for side in ("limits", "requests"):
+        if counts.get(side, 0) > 0 and is_whole(counts[side]):
+            return resource.quantities[side]
+    most = -(-max(counts.values()) // NANOS)
+    return most if most >= 0 else 1
