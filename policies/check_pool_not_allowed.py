@@ -64,6 +64,7 @@ from policies.compiled import Policy, Tenants
 from policies.facts import Facts
 from policies.finding import Finding
 from policies.pod import Pod
+from policies.requests import may_request
 
 ID = "pool-not-allowed"
 
@@ -73,7 +74,7 @@ def check(pod: Pod, _policy: Policy, facts: Facts) -> Iterator[Finding]:
     seen = set()
     for request in pod.requests:
         pool = request.pool
-        if pool in seen or pool.tenants is None or _may(pool.tenants, facts):
+        if pool in seen or pool.tenants is None or may_request(pool, facts):
             continue
         seen.add(pool)
         yield Finding(
@@ -84,16 +85,6 @@ def check(pod: Pod, _policy: Policy, facts: Facts) -> Iterator[Finding]:
             f"{_describe(pool.tenants)}; this is namespace {facts.namespace}",
             "Move the work to such a namespace, or ask the platform team for access",
         )
-
-
-def _may(tenants: Tenants, facts: Facts) -> bool:
-    if facts.namespace in tenants.names:
-        return True
-    if not tenants.labels:
-        return False
-    if facts.namespace_labels is None:
-        return not tenants.refuse_unknown
-    return all(facts.namespace_labels.get(k) == v for k, v in tenants.labels.items())
 
 
 def _describe(tenants: Tenants) -> str:

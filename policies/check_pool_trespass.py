@@ -91,7 +91,7 @@ from policies.finding import Finding
 from policies.nodes import NodeIndex
 from policies.pod import Pod
 from policies.quantity import is_extended_resource_name
-from policies.requests import what_is_unknown
+from policies.requests import may_request, what_is_unknown
 from policies.scheduling import (
     Alternative,
     asks_for,
@@ -183,7 +183,7 @@ def _by_toleration(
             advice += f"every term of its required node affinity: {_avoid(pool)}"
         else:
             reason = f"{_subject(pod)} tolerates the taint of GPU nodes"
-            advice = f"Remove the toleration, or {_way_in(pod, pool, facts)}"
+            advice = f"Remove the toleration{_way_in(pod, pool, facts)}"
         yield Finding(
             ID,
             pod.at(f"spec.tolerations[{index}]"),
@@ -211,7 +211,7 @@ def _by_label(
                 f"{_subject(pod)} selects GPU nodes",
                 f"it requires nodes with {labels}, which are the nodes of pool {pool.name}, "
                 f"but {lack}",
-                f"Remove the node selection, or {_way_in(pod, pool, facts)}",
+                f"Remove the node selection{_way_in(pod, pool, facts)}",
             )
 
 
@@ -232,7 +232,7 @@ def _by_name(
         pod.at("spec.nodeName"),
         f"{_subject(pod)} is bound to a GPU node",
         f"node {name} belongs to pool {pool.name}, but {lack}",
-        f"Remove nodeName, or {_way_in(pod, pool, facts)}",
+        f"Remove nodeName{_way_in(pod, pool, facts)}",
     )
 
 
@@ -289,7 +289,7 @@ def _by_known_nodes(
                 f"{_subject(pod)} selects GPU nodes",
                 f"every node that it selects ({accepted} today) belongs to pool {pool.name}, "
                 f"but {lack}",
-                f"Remove the node selection, or {_way_in(pod, pool, facts)}",
+                f"Remove the node selection{_way_in(pod, pool, facts)}",
             )
 
 
@@ -371,10 +371,14 @@ def _subject(pod: Pod) -> str:
 
 
 def _way_in(pod: Pod, pool: Pool, facts: Facts) -> str:
-    """Return what lets the Pod onto the pool's nodes by right."""
+    """Return what else would do: what lets the Pod onto the pool's nodes by right, if anything."""
     if _is_daemon_set_pod(pod, facts):
-        return "have the policy exempt its namespace, if it is an agent that GPU nodes need"
-    return f"request a device: {pool.example_request}"
+        return ", or have the policy exempt its namespace, if it is an agent that GPU nodes need"
+    if not may_request(pool, facts):
+        return ""
+    others = [r.what for r in pod.requests if r.certain and r.pool.labels != pool.labels]
+    instead = f" in place of {others[0]}" if others else ""
+    return f", or request a device: {pool.example_request}{instead}"
 
 
 def _avoid(pool: Pool) -> str:

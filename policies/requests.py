@@ -80,6 +80,18 @@ def what_is_unknown(pod: Pod, facts: Facts) -> str:
     return f"; of its resource claims, nothing is known of {names}"
 
 
+def may_request(pool: Pool, facts: Facts) -> bool:
+    """Tell whether the namespace may request the pool's devices."""
+    tenants = pool.tenants
+    if tenants is None or facts.namespace in tenants.names:
+        return True
+    if not tenants.labels:
+        return False
+    if facts.namespace_labels is None:
+        return not tenants.refuse_unknown
+    return all(facts.namespace_labels.get(k) == v for k, v in tenants.labels.items())
+
+
 def pool_of_resource(name: str, policy: Policy, facts: Facts) -> Pool | None:
     """Return the pool that a resource name in a container's resources stands for."""
     if "/" not in name:
