@@ -118,7 +118,10 @@ def host_ports(pod: PodView) -> Violation | None:
     advice = "Remove hostPort and reach the containerPort through a Service"
     if pod.spec.get("hostNetwork"):
         # The API server fills it in (core/v1/defaults.go, defaultHostNetworkPorts).
-        advice = "Remove hostNetwork, which makes every containerPort a hostPort"
+        advice = (
+            "Remove hostNetwork, which makes every containerPort a hostPort, and hostPort where it "
+            "is written"
+        )
     return Violation(
         "hostPort",
         f"{first.field}.ports[{position}].hostPort",

@@ -283,7 +283,7 @@ def _remove(adding: list[ContainerView], accepted: Collection[str]) -> str:
     names = _refused(adding, accepted)
     text = f"Remove {quote(names)} from capabilities.add"
     if "IPC_LOCK" in names:
-        text += "; RDMA works without it where the nodes' runtime sets no memlock limit"
+        text += "; RDMA works without IPC_LOCK where the nodes' runtime sets no memlock limit"
     return text
 
 

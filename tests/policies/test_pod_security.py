@@ -402,8 +402,8 @@ REFUSED = {
         "spec.containers[0].securityContext.capabilities.add[1]",
         'container "train" adds "IPC_LOCK" and "SYS_PTRACE" in securityContext.capabilities.add',
         'drop: ["ALL"] with nothing but "NET_BIND_SERVICE" added',
-        'Remove "IPC_LOCK" and "SYS_PTRACE" from capabilities.add; RDMA works without it where the '
-        "nodes' runtime sets no memlock limit",
+        'Remove "IPC_LOCK" and "SYS_PTRACE" from capabilities.add; RDMA works without IPC_LOCK '
+        "where the nodes' runtime sets no memlock limit",
     ),
     "capabilities kept and added": Refusal(
         pod(
@@ -590,7 +590,10 @@ class TestRestricted:
     def test_says_whose_fault_the_host_ports_of_a_host_network_are(self) -> None:
         raw = pod(hostNetwork=True, containers=[container() | {"ports": [{"hostPort": 80}]}])
         (finding,) = [each for each in findings(raw) if each.reason == "hostPort"]
-        assert finding.advice == "Remove hostNetwork, which makes every containerPort a hostPort"
+        assert finding.advice == (
+            "Remove hostNetwork, which makes every containerPort a hostPort, and hostPort where it "
+            "is written"
+        )
 
     def test_finds_everything_in_one_answer_in_the_official_order(self) -> None:
         worst: JSON = {
