@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +46,11 @@ def test_a_refusal_says_how_much_there_is_to_change_and_then_what() -> None:
         "- pool-trespass: a Pod without a GPU request tolerates the taint of GPU nodes: "
         "it asks for nothing (at spec.tolerations[0])"
     )
+
+
+def test_a_refusal_begins_as_the_page_about_it_says() -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "refused.md"
+    assert f"`{refusal([finding()], 'Pod').splitlines()[0]}`" in page.read_text()
 
 
 def test_a_refusal_for_thousands_of_things_says_how_many_it_leaves_out() -> None:
