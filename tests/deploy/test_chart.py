@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,7 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
         ({"replicas": 0}, "replicas"),
         ({"workers": 0}, "workers"),
         ({"webhook": {"port": 443}}, "port"),
+        ({"enabled": False}, "enabled is for a chart that depends on this one"),
         ({"webhook": {"port": 8080}}, "webhook.port and metrics.port are both 8080"),
         ({"image": {"digest": "latest"}}, "digest"),
         ({"fullnameOverride": "GPU_Fence"}, "/fullnameOverride"),
@@ -307,6 +309,21 @@ def test_what_the_values_put_on_pods_takes_the_place_of_the_charts_own(helm: Hel
 @pytest.mark.parametrize("pools", [[pool("a", "b.c/d", "b.c/e-*"), pool("b", "b.c/dd", "b.c/e")]])
 def test_pools_that_share_a_beginning_are_two(helm: Helm, pools: Any) -> None:
     parse_policy(policy(helm.objects({"policy": {"pools": pools}})))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_chart_that_depends_on_this_one_may_leave_it_out(
+    helm: Helm, tmp_path: Path, enabled: bool
+) -> None:
+    shutil.copytree(CHART, tmp_path / "charts" / "gpufence")
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    dependency = {key: chart[key] for key in ("name", "version")}
+    dependency["condition"] = "gpufence.enabled"
+    whole = {"apiVersion": "v2", "name": "platform", "version": "1.0.0"}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(whole | {"dependencies": [dependency]}))
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"gpufence": {"enabled": enabled}}))
+    rendered = helm("template", "platform", str(tmp_path)).stdout
+    assert ("kind: Deployment" in rendered) == enabled
 
 
 def test_ids_that_openshift_picks_are_left_out(helm: Helm) -> None:

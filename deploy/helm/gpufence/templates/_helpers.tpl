@@ -109,12 +109,19 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* The command line of a replica. */}}
-{{- define "gpufence.args" -}}
-{{- $name := include "gpufence.name" . -}}
+{{/* Refuses values that a schema cannot. */}}
+{{- define "gpufence.valuesFit" -}}
 {{- if eq (int .Values.webhook.port) (int .Values.metrics.port) -}}
 {{- fail (printf "webhook.port and metrics.port are both %d: give each a port of its own" (int .Values.metrics.port)) -}}
 {{- end -}}
+{{- if eq (toString .Values.enabled) "false" -}}
+{{- fail "enabled is for a chart that depends on this one (condition: gpufence.enabled) and leaves nothing out by itself" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The command line of a replica. */}}
+{{- define "gpufence.args" -}}
+{{- $name := include "gpufence.name" . -}}
 - serve
 - --policy=/etc/gpufence/policy/policy.yaml
 - --port={{ .Values.webhook.port }}
