@@ -81,6 +81,10 @@ laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each 
 	@$(BIN)/python tests/oracle/build.py
 	GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/laws --hypothesis-show-statistics --timeout 7200 $(ARGS)
 
+.PHONY: live
+live: controlplane  ## generated objects on the real control plane, each answer held against the others (COUNT=200)
+	GPUFENCE_LAWS=$(or $(COUNT),1000) $(BIN)/pytest -s -k law tests/e2e/test_one_verdict.py tests/e2e/test_match_conditions.py --timeout 7200 $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the reader (MINUTES=30 each)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py handler $(or $(MINUTES),30)
