@@ -16,6 +16,7 @@ from webhook.cli.access import (
     release_namespace_option,
     with_api,
 )
+from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.registration_options import DEFAULT_NAME
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ run write the configurations again within seconds.
     gpufence.dev/unregistered="$(date -u +%FT%TZ)"
   kubectl delete --ignore-not-found mutatingwebhookconfiguration/gpufence \\
     validatingwebhookconfiguration/gpufence
+
+\b
+Exit status:
+  0  neither configuration is there
+  1  another release is registered, or replicas write this one's again: it is said which, and where
+  2  the cluster could not be asked
 
 \b
 Examples:
@@ -70,25 +77,27 @@ def unregister(
     name: str,
     watch_seconds: float,
     undo: bool,
-) -> None:
+) -> int:
     """Take gpufence out of the API servers' way."""
 
-    async def work(api: KubeApi) -> None:
+    async def work(api: KubeApi) -> bool:
         click.echo(f"The cluster of {await api.host()}:")
         if undo:
             await _undo(api, namespace, name)
-        else:
-            await _unregister(api, namespace, name, watch_seconds)
+            return True
+        return await break_glass(api, namespace, name, watch_seconds)
 
-    with_api(kubeconfig, work, context)
+    return 0 if with_api(kubeconfig, work, context) else EXIT_FOUND
 
 
-async def _unregister(api: KubeApi, namespace: str, name: str, seconds: float) -> None:
+async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -> bool:
+    """Tell the replicas, and delete; tell whether the glass is broken, as far as can be seen."""
     from webhook.cluster.errors import ClusterError
     from webhook.lease import pause
     from webhook.register import unregister
 
     # First the Lease, or a replica would be faster; but the glass breaks without it, too.
+    told = False
     try:
         told = await pause(api, namespace, name, datetime.now(UTC).isoformat(timespec="seconds"))
     except ClusterError as error:
@@ -96,14 +105,51 @@ async def _unregister(api: KubeApi, namespace: str, name: str, seconds: float) -
     else:
         done = "told" if told else "no Lease, so no replica to tell"
         click.echo(f"Lease {namespace}/{name}: {done}.")
-    for kind, was_there in (await unregister(api, name)).items():
+    registered = await _ours(api)
+    deleted = await unregister(api, name)
+    for kind, was_there in deleted.items():
         click.echo(f"{kind} {name}: {'deleted' if was_there else 'was not there'}.")
+    again = False
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         await asyncio.sleep(_LOOK_EVERY)
         for kind, was_there in (await unregister(api, name)).items():
             if was_there:
+                again = True
                 click.echo(f"{kind} {name}: was written again, and deleted again.")
+    if again and not told:
+        at = registered.get(name) or namespace
+        cure = f"give --namespace {at}, where theirs is" if at != namespace else "see who they are"
+        click.echo(f"Replicas that no Lease has told write them again: {cure}.", err=True)
+        return False
+    if registered and not any(deleted.values()):
+        for each in sorted(registered):
+            click.echo(f"Still registered is release {each}: give --name {each}.", err=True)
+        return False
+    return True
+
+
+async def _ours(api: KubeApi) -> dict[str, str]:
+    """Return the namespace of each release that is registered, by the configurations' name.
+
+    It is empty where a release has no Service, and so is all where they may not be listed.
+    """
+    from webhook.cluster.errors import ClusterError
+    from webhook.drift import is_ours
+    from webhook.register import KINDS
+
+    found: dict[str, str] = {}
+    for path in KINDS.values():
+        try:
+            listed = await api.read(path)
+        except ClusterError:
+            continue
+        for each in (listed or {}).get("items") or ():
+            for webhook in each.get("webhooks") or ():
+                if is_ours(webhook.get("name")):
+                    service = webhook["clientConfig"].get("service") or {}
+                    found[each["metadata"]["name"]] = service.get("namespace", "")
+    return found
 
 
 async def _undo(api: KubeApi, namespace: str, name: str) -> None:
