@@ -69,9 +69,7 @@ def status(
     """Show the certificates that a running gpufence keeps in its Secret."""
 
     async def work(api: KubeApi) -> bool:
-        _, stored = await _read(api, namespace, secret)
-        well = _show(stored, datetime.now(UTC))
-        return await _show_configurations(api, name, stored) and well
+        return await shown(api, namespace, secret, name, datetime.now(UTC))
 
     if not with_api(kubeconfig, work, context):
         ctx.exit(EXIT_FOUND)
@@ -130,6 +128,13 @@ def rotate(
     )
 
 
+async def shown(api: KubeApi, namespace: str, secret: str, name: str, now: datetime) -> bool:
+    """Print what the Secret holds, and who trusts it; tell whether all is well."""
+    _, stored = await _read(api, namespace, secret)
+    well = _show(stored, now)
+    return await _show_configurations(api, name, stored) and well
+
+
 async def _read(api: KubeApi, namespace: str, secret: str) -> tuple[JSONObject, Stored]:
     from certs.secret import read_secret
     from webhook.certificates import SecretName
@@ -175,7 +180,27 @@ def _show(stored: Stored, now: datetime) -> bool:
         )
         # Replicas renew within seconds of the due time: an hour later, something keeps them.
         well = well and (part == "old authority" or (now - due).total_seconds() < 3600)
-    return well
+    return _show_use(stored) and well
+
+
+def _show_use(stored: Stored) -> bool:
+    """Print why the certificate is of no use to anybody; tell whether it is of use."""
+    from certs.errors import MaterialError
+    from certs.keypair import is_certificate, parse_certificates, parse_pair
+    from certs.renewal import is_issued_by
+
+    if not is_certificate(stored.leaf.certificate_pem):
+        return False  # That was said.
+    try:
+        leaf, _ = parse_pair(stored.leaf, "the certificate", "its private key")
+    except MaterialError as error:
+        click.echo(f"certificate: {error}")
+        return False
+    authorities = [parse_certificates(pem, "authority")[0] for pem in stored.authorities]
+    if not any(is_issued_by(leaf, authority) for authority in authorities):
+        click.echo("certificate: signed by none of the authorities, so nobody trusts it")
+        return False
+    return True
 
 
 async def _show_configurations(api: KubeApi, name: str, stored: Stored) -> bool:
@@ -194,7 +219,7 @@ async def _show_configurations(api: KubeApi, name: str, stored: Stored) -> bool:
             carries = stored.is_carried_by(bundle)
             words = "trusts" if carries else "DOES NOT TRUST"
             count = len(stored.authorities)
-            what = "the authority" if count == 1 else f"all {count} authorities"
+            what = "the authority" if count < 2 else f"all {count} authorities"
             click.echo(f"{kind} {name}, {webhook.get('name')}: {words} {what}")
             well = well and carries
     return well
