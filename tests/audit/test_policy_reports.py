@@ -93,9 +93,51 @@ async def test_a_namespace_that_is_being_deleted_keeps_no_other_report_from_bein
     assert sum("/namespaces/web/reports/" in path for path in api.objects) == 1
 
 
-async def test_a_right_that_is_missing_is_an_error(audit: Audit) -> None:
-    with pytest.raises(ApiError, match="cannot create"):
-        await publish(_Api(ApiError(403, "cannot create resource reports")), audit, NOW)
+@pytest.mark.parametrize(
+    ("refusal", "conflict"),
+    [
+        (
+            ApiError(403, "exceeded quota: none"),
+            "In namespace old, reports were refused: exceeded quota: none (HTTP 403)",
+        ),
+        (
+            ApiError(413, "etcdserver: request is too large"),
+            (
+                "Report old/gpufence-uid-1, about Pod first, was refused: "
+                "etcdserver: request is too large (HTTP 413)"
+            ),
+        ),
+    ],
+)
+async def test_a_refused_report_is_told_and_keeps_no_other_from_being_written(
+    audit: Audit, refusal: ApiError, conflict: str
+) -> None:
+    api = _Api(refusal)
+    published = await publish(api, audit, NOW)
+    assert published == (
+        (
+            "Reports of openreports.io/v1alpha1: 1 created, 0 changed, 0 unchanged, 0 deleted; "
+            "1 refused."
+        ),
+        (conflict,),
+    )
+    assert api.names == {"second"}
+
+
+async def test_a_namespace_that_takes_no_report_is_told_once(tmp_path: Path) -> None:
+    cluster = Cluster()
+    for name in ("first", "second", "third"):
+        cluster.add("Pod", pod(name, REACHING, namespace="old"))
+    api = _Api(ApiError(403, "cannot create resource reports"))
+    published = await publish(api, await audited(cluster, tmp_path), NOW)
+    assert published.said.endswith("; 3 refused.")
+    [conflict] = published.conflicts
+    assert conflict.startswith("In namespace old, reports were refused: cannot create")
+
+
+async def test_what_the_api_server_fails_at_is_an_error(audit: Audit) -> None:
+    with pytest.raises(ApiError, match="leader changed"):
+        await publish(_Api(ApiError(500, "etcdserver: leader changed")), audit, NOW)
 
 
 def cluster_of(spec: Object, *taints: Object) -> Cluster:
@@ -194,6 +236,26 @@ async def test_what_could_not_be_seen_this_time_stays_in_a_report(tmp_path: Path
 
 
 REPORTS = "/apis/openreports.io/v1alpha1/namespaces/web/reports"
+
+
+async def test_reports_that_may_not_be_deleted_are_told_and_the_nodes_are_written(
+    reports: _Reports, tmp_path: Path
+) -> None:
+    async def refuse(_path: str) -> bool:
+        raise ApiError(403, "cannot delete resource reports")
+
+    reports.delete = refuse  # type: ignore[assignment,method-assign]
+    mended = cluster_of(PLAIN)  # But its node has lost the taint.
+    published = await publish(reports, await audited(mended, tmp_path), NOW)
+    assert published == (
+        (
+            "Reports of openreports.io/v1alpha1: 0 created, 0 changed, 1 unchanged, 0 deleted; "
+            "3 refused."
+        ),
+        ("In namespace web, reports were refused: cannot delete resource reports (HTTP 403)",),
+    )
+
+
 FOREIGN = f"{REPORTS}/gpufence-uid-1"
 
 

@@ -17,7 +17,7 @@ from webhook.audit.audit import Audit
 from webhook.audit.kinds import GroupKind
 from webhook.audit.listing import list_all
 from webhook.cluster.errors import NOT_FOUND, ApiError
-from webhook.kubeapi import CONFLICT, KubeApi
+from webhook.kubeapi import CONFLICT, FORBIDDEN, KubeApi
 
 SOURCE = "gpufence"
 _LABEL = "app.kubernetes.io/managed-by"
@@ -57,9 +57,10 @@ class _Subject(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What became of the reports: a sentence about all, and one for each that was not written.
+    """What became of the reports: a sentence about all, and ``conflicts``.
 
-    Those are ``conflicts``: somebody else's of the same name, or changed at the same time.
+    These are one for each report that was not written, for what is there by its name or for what it
+    holds, and one for each namespace in which none may be written.
     """
 
     said: str
@@ -74,7 +75,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
     changed is not written, nor what is about to go with its namespace.
 
     Raises:
-        ClusterError: reports may not be written, or the cluster cannot be asked.
+        ClusterError: reports may not be listed, or the cluster cannot be asked.
     """
     reports = await _served(api)
     if reports is None:
@@ -83,6 +84,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
     unread = {subject.workload.owned.uid for subject in audit.subjects if subject.error}
     counts: Counter[str] = Counter()
     conflicts = []
+    closed: dict[str, str] = {}
     for (kind, resource), subjects in (
         (reports.namespaced, _workloads(audit)),
         (reports.clustered, _nodes(audit)),
@@ -97,6 +99,9 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
             own = present.pop(wanted["metadata"]["name"], None)
             if own is not None and not _is_settled(wanted, audit.settled):
                 wanted = _with_kept(wanted, own)
+            if _place(wanted) in closed:
+                counts["refused"] += 1
+                continue
             try:
                 counts[await _write(api, path, resource, wanted, own)] += 1
             except ApiError as error:
@@ -104,25 +109,42 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
                     conflicts.append(_conflict(wanted, own))
                 elif _is_going(error):
                     counts["going"] += 1
+                elif error.status == FORBIDDEN:
+                    # As it will be for the next one: by the rights of the account, or a quota.
+                    closed[_place(wanted)] = str(error)
+                    counts["refused"] += 1
+                elif error.status in _UNACCEPTABLE:
+                    conflicts.append(f"{_named(wanted)} was refused: {error}")
+                    counts["refused"] += 1
                 else:
                     raise
         for stale in present.values():
-            if _is_over(stale, audit.settled, unread):
+            if not _is_over(stale, audit.settled, unread):
+                counts["kept"] += 1
+                continue
+            try:
                 await api.delete(_path(path, resource, stale))
                 counts["deleted"] += 1
-            else:
-                counts["kept"] += 1
+            except ApiError as error:
+                if error.status != FORBIDDEN:
+                    raise
+                closed[_place(stale)] = str(error)
+                counts["refused"] += 1
+    conflicts += (f"In {place}, reports were refused: {why}" for place, why in closed.items())
     return Published(_sentence(reports.version, counts), tuple(conflicts))
 
 
 _COUNTED = ("created", "changed", "unchanged", "deleted")
+_UNACCEPTABLE = (400, 413, 422)
+"""That a report is not as its definition asks, or larger than the API server or etcd takes."""
 
 
 def _sentence(version: str, counts: Counter[str]) -> str:
     said = ", ".join(f"{counts[what]} {what}" for what in _COUNTED)
     going = f"; {counts['going']} not written, whose objects are going" if counts["going"] else ""
+    refused = f"; {counts['refused']} refused" if counts["refused"] else ""
     kept = f"; {counts['kept']} kept, whose objects could not be judged" if counts["kept"] else ""
-    return f"Reports of {version}: {said}{going}{kept}."
+    return f"Reports of {version}: {said}{going}{refused}{kept}."
 
 
 async def _served(api: KubeApi) -> _Api | None:
@@ -247,9 +269,7 @@ def _is_own(report: JSONObject) -> bool:
 
 def _conflict(wanted: JSONObject, own: JSONObject | None) -> str:
     """Say why a report was not written: for what is there by its name, ``own`` if that is ours."""
-    metadata, scope = wanted["metadata"], wanted["scope"]
-    place = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-    which = f"{wanted['kind']} {place}, about {scope['kind']} {scope['name']},"
+    which = _named(wanted)
     if own is not None:
         return (
             f"{which} was changed by somebody else meanwhile, so it was left as it is. Audit again."
@@ -258,6 +278,18 @@ def _conflict(wanted: JSONObject, own: JSONObject | None) -> str:
         f"{which} is not the audit's, so it was left as it is: it lacks the label "
         f"{_LABEL}={_MANAGER}. Delete it, or give it that label, and audit again."
     )
+
+
+def _named(report: JSONObject) -> str:
+    metadata, scope = report["metadata"], report["scope"]
+    name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+    return f"{report['kind']} {name}, about {scope['kind']} {scope['name']},"
+
+
+def _place(report: JSONObject) -> str:
+    """Return where a report is written, as whoever grants rights or sets quotas calls it."""
+    namespace = report["metadata"].get("namespace")
+    return f"namespace {namespace}" if namespace else "the cluster itself"
 
 
 def _is_going(error: ApiError) -> bool:
