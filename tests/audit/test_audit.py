@@ -303,6 +303,19 @@ async def test_a_custom_resource_that_the_api_server_fails_to_list_is_told(
     assert failed[1] in told
 
 
+async def test_a_group_whose_api_server_is_away_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
+    cluster.api.refuse["/apis/kubeflow.org/v1"] = (503, "service unavailable")
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod web": [TOLERATES]}
+    [told] = audit.untold
+    assert told == (
+        "kubeflow.org: not all of it could be looked for, so its objects may not have been judged; "
+        "see what serves it: service unavailable (HTTP 503)"
+    )
+
+
 async def test_pods_that_the_api_server_fails_to_list_end_the_audit(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -107,6 +107,11 @@ class Taker:
         for custom in self._policy.custom_workloads:
             for kind in await self._discovery.by_resource(custom.group, custom.resources):
                 await self._workloads(kind)
+            if error := self._discovery.away.get(custom.group):
+                self.inventory.untold.append(
+                    f"{custom.group}: not all of it could be looked for, so its objects may not "
+                    f"have been judged; see what serves it: {error}"
+                )
         return self.inventory
 
     async def take_owners(self, objects: Iterable[Owned]) -> None:

@@ -11,6 +11,7 @@ from webhook.cluster.connection import Connection
 from webhook.cluster.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
 
 _SECONDS = 30.0
+_UNAVAILABLE = 503
 
 GroupKind = tuple[str, str]
 """API group (empty for the core group) and kind."""
@@ -92,6 +93,8 @@ class Discovery:
         self._connection = connection
         self._versions: dict[str, tuple[str, ...]] | None = None
         self._kinds: dict[str, tuple[Kind, ...]] = {}
+        self.away: dict[str, str] = {}
+        """Groups of which not all is known, since what serves them is away, and what was said."""
 
     async def version(self, group: str) -> str:
         """Return the group's preferred version, empty where the API server has no such group.
@@ -147,9 +150,11 @@ class Discovery:
             found = await self._get(f"/apis/{group}/{version}", _Resources)
         except ApiError as error:
             # A group goes when its definition is deleted, or its aggregated API server is away.
-            if error.status in (NOT_FOUND, 503):
-                return ()
-            raise
+            if error.status == _UNAVAILABLE:
+                self.away[group] = str(error)
+            elif error.status != NOT_FOUND:
+                raise
+            return ()
         return tuple(
             Kind(group, version, each.kind, each.name, each.namespaced)
             for each in found.resources
