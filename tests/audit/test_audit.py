@@ -401,6 +401,33 @@ async def test_lists_come_in_pages_and_begin_anew_when_they_expire(
     assert {(query["limit"], query["fieldSelector"]) for query in asked} == {("500", UNFINISHED)}
 
 
+async def test_credentials_that_expire_between_two_pages_are_read_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    for number in range(1200):
+        cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
+
+    def renew(path: str, offset: int) -> None:
+        if path == PODS and offset == 0:
+            cluster.api.accepted = "second"
+            cluster.api.kubeconfig(tmp_path / "kubeconfig", "second")
+
+    cluster.api.before_page = renew
+    audit = await cluster.audit(tmp_path)
+    assert audit.pods == 1200
+    shown = [asked.authorization for asked in cluster.api.lists(PODS)]
+    assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
+
+
+async def test_credentials_that_nobody_accepts_are_shown_once(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.api.accepted = "another"
+    with pytest.raises(ApiError, match="Unauthorized"):
+        await cluster.audit(tmp_path)
+    assert len(cluster.api.asked) == 1
+
+
 async def test_an_object_that_no_rule_can_read_is_told_and_the_rest_judged(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -123,35 +123,45 @@ class Connection:
         limits: aiohttp.ClientTimeout,
         body: bytes | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, and provide the answer to it, which is none of failure."""
-        access = await self._connected()
-        if self._session is None:
-            self._session = aiohttp.ClientSession(trust_env=True, read_bufsize=_BUFFER)
-        try:
-            authorization = await access.authorization()
-            shown = {"Authorization": authorization} if authorization else {}
-            async with self._session.request(
-                method,
-                access.host + path,
-                params=query,
-                headers={**headers, **shown},
-                data=body,
-                timeout=limits,
-                ssl=access.tls,
-                server_hostname=access.server_name,
-                proxy=access.proxy,
-            ) as response:
-                self._date = response.headers.get("Date", "")
-                if response.status >= 400:
-                    self._fresh = self._fresh and response.status != UNAUTHORIZED
-                    raise ApiError(response.status, _message(await response.read()))
-                yield response
-        except (aiohttp.ClientError, OSError) as error:
-            if isinstance(error, aiohttp.ClientConnectorCertificateError):
-                self._fresh = False
-            raise UnreachableError(
-                f"the API server at {access.host} is out of reach: {_reason(error)}"
-            ) from error
+        """Send a request, and provide the answer to it, which is none of failure.
+
+        Where credentials that were good are so no more, it is sent again with fresh ones: whoever
+        lists a collection page by page would have to begin anew.
+        """
+        for is_last in (False, True):
+            used = self._access if self._fresh else None
+            access = await self._connected()
+            if self._session is None:
+                self._session = aiohttp.ClientSession(trust_env=True, read_bufsize=_BUFFER)
+            try:
+                authorization = await access.authorization()
+                shown = {"Authorization": authorization} if authorization else {}
+                async with self._session.request(
+                    method,
+                    access.host + path,
+                    params=query,
+                    headers={**headers, **shown},
+                    data=body,
+                    timeout=limits,
+                    ssl=access.tls,
+                    server_hostname=access.server_name,
+                    proxy=access.proxy,
+                ) as response:
+                    self._date = response.headers.get("Date", "")
+                    if response.status == UNAUTHORIZED:
+                        self._fresh = False
+                        if access is used and not is_last:
+                            continue
+                    if response.status >= 400:
+                        raise ApiError(response.status, _message(await response.read()))
+                    yield response
+                    return
+            except (aiohttp.ClientError, OSError) as error:
+                if isinstance(error, aiohttp.ClientConnectorCertificateError):
+                    self._fresh = False
+                raise UnreachableError(
+                    f"the API server at {access.host} is out of reach: {_reason(error)}"
+                ) from error
 
     async def _connected(self) -> Access:
         """Return the way there, with credentials that were good when they were last used."""
