@@ -53,6 +53,11 @@ class Server:
         return port
 
     @property
+    def manifests(self) -> list[str]:
+        """The arguments of the command that prints the webhook configurations."""
+        return ["manifests", "--url", self.url, "--ca-file", str(self._certificates / "ca.crt")]
+
+    @property
     def authority(self) -> bytes:
         """The authority of the serving certificate (PEM)."""
         return (self._certificates / "ca.crt").read_bytes()

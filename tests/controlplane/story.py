@@ -83,11 +83,13 @@ def install(stage: Stage) -> None:
     screen.command("gpufence", *server.serve)
     server.start()
     screen.say(f"  (in the background; it serves on {server.url}, its log is {server.process.log})")
-    manifest = stage.folder / "webhook-configuration.yaml"
-    manifest.write_text(webhooks.rendered(server.url, server.authority))
+    manifest = stage.folder / "configurations.yaml"
+    screen.save(manifest, "gpufence", *server.manifests)
     screen.run("kubectl", "apply", "-f", str(manifest))
     webhooks.wait_until_called(stage.cluster)
-    screen.good("the API server asks gpufence about every new Pod and workload")
+    screen.good(
+        "the API server asks gpufence about new Pods and workloads that reach for GPU nodes"
+    )
 
 
 def gpu_job(stage: Stage) -> None:
@@ -152,7 +154,7 @@ def trespass(stage: Stage) -> None:
     for extra in (["--dry-run=server"], []):
         refused = screen.run("kubectl", "apply", *extra, "-n", "shop", "-f", manifest, check=False)
         expect(refused.returncode != 0, "the Deployment is refused")
-        by = 'admission webhook "validate.gpufence.dev" denied the request'
+        by = 'admission webhook "workloads.gpufence.dev" denied the request'
         expect(by in refused.stderr, "it is gpufence that refuses it")
         expect("tolerations[0]" in refused.stderr, "the refusal names the toleration")
     there = screen.quiet("kubectl", "get", "deployment", "web-on-gpu-nodes", "-n", "shop")
