@@ -28,6 +28,8 @@ _SHARED_MEMORY = (
     "volumes: [{name: shm, emptyDir: {medium: Memory}}] and volumeMounts: "
     "[{name: shm, mountPath: /dev/shm}]"
 )
+# Where drivers and their tools lie: elsewhere, the vendor's name is that of somebody's data.
+_SYSTEM = ("/bin/", "/etc/", "/home/kubernetes/", "/lib", "/opt/", "/run/", "/usr/", "/var/")
 
 _INSTEAD = {
     "device": "Remove the volume of devices or drivers: a container has those of what it requests",
@@ -239,4 +241,5 @@ def _wanted(volume: JSONObject) -> str:
     path: str = (source or {}).get("path") or ""
     if path.startswith(("/dev/shm", "/run/shm")):  # noqa: S108 - read from a manifest
         return "shared memory"
-    return "device" if f"{path}/".startswith("/dev/") or "nvidia" in path else "data"
+    driver = "nvidia" in path and path.startswith(_SYSTEM)
+    return "device" if driver or f"{path}/".startswith("/dev/") else "data"

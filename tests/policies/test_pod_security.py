@@ -450,6 +450,14 @@ REFUSED = {
         VOLUME_TYPES,
         "Remove the volume of devices or drivers: a container has those of what it requests",
     ),
+    "data that is called after the vendor": Refusal(
+        pod(volumes=[{"name": "data", "hostPath": {"path": "/mnt/nvidia-datasets"}}]),
+        "restricted volume types",
+        "spec.volumes[0].hostPath",
+        'volume "data" uses hostPath',
+        VOLUME_TYPES,
+        INSTEAD_OF_DATA,
+    ),
     "the node's shared memory and data as volumes": Refusal(
         pod(
             volumes=[
