@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED
 from controlplane.poll import until
-from deploy.chart import NAMESPACE, Helm, Values
+from deploy.chart import CHART, NAMESPACE, RELEASE, Helm, Values
 from deploy.render import DEPLOY
 from deploy.variants import VARIANTS
 
@@ -169,3 +170,13 @@ def test_the_plain_manifest_is_accepted_as_its_head_says(prepared: ControlPlane)
     manifest = DEPLOY / "install.yaml"
     command = ("apply", "--server-side", "--dry-run=server", "--filename", str(manifest))
     assert not prepared.kubectl(*command).stderr
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, "default"])
+def test_whoever_installs_it_among_other_pods_is_told_that_they_are_not_fenced(
+    control_plane: ControlPlane, helm: Helm, namespace: str
+) -> None:
+    dry_run = ("install", RELEASE, str(CHART), "--dry-run", "--namespace", namespace)
+    shown = replace(helm, kubeconfig=control_plane.kubeconfig)(*dry_run).stdout
+    told = "Pods in the namespace default are not fenced" in shown.partition("NOTES:")[2]
+    assert told == (namespace == "default")
