@@ -65,7 +65,8 @@ def api_server() -> Iterator[_ApiServer]:
     ("refusal", "said"),
     [
         (409, "Error: Report web/gpufence-uid-1, about Pod peek, is not the audit's"),
-        (403, "Error: cannot be created (HTTP 403)"),
+        (403, "Error: In namespace web, reports were refused: cannot be created (HTTP 403)"),
+        (500, "Error: cannot be created (HTTP 500)"),
     ],
 )
 def test_the_audit_is_printed_though_a_report_cannot_be_written(
