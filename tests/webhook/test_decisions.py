@@ -230,7 +230,8 @@ async def test_an_ephemeral_container_is_hardened_and_judged(hook: Hook) -> None
     assert not (await hook.response("/validate", review(debugged, **update)))["allowed"]
     _, patched = await hook.ask("/mutate", review(debugged, **update))
     paths = [operation["path"] for operation in patch_of(patched)]
-    assert paths == ["/spec/ephemeralContainers/0/securityContext"]
+    container = "/spec/ephemeralContainers/0"
+    assert paths == [f"{container}/securityContext", f"{container}/env"]
     mutated = jsonpatch.apply_patch(debugged, patch_of(patched))
     assert (await hook.response("/validate", review(mutated, **update)))["allowed"]
 
