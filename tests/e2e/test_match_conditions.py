@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from laws.profile import live_law as law
 from policies.compiled import Policy, Pool, Taint
 from policies.engine import decide
 from policies.facts import Claim, Facts
@@ -34,14 +34,6 @@ from webhook.configurations import Registration, configurations
 from webhook.phases import setters_only
 
 pytestmark = pytest.mark.e2e
-
-law = settings(
-    max_examples=int(os.environ.get("GPUFENCE_LAWS", "60")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize="GPUFENCE_LAWS" not in os.environ,
-)
-"""As laws/profile.py, but fewer: each example asks the API server two or three times."""
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 NODES = NodeIndex(

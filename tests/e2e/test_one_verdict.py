@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.api import ApiError
@@ -23,6 +22,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
 from controlplane.objects import RESTRICTED
 from controlplane.poll import until
+from laws.profile import live_law as law
 from pod_security_strategies import creatable_pods
 from policies.check_unrestricted_gpu_pod import ID as UNRESTRICTED
 from policies.engine import Decision, decide
@@ -34,14 +34,6 @@ from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.configurations import NAMESPACE_LABEL, Registration, configurations
 
 pytestmark = pytest.mark.e2e
-
-law = settings(
-    max_examples=int(os.environ.get("GPUFENCE_LAWS", "60")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize="GPUFENCE_LAWS" not in os.environ,
-)
-"""As laws/profile.py, but fewer: each example asks the API server up to four times."""
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 AMD_POOL = {
