@@ -88,7 +88,7 @@ from itertools import islice
 from policies.compiled import Policy, Pool
 from policies.facts import Facts, JSONObject
 from policies.finding import Finding
-from policies.nodes import NodeIndex
+from policies.nodes import Node, NodeIndex
 from policies.pod import Pod
 from policies.quantity import is_extended_resource_name
 from policies.requests import may_request, what_is_unknown
@@ -152,8 +152,7 @@ def _within_reach(
             # All nodes that it selects have to be a pool's, so that any of them tells which.
             for node in islice(facts.nodes.accepted_by(alternative), 1):
                 keys.update(node.labels)
-    name = pod.spec.get("nodeName")
-    if name and facts.nodes is not None and (bound_to := facts.nodes.get(name)):
+    if facts.nodes is not None and (bound_to := _bound_to(pod, facts.nodes)):
         keys.update(bound_to.labels)
     reached = {pool for key in keys for pool in policy.pools_by_key.get(key, ())}
     return [pool for pool in policy.pools if pool in reached] if reached else ()
@@ -223,15 +222,14 @@ def _by_name(
     Past the scheduler, a NoSchedule taint keeps nothing away: kubelet looks at NoExecute only
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``).
     """
-    name = pod.spec.get("nodeName")
-    node = nodes.get(name) if name else None
+    node = _bound_to(pod, nodes)
     if node is None or not node.belongs_to(pool) or any(map(node.belongs_to, requested)):
         return
     yield Finding(
         ID,
         pod.at("spec.nodeName"),
         f"{_subject(pod)} is bound to a GPU node",
-        f"node {name} belongs to pool {pool.name}, but {lack}",
+        f"node {node.name} belongs to pool {pool.name}, but {lack}",
         f"Remove nodeName{_way_in(pod, pool, facts)}",
     )
 
@@ -243,8 +241,7 @@ def _by_absent_device(pod: Pod, nodes: NodeIndex) -> Iterator[Finding]:
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``, ``removeMissingExtendedResources``).
     A class's implicit name is none of those, and of a claim it waits for the allocation.
     """
-    name = pod.spec.get("nodeName")
-    node = nodes.get(name) if name else None
+    node = _bound_to(pod, nodes)
     if node is None or node.allocatable is None:
         return
     absent = {
@@ -259,8 +256,8 @@ def _by_absent_device(pod: Pod, nodes: NodeIndex) -> Iterator[Finding]:
             ID,
             pod.at("spec.nodeName"),
             "a Pod is bound to a GPU node that does not have the device it requests",
-            f"node {name} of pool {pool.name} offers no {resource}, and its kubelet would start "
-            "the Pod without one",
+            f"node {node.name} of pool {pool.name} offers no {resource}, and its kubelet would "
+            "start the Pod without one",
             "Remove nodeName: the scheduler finds a node that has the device",
         )
 
@@ -293,10 +290,15 @@ def _by_known_nodes(
             )
 
 
+def _bound_to(pod: Pod, nodes: NodeIndex) -> Node | None:
+    """Return the node that the Pod's author has named, if it is known."""
+    name = pod.spec.get("nodeName")
+    return nodes.get(name) if name else None
+
+
 def _is_bound_elsewhere(pod: Pod, pool: Pool, nodes: NodeIndex) -> bool:
     """Tell whether the Pod is bound to a known node outside of the pool: ``kubectl debug node``."""
-    name = pod.spec.get("nodeName")
-    node = nodes.get(name) if name else None
+    node = _bound_to(pod, nodes)
     return node is not None and not node.belongs_to(pool)
 
 
