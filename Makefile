@@ -11,6 +11,9 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 RELEASE_STAMP := $(VENV)/.installed-release
 
+# Where the helper modules of the tests are: `python -m bench.run`, `python -m controlplane.demo`.
+export PYTHONPATH := tests:tests/support:tests/properties:tests/performance:tests/tools
+
 .PHONY: help
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +39,7 @@ $(RELEASE_STAMP): requirements/release.txt $(STAMP)
 
 .PHONY: demo
 demo: $(STAMP)  ## the whole story on a real control plane (ARGS=--keep leaves it running)
-	@$(BIN)/python tests/controlplane/demo.py $(ARGS)
+	@$(BIN)/python -m controlplane.demo $(ARGS)
 
 .PHONY: test
 test: check controlplane  ## lint, types and every test, the real control plane's included
@@ -56,13 +59,13 @@ format: $(STAMP)  ## rewrite the sources as `make check` wants them
 
 .PHONY: controlplane
 controlplane: $(STAMP)  ## build and cache the real control plane and the oracle (five minutes, once)
-	@$(BIN)/python tests/controlplane/build.py
-	@$(BIN)/python tests/oracle/build.py
-	@$(BIN)/python tests/deploy/build.py
+	@$(BIN)/python -m controlplane.build
+	@$(BIN)/python -m oracle.build
+	@$(BIN)/python -m deploy.build
 
 .PHONY: render
 render: $(STAMP)  ## rewrite what is generated under deploy/ (read the diff)
-	@$(BIN)/python tests/deploy/render.py
+	@$(BIN)/python -m render
 
 .PHONY: docs
 docs: $(STAMP)  ## the documentation as a site, into build/docs (no network needed)
@@ -70,16 +73,16 @@ docs: $(STAMP)  ## the documentation as a site, into build/docs (no network need
 
 .PHONY: golden
 golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases (read the diff)
-	GPUFENCE_GOLDEN=1 $(BIN)/pytest -q tests/policies/test_cases.py
+	GPUFENCE_GOLDEN=1 $(BIN)/pytest -q tests/unit/policies/test_cases.py
 
 .PHONY: new-rule
 new-rule: $(STAMP)  ## begin a check: module, cases, registry, default policy (NAME=too-many-sidecars)
-	@$(BIN)/python tests/cases/new_rule.py "$(NAME)"
+	@$(BIN)/python -m new_rule "$(NAME)"
 
 .PHONY: laws
 laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each (or EXAMPLES=500)
-	@$(BIN)/python tests/oracle/build.py
-	GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/laws --hypothesis-show-statistics --timeout 7200 $(ARGS)
+	@$(BIN)/python -m oracle.build
+	GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/properties/laws --hypothesis-show-statistics --timeout 7200 $(ARGS)
 
 .PHONY: live
 live: controlplane  ## generated objects on the real control plane, each answer held against the others (COUNT=200)
@@ -87,16 +90,16 @@ live: controlplane  ## generated objects on the real control plane, each answer 
 
 .PHONY: fuzz
 fuzz: $(BENCH_STAMP)  ## coverage-guided fuzzing of the HTTP handler and of the reader (MINUTES=30 each)
-	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py handler $(or $(MINUTES),30)
-	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py reader $(or $(MINUTES),30)
+	$(BIN)/python -m fuzz.run handler $(or $(MINUTES),30)
+	$(BIN)/python -m fuzz.run reader $(or $(MINUTES),30)
 
 .PHONY: soak
 soak: $(BENCH_STAMP)  ## an hour at half of capacity while everything goes on around it (MINUTES=10 for a short one)
-	PYTHONPATH=tests $(BIN)/python tests/soak/run.py $(or $(MINUTES),60)
+	$(BIN)/python -m soak.run $(or $(MINUTES),60)
 
 .PHONY: overload
 overload: $(BENCH_STAMP)  ## three times as many callers as a replica answers at a time, and what becomes of them
-	PYTHONPATH=tests $(BIN)/python tests/soak/overload.py
+	$(BIN)/python -m soak.overload
 
 .PHONY: sbom
 sbom: $(RELEASE_STAMP)  ## what is in the image, as CycloneDX, into dist/
@@ -109,15 +112,15 @@ audit-dependencies: $(RELEASE_STAMP)  ## ask the advisory databases about each l
 
 .PHONY: bench
 bench: $(BENCH_STAMP)  ## gpufence beside its peers; rewrites docs/benchmarks.md and the baseline (ten minutes)
-	@$(BIN)/python tests/bench/run.py --write
+	@$(BIN)/python -m bench.run --write
 
 .PHONY: bench-compare
 bench-compare: $(BENCH_STAMP)  ## measure again, and fail if a ratio has fallen by a fifth (ARGS="--only serving")
-	@$(BIN)/python tests/bench/run.py $(ARGS)
+	@$(BIN)/python -m bench.run $(ARGS)
 
 .PHONY: bench-cli
 bench-cli: $(BENCH_STAMP)  ## only the command lines of it: 10,000 manifests, start, memory
-	@$(BIN)/python tests/bench/run.py --only cli
+	@$(BIN)/python -m bench.run --only cli
 
 .PHONY: lock
 lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)

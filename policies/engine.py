@@ -14,23 +14,23 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from policies.compiled import Policy
-from policies.copying import fork, working_copy
 from policies.facts import Facts, JSONObject
 from policies.finding import Action, Finding
-from policies.pod import Pod
-from policies.registry import CHECKS, SETTERS, Setter
-from policies.requests import device_requests
-from policies.roles import role
-from policies.shape import (
+from policies.kubernetes.copying import fork, working_copy
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.roles import role
+from policies.kubernetes.shape import (
     MalformedObjectError,
     OversizedObjectError,
     check_object,
     check_size,
     check_template,
 )
-from policies.template import Template, below, field_path
-from policies.templates import is_core_workload, templates
+from policies.kubernetes.template import Template, below, field_path
+from policies.kubernetes.templates import is_core_workload, templates
+from policies.policy import Policy
+from policies.registry import CHECKS, SETTERS, Setter
+from policies.requests import device_requests
 
 Verdict = Literal["allowed", "mutated", "denied", "skipped"]
 

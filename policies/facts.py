@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 if TYPE_CHECKING:
-    from policies.nodes import NodeIndex
+    from policies.kubernetes.nodes import NodeIndex
 
 JSONObject = dict[str, Any]
 """An object of the Kubernetes API as parsed JSON: nothing is dropped, nothing is defaulted."""

@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from policies import (
+from policies.facts import Facts
+from policies.finding import Action, Finding
+from policies.kubernetes.pod import Pod
+from policies.policy import Policy
+from policies.rules import (
     check_device_leak,
     check_oversized_device_request,
     check_pool_not_allowed,
@@ -23,10 +27,6 @@ from policies import (
     set_restricted_security_context,
     set_void_visible_devices,
 )
-from policies.compiled import Policy
-from policies.facts import Facts
-from policies.finding import Action, Finding
-from policies.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)

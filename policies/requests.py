@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from policies.compiled import Policy, Pool
 from policies.facts import Claim, Facts, JSONObject
-from policies.pod import ContainerKind, DeviceResource, Pod, ResourceSide
-from policies.quantity import is_extended_resource_name, parse_quantity
+from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod, ResourceSide
+from policies.kubernetes.quantity import is_extended_resource_name, parse_quantity
+from policies.policy import Policy, Pool
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A DeviceClass can be asked for under this name in a container's resources (KEP-5004)."""

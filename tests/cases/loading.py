@@ -9,13 +9,13 @@ from typing import Any, get_args
 
 import yaml
 
-from policies.claims import read_claims
-from policies.compiled import Policy, Taint
+from policies.document.model import default_policy_text, parse_policy
 from policies.engine import Decision, decide
 from policies.facts import Facts, JSONObject, Operation
 from policies.finding import Finding
-from policies.nodes import Node, NodeIndex
-from policies.policy import default_policy_text, parse_policy
+from policies.kubernetes.claims import read_claims
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.policy import Policy, Taint
 from policies.registry import RULES, Setter
 
 HERE = Path(__file__).parent

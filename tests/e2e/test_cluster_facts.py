@@ -23,8 +23,8 @@ from controlplane.kubeconfig import encoded
 from controlplane.objects import node, taint
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
-from policies.policy import default_policy_text, parse_policy
-from webhook.configurations import Registration, configurations
+from policies.document.model import default_policy_text, parse_policy
+from webhook.registration.configurations import Registration, configurations
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("server")]
 

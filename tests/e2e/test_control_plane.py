@@ -18,6 +18,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
 from controlplane.process import Process, runs
+from paths import TESTS
 
 pytestmark = pytest.mark.e2e
 
@@ -128,13 +129,12 @@ with ControlPlane(Path(sys.argv[1])) as cluster:
 def test_no_process_outlives_the_one_that_started_it(
     tmp_path: Path, number: signal.Signals | None
 ) -> None:
-    tests = str(Path(__file__).parents[1])
     with (
         tempfile.TemporaryDirectory() as short,
         subprocess.Popen(
             [sys.executable, "-c", STARTER, tmp_path],
             # Killed, it cannot tidy up after itself.
-            env=os.environ | {"PYTHONPATH": tests, "TMPDIR": short},
+            env=os.environ | {"PYTHONPATH": str(TESTS / "support"), "TMPDIR": short},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

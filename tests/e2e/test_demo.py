@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,15 @@ from controlplane.screen import StoryError, expect
 
 pytestmark = pytest.mark.e2e
 
-DEMO = Path(stage.__file__).with_name("demo.py")
-
 
 @pytest.mark.usefixtures("control_plane")  # so that its binaries are there before the clock runs
 def test_the_demo_plays_every_chapter_and_comes_out_as_told(tmp_path: Path) -> None:
     played = subprocess.run(
-        [sys.executable, DEMO, "--folder", tmp_path], capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", "controlplane.demo", "--folder", tmp_path],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert played.returncode == 0, played.stdout + played.stderr
     chapters = [line for line in played.stdout.splitlines() if line.startswith("== ")]

@@ -21,17 +21,17 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from laws.profile import live_law as law
-from policies.compiled import Policy, Pool, Taint
+from policies.document.model import default_policy_text, parse_policy
 from policies.engine import decide
 from policies.facts import Claim, Facts
-from policies.names import NameSet
-from policies.nodes import Node, NodeIndex
-from policies.policy import default_policy_text, parse_policy
+from policies.kubernetes.names import NameSet
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.policy import Policy, Pool, Taint
 from release.recorder import MARK, Recorder
 from strategies import JSON, facts
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.configurations import Registration, configurations
-from webhook.phases import setters_only
+from webhook.admission.phases import setters_only
+from webhook.registration.configurations import Registration, configurations
 
 pytestmark = pytest.mark.e2e
 

@@ -24,14 +24,14 @@ from controlplane.objects import RESTRICTED
 from controlplane.poll import until
 from laws.profile import live_law as law
 from pod_security_strategies import creatable_pods
-from policies.check_unrestricted_gpu_pod import ID as UNRESTRICTED
+from policies.document.model import default_policy_text, parse_policy
 from policies.engine import Decision, decide
 from policies.facts import Facts
-from policies.policy import default_policy_text, parse_policy
-from policies.templates import templates
+from policies.kubernetes.templates import templates
+from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
 from strategies import JSON
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.configurations import NAMESPACE_LABEL, Registration, configurations
+from webhook.registration.configurations import NAMESPACE_LABEL, Registration, configurations
 
 pytestmark = pytest.mark.e2e
 

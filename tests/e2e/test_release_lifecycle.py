@@ -14,7 +14,7 @@ from cryptography import x509
 
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from policies.policy import default_policy_text
+from policies.document.model import default_policy_text
 from release.release import KINDS, NAME, WEBHOOKS, Release, release
 
 pytestmark = pytest.mark.e2e

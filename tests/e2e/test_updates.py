@@ -19,7 +19,7 @@ from controlplane.fence import Fence, running
 from controlplane.objects import node, taint
 from controlplane.poll import until
 from controlplane.webhooks import wait_until_called
-from policies.policy import default_policy_text
+from policies.document.model import default_policy_text
 
 pytestmark = [pytest.mark.e2e]
 

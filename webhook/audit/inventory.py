@@ -9,19 +9,19 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from policies.claims import read_claims
-from policies.compiled import Policy
 from policies.facts import Facts, JSONObject
-from policies.nodes import Node, NodeIndex
-from policies.shape import MalformedObjectError
+from policies.kubernetes.claims import read_claims
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.shape import MalformedObjectError
+from policies.policy import Policy
 from webhook.audit.kinds import NODE, POD, WORKLOADS, Discovery, GroupKind, Kind
-from webhook.audit.listing import list_all
 from webhook.audit.owners import Owned, Owners
-from webhook.cluster.connection import Connection
-from webhook.cluster.errors import NOT_FOUND, ApiError
 from webhook.cluster.holders import PODS
 from webhook.cluster.nodes import node_of
-from webhook.kubeapi import FORBIDDEN
+from webhook.kube.client import FORBIDDEN
+from webhook.kube.connection import Connection
+from webhook.kube.errors import NOT_FOUND, ApiError
+from webhook.kube.listing import list_all
 
 _SERVER_ERROR = 500
 

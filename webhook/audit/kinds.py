@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.cluster.connection import Connection
-from webhook.cluster.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
+from webhook.kube.connection import Connection
+from webhook.kube.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
 
 _SECONDS = 30.0
 _UNAVAILABLE = 503

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.quantity import is_subdomain
+from policies.kubernetes.quantity import is_subdomain
 
 
 def name_problem(name: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from policies.compiled import Pool
 from policies.finding import Finding
+from policies.policy import Pool
 from webhook.audit.pools import PoolNode, PoolState
 
 WITHOUT_TAINT = "gpu-node-without-taint"

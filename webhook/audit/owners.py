@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from policies.facts import JSONObject
-from policies.scheduling import Alternative, accepts
+from policies.kubernetes.scheduling import Alternative, accepts
 from webhook.audit.kinds import NODE, GroupKind
 
 _SELECTING_GROUPS = ("", "apps", "batch")

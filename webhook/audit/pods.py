@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.check_pool_trespass import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
-from policies.compiled import Policy
 from policies.engine import Decision
+from policies.excluded_namespaces import decide_if_asked
 from policies.facts import JSONObject
-from policies.peak import device_peaks
-from policies.pod import Pod
-from policies.shape import MalformedObjectError
+from policies.kubernetes.peak import device_peaks
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.shape import MalformedObjectError
+from policies.policy import Policy
+from policies.rules.check_pool_trespass import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from webhook.audit.inventory import Inventory, Workload, workload
 from webhook.audit.kinds import POD
-from webhook.never_asked import decide_if_asked
 
 
 @dataclass(frozen=True, slots=True)

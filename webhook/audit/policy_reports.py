@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from policies.facts import JSONObject
 from policies.finding import Action, Finding
-from webhook.audit.audit import Audit
+from webhook.audit.cluster_audit import Audit
 from webhook.audit.kinds import GroupKind
-from webhook.audit.listing import list_all
-from webhook.cluster.errors import NOT_FOUND, ApiError
-from webhook.kubeapi import CONFLICT, FORBIDDEN, KubeApi
+from webhook.kube.client import CONFLICT, FORBIDDEN, KubeApi
+from webhook.kube.errors import NOT_FOUND, ApiError
+from webhook.kube.listing import list_all
 
 SOURCE = "gpufence"
 _LABEL = "app.kubernetes.io/managed-by"

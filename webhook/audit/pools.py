@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from policies.compiled import Policy, Pool
-from policies.nodes import Node
-from policies.scheduling import FENCING_EFFECTS
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.scheduling import FENCING_EFFECTS
+from policies.policy import Policy, Pool
 from webhook.audit.inventory import Inventory
 from webhook.audit.pods import RunningPod
 from webhook.audit.words import counted

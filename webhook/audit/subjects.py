@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from policies.check_pool_trespass import ID as TRESPASS
-from policies.compiled import Policy
 from policies.engine import Decision
+from policies.excluded_namespaces import decide_if_asked
 from policies.finding import Finding
-from policies.shape import MalformedObjectError
-from policies.template import field_path
-from policies.templates import templates
+from policies.kubernetes.shape import MalformedObjectError
+from policies.kubernetes.template import field_path
+from policies.kubernetes.templates import templates
+from policies.policy import Policy
+from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.audit.inventory import Inventory, Workload
 from webhook.audit.kinds import POD
 from webhook.audit.owners import Remark
 from webhook.audit.pods import RunningPod
 from webhook.audit.pools import PoolState
-from webhook.never_asked import decide_if_asked
 
 _MOST_NAMED = 3
 

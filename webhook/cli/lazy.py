@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
+_COMMANDS = "webhook.cli.commands"
+
+
 class Entry(NamedTuple):
-    """Where a command is, as ``module:attribute``, and its help in one line."""
+    """Where a command is, as ``module:attribute`` below ``_COMMANDS``, and its help in one line."""
 
     target: str
     summary: str
@@ -34,7 +37,7 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         module, _, attribute = entry.target.partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_module(f"{_COMMANDS}.{module}"), attribute)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

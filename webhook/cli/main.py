@@ -27,34 +27,33 @@ _NO_PLACE = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
 """A disk that fails or has gone, and a terminal that was closed."""
 
 _ENTRIES = {
-    "check": Entry(
-        "webhook.cli.check:check", "Say what is wrong with manifests, and what changes."
-    ),
-    "mutate": Entry(
-        "webhook.cli.mutate:mutate", "Print manifests as the webhook would change them."
-    ),
+    "check": Entry("check:check", "Say what is wrong with manifests, and what changes."),
+    "mutate": Entry("mutate:mutate", "Print manifests as the webhook would change them."),
     "explain": Entry(
-        "webhook.cli.explain:explain", "Explain a rule, or what happens to the Pods of a file."
+        "explain:explain",
+        "Explain a rule, or what happens to the Pods of a file.",
     ),
-    "test": Entry("webhook.cli.testing:test", "Test a policy by suites of cases."),
-    "krm": Entry("webhook.cli.krm:krm", "Work as a KRM function, for kustomize and kpt."),
-    "policy": Entry("webhook.cli.policy:policy", "Show, validate and describe policies."),
+    "test": Entry("test:test", "Test a policy by suites of cases."),
+    "krm": Entry("krm:krm", "Work as a KRM function, for kustomize and kpt."),
+    "policy": Entry("policy_group:policy", "Show, validate and describe policies."),
     "audit": Entry(
-        "webhook.cli.audit:audit", "Judge everything that is in a cluster now, and show the pools."
+        "audit:audit",
+        "Judge everything that is in a cluster now, and show the pools.",
     ),
     "doctor": Entry(
-        "webhook.cli.doctor:doctor", "Check an installation from end to end, and say what to do."
+        "doctor:doctor",
+        "Check an installation from end to end, and say what to do.",
     ),
-    "serve": Entry("webhook.cli.serve:serve", "Serve admission reviews (the webhook)."),
-    "manifests": Entry(
-        "webhook.cli.configurations:manifests", "Print the webhook configurations of a policy."
-    ),
+    "serve": Entry("serve:serve", "Serve admission reviews (the webhook)."),
+    "manifests": Entry("manifests:manifests", "Print the webhook configurations of a policy."),
     "unregister": Entry(
-        "webhook.cli.unregister:unregister", "Break the glass: take the webhook out of the way."
+        "unregister:unregister",
+        "Break the glass: take the webhook out of the way.",
     ),
-    "certs": Entry("webhook.cli.certs:certs", "Issue and show the webhook's certificates."),
+    "certs": Entry("certs:certs", "Issue and show the webhook's certificates."),
     "completion": Entry(
-        "webhook.cli.completion:completion", "Print the script that completes gpufence in a shell."
+        "completion:completion",
+        "Print the script that completes gpufence in a shell.",
     ),
 }
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from webhook.cluster.collection import Collection
-from webhook.cluster.wire import Metadata
+from webhook.kube.collection import Collection
+from webhook.kube.wire import Metadata
 
 
 class NamedObject(msgspec.Struct, frozen=True):

@@ -20,14 +20,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from policies.claims import read_claim
 from policies.facts import Claim
-from policies.quantity import is_subdomain
-from policies.shape import MOST_CLAIMS
-from policies.templates import templates
-from webhook.cluster import wire
-from webhook.cluster.connection import Connection
-from webhook.cluster.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
+from policies.kubernetes.claims import read_claim
+from policies.kubernetes.quantity import is_subdomain
+from policies.kubernetes.shape import MOST_CLAIMS
+from policies.kubernetes.templates import templates
+from webhook.kube import wire
+from webhook.kube.connection import Connection
+from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
 from webhook.logs import event
 
 Kind = Literal["resourceclaims", "resourceclaimtemplates"]

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from policies.compiled import Policy
 from policies.facts import Claim, Facts, JSONObject, ObjectKey
+from policies.policy import Policy
 from webhook.cluster.catalogues import (
     DEVICE_CLASSES,
     NAMESPACES,
@@ -28,10 +28,10 @@ from webhook.cluster.claims import (
     LookupTiming,
     claims_named,
 )
-from webhook.cluster.connection import Connection
 from webhook.cluster.nodes import NODES, NodeStore
-from webhook.cluster.reflector import DEFAULT_TIMING, Timing
 from webhook.cluster.watches import Watches
+from webhook.kube.connection import Connection
+from webhook.kube.reflector import DEFAULT_TIMING, Timing
 
 # How long after its start a server waits for the cluster before it serves without what is missing.
 _PATIENCE_SECONDS = 15.0

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policies.compiled import Policy, Pool
 from policies.facts import Facts
-from policies.peak import device_peak
-from policies.pod import Pod
+from policies.kubernetes.peak import device_peak
+from policies.kubernetes.pod import Pod
+from policies.policy import Policy, Pool
 from policies.requests import pool_of_resource
-from webhook.cluster.collection import Collection
 from webhook.cluster.nodes import NODES as NODES_OF_FACTS
 from webhook.cluster.nodes import NodeStatus, devices_of
-from webhook.cluster.wire import Metadata
+from webhook.kube.collection import Collection
+from webhook.kube.wire import Metadata
 
 # A claim that the scheduler makes of a Pod's extended resource (KEP-5004), which is counted there.
 _OF_EXTENDED_RESOURCE = "resource.kubernetes.io/extended-resource-claim"

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from policies.compiled import Policy, Taint
 from policies.facts import JSONObject
-from policies.nodes import Node, NodeIndex
-from policies.quantity import NANOS, parse_quantity
-from webhook.cluster.collection import Collection
-from webhook.cluster.wire import Metadata
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.quantity import NANOS, parse_quantity
+from policies.policy import Policy, Taint
+from webhook.kube.collection import Collection
+from webhook.kube.wire import Metadata
 
 # What clusters of any size have of label keys and common values; beyond, they are kept twice.
 _MAX_SHARED = 100_000

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from webhook.cluster.collection import ItemT_contra
+from webhook.kube.collection import ItemT_contra
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 

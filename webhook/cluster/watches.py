@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from webhook.cluster.collection import Collection, ItemT, Store
-from webhook.cluster.connection import Connection
-from webhook.cluster.reflector import Reflector, Timing
+from webhook.kube.collection import Collection, ItemT, Store
+from webhook.kube.connection import Connection
+from webhook.kube.reflector import Reflector, Timing
 
 
 class Watches:

@@ -17,11 +17,11 @@ from certs.keypair import as_der, check_validity, parse_certificates, parse_pair
 from certs.names import Names
 from certs.renewal import is_issued_by, names_of, renewal_due
 from certs.succession import Stored
-from webhook.configurations import Registration
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
-from webhook.drift import bundles
-from webhook.endpoints import ready_endpoints
+from webhook.kube.endpoints import ready_endpoints
+from webhook.registration.configurations import Registration
+from webhook.registration.drift import bundles
 
 _CHECK = "certificate"
 _BUNDLE = "caBundle"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from certs.names import Names
-from webhook.doctor import certificate, policy, registered, running, trials
+from webhook.doctor import certificate, registered, running, trials
+from webhook.doctor import pools as policy
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line
-from webhook.kubeapi import KubeApi
+from webhook.kube.client import KubeApi
 
 
 async def diagnose(

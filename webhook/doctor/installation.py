@@ -8,18 +8,18 @@ from typing import Any
 
 from certs.secret import read_secret
 from certs.succession import Stored
-from policies.compiled import Policy
 from policies.facts import JSONObject
-from policies.nodes import NodeIndex
-from webhook.audit.listing import list_all
-from webhook.certificates import SecretName
-from webhook.cluster.errors import ApiError
+from policies.kubernetes.nodes import NodeIndex
+from policies.policy import Policy
 from webhook.cluster.nodes import node_of
-from webhook.configurations import Registration
-from webhook.endpoints import slices_query
-from webhook.kubeapi import FORBIDDEN, KubeApi
-from webhook.lease import lease_path
-from webhook.register import KINDS
+from webhook.kube.client import FORBIDDEN, KubeApi
+from webhook.kube.endpoints import slices_query
+from webhook.kube.errors import ApiError
+from webhook.kube.listing import list_all
+from webhook.registration.certificates import SecretName
+from webhook.registration.configurations import Registration
+from webhook.registration.leader_election import lease_path
+from webhook.registration.registrar import KINDS
 
 _PROGRAM, _COMMAND = "gpufence", "serve"
 

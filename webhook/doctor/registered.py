@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from policies.facts import JSONObject
-from webhook.configurations import NAMESPACE_LABEL, Registration, configurations
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
-from webhook.drift import is_ours
-from webhook.lease import PAUSED
+from webhook.registration.configurations import NAMESPACE_LABEL, Registration, configurations
+from webhook.registration.drift import is_ours
+from webhook.registration.leader_election import PAUSED
 
 _FIELDS = (
     "rules",

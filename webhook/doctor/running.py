@@ -7,8 +7,8 @@ from datetime import datetime
 
 from webhook.doctor.installation import Installation, containers_of
 from webhook.doctor.line import Line, fail, ok, skip, warn
-from webhook.endpoints import ready_endpoints
-from webhook.lease import PAUSED
+from webhook.kube.endpoints import ready_endpoints
+from webhook.registration.leader_election import PAUSED
 
 # A leader renews its Lease every few seconds, for however long it may hold it.
 _SILENT_SECONDS = 60

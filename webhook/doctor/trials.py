@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from policies.check_pool_trespass import ID as TRESPASS
-from policies.compiled import Policy, Pool
 from policies.engine import decide
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.facts import Facts, JSONObject
-from policies.names import NameSet
-from policies.scheduling import FENCING_EFFECTS
-from webhook.cluster.errors import ApiError
-from webhook.configurations import DOMAIN
+from policies.kubernetes.names import NameSet
+from policies.kubernetes.scheduling import FENCING_EFFECTS
+from policies.policy import Policy, Pool
+from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip
-from webhook.kubeapi import KubeApi
-from webhook.never_asked import ALWAYS_EXCLUDED
+from webhook.kube.client import KubeApi
+from webhook.kube.errors import ApiError
+from webhook.registration.configurations import DOMAIN
 
 _IMAGE = "registry.k8s.io/pause:3.10"
 _NOT_CALLED = (

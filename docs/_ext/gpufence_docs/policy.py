@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from gpufence_docs.tables import code, entry, plain, table
-from policies import custom_workloads, policy
+from policies.document import model as policy
+from policies.kubernetes import custom_workloads
 
 Schema = dict[str, Any]
 _LIMITS = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpufence_docs.tables import table
+from policies.document.shipped import shipped_policy
 from policies.registry import CHECKS, RULES, SETTERS, Check, Setter
-from policies.shipped import shipped_policy
-from webhook.cli.explain_page import markdown as rule_markdown
+from webhook.cli.explanation.rule_page import markdown as rule_markdown
 
 
 def pages() -> dict[str, str]:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from webhook.cli.evaluate import Result
+    from webhook.cli.manifests.evaluate import Result
 
 TEXT = "text"
 

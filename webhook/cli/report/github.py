@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from policies.finding import Action
-from webhook.cli.evaluate import Result
+from webhook.cli.manifests.evaluate import Result
 from webhook.cli.report.places import Place, finding_place, object_place, repository_path
 from webhook.cli.report.sentence import explanation
 

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from policies.finding import ACTIONS, Finding
-from webhook.cli.evaluate import Result, Verdict
+from webhook.cli.manifests.evaluate import Result, Verdict
 from webhook.cli.report.difference import difference
 from webhook.cli.report.markup import Markup, element, joined
 from webhook.cli.report.sentence import sentence

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from policies.finding import Finding
-from webhook.cli.evaluate import VERDICTS, Result, Verdict
+from webhook.admission.patch import diff
+from webhook.cli.manifests.evaluate import VERDICTS, Result, Verdict
 from webhook.cli.manifests.pointer import pointer
 from webhook.cli.report.json_stream import streamed
 from webhook.cli.report.places import finding_place
 from webhook.cli.report.sentence import sentence
-from webhook.patch import diff
 
 API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "CheckReport"

@@ -13,7 +13,7 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from policies.finding import Finding
-from webhook.cli.evaluate import Result
+from webhook.cli.manifests.evaluate import Result
 from webhook.cli.report.lines import clean
 from webhook.cli.report.places import finding_place
 from webhook.cli.report.sentence import explanation, place

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from policies.finding import Finding
-from webhook.cli.evaluate import Result, Verdict
+from webhook.cli.manifests.evaluate import Result, Verdict
 from webhook.cli.report.lines import clean
 from webhook.cli.report.places import Place, finding_place, object_place
 from webhook.cli.report.sentence import explanation

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from policies.finding import Finding
-from webhook.cli.evaluate import Result
-from webhook.cli.locate import locate
+from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.files import STDIN_NAME
+from webhook.cli.manifests.locate import locate
 
 
 class Place(NamedTuple):

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from policies.finding import Action, Finding
 from policies.registry import RULES, Check, Setter
-from webhook.cli.evaluate import Result
+from webhook.cli.manifests.evaluate import Result
 from webhook.cli.report.json_stream import streamed
 from webhook.cli.report.places import Place, finding_place, object_place, repository_path
 from webhook.cli.report.sentence import explanation

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from policies.engine import Decision
 from policies.finding import Finding
-from policies.templates import is_core_workload
-from webhook.cli.evaluate import Result, Verdict
+from policies.kubernetes.templates import is_core_workload
+from webhook.cli.manifests.evaluate import Result, Verdict
 from webhook.cli.report.lines import Line, Role, clean
 from webhook.cli.report.places import finding_place
 from webhook.cli.report.sentence import explanation, place

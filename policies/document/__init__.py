@@ -1,0 +1,1 @@
+"""The FencePolicy document, its schema, and the default policy."""

@@ -1,0 +1,1 @@
+"""Kubernetes' semantics, without a policy of ours."""

@@ -1,0 +1,44 @@
+"""Custom resources that embed pod templates, as far as a cluster is told to ask about them.
+
+Templates are found by structure (``policies.kubernetes.templates``), whatever the
+kind. An API server sends only the resources that are registered; these are the well-known ones.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class CustomWorkloads(NamedTuple):
+    """Resources of one API group, by their names in URLs: ``pytorchjobs``."""
+
+    group: str
+    resources: tuple[str, ...]
+
+
+WELL_KNOWN: tuple[CustomWorkloads, ...] = (
+    CustomWorkloads("argoproj.io", ("cronworkflows", "rollouts", "workflows", "workflowtemplates")),
+    CustomWorkloads("batch.volcano.sh", ("jobs",)),
+    CustomWorkloads("jobset.x-k8s.io", ("jobsets",)),
+    CustomWorkloads(
+        "kubeflow.org",
+        (
+            "jaxjobs",
+            "mpijobs",
+            "notebooks",
+            "paddlejobs",
+            "pytorchjobs",
+            "tfjobs",
+            "xgboostjobs",
+        ),
+    ),
+    CustomWorkloads("leaderworkerset.x-k8s.io", ("leaderworkersets",)),
+    CustomWorkloads("ray.io", ("rayclusters", "rayjobs", "rayservices")),
+    CustomWorkloads("serving.knative.dev", ("services",)),
+    CustomWorkloads(
+        "serving.kserve.io", ("inferenceservices", "llminferenceservices", "servingruntimes")
+    ),
+    CustomWorkloads("trainer.kubeflow.org", ("trainingruntimes", "trainjobs")),
+    CustomWorkloads("workload.codeflare.dev", ("appwrappers",)),
+)
+"""Each with its definition in the project's own CustomResourceDefinitions, in any version."""

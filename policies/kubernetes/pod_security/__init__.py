@@ -1,0 +1,87 @@
+"""Pod Security's profiles ``baseline`` and ``restricted``, version latest.
+
+One function a control, in the order in which the official library runs them, with its outcome for
+every Pod: k8s.io/pod-security-admission v0.36, policy/check_*.go and registry.go, where latest is
+v1.35. JSON null counts as unset, and an empty object as set, as they do after Go's decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
+
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.pod_security.confinement import (
+    app_armor_profile,
+    se_linux_options,
+    seccomp_profile_baseline,
+    seccomp_profile_restricted,
+    sysctls,
+)
+from policies.kubernetes.pod_security.host import (
+    host_namespaces,
+    host_path_volumes,
+    host_ports,
+    host_probes_and_host_lifecycle,
+    restricted_volumes,
+)
+from policies.kubernetes.pod_security.identity import run_as_non_root, run_as_user
+from policies.kubernetes.pod_security.privileges import (
+    allow_privilege_escalation,
+    capabilities_baseline,
+    capabilities_restricted,
+    privileged,
+    proc_mount_baseline,
+    proc_mount_restricted,
+    windows_host_process,
+)
+from policies.kubernetes.pod_security.view import PodView, view
+from policies.kubernetes.pod_security.violation import Violation
+
+Level = Literal["baseline", "restricted"]
+Control = Callable[[PodView], Violation | None]
+
+# registry.go runs the baseline controls first and leaves out those that a restricted one overrides:
+# capabilities, procMount, seccompProfile, and hostPath volumes (by the volume types).
+CONTROLS: Mapping[Level, tuple[Control, ...]] = {
+    "baseline": (
+        app_armor_profile,
+        capabilities_baseline,
+        host_namespaces,
+        host_path_volumes,
+        host_ports,
+        host_probes_and_host_lifecycle,
+        privileged,
+        proc_mount_baseline,
+        se_linux_options,
+        seccomp_profile_baseline,
+        sysctls,
+        windows_host_process,
+    ),
+    "restricted": (
+        app_armor_profile,
+        host_namespaces,
+        host_ports,
+        host_probes_and_host_lifecycle,
+        privileged,
+        se_linux_options,
+        sysctls,
+        windows_host_process,
+        allow_privilege_escalation,
+        capabilities_restricted,
+        proc_mount_restricted,
+        restricted_volumes,
+        run_as_non_root,
+        run_as_user,
+        seccomp_profile_restricted,
+    ),
+}
+
+
+def violations(pod: Pod, level: Level) -> Iterator[Violation]:
+    """Yield what is wrong with the Pod at this level: one violation for each control it fails."""
+    seen = view(pod)
+    for control in CONTROLS[level]:
+        violation = control(seen)
+        if violation is not None:
+            yield violation

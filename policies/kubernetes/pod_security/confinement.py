@@ -1,0 +1,241 @@
+"""The kernel's fences around a container: AppArmor, SELinux, seccomp, sysctls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from policies.facts import JSONObject
+from policies.kubernetes.pod_security.view import PodView
+from policies.kubernetes.pod_security.violation import (
+    Offenders,
+    Violation,
+    listing,
+    offenders,
+    quote,
+    subjects,
+)
+
+_PROFILES = frozenset({"RuntimeDefault", "Localhost"})
+_SECCOMP = "securityContext: {seccompProfile: {type: RuntimeDefault}}"
+_APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
+_SE_LINUX_TYPES = (
+    "container_t",
+    "container_init_t",
+    "container_kvm_t",
+    "container_engine_t",
+)
+_ACCEPTED_SE_LINUX_TYPES = frozenset({"", *_SE_LINUX_TYPES})
+_SYSCTLS = (
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+)
+
+
+def app_armor_profile(pod: PodView) -> Violation | None:
+    """AppArmor is left to the runtime, or given a profile of the node's.
+
+    Restricted fields: ``appArmorProfile.type`` of the Pod's and the containers' security contexts,
+    and the annotations that came before it. Source: check_appArmorProfile.go.
+    """
+    bad = offenders(pod, "appArmorProfile", _bad_app_armor)
+    annotations = pod.pod.metadata.get("annotations")
+    refused = _bad_annotations(annotations) if annotations else None
+    if bad is None and not refused:
+        return None
+    types = _types(bad, "appArmorProfile")
+    found, path, advice = [], "", []
+    if bad:
+        path = bad.path("appArmorProfile.type")
+        found.append(
+            f"{bad.who} {bad.verb('sets', 'set')} securityContext.appArmorProfile.type to "
+            f"{quote(types)}"
+        )
+        advice.append("write appArmorProfile: {type: RuntimeDefault}")
+    if refused:
+        path = path or f"metadata.annotations[{next(iter(refused))}]"
+        found += [f'annotation {key} is "{value}"' for key, value in refused.items()]
+        advice.append(f"remove the {'annotation' if len(refused) == 1 else 'annotations'}")
+    several = len(types) + len(refused or ()) > 1
+    return Violation(
+        "forbidden AppArmor profiles" if several else "forbidden AppArmor profile",
+        path,
+        ", ".join(found),
+        '"RuntimeDefault", "Localhost" or no profile',
+        _sentence(listing(advice)),
+        subjects((refused or {}).items())
+        | (bad.subjects(_type_of("appArmorProfile")) if bad else frozenset()),
+    )
+
+
+def se_linux_options(pod: PodView) -> Violation | None:
+    """SELinux runs containers under a container type, with no user or role of their own.
+
+    Restricted fields: ``seLinuxOptions.type``, ``.user`` and ``.role`` of the Pod's and the
+    containers' security contexts; ``level`` is free. Source: check_seLinuxOptions.go.
+    """
+    bad = offenders(pod, "seLinuxOptions", _bad_se_linux)
+    if bad is None:
+        return None
+    options = [context["seLinuxOptions"] for context in bad.contexts()]
+    wrong = {
+        "type": {one.get("type") or "" for one in options} - _ACCEPTED_SE_LINUX_TYPES,
+        "user": {one.get("user") or "" for one in options} - {""},
+        "role": {one.get("role") or "" for one in options} - {""},
+    }
+    first = options[0]
+    field = next(
+        (key for key in ("type", "user", "role") if (first.get(key) or "") in wrong[key]), "type"
+    )
+    values = listing([f"{key} {quote(sorted(wrong[key]))}" for key in wrong if wrong[key]])
+    return Violation(
+        "seLinuxOptions",
+        bad.path(f"seLinuxOptions.{field}"),
+        f"{bad.who} {bad.verb('sets', 'set')} {values} in securityContext.seLinuxOptions",
+        f"no user, no role, and no type but {listing(_SE_LINUX_TYPES, 'or')}",
+        f"Remove {listing([key for key in wrong if wrong[key]])} from seLinuxOptions",
+        bad.subjects(
+            lambda context: (
+                f"{key} {value}"
+                for key, value in context["seLinuxOptions"].items()
+                if value in wrong.get(key, ())
+            )
+        ),
+    )
+
+
+def seccomp_profile_baseline(pod: PodView) -> Violation | None:
+    """Where a seccomp profile is named, it is one that confines.
+
+    Restricted fields: ``seccompProfile.type`` of the Pod's and the containers' security contexts.
+    Source: check_seccompProfile_baseline.go.
+    """
+    return _unconfined(pod, '"RuntimeDefault", "Localhost" or no profile')
+
+
+def seccomp_profile_restricted(pod: PodView) -> Violation | None:
+    """Every container names a seccomp profile that confines, or the Pod does it for them.
+
+    Restricted fields: ``seccompProfile.type`` of the Pod's and the containers' security contexts. A
+    Windows Pod cannot have one. Source: check_seccompProfile_restricted.go.
+    """
+    if pod.windows:
+        return None
+    accepted = '"RuntimeDefault" or "Localhost"'
+    explicit = _unconfined(pod, accepted)
+    if explicit or pod.context.get("seccompProfile") is not None:
+        return explicit
+    silent = [
+        container for container in pod.containers if container.context.get("seccompProfile") is None
+    ]
+    if not silent:
+        return None
+    unset = Offenders(None, silent)
+    return Violation(
+        "seccompProfile",
+        unset.path("seccompProfile"),
+        f"neither the Pod nor {unset.named} sets securityContext.seccompProfile.type",
+        accepted,
+        unset.advice(f"Write {_SECCOMP} in the Pod's spec"),
+        unset.subjects(lambda _: ["unset"]),
+    )
+
+
+def sysctls(pod: PodView) -> Violation | None:
+    """Of the kernel's settings, only those are changed that stay inside the Pod.
+
+    Restricted field: ``securityContext.sysctls[*].name`` of the Pod. Source: check_sysctls.go.
+    """
+    given = pod.context.get("sysctls")
+    if not given:
+        return None
+    bad = {
+        index: sysctl.get("name") or ""
+        for index, sysctl in enumerate(given)
+        if sysctl.get("name") not in _SYSCTLS
+    }
+    if not bad:
+        return None
+    names = list(dict.fromkeys(bad.values()))
+    return Violation(
+        "forbidden sysctls",
+        f"spec.securityContext.sysctls[{next(iter(bad))}].name",
+        f"the Pod sets {quote(names)} in securityContext.sysctls",
+        f"only {listing(_SYSCTLS)}",
+        f"Remove {'it' if len(names) == 1 else 'them'} from the Pod, and ask whoever runs the "
+        "nodes to set what training needs",
+        subjects(("the Pod", name) for name in names),
+    )
+
+
+def _unconfined(pod: PodView, accepted: str) -> Violation | None:
+    bad = offenders(pod, "seccompProfile", _bad_seccomp)
+    if bad is None:
+        return None
+    return Violation(
+        "seccompProfile",
+        bad.path("seccompProfile.type"),
+        f"{bad.who} {bad.verb('sets', 'set')} securityContext.seccompProfile.type to "
+        f"{quote(_types(bad, 'seccompProfile'))}",
+        accepted,
+        bad.advice(f"Write {_SECCOMP} instead"),
+        bad.subjects(_type_of("seccompProfile")),
+    )
+
+
+def _bad_app_armor(context: JSONObject) -> bool:
+    return _bad_profile(context.get("appArmorProfile"))
+
+
+def _bad_seccomp(context: JSONObject) -> bool:
+    return _bad_profile(context.get("seccompProfile"))
+
+
+def _bad_profile(profile: JSONObject | None) -> bool:
+    return profile is not None and profile.get("type") not in _PROFILES
+
+
+def _types(bad: Offenders | None, field: str) -> list[str]:
+    type_of = _type_of(field)
+    return sorted({name for context in bad.contexts() for name in type_of(context)}) if bad else []
+
+
+def _type_of(field: str) -> Callable[[JSONObject], Iterable[str]]:
+    return lambda context: [context[field].get("type") or ""]
+
+
+def _bad_annotations(annotations: Mapping[str, str | None]) -> dict[str, str]:
+    bad = {
+        key: value
+        for key, value in annotations.items()
+        if key.startswith(_APP_ARMOR_ANNOTATION)
+        and value
+        and value != "runtime/default"
+        and not value.startswith("localhost/")
+    }
+    return dict(sorted(bad.items())) if bad else bad
+
+
+def _bad_se_linux(context: JSONObject) -> bool:
+    options = context.get("seLinuxOptions")
+    return bool(
+        options
+        and (
+            options.get("user")
+            or options.get("role")
+            or (options.get("type") or "") not in _ACCEPTED_SE_LINUX_TYPES
+        )
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

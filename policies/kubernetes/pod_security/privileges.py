@@ -1,0 +1,291 @@
+"""What a container may do beyond an ordinary process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from policies.facts import JSONObject
+from policies.kubernetes.pod_security.view import ContainerView, PodView
+from policies.kubernetes.pod_security.violation import (
+    Offenders,
+    Violation,
+    listing,
+    name_containers,
+    offenders,
+    quote,
+    subjects,
+)
+
+_DEFAULT_CAPABILITIES = (
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+)
+_RESTRICTED_CAPABILITIES = ("NET_BIND_SERVICE",)
+_SYS_ADMIN = frozenset({"SYS_ADMIN", "CAP_SYS_ADMIN"})
+
+
+def privileged(pod: PodView) -> Violation | None:
+    """No container has all of the node's privileges.
+
+    Restricted field: ``privileged`` of the containers' security contexts. Source:
+    check_privileged.go.
+    """
+    if "privileged" not in pod.fields:
+        return None
+    containers = [container for container in pod.containers if container.context.get("privileged")]
+    if not containers:
+        return None
+    bad = Offenders(None, containers)
+    return Violation(
+        "privileged",
+        bad.path("privileged"),
+        f"{bad.named} {bad.verb('sets', 'set')} securityContext.privileged: true",
+        "only false",
+        bad.advice("Remove privileged: the GPU that a container requests is there without it"),
+        bad.subjects(lambda _: ["true"]),
+    )
+
+
+def allow_privilege_escalation(pod: PodView) -> Violation | None:
+    """Every container gives up gaining privileges by setuid programs and the like.
+
+    Restricted field: ``allowPrivilegeEscalation`` of the containers' security contexts. A Windows
+    Pod cannot have it. Source: check_allowPrivilegeEscalation.go.
+    """
+    if pod.windows:
+        return None
+    containers = [
+        container
+        for container in pod.containers
+        if container.context.get("allowPrivilegeEscalation") is not False
+    ]
+    if not containers:
+        return None
+    bad = Offenders(None, containers)
+    field = "securityContext.allowPrivilegeEscalation"
+    explicit = [each for each in containers if each.context.get("allowPrivilegeEscalation")]
+    silent = [each for each in containers if each not in explicit]
+    found = []
+    if explicit:
+        found.append(f"{name_containers(explicit)} {_s('set', explicit)} {field}: true")
+    if silent:
+        lacks = "does not set" if len(silent) == 1 else "do not set"
+        found.append(f"{name_containers(silent)} {lacks} {'it' if explicit else field}")
+    advice = f"Write securityContext: {{allowPrivilegeEscalation: false}} in {bad.named}"
+    if any(excludes_no_escalation(each.context) for each in containers):
+        advice += ", without privileged and SYS_ADMIN, which exclude it"
+    return Violation(
+        "allowPrivilegeEscalation != false",
+        bad.path("allowPrivilegeEscalation"),
+        ", ".join(found),
+        "only false",
+        bad.advice(advice),
+        bad.subjects(
+            lambda context: ["true" if context.get("allowPrivilegeEscalation") else "unset"]
+        ),
+    )
+
+
+def excludes_no_escalation(context: JSONObject) -> bool:
+    """Return whether ``allowPrivilegeEscalation: false`` would contradict this security context.
+
+    The API server refuses it beside ``privileged: true`` and ``CAP_SYS_ADMIN`` (core
+    validation.go, ValidateSecurityContext); the same capability under its common name is meant.
+    """
+    return bool(context.get("privileged")) or not _SYS_ADMIN.isdisjoint(_added(context))
+
+
+def capabilities_baseline(pod: PodView) -> Violation | None:
+    """No container adds a capability that runtimes do not grant by default.
+
+    Restricted field: ``capabilities.add`` of the containers' security contexts. Source:
+    check_capabilities_baseline.go.
+    """
+    adding = _adding(pod, _DEFAULT_CAPABILITIES)
+    if not adding:
+        return None
+    return Violation(
+        "non-default capabilities",
+        _first_added(adding[0], _DEFAULT_CAPABILITIES),
+        _found_adding(adding, _DEFAULT_CAPABILITIES),
+        f"only {listing(_DEFAULT_CAPABILITIES)}",
+        Offenders(None, adding).advice(_remove(adding, _DEFAULT_CAPABILITIES)),
+        subjects(_refused_by(adding, _DEFAULT_CAPABILITIES)),
+    )
+
+
+def capabilities_restricted(pod: PodView) -> Violation | None:
+    """Every container drops all capabilities and adds no more than one.
+
+    Restricted fields: ``capabilities.drop`` and ``.add`` of the containers' security contexts. A
+    Windows Pod cannot have them, and so may. Source: check_capabilities_restricted.go.
+    """
+    if pod.windows:
+        return None
+    keeping = [container for container in pod.containers if not _drops_all(container.context)]
+    adding = _adding(pod, _RESTRICTED_CAPABILITIES)
+    if not keeping and not adding:
+        return None
+    bad = [
+        container
+        for container in pod.containers
+        if not _drops_all(container.context) or _adds(container, _RESTRICTED_CAPABILITIES)
+    ]
+    found, advice = [], []
+    if keeping:
+        lacks = "does not drop" if len(keeping) == 1 else "do not drop"
+        found.append(
+            f'{name_containers(keeping)} {lacks} "ALL" in securityContext.capabilities.drop'
+        )
+        advice.append(
+            "Write securityContext: {capabilities: {drop: [ALL]}} in "
+            f"{name_containers(keeping)}"
+        )
+    if adding:
+        found.append(_found_adding(adding, _RESTRICTED_CAPABILITIES))
+        advice.append(_remove(adding, _RESTRICTED_CAPABILITIES))
+    path = (
+        f"{bad[0].container.field}.securityContext.capabilities.drop"
+        if not _drops_all(bad[0].context)
+        else _first_added(bad[0], _RESTRICTED_CAPABILITIES)
+    )
+    return Violation(
+        "unrestricted capabilities",
+        path,
+        ", ".join(found),
+        'drop: ["ALL"] with nothing but "NET_BIND_SERVICE" added',
+        Offenders(None, bad).advice(". ".join(advice)),
+        subjects(
+            [
+                *((each.container.name, "not dropped") for each in keeping),
+                *_refused_by(adding, _RESTRICTED_CAPABILITIES),
+            ]
+        ),
+    )
+
+
+def proc_mount_baseline(pod: PodView) -> Violation | None:
+    """/proc is masked as the runtime masks it, or the Pod has user IDs of its own.
+
+    Restricted field: ``procMount`` of the containers' security contexts, anything goes with
+    ``hostUsers: false``. Source: check_procMount_baseline.go.
+    """
+    return None if pod.user_namespace else proc_mount_restricted(pod)
+
+
+def proc_mount_restricted(pod: PodView) -> Violation | None:
+    """/proc is masked as the runtime masks it.
+
+    Restricted field: ``procMount`` of the containers' security contexts. Source:
+    check_procMount_restricted.go.
+    """
+    if "procMount" not in pod.fields:
+        return None
+    containers = [
+        container
+        for container in pod.containers
+        if container.context.get("procMount") not in (None, "Default")
+    ]
+    if not containers:
+        return None
+    bad = Offenders(None, containers)
+    values = sorted({context["procMount"] for context in bad.contexts()})
+    return Violation(
+        "procMount",
+        bad.path("procMount"),
+        f"{bad.named} {bad.verb('sets', 'set')} securityContext.procMount to {quote(values)}",
+        'only "Default"',
+        "Remove procMount",
+        bad.subjects(lambda context: [context["procMount"]]),
+    )
+
+
+def windows_host_process(pod: PodView) -> Violation | None:
+    """No container runs as a process of the Windows host.
+
+    Restricted field: ``windowsOptions.hostProcess`` of the Pod's and the containers' security
+    contexts. Source: check_windowsHostProcess.go.
+    """
+    bad = offenders(pod, "windowsOptions", _host_process)
+    if bad is None:
+        return None
+    return Violation(
+        "hostProcess",
+        bad.path("windowsOptions.hostProcess"),
+        f"{bad.who} {bad.verb('sets', 'set')} securityContext.windowsOptions.hostProcess: true",
+        "only false",
+        "Remove hostProcess",
+        bad.subjects(lambda _: ["true"]),
+    )
+
+
+def _host_process(context: JSONObject) -> bool:
+    return bool((context.get("windowsOptions") or {}).get("hostProcess"))
+
+
+def _drops_all(context: JSONObject) -> bool:
+    return "ALL" in ((context.get("capabilities") or {}).get("drop") or ())
+
+
+def _added(context: JSONObject) -> Collection[str]:
+    return (context.get("capabilities") or {}).get("add") or ()
+
+
+def _adding(pod: PodView, accepted: Collection[str]) -> list[ContainerView]:
+    return [container for container in pod.containers if _adds(container, accepted)]
+
+
+def _adds(container: ContainerView, accepted: Collection[str]) -> bool:
+    added = _added(container.context)
+    return bool(added) and any(name not in accepted for name in added)
+
+
+def _refused_by(
+    adding: list[ContainerView], accepted: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield container and capability of each that is added and not accepted."""
+    for each in adding:
+        for name in _added(each.context):
+            if name not in accepted:
+                yield each.container.name, name
+
+
+def _refused(adding: list[ContainerView], accepted: Collection[str]) -> list[str]:
+    return sorted({name for _, name in _refused_by(adding, accepted)})
+
+
+def _first_added(container: ContainerView, accepted: Collection[str]) -> str:
+    index = next(
+        index for index, name in enumerate(_added(container.context)) if name not in accepted
+    )
+    return f"{container.container.field}.securityContext.capabilities.add[{index}]"
+
+
+def _found_adding(adding: list[ContainerView], accepted: Collection[str]) -> str:
+    return (
+        f"{name_containers(adding)} {_s('add', adding)} {quote(_refused(adding, accepted))} in "
+        "securityContext.capabilities.add"
+    )
+
+
+def _remove(adding: list[ContainerView], accepted: Collection[str]) -> str:
+    names = _refused(adding, accepted)
+    text = f"Remove {quote(names)} from capabilities.add"
+    if "IPC_LOCK" in names:
+        text += "; RDMA works without IPC_LOCK where the nodes' runtime sets no memlock limit"
+    return text
+
+
+def _s(verb: str, containers: list[ContainerView]) -> str:
+    return f"{verb}s" if len(containers) == 1 else verb

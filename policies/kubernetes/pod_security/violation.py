@@ -1,0 +1,112 @@
+"""What a control says of a Pod, and the words that the controls share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from policies.facts import JSONObject
+from policies.kubernetes.pod_security.view import ContainerView, PodView
+
+
+class Violation(NamedTuple):
+    """A control that a Pod fails.
+
+    ``reason`` is in the words of the official library. ``path`` is the first offending field, below
+    the Pod; ``found`` and ``accepted`` say what stands there and what might; ``advice`` is what to
+    write instead. ``subjects`` has an entry for each thing at fault, who and what
+    (``web: SYS_ADMIN``, ``the Pod: hostIPC``), which tells a further one from what was there.
+    """
+
+    reason: str
+    path: str
+    found: str
+    accepted: str
+    advice: str
+    subjects: frozenset[str]
+
+
+class Offenders(NamedTuple):
+    """Who breaks a control: the Pod's own security context, or containers, or both."""
+
+    pod: PodView | None
+    containers: list[ContainerView]
+
+    @property
+    def who(self) -> str:
+        """The subject of a sentence: ``the Pod and containers "a" and "b"``."""
+        return " and ".join(
+            [*(["the Pod"] if self.pod else []), *([self.named] if self.containers else [])]
+        )
+
+    @property
+    def named(self) -> str:
+        return name_containers(self.containers)
+
+    def verb(self, one: str, several: str) -> str:
+        """Return the form of a verb that goes with ``who``."""
+        return several if len(self.containers) + bool(self.pod) > 1 else one
+
+    def contexts(self) -> Iterator[JSONObject]:
+        """Yield the offending security contexts, in visiting order."""
+        if self.pod:
+            yield self.pod.context
+        for container in self.containers:
+            yield container.context
+
+    def subjects(self, values: Callable[[JSONObject], Iterable[str]]) -> frozenset[str]:
+        """Return who is at fault, with each of the values that are in their security context."""
+        everybody = [("the Pod", self.pod.context)] if self.pod else []
+        everybody += [(each.container.name, each.context) for each in self.containers]
+        return subjects((who, value) for who, context in everybody for value in values(context))
+
+    def path(self, field: str) -> str:
+        """Return the path of the first offender's ``field`` of the security context."""
+        where = "spec" if self.pod else self.containers[0].container.field
+        return f"{where}.securityContext.{field}"
+
+    def advice(self, text: str) -> str:
+        """Return the advice, and what to do about containers that ``kubectl debug`` added.
+
+        Its profile clears the security context and sets what ``restricted`` asks for (kubectl
+        pkg/cmd/debug/profiles.go, restrictedProfile).
+        """
+        kinds = {container.container.kind for container in self.containers}
+        if "ephemeralContainers" not in kinds:
+            return text
+        if self.pod is None and len(kinds) == 1:
+            return "Start the debug container with kubectl debug --profile=restricted"
+        return f"{text}; start debug containers with kubectl debug --profile=restricted"
+
+
+def offenders(pod: PodView, field: str, bad: Callable[[JSONObject], bool]) -> Offenders | None:
+    """Return who has a security context that is bad by its ``field``, if anybody has."""
+    if field not in pod.fields:
+        return None
+    containers = [container for container in pod.containers if bad(container.context)]
+    pod_is_bad = bad(pod.context)
+    if not pod_is_bad and not containers:
+        return None
+    return Offenders(pod if pod_is_bad else None, containers)
+
+
+def subjects(faults: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return the subjects of a violation: who, and what is wrong there."""
+    return frozenset(f"{who}: {what}" for who, what in faults)
+
+
+def name_containers(containers: Iterable[ContainerView]) -> str:
+    """Return ``container "a"`` or ``containers "a" and "b"``."""
+    names = [container.container.name for container in containers]
+    return f"{'container' if len(names) == 1 else 'containers'} {quote(names)}"
+
+
+def listing(items: Iterable[str], last: str = "and") -> str:
+    """Return ``a``, ``a and b`` or ``a, b and c``."""
+    *head, tail = items
+    return f"{', '.join(head)} {last} {tail}" if head else tail
+
+
+def quote(items: Iterable[str], last: str = "and") -> str:
+    """Return ``"a"``, ``"a" and "b"`` or ``"a", "b" and "c"``."""
+    return listing([f'"{item}"' for item in items], last)

@@ -1,0 +1,307 @@
+"""Taints, tolerations and node selection, as kube-scheduler judges them.
+
+Sources: ``k8s.io/api/core/v1/toleration.go``,
+``k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go`` and
+``k8s.io/apimachinery/pkg/labels/selector.go``. Everything here takes the raw JSON of a Pod's spec.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from policies.facts import JSONObject
+from policies.kubernetes.quantity import is_label_value, is_qualified_name
+from policies.policy import Taint
+
+FENCING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+"""The taint effects that keep a Pod off a node; PreferNoSchedule only discourages."""
+
+NODE_NAME_FIELD = "metadata.name"
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INT64 = range(-(2**63), 2**63)
+
+
+def tolerates(toleration: JSONObject, taint: Taint) -> bool:
+    """Tell whether the toleration covers the taint, for every value where the taint leaves it open.
+
+    The numeric operators ``Lt`` and ``Gt`` (alpha, off by default in 1.36) cover nothing here:
+    whoever relies on this answer must be right on every cluster.
+    """
+    if not _key_and_effect_match(toleration, taint):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    return operator == "Equal" and (toleration.get("value") or "") == taint.value
+
+
+def may_tolerate(toleration: JSONObject, taint: Taint) -> bool:
+    """Tell whether the toleration covers the taint for some value that the taint may have."""
+    if not _key_and_effect_match(toleration, taint):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Equal":
+        return taint.value is None or (toleration.get("value") or "") == taint.value
+    if operator in ("Lt", "Gt"):
+        bound = parse_int64(toleration.get("value") or "")
+        if bound is None:
+            return False
+        if taint.value is None:
+            # Values are like labels' and have no sign (core validation.go, validateNodeTaints).
+            return bound > 0 if operator == "Lt" else bound < _INT64[-1]
+        value = parse_int64(taint.value)
+        return value is not None and (value < bound if operator == "Lt" else value > bound)
+    return operator == "Exists"
+
+
+def reached_taint(toleration: JSONObject, taints: Iterable[Taint]) -> Taint | None:
+    """Return the first of the taints that keep Pods away and that the toleration may cover."""
+    for taint in taints:
+        if taint.effect in FENCING_EFFECTS and may_tolerate(toleration, taint):
+            return taint
+    return None
+
+
+def is_wildcard(toleration: JSONObject) -> bool:
+    """Tell whether the toleration names no key: it covers every taint (of its effect)."""
+    return not toleration.get("key")
+
+
+def _key_and_effect_match(toleration: JSONObject, taint: Taint) -> bool:
+    effect, key = toleration.get("effect"), toleration.get("key")
+    return (not effect or effect == taint.effect) and (not key or key == taint.key)
+
+
+def parse_int64(text: str) -> int | None:
+    """Parse as Go's ``strconv.ParseInt(text, 10, 64)`` does; ``None`` where that fails."""
+    if len(text) > 400 or not _INTEGER.fullmatch(text):
+        return None
+    value = int(text)
+    return value if value in _INT64 else None
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """One of the ORed ways in which a Pod's node selection can be met.
+
+    A node meets it that carries every label of ``labels`` and meets every requirement.
+    ``path`` leads to the node selector term, and is empty where the Pod has none.
+    """
+
+    labels: Mapping[str, str]
+    expressions: tuple[JSONObject, ...]
+    fields: tuple[JSONObject, ...]
+    path: str
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+REQUIRED_TERMS = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+
+
+def required_terms(spec: JSONObject) -> list[JSONObject] | None:
+    """Return the required node selector terms, ``None`` where the Pod sets no requirement.
+
+    An empty list is a requirement that no node meets.
+    """
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    selector = node_affinity.get(REQUIRED)
+    if selector is None:
+        return None
+    terms: list[JSONObject] = selector.get("nodeSelectorTerms") or []
+    return terms
+
+
+def alternatives(spec: JSONObject) -> Iterator[Alternative]:
+    """Yield the ORed ways in which the Pod's node selection can be met.
+
+    Terms that match no node by themselves (empty, or with a requirement that does not parse) are
+    left out, so a selection that can never be met yields nothing.
+    """
+    labels = {key: value or "" for key, value in (spec.get("nodeSelector") or {}).items()}
+    terms = required_terms(spec)
+    if terms is None:
+        yield Alternative(labels, (), (), "")
+        return
+    for index, term in enumerate(terms):
+        expressions = tuple(term.get("matchExpressions") or ())
+        fields = tuple(term.get("matchFields") or ())
+        if not expressions and not fields:
+            continue
+        if all(map(_expression_parses, expressions)) and all(map(_field_parses, fields)):
+            yield Alternative(labels, expressions, fields, f"{REQUIRED_TERMS}[{index}]")
+
+
+def matches_node(spec: JSONObject, name: str, labels: Mapping[str, str]) -> bool:
+    """Tell whether the Pod's nodeSelector and required node affinity accept the node."""
+    return any(accepts(alternative, name, labels) for alternative in alternatives(spec))
+
+
+def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
+    """Tell whether some node that carries ``labels`` could meet the alternative.
+
+    Other labels and the node's name are free: such a node may not exist today.
+    """
+    # Of the two, the alternative's may be many.
+    for key, value in labels.items():
+        if alternative.labels.get(key, value) != value:
+            return False
+    open_keys: dict[str, list[JSONObject]] = {}
+    for expression in alternative.expressions:
+        key = expression.get("key") or ""
+        known = labels.get(key, alternative.labels.get(key))
+        if known is None:
+            open_keys.setdefault(key, []).append(expression)
+        elif not _expression_met(expression, known):
+            return False
+    for requirements in open_keys.values():
+        if not _can_be_met(requirements):
+            return False
+    if not alternative.fields:
+        return True
+    names = _candidates([f for f in alternative.fields if f.get("key") == NODE_NAME_FIELD])
+    return any(_fields_met(alternative.fields, name) for name in names if name)
+
+
+def requires(alternative: Alternative, key: str, value: str) -> bool:
+    """Tell whether only nodes with this very label meet the alternative."""
+    if alternative.labels.get(key) == value:
+        return True
+    return any(
+        e.get("key") == key and e.get("operator") == "In" and set(e.get("values") or ()) == {value}
+        for e in alternative.expressions
+    )
+
+
+def asks_for(alternative: Alternative, labels: Mapping[str, str]) -> bool:
+    """Tell whether the alternative names each of ``labels`` as something that the node must have.
+
+    ``Exists`` asks as well as a value does; what the absence of the label would also meet does not.
+    """
+    if not labels or not can_match(alternative, labels):
+        return False
+    return all(
+        key in alternative.labels
+        or any(
+            e.get("key") == key and not _expression_met(e, None) for e in alternative.expressions
+        )
+        for key in labels
+    )
+
+
+def accepts(alternative: Alternative, name: str, labels: Mapping[str, str]) -> bool:
+    """Tell whether the node of that name and those labels meets the alternative."""
+    # Loops: all() with a generator takes thrice the time, and this runs for many nodes a Pod.
+    for key, value in alternative.labels.items():
+        if labels.get(key) != value:
+            return False
+    for expression in alternative.expressions:
+        if not _expression_met(expression, labels.get(expression.get("key") or "")):
+            return False
+    return _fields_met(alternative.fields, name)
+
+
+def _expression_parses(expression: JSONObject) -> bool:
+    """As ``labels.NewRequirement``: the operator's number of values, and names that are names."""
+    operator, values = expression.get("operator"), expression.get("values") or []
+    if not is_qualified_name(expression.get("key") or "") or not all(map(is_label_value, values)):
+        return False
+    if operator in ("In", "NotIn"):
+        return bool(values)
+    if operator in ("Exists", "DoesNotExist"):
+        return not values
+    if operator in ("Gt", "Lt"):
+        return len(values) == 1 and parse_int64(values[0]) is not None
+    return False
+
+
+def _field_parses(field: JSONObject) -> bool:
+    return field.get("operator") in ("In", "NotIn") and len(field.get("values") or ()) == 1
+
+
+def _expression_met(expression: JSONObject, value: str | None) -> bool:
+    """As ``Requirement.Matches``; ``None`` is a label that the node does not carry."""
+    operator = expression.get("operator")
+    values: list[str] = expression.get("values") or []
+    if operator == "In":
+        return value is not None and value in values
+    if operator == "NotIn":
+        return value is None or value not in values
+    if operator == "Exists":
+        return value is not None
+    if operator == "DoesNotExist":
+        return value is None
+    number, bound = parse_int64(value or ""), parse_int64(values[0])
+    if number is None or bound is None:
+        return False
+    return number > bound if operator == "Gt" else number < bound
+
+
+def _can_be_met(requirements: list[JSONObject]) -> bool:
+    """Tell whether some value of a label, or its absence, meets all requirements on it.
+
+    In time that grows with their number and that of their values, and not with the product.
+    """
+    wanted = [frozenset(r["values"]) for r in requirements if r["operator"] == "In"]
+    unwanted = {v for r in requirements if r["operator"] == "NotIn" for v in r["values"]}
+    strictest: dict[str, JSONObject] = {}
+    for requirement in requirements:
+        operator = requirement["operator"]
+        if operator in ("In", "NotIn"):
+            continue
+        known = strictest.setdefault(operator, requirement)
+        if operator in ("Gt", "Lt"):
+            of_two = max if operator == "Gt" else min
+            strictest[operator] = of_two(known, requirement, key=_bound)
+    for value in _candidates(requirements):
+        if value in unwanted or not all(value in values for values in wanted):
+            continue
+        if all(_expression_met(requirement, value) for requirement in strictest.values()):
+            return True
+    return False
+
+
+def _bound(requirement: JSONObject) -> int:
+    """Return the number of a requirement that parses, ``Gt`` or ``Lt``."""
+    return int(requirement["values"][0])
+
+
+def _fields_met(fields: Iterable[JSONObject], name: str) -> bool:
+    for field in fields:
+        actual = name if field.get("key") == NODE_NAME_FIELD else ""
+        wanted: str = field["values"][0]
+        if (wanted == actual) != (field["operator"] == "In"):
+            return False
+    return True
+
+
+def _candidates(requirements: list[JSONObject]) -> list[str | None]:
+    """Return values of which one meets all requirements, if any value does at all.
+
+    A label that is absent, every value that a requirement names, a value that none names, and the
+    integers next to every bound, in a spelling that none names.
+    """
+    named = {value for r in requirements for value in r.get("values") or ()}
+    bounds = [
+        bound
+        for r in requirements
+        if r.get("operator") in ("Gt", "Lt")
+        for bound in [parse_int64("".join(r.get("values") or ()))]
+        if bound is not None
+    ]
+    # Label values have no sign, but they may have leading zeros: "06" is 6 and is not "6".
+    width = max((len(value) for value in named), default=0) + 1
+    near = {
+        spelling
+        for bound in bounds
+        for value in (bound - 1, bound + 1)
+        if 0 <= value < 2**63
+        for spelling in (str(value), str(value).zfill(width))
+        if len(spelling) <= 63
+    }
+    fresh = "other"
+    while fresh in named:
+        fresh += "-other"
+    return [None, fresh, *sorted(named | near)]

@@ -1,0 +1,1 @@
+"""One rule a file: ``set_*`` mutations and ``check_*`` checks."""

@@ -1,0 +1,121 @@
+"""Container that reaches devices which it does not request.
+
+## What it checks
+
+- `NVIDIA_VISIBLE_DEVICES` in a container (of any kind) that requests no device, with any value
+  but `void`, `none` or empty.
+- A `hostPath` volume of device files: `/dev/nvidia*`, `/dev/dri`, `/dev/kfd` and what is below
+  them.
+
+A container requests a device by its resources, or by a claim that is known to be for one.
+
+Not seen: an image that sets the variable itself, variables that come in by `envFrom`, and what a
+container that requests a device sets it to.
+
+## Why
+
+The NVIDIA container runtime gives a container the GPUs that the variable names, whether the
+scheduler assigned them or not. Such a container uses GPUs that Kubernetes counts as free, or as
+somebody else's.
+
+## Denied
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: peek
+spec:
+  containers:
+    - name: peek
+      image: nvcr.io/nvidia/cuda:13.0.1-base-ubuntu24.04
+      env:
+        - name: NVIDIA_VISIBLE_DEVICES
+          value: all
+```
+
+## Use instead
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: peek
+spec:
+  containers:
+    - name: peek
+      image: nvcr.io/nvidia/cuda:13.0.1-base-ubuntu24.04
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+```
+
+## Settings
+
+None beyond the rule's action.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from policies.facts import Facts, JSONObject
+from policies.finding import Finding
+from policies.kubernetes.pod import Pod
+from policies.policy import Policy
+from policies.requests import requesting_containers, what_is_unknown
+
+ID = "device-leak"
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+NO_DEVICES = frozenset({"", "none", "void"})
+"""Values that show a container no GPU. Source: NVIDIA Container Toolkit, environment variables."""
+
+_DEVICE_PATH = re.compile(r"/dev/(nvidia[^/]*|dri|kfd)(/.*)?")
+
+
+def check(pod: Pod, _policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Yield a finding for each variable and each volume that opens devices."""
+    requesting = requesting_containers(pod)
+    for container in pod.containers():
+        found = _visible_devices(container.raw)
+        if found is not None and (container.kind, container.position) not in requesting:
+            index, shown = found
+            claims = (container.raw.get("resources") or {}).get("claims")
+            unknown = what_is_unknown(pod, facts) if claims else ""
+            yield Finding(
+                ID,
+                pod.at(f"{container.field}.env[{index}]"),
+                "a container that requests no device makes GPUs visible to itself",
+                f'container "{container.name}" sets {VISIBLE_DEVICES} to {shown} and requests no '
+                f"device; accepted are void, none or empty{unknown}",
+                f"Remove {VISIBLE_DEVICES}, or request a device: the device plugin then sets it",
+            )
+    for index, volume in enumerate(pod.spec.get("volumes") or ()):
+        path = (volume.get("hostPath") or {}).get("path")
+        if path and _DEVICE_PATH.fullmatch(posixpath.normpath(f"/{path.lstrip('/')}")):
+            yield Finding(
+                ID,
+                pod.at(f"spec.volumes[{index}].hostPath.path"),
+                "a volume opens the node's device files",
+                f'volume "{volume.get("name") or f"#{index}"}" mounts {path} of the node, past '
+                "what the scheduler assigned",
+                "Remove the volume and request a device: its files are mounted with it",
+            )
+
+
+def _visible_devices(container: JSONObject) -> tuple[int, str] | None:
+    """Return index and value of the variable that counts (the last), where it opens devices."""
+    found = None
+    for index, variable in enumerate(container.get("env") or ()):
+        if variable.get("name") != VISIBLE_DEVICES:
+            continue
+        if variable.get("valueFrom"):
+            found = index, "a value from elsewhere"
+        elif (variable.get("value") or "") in NO_DEVICES:
+            found = None
+        else:
+            found = index, f'"{variable["value"]}"'
+    return found

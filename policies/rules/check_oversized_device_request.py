@@ -1,0 +1,96 @@
+"""More devices of a pool in one Pod than the policy lets one Pod have.
+
+## What it checks
+
+The devices of the pool that the Pod holds at its peak, counted as the scheduler counts:
+containers and sidecars together, or an init container if that needs more.
+
+## Why
+
+One Pod that asks for a whole node by mistake empties it of everybody else's work, or waits for
+ever.
+
+## Denied
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: notebook
+spec:
+  containers:
+    - name: notebook
+      image: quay.io/jupyter/pytorch-notebook:cuda12-2026-01-05
+      resources:
+        limits:
+          nvidia.com/gpu: 80
+```
+
+## Use instead
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: notebook
+spec:
+  containers:
+    - name: notebook
+      image: quay.io/jupyter/pytorch-notebook:cuda12-2026-01-05
+      resources:
+        limits:
+          nvidia.com/gpu: 8
+```
+
+## Settings
+
+```yaml
+pools:
+  - largestRequest: 8
+```
+
+- `pools[].largestRequest`: how many of the pool's devices one Pod may request. Devices by claim
+  (DRA) are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.facts import Facts
+from policies.finding import Finding
+from policies.kubernetes.peak import device_peak
+from policies.kubernetes.pod import Pod
+from policies.policy import Policy, Pool
+from policies.requests import pool_of_resource
+
+ID = "oversized-device-request"
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Yield a finding for each pool of which the Pod requests too many devices."""
+    seen = set()
+    for request in pod.requests:
+        pool = request.pool
+        if pool in seen or pool.largest_request is None:
+            continue
+        seen.add(pool)
+        count = _peak(pod, pool, policy, facts)
+        if count > pool.largest_request:
+            yield Finding(
+                ID,
+                request.path,
+                "more devices than one Pod may have",
+                f"the Pod holds {count} devices of pool {pool.name} at its peak, and one Pod may "
+                f"have {pool.largest_request}",
+                f"Ask for {pool.largest_request} or fewer, or split the work into several Pods",
+            )
+
+
+def _peak(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
+    """Return how many devices of the pool are reserved for the Pod."""
+    return sum(
+        device_peak(pod, name)
+        for name in {resource.name for resource in pod.device_resources()}
+        if pool_of_resource(name, policy, facts) is pool
+    )

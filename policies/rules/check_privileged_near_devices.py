@@ -1,0 +1,104 @@
+"""Privileged container that can be placed on GPU nodes without requesting a GPU.
+
+## What it checks
+
+A privileged container in a Pod that requests no device of a pool and tolerates the pool's taint:
+mostly a node agent, which `pool-trespass` lets through as a DaemonSet's Pod.
+
+## Why
+
+A privileged container opens every device file of its node, whatever was assigned to whom. For a
+node agent that may be right; it should be known. The rule is on `warn` where a policy does not name
+it.
+
+## Denied
+
+```yaml
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: agent
+spec:
+  selector:
+    matchLabels: {app: agent}
+  template:
+    metadata:
+      labels: {app: agent}
+    spec:
+      tolerations:
+        - operator: Exists
+      containers:
+        - name: agent
+          image: registry.example/agent:1
+          securityContext:
+            privileged: true
+```
+
+## Use instead
+
+```yaml
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: agent
+spec:
+  selector:
+    matchLabels: {app: agent}
+  template:
+    metadata:
+      labels: {app: agent}
+    spec:
+      tolerations:
+        - operator: Exists
+      containers:
+        - name: agent
+          image: registry.example/agent:1
+          securityContext:
+            capabilities:
+              add: [NET_ADMIN]
+```
+
+## Settings
+
+- `pools[].taints`: the taints whose toleration lets a Pod onto the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.facts import Facts
+from policies.finding import Finding
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import can_match, reached_taint
+from policies.policy import Policy
+
+ID = "privileged-near-devices"
+
+
+def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
+    """Yield a finding for each privileged container of a Pod that a foreign pool may get."""
+    privileged = [
+        container
+        for container in pod.containers()
+        if (container.raw.get("securityContext") or {}).get("privileged")
+    ]
+    if not privileged or pod.requests:
+        return
+    tolerations = pod.spec.get("tolerations") or ()
+    pools = [
+        pool
+        for pool in policy.pools
+        if any(reached_taint(toleration, pool.taints) for toleration in tolerations)
+        and any(can_match(alternative, pool.labels) for alternative in pod.selection())
+    ]
+    names = ", ".join(pool.name for pool in pools)
+    for container in privileged if pools else ():
+        yield Finding(
+            ID,
+            pod.at(f"{container.field}.securityContext.privileged"),
+            "a privileged container can open the devices of GPU nodes",
+            f'container "{container.name}" is privileged and requests no device, and its Pod may '
+            f"land on the nodes of pool {names}",
+            "Add the capabilities that it needs instead of privileged, or keep it off GPU nodes",
+        )

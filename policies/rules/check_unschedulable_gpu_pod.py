@@ -1,0 +1,148 @@
+"""GPU Pod that no node can take.
+
+## What it checks
+
+- The Pod's own node selection excludes the nodes of the pool whose devices it requests, or
+  excludes every node (a node selector term without expressions and fields matches none).
+- It is bound by `nodeName` to a node outside of the pool (where the cluster's nodes are known).
+- It requests devices of two pools: a node belongs to one.
+- Devices are asked for under the Pod's own `resources`, where Kubernetes accepts only CPU, memory
+  and huge pages.
+
+Not seen: a DaemonSet that leaves its toleration or its node selection to gpufence. Its controller
+makes Pods for the nodes that the template as it is written tolerates and selects, each bound to one
+of them, before anything is added (`pkg/controller/daemon`, `NodeShouldRunDaemonPod`). Write both
+into the template of a DaemonSet that requests devices.
+
+## Why
+
+Such a Pod stays `Pending` for ever, and an autoscaler may add expensive nodes for it in vain.
+
+## Denied
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  nodeSelector:
+    nvidia.com/gpu.present: "false"
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+```
+
+## Use instead
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+```
+
+## Settings
+
+- `pools[].nodeSelector`: the labels that identify the pool's nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.facts import Facts
+from policies.finding import Finding
+from policies.kubernetes.pod import RESOURCE_SIDES, Pod
+from policies.kubernetes.scheduling import REQUIRED_TERMS, can_match
+from policies.policy import Policy, Pool
+from policies.requests import DeviceRequest, pool_of_resource
+
+ID = "unschedulable-gpu-pod"
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Yield a finding for each reason why no node could ever take the Pod."""
+    yield from _pod_level(pod, policy, facts)
+    first_of_pool: dict[Pool, DeviceRequest] = {}
+    for request in pod.requests:
+        if request.certain:
+            first_of_pool.setdefault(request.pool, request)
+    requests = list(first_of_pool.values())
+    others = [r for r in requests[1:] if r.pool.labels != requests[0].pool.labels]
+    if others:
+        yield from (_two_pools(requests[0], other) for other in others)
+        return
+    selection = pod.selection() if requests else ()
+    for request in requests:
+        if not any(can_match(alternative, request.pool.labels) for alternative in selection):
+            yield _excluded(pod, request.pool, request)
+    name = pod.spec.get("nodeName")
+    node = facts.nodes.get(name) if facts.nodes is not None and name else None
+    for request in requests:
+        if node is not None and not node.belongs_to(request.pool):
+            yield Finding(
+                ID,
+                pod.at("spec.nodeName"),
+                "it is bound to a node without the devices",
+                f"it requests {request.what}, which the nodes of pool {request.pool.name} offer, "
+                f"but node {name} is none of them",
+                "Remove nodeName: the scheduler finds a node",
+            )
+
+
+def _pod_level(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    resources = pod.spec.get("resources")
+    if not resources:
+        return
+    for name in sorted({name for side in RESOURCE_SIDES for name in resources.get(side) or {}}):
+        if pool_of_resource(name, policy, facts) is not None:
+            side = next(side for side in RESOURCE_SIDES if name in (resources.get(side) or {}))
+            yield Finding(
+                ID,
+                pod.at(f"spec.resources.{side}[{name}]"),
+                "a device is asked for at Pod level",
+                f"{name} stands under the resources of the Pod itself, where Kubernetes accepts "
+                "only CPU, memory and huge pages",
+                f"Move {name} into resources.limits of the container that uses the device",
+            )
+
+
+def _two_pools(first: DeviceRequest, other: DeviceRequest) -> Finding:
+    return Finding(
+        ID,
+        other.path,
+        "devices of two pools are requested at once",
+        f"{first.what} (at {first.path}) is offered by pool {first.pool.name}, {other.what} by "
+        f"pool {other.pool.name}, and a node belongs to one pool",
+        "Split the work into one Pod for each pool",
+    )
+
+
+def _excluded(pod: Pod, pool: Pool, request: DeviceRequest) -> Finding:
+    labels = ", ".join(f"{key}={value}" for key, value in pool.labels.items())
+    for key, value in (pod.spec.get("nodeSelector") or {}).items():
+        if pool.labels.get(key, value) != value:
+            path, found = f"spec.nodeSelector[{key}]", f"its nodeSelector requires {key}={value}"
+            break
+    else:
+        path = REQUIRED_TERMS
+        found = "no term of its required node affinity can match such a node"
+    return Finding(
+        ID,
+        pod.at(path),
+        "the node selection excludes the GPU nodes",
+        f"it requests {request.what}, which the nodes of pool {pool.name} offer ({labels}), but "
+        f"{found}",
+        "Remove the conflicting node selection: gpufence requires the right nodes by itself",
+    )

@@ -1,0 +1,66 @@
+"""The runtime class of the pool.
+
+## What it adds
+
+The RuntimeClass that the policy names for the pool, where the Pod names none and the cluster has
+it. A Pod whose request the devices of another pool would meet as well gets none.
+
+## Why
+
+On some clusters the NVIDIA runtime is not the nodes' default, and a container then starts without
+its GPU. A RuntimeClass that does not exist would have the API server refuse the Pod, so where it
+is missing, or nobody looked, nothing is added.
+
+## Before
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+```
+
+## After
+
+```yaml
+spec:
+  runtimeClassName: nvidia
+```
+
+## Settings
+
+```yaml
+pools:
+  - runtimeClass: nvidia
+```
+
+- `pools[].runtimeClass`: the name of the RuntimeClass.
+"""
+
+from __future__ import annotations
+
+from policies.facts import Facts
+from policies.kubernetes.pod import Pod
+from policies.policy import Policy
+
+ID = "gpu-runtime-class"
+SUMMARY = "the pool's runtime class"
+
+
+def apply(pod: Pod, _policy: Policy, facts: Facts) -> None:
+    """Name the first requested pool's runtime class, where the cluster has it."""
+    if pod.spec.get("runtimeClassName"):
+        return
+    for request in pod.requests:
+        # A request that another pool may meet as well must not be tied to this one's runtime.
+        name = request.pool.runtime_class if request.certain else None
+        if name and facts.runtime_classes is not None and name in facts.runtime_classes:
+            pod.spec["runtimeClassName"] = name
+            return

@@ -1,0 +1,183 @@
+"""The chart's whole output before the real API server, which judges every field of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controlplane.cluster import ControlPlane
+from controlplane.objects import RESTRICTED
+from controlplane.poll import until
+from deploy.chart import NAMESPACE, RELEASE, Helm, Values
+from deploy.variants import VARIANTS
+from paths import CHART
+from render import DEPLOY
+
+pytestmark = pytest.mark.e2e
+
+PROMETHEUS, CERT_MANAGER = "monitoring.coreos.com", "cert-manager.io"
+
+
+def crd(group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a CustomResourceDefinition of another project, cut down to what is used here."""
+    plural = f"{kind.lower()}s"
+    schema = {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {"spec": {"type": "object", **spec}},
+    }
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+            },
+            "versions": [version],
+        },
+    }
+
+
+STRING = {"type": "string"}
+STRINGS = {"type": "object", "additionalProperties": STRING}
+RULE = {
+    "type": "object",
+    "required": ["alert", "expr"],
+    "properties": {
+        "alert": STRING,
+        "expr": STRING,
+        "for": {"type": "string", "pattern": "^[0-9]+(s|m|h)$"},
+        "labels": STRINGS,
+        "annotations": STRINGS,
+    },
+}
+ENDPOINT = {
+    "type": "object",
+    "properties": {
+        "port": STRING,
+        "path": STRING,
+        "interval": STRING,
+    },
+}
+CRDS = (
+    crd(
+        PROMETHEUS,
+        "ServiceMonitor",
+        {
+            "required": ["selector", "endpoints"],
+            "properties": {
+                "selector": {"type": "object", "properties": {"matchLabels": STRINGS}},
+                "endpoints": {"type": "array", "items": ENDPOINT},
+            },
+        },
+    ),
+    crd(
+        PROMETHEUS,
+        "PrometheusRule",
+        {
+            "properties": {
+                "groups": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["name", "rules"],
+                        "properties": {"name": STRING, "rules": {"type": "array", "items": RULE}},
+                    },
+                }
+            },
+        },
+    ),
+    crd(
+        CERT_MANAGER,
+        "Certificate",
+        {
+            "required": ["secretName", "issuerRef"],
+            "properties": {
+                "secretName": STRING,
+                "dnsNames": {"type": "array", "items": STRING},
+                "usages": {"type": "array", "items": STRING},
+                "privateKey": {"type": "object", "properties": {"rotationPolicy": STRING}},
+                "issuerRef": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {"name": STRING, "kind": STRING, "group": STRING},
+                },
+            },
+        },
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def prepared(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A control plane with the release's namespace, and the kinds of other projects."""
+    control_plane.kubectl.apply(*CRDS)
+    control_plane.create_namespace(NAMESPACE, RESTRICTED)
+
+    def served() -> bool:
+        told = control_plane.kubectl("api-resources", "-o", "name").stdout.split()
+        return {each["metadata"]["name"] for each in CRDS} <= set(told)
+
+    until(served, "the API server to serve the kinds of other projects")
+    yield control_plane
+    control_plane.kubectl("delete", "crd", *(each["metadata"]["name"] for each in CRDS))
+    control_plane.kubectl("delete", "namespace", NAMESPACE)
+
+
+@pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
+def test_the_api_server_accepts_every_object_and_has_no_warning(
+    prepared: ControlPlane, helm: Helm, values: Values
+) -> None:
+    applied = prepared.kubectl(
+        *("apply", "--dry-run=server", "--validate=strict", "--filename", "-"),
+        stdin=helm.text(values),
+    )
+    assert len(applied.stdout.splitlines()) == len(helm.objects(values))
+    # A Namespace that was created without kubectl lacks its annotation.
+    warnings = [line for line in applied.stderr.splitlines() if "last-applied" not in line]
+    if values.get("hostNetwork"):
+        assert ["hostNetwork=true" in line for line in warnings] == [True], warnings
+    else:
+        # Nor would Pod Security's restricted profile, which the namespace asks for, refuse a Pod.
+        assert not warnings
+
+
+def test_a_field_that_does_not_exist_would_be_noticed(prepared: ControlPlane, helm: Helm) -> None:
+    spoilt = helm.text({}).replace("enableServiceLinks:", "enableServiceLink:")
+    told = prepared.kubectl(
+        *("apply", "--dry-run=server", "--validate=strict", "--filename", "-"),
+        stdin=spoilt,
+        check=False,
+    )
+    assert 'unknown field "spec.template.spec.enableServiceLink"' in told.stderr
+
+
+def test_the_plain_manifest_is_accepted_as_its_head_says(prepared: ControlPlane) -> None:
+    manifest = DEPLOY / "install.yaml"
+    command = ("apply", "--server-side", "--dry-run=server", "--filename", str(manifest))
+    assert not prepared.kubectl(*command).stderr
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, "default"])
+def test_whoever_installs_it_among_other_pods_is_told_that_they_are_not_fenced(
+    control_plane: ControlPlane, helm: Helm, namespace: str
+) -> None:
+    dry_run = ("install", RELEASE, str(CHART), "--dry-run", "--namespace", namespace)
+    shown = replace(helm, kubeconfig=control_plane.kubeconfig)(*dry_run).stdout
+    told = "Pods in the namespace default are not fenced" in shown.partition("NOTES:")[2]
+    assert told == (namespace == "default")

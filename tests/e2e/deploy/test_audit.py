@@ -1,0 +1,292 @@
+"""The audit of a real cluster, with the account that the chart gives it, and its reports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from audit import fleet
+from controlplane import scheduler_cache
+from controlplane.cluster import ControlPlane
+from controlplane.gpufence import COMMAND
+from controlplane.poll import until
+from deploy.account import as_account
+from deploy.chart import Helm, Object, Values, one
+from deploy.report_definitions import KINDS, definitions
+from policies.kubernetes.custom_workloads import WELL_KNOWN
+from webhook.cli.main import cli
+
+pytestmark = pytest.mark.e2e
+
+VALUES: Values = {"audit": {"enabled": True}}
+ACCOUNT = "gpufence-audit"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A cluster with a fleet, and the way to it with the audit's own account."""
+
+    cluster: ControlPlane
+    kubeconfig: Path
+
+    def run(self, *options: str, status: int = 1) -> subprocess.CompletedProcess[str]:
+        command: list[str | Path] = [COMMAND, "audit", "--kubeconfig", self.kubeconfig, *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    def report(self, *options: str) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads(self.run("--output", "json", *options).stdout)
+        return report
+
+
+@pytest.fixture(scope="module")
+def audited(
+    control_plane: ControlPlane, helm: Helm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Audited]:
+    api = control_plane.api
+    for namespace in fleet.NAMESPACES:
+        control_plane.create_namespace(namespace)
+
+    def create(path: str, obj: Object) -> Object:
+        if path == "/pods":
+            path = f"/api/v1/namespaces/{obj['metadata']['namespace']}/pods"
+        return api.request("POST", path, obj)
+
+    objects = [each for each in helm.objects(VALUES) if each["metadata"]["name"] == ACCOUNT]
+    role, binding = one(objects, "ClusterRole"), one(objects, "ClusterRoleBinding")
+    binding["subjects"][0]["namespace"] = "batch"
+    account = one(objects, "ServiceAccount")
+    account["metadata"]["namespace"] = "batch"
+    try:
+        fleet.fill(create, 20, 6, 60)
+        api.request("POST", "/api/v1/namespaces/batch/serviceaccounts", account)
+        api.request("POST", f"{RBAC}/clusterroles", role)
+        api.request("POST", f"{RBAC}/clusterrolebindings", binding)
+        path = tmp_path_factory.mktemp("audit") / "config"
+        yield Audited(control_plane, as_account(control_plane, "batch", ACCOUNT, path))
+    finally:
+        for kind in ("clusterroles", "clusterrolebindings"):
+            api.request("DELETE", f"{RBAC}/{kind}/{ACCOUNT}")
+        for each in fleet.nodes(20, 6):
+            api.request("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
+        names = {each["metadata"]["name"] for each in fleet.nodes(20, 6)}
+        scheduler_cache.wait_for_none_of(control_plane.scheduler, names)
+        for namespace in fleet.NAMESPACES:
+            jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?propagationPolicy=Background"
+            api.request("DELETE", jobs)
+            api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+
+
+def told(report: dict[str, Any], kind: str, name: str) -> list[str]:
+    """Return the rules of the findings that are told at an object."""
+    [result] = [
+        each
+        for each in report["results"]
+        if (each["object"]["kind"], each["object"]["name"]) == (kind, name)
+    ]
+    return [finding["rule"] for finding in result["findings"]]
+
+
+def test_the_charts_account_may_list_all_that_an_audit_asks_for(audited: Audited) -> None:
+    report = audited.report()
+    assert report["kind"] == "AuditReport"
+    assert report["untold"] == []
+    assert told(report, "Job", "cache-warmer") == ["pool-trespass", "pool-trespass"]
+    assert told(report, "Pod", "debug-shell") == ["pool-trespass"]
+    assert told(report, "Node", "gpu-1") == ["gpu-node-without-taint"]
+    [pool] = report["pools"]
+    fleets = {name: each for name, each in pool["namespaces"].items() if name in fleet.NAMESPACES}
+    assert sum(each["waiting"] for each in fleets.values()) == 3 * fleet.PER_NODE
+    assert [len(node["trespassers"]) for node in pool["nodes"][:2]] == [2, 0]
+
+
+def test_an_account_without_rights_is_told_what_it_did_not_see(audited: Audited) -> None:
+    path = audited.kubeconfig.with_name("stranger")
+    stranger = as_account(audited.cluster, "batch", "default", path)
+    said = Audited(audited.cluster, stranger).run(status=0).stdout
+    assert "not seen  pods: not listed, so no Pod was judged" in said
+    assert "not seen  deployments.apps: not listed" in said
+
+
+def test_what_the_controllers_made_of_a_deployment_is_told_at_the_deployment(
+    audited: Audited,
+) -> None:
+    cluster = audited.cluster
+    labels = {"app": "reaching"}
+    spec = {**fleet.pod_spec(), "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+    deployment: Object = {
+        "metadata": {"name": "reaching", "namespace": "simulation"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": spec | {"restartPolicy": "Always"},
+            },
+        },
+    }
+    path = "/apis/apps/v1/namespaces/simulation/deployments"
+    cluster.api.request("POST", path, deployment)
+    try:
+        pods = "/api/v1/namespaces/simulation/pods?labelSelector=app%3Dreaching"
+        until(lambda: len(cluster.api.request("GET", pods)["items"]) == 2, "both Pods", within=30)
+        report = audited.report()
+    finally:
+        cluster.api.request("DELETE", f"{path}/reaching")
+    assert told(report, "Deployment", "reaching")[0] == "pool-trespass"
+    kinds = {e["object"]["kind"] for e in report["results"] if "reaching" in e["object"]["name"]}
+    assert kinds == {"Deployment"}
+    [owner] = [each for each in report["owners"] if each["path"].endswith("/reaching")]
+    assert owner["pods"] == {"denied": 2}
+
+
+def test_the_status_says_what_counts(audited: Audited) -> None:
+    audited.run("--quiet", "--fail-on", "never", status=0)
+    audited.run("--quiet", status=1)
+    done = audited.run("--output", "github", status=2)
+    assert "annotates lines of files" in done.stderr
+
+
+def test_the_policy_of_a_release_is_gone_by(audited: Audited) -> None:
+    done = audited.run("--policy-of", "batch/gpufence", status=2)
+    assert "configmaps" in done.stderr
+    api = audited.cluster.api
+    path = "/api/v1/namespaces/batch/configmaps"
+    policy = {
+        "apiVersion": "gpufence.dev/v1alpha1",
+        "kind": "FencePolicy",
+        "pools": [
+            {"name": "other", "resources": ["example.com/gpu"], "nodeSelector": {"gpu": "yes"}}
+        ],
+    }
+    data = {"policy.yaml": json.dumps(policy)}
+    api.request("POST", path, {"metadata": {"name": "gpufence-policy"}, "data": data})
+    admin = Audited(audited.cluster, audited.cluster.kubeconfig)
+    try:
+        report = json.loads(
+            admin.run("--policy-of", "batch/gpufence", "--output", "json", status=0).stdout
+        )
+    finally:
+        api.request("DELETE", f"{path}/gpufence-policy")
+    assert [pool["name"] for pool in report["pools"]] == ["other"]
+
+
+@contextmanager
+def defined(cluster: ControlPlane, group: str) -> Iterator[None]:
+    """Have the kinds of a group in the cluster."""
+    made = definitions(group)
+    version, kinds = KINDS[group]
+    for each in made:
+        cluster.api.request("POST", DEFINITIONS, each)
+    try:
+        for resource in kinds:
+            until(partial(is_served, cluster, f"/apis/{group}/{version}/{resource}"), resource)
+        yield
+    finally:
+        for each in made:
+            cluster.api.request("DELETE", f"{DEFINITIONS}/{each['metadata']['name']}")
+
+
+def is_served(cluster: ControlPlane, path: str) -> bool:
+    return not cluster.api.unhealthy(path)
+
+
+def test_without_the_kind_nothing_is_written_and_that_is_said(audited: Audited) -> None:
+    said = audited.run("--quiet", "--policy-reports").stderr
+    assert "No PolicyReports written: the cluster has neither of openreports.io/v1alpha1" in said
+
+
+@pytest.mark.parametrize("group", KINDS)
+def test_reports_are_written_once_follow_what_changes_and_go(audited: Audited, group: str) -> None:
+    api = audited.cluster.api
+    version, (namespaced, clustered) = KINDS[group][0], KINDS[group][1]
+    with defined(audited.cluster, group):
+        first = audited.run("--quiet", "--policy-reports").stderr
+        assert first.startswith(f"Reports of {group}/{version}: ")
+        assert " 0 changed, 0 unchanged, 0 deleted" in first
+        items = api.request("GET", f"/apis/{group}/{version}/namespaces/web/{namespaced}")["items"]
+        [report] = items
+        assert report["scope"]["name"] == "cache-warmer"
+        assert report["metadata"]["ownerReferences"][0]["kind"] == "Job"
+        assert report["summary"] == {"pass": 0, "fail": 2, "warn": 0, "error": 0, "skip": 0}
+        assert {result["rule"] for result in report["results"]} == {"pool-trespass"}
+        nodes = api.request("GET", f"/apis/{group}/{version}/{clustered}")["items"]
+        assert {"gpu-1", "gpu-2"} <= {each["scope"]["name"] for each in nodes}
+
+        assert "0 created, 0 changed" in audited.run("--quiet", "--policy-reports").stderr
+        [again] = api.request("GET", f"/apis/{group}/{version}/namespaces/web/{namespaced}")[
+            "items"
+        ]
+        assert again["metadata"]["resourceVersion"] == report["metadata"]["resourceVersion"]
+
+        api.request(
+            "PATCH",
+            "/api/v1/nodes/gpu-2",
+            {"metadata": {"labels": fleet.LABELS}},
+            "application/merge-patch+json",
+        )
+        try:
+            said = audited.run("--quiet", "--policy-reports").stderr
+        finally:
+            taken = {"metadata": {"labels": dict.fromkeys(fleet.LABELS)}}
+            api.request("PATCH", "/api/v1/nodes/gpu-2", taken, "application/merge-patch+json")
+        assert "1 deleted" in said
+
+
+def test_the_audits_command_line_is_understood(helm: Helm) -> None:
+    job = one(helm.objects(VALUES), "CronJob")["spec"]["jobTemplate"]["spec"]
+    [container] = job["template"]["spec"]["containers"]
+    command, *options = container["args"]
+    audit = cli.get_command(click.Context(cli), command)
+    assert audit is not None
+    assert audit.make_context(command, options).params["policy_reports"]
+
+
+def test_no_replicas_service_budget_or_network_policy_takes_an_audit_for_its_own(
+    helm: Helm,
+) -> None:
+    objects = helm.objects(VALUES)
+    job = one(objects, "CronJob")["spec"]["jobTemplate"]["spec"]
+    labels = job["template"]["metadata"]["labels"].items()
+    selectors = [one(objects, "Service")["spec"]["selector"]]
+    for kind, name in (("PodDisruptionBudget", ""), ("NetworkPolicy", "gpufence")):
+        spec = one(objects, kind, name)["spec"]
+        selectors.append(spec.get("podSelector", spec.get("selector"))["matchLabels"])
+    assert not any(selector.items() <= labels for selector in selectors)
+
+
+def test_the_charts_well_known_custom_resources_are_the_policys(helm: Helm) -> None:
+    rules = one(helm.objects(VALUES), "ClusterRole", ACCOUNT)["rules"]
+    granted = {(rule["apiGroups"][0], tuple(rule["resources"])) for rule in rules}
+    assert granted.issuperset(WELL_KNOWN)
+    own = {"policy": {"customWorkloads": [{"group": "example.com", "resources": ["farms"]}]}}
+    rules = one(helm.objects(VALUES | own), "ClusterRole", ACCOUNT)["rules"]
+    groups = {rule["apiGroups"][0] for rule in rules}
+    assert "example.com" in groups
+    assert "kubeflow.org" not in groups
+
+
+def test_rights_to_write_are_granted_for_reports_only_and_where_they_are_wanted(
+    helm: Helm,
+) -> None:
+    for wanted in (True, False):
+        values = {"audit": {"enabled": True, "policyReports": wanted}}
+        rules = one(helm.objects(values), "ClusterRole", ACCOUNT)["rules"]
+        writing = {rule["apiGroups"][0] for rule in rules if rule["verbs"] != ["list"]}
+        assert writing == (set(KINDS) if wanted else set())
+
+
+def test_there_is_no_audit_unless_it_is_asked_for(helm: Helm) -> None:
+    assert not any(each["metadata"]["name"] == ACCOUNT for each in helm.objects({}))

@@ -1,0 +1,182 @@
+"""The pages about an installation's life: their commands are run, their values are rendered."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.gpufence import COMMAND
+from deploy import kubelet
+from deploy.chart import Helm, Values, memory
+from deploy.installation import Installation, installation
+from deploy.variants import VARIANTS
+from docs.blocks import LIFE, VALUES, blocks, pages
+from paths import CHART, PROJECT
+from policies.document.model import default_policy_text, parse_policy
+from policies.registry import CHECKS
+
+OF_THEIR_LIFE = [block for name in LIFE for block in blocks(f"docs/{name}.md")]
+YAML = [block for block in OF_THEIR_LIFE if block.language == "yaml"]
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return the pages' commands, each with its place."""
+    consoles = [block for block in OF_THEIR_LIFE if block.language == "console"]
+    return [(block.place, command.text) for block in consoles for command in block.commands()]
+
+
+def values() -> dict[str, Values]:
+    """Return the pages' values by what they are said to be for."""
+    found: dict[str, Values] = {
+        f"{block.place}: {block.text.splitlines()[0].removeprefix(VALUES)}": yaml.safe_load(
+            block.text
+        )
+        for page in pages()
+        for block in blocks(page)
+        if block.text.startswith(VALUES)
+    }
+    for block in YAML:
+        document: Any = yaml.safe_load(block.text)
+        if document.get("kind") == "Application":
+            found[f"{block.place}: Argo CD"] = document["spec"]["source"]["helm"]["valuesObject"]
+        elif document.get("kind") == "HelmRelease":
+            found[f"{block.place}: Flux"] = document["spec"]["values"]
+    return found
+
+
+FURTHER = re.compile(r"add (\d+)Mi to the memory that is requested\b.*? (\d+)Mi to its limit")
+
+
+def further_worker() -> dict[str, int]:
+    """Return what values.yaml has each worker beyond the first add, in MiB."""
+    said = FURTHER.search((CHART / "values.yaml").read_text().replace("\n# ", " "))
+    assert said is not None
+    return {"requests": int(said[1]), "limits": int(said[2])}
+
+
+@pytest.mark.parametrize("given", values().values(), ids=values().keys())
+def test_the_chart_takes_the_values_of_the_pages(helm: Helm, given: Values) -> None:
+    [policy] = [
+        each
+        for each in helm.objects(given)
+        if each["kind"] == "ConfigMap" and "policy.yaml" in each["data"]
+    ]
+    parse_policy(yaml.safe_load(policy["data"]["policy.yaml"]))
+
+
+SEVERAL = {
+    name: given for name, given in (values() | VARIANTS).items() if given.get("workers", 1) > 1
+}
+
+
+@pytest.mark.parametrize("given", SEVERAL.values(), ids=SEVERAL.keys())
+def test_each_worker_has_the_memory_that_its_own_bounds_add_up_to(
+    helm: Helm, given: Values
+) -> None:
+    further = given["workers"] - 1
+    own, more, asked = memory(helm, {}), further_worker(), memory(helm, given)
+    assert asked["limits"] >= own["limits"] + further * more["limits"]
+    assert asked["requests"] >= own["requests"] + further * more["requests"]
+
+
+def test_the_memory_of_a_further_worker_is_the_same_wherever_it_is_said(helm: Helm) -> None:
+    page = " ".join((PROJECT / "docs/install.md").read_text().split())
+    said = FURTHER.search(page)
+    assert said is not None
+    more = further_worker()
+    assert {"requests": int(said[1]), "limits": int(said[2])} == more
+    # The worst case that was measured is one worker's.
+    measured = re.search(r"(\d+) MiB at most", (PROJECT / "docs/robustness.md").read_text())
+    assert measured is not None
+    assert int(measured[1]) < memory(helm, {})["limits"] == more["limits"]
+
+
+def test_each_check_has_its_place_among_the_refusals() -> None:
+    """Those that warn by default as well: a policy may have them refuse."""
+    page = (PROJECT / "docs/how-to/refused.md").read_text()
+    rows = re.findall(r"(?m)^\| \[`([a-z-]+)`\]\(\.\./reference/rules/([a-z-]+)\.md\) \|", page)
+    assert all(rule == target for rule, target in rows)
+    assert sorted(rule for rule, _ in rows) == sorted(check.id for check in CHECKS)
+
+
+def test_the_pages_name_the_tools_that_their_commands_need() -> None:
+    """Found in the sources of kubectl 1.30 and 1.31, and of Helm 3.13 and 3.14."""
+    said = (PROJECT / "docs/install.md").read_text().partition("\n## ")[0]
+    told = " ".join(command for _, command in commands())
+    for option, tool in (
+        ("wait --for=create", "kubectl 1.31 or newer"),
+        ("--reset-then-reuse-values", "Helm 3.14 or newer"),
+    ):
+        assert option in told
+        assert tool in " ".join(said.split())
+
+
+def test_no_command_of_these_pages_or_of_a_task_is_for_gnu_programs_only() -> None:
+    tasks = [page for page in pages() if page.startswith("docs/how-to/")]
+    found = [
+        f"{block.place}: {command.text}"
+        for block in [*OF_THEIR_LIFE, *(block for page in tasks for block in blocks(page))]
+        if block.language == "console"
+        for command in block.commands()
+        if re.search(r"\bsed -i |\bbase64 -w|\breadlink -f|\bdate -d", command.text)
+    ]
+    assert found == []
+
+
+def test_argo_cd_is_told_to_ignore_what_is_there(helm: Helm) -> None:
+    [application] = [
+        document
+        for block in YAML
+        if (document := yaml.safe_load(block.text)).get("kind") == "Application"
+    ]
+    names = {(each["kind"], each["metadata"]["name"]) for each in helm.objects({})}
+    ignored = application["spec"]["ignoreDifferences"]
+    assert {(each["kind"], each["name"]) for each in ignored} <= names
+    assert (PROJECT / application["spec"]["source"]["path"] / "Chart.yaml").is_file()
+
+
+@pytest.fixture
+def fresh(helm: Helm, tmp_path: Path) -> Iterator[Installation]:
+    """A cluster without anything of gpufence."""
+    with installation(tmp_path, helm, with_namespace=False) as made:
+        yield made
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(
+    bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
+)
+def test_every_command_of_the_pages_works_one_after_the_other(
+    fresh: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "deploy").symlink_to(PROJECT / "deploy")
+    (folder / "policy.yaml").write_text(default_policy_text())
+    kubectl = fresh.cluster.kubectl
+    programs = [kubectl.binary.parent, fresh.helm.binary.parent, COMMAND.parent]
+    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
+    environ = kubectl.environ() | fresh.helm.environ() | {"PATH": path}
+    for place, command in commands():
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=200,
+        )
+        told = f"{place}: {command}\n{done.stdout}{done.stderr}\n{fresh.kubelet.logs()}"
+        assert done.returncode == 0, told
+    with capsys.disabled():
+        print(f"\n{len(commands())} commands of {len(LIFE)} pages ran")
+    assert not fresh.configurations()

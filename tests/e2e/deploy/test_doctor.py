@@ -1,0 +1,318 @@
+"""The doctor at an installation: well, and broken in one way after the other."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from certs.authority import create_authority, issue_leaf
+from certs.names import Names
+from certs.secret import read_secret, write_secret
+from controlplane.api import ApiError
+from controlplane.gpufence import COMMAND
+from controlplane.objects import node
+from controlplane.poll import until
+from deploy import kubelet
+from deploy.account import as_account
+from deploy.chart import NAMESPACE, RELEASE, Helm, Object
+from deploy.installation import KINDS, Installation, installation
+from webhook.registration.leader_election import PAUSED
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
+    ),
+]
+
+MUTATING, VALIDATING = (f"/apis/admissionregistration.k8s.io/v1/{kind}/{RELEASE}" for kind in KINDS)
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-certificates"
+CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{RELEASE}-policy"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+
+
+class Told(NamedTuple):
+    """What a run of the doctor came to: its status, and what it found, by check and status."""
+
+    status: int
+    lines: list[dict[str, str]]
+
+    def found(self, status: str, check: str) -> str:
+        """Return what was found under a check, if that was of this status."""
+        lines = [x for x in self.lines if (x["status"], x["check"]) == (status, check)]
+        return "; ".join(line["found"] for line in lines)
+
+
+def doctor(installed: Installation, *options: str) -> Told:
+    command: list[str | Path] = [COMMAND, "doctor", "--kubeconfig", installed.cluster.kubeconfig]
+    done = subprocess.run(
+        [*command, *options, "--output", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    lines: list[dict[str, str]] = json.loads(done.stdout)["lines"]
+    assert all(line["cure"] for line in lines if line["status"] in ("warn", "fail"))
+    return Told(done.returncode, lines)
+
+
+@pytest.fixture(scope="module")
+def installed(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with installation(tmp_path_factory.mktemp("doctor"), helm) as made:
+        made.install({})
+        yield made
+
+
+@contextmanager
+def restored(installed: Installation, path: str) -> Iterator[Object]:
+    """Provide an object, and have it as it was after the block, whatever became of it there."""
+    api = installed.cluster.api
+    before = api.request("GET", path)
+    yield before
+    metadata = {k: v for k, v in before["metadata"].items() if k not in ("resourceVersion", "uid")}
+    with suppress(ApiError):
+        api.request("DELETE", path)
+    api.request("POST", path.rpartition("/")[0], {**before, "metadata": metadata})
+
+
+@pytest.fixture(scope="module")
+def paused(installed: Installation) -> Iterator[Installation]:
+    """An installation whose replicas leave the configurations alone, whatever becomes of them."""
+    api = installed.cluster.api
+    pause: Object = {"metadata": {"annotations": {PAUSED: "2026-11-21T00:00:00+00:00"}}}
+    api.request("PATCH", LEASE, pause, MERGE)
+    until(lambda: "not registered" in installed.kubelet.logs(), "replicas to heed it", within=30)
+    yield installed
+    pause["metadata"]["annotations"][PAUSED] = None
+    api.request("PATCH", LEASE, pause, MERGE)
+
+
+def test_nothing_is_wrong_with_a_healthy_installation(installed: Installation) -> None:
+    told = doctor(installed)
+    assert told.status == 0
+    assert {line["status"] for line in told.lines} == {"ok"}, told.lines
+    assert "2 addresses" in told.found("ok", "served certificate")
+    assert told.found("ok", "GPU Pod, pool nvidia") == "is changed as the policy says, in default"
+    assert told.found("ok", "trespasser, pool nvidia") == "is refused, in default"
+
+
+def test_the_text_says_the_same_to_people(installed: Installation) -> None:
+    command: list[str | Path] = [COMMAND, "doctor", "--kubeconfig", installed.cluster.kubeconfig]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    lines = done.stdout.splitlines()
+    assert lines[-1] == f"{len(lines) - 2} fine"
+    assert all(line.startswith("ok  ") for line in lines[:-2])
+
+
+class Broken(NamedTuple):
+    """What somebody does to a configuration by hand, and what the doctor calls it."""
+
+    path: str
+    patch: Object | None
+    check: str
+    found: str
+
+
+def bundle() -> str:
+    foreign = create_authority(datetime.now(UTC), timedelta(days=1))
+    return base64.b64encode(foreign.certificate_pem).decode()
+
+
+BY_HAND: dict[str, Broken] = {
+    "a configuration is missing": Broken(
+        MUTATING, None, "MutatingWebhookConfiguration", "there is no MutatingWebhookConfiguration"
+    ),
+    "the caBundle is somebody else's": Broken(
+        VALIDATING,
+        {"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle()},
+        "caBundle",
+        "does not trust the Secret's authority in ValidatingWebhookConfiguration, webhook pods",
+    ),
+    "the failure policy was changed": Broken(
+        VALIDATING,
+        {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"},
+        "failurePolicy",
+        "is Ignore, and should be Fail",
+    ),
+    "the conditions were narrowed": Broken(
+        VALIDATING,
+        {
+            "op": "add",
+            "path": "/webhooks/0/matchConditions/-",
+            "value": {"name": "nobody", "expression": "request.userInfo.username == 'x'"},
+        },
+        "matchConditions",
+        "API servers do not ask about what these leave out",
+    ),
+    "a namespace was left out": Broken(
+        VALIDATING,
+        {
+            "op": "add",
+            "path": "/webhooks/0/namespaceSelector/matchExpressions/0/values/-",
+            "value": "default",
+        },
+        "namespaceSelector",
+        "leaves out default, where the fence is open",
+    ),
+    "a selector of objects was added": Broken(
+        MUTATING,
+        {"op": "add", "path": "/webhooks/0/objectSelector/matchLabels", "value": {"a": "b"}},
+        "objectSelector",
+        "API servers do not ask about what it leaves out",
+    ),
+    "reinvocation was turned off": Broken(
+        MUTATING,
+        {"op": "replace", "path": "/webhooks/0/reinvocationPolicy", "value": "Never"},
+        "reinvocationPolicy",
+        "is Never, and should be IfNeeded",
+    ),
+    "a webhook was removed": Broken(
+        VALIDATING,
+        {"op": "remove", "path": "/webhooks/1"},
+        "ValidatingWebhookConfiguration",
+        "lacks workloads.gpufence.dev",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BY_HAND)
+def test_what_was_done_to_a_configuration_by_hand_is_named(paused: Installation, case: str) -> None:
+    path, patch, check, found = BY_HAND[case]
+    api = paused.cluster.api
+    with restored(paused, path):
+        if patch is None:
+            api.request("DELETE", path)
+        else:
+            api.request("PATCH", path, [patch], JSON_PATCH)
+        told = doctor(paused)
+    assert told.status == 1
+    assert found in told.found("fail", check)
+    assert "told not to register" in told.found("warn", "leader")
+
+
+def test_a_trespasser_that_gets_in_is_noticed(paused: Installation) -> None:
+    path, patch, _, _ = BY_HAND["a namespace was left out"]
+    assert patch is not None
+    with restored(paused, path):
+        paused.cluster.api.request("PATCH", path, [patch], JSON_PATCH)
+        until(
+            lambda: doctor(paused).found("fail", "trespasser, pool nvidia"),
+            "the API server to heed the selector",
+        )
+
+
+def test_a_gpu_pod_that_is_not_changed_is_noticed(paused: Installation) -> None:
+    with restored(paused, MUTATING):
+        paused.cluster.api.request("DELETE", MUTATING)
+        until(
+            lambda: doctor(paused).found("fail", "GPU Pod, pool nvidia"),
+            "the API server to forget the webhook",
+        )
+
+
+def test_a_node_with_devices_and_no_taint_is_named(installed: Installation) -> None:
+    bare = node("bare", resources={"nvidia.com/gpu": "4"})
+    with installed.cluster.nodes(bare):
+        told = doctor(installed)
+    assert told.status == 1
+    assert "node bare: a GPU node without its pool's taint" in told.found("fail", "nodes")
+    cures = [line["cure"] for line in told.lines if line["check"] == "nodes"]
+    assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
+
+
+def test_a_policy_that_is_none_is_named(installed: Installation) -> None:
+    with restored(installed, CONFIG_MAP):
+        spoilt = {"data": {"policy.yaml": "kind: FencePolicy\n"}}
+        installed.cluster.api.request("PATCH", CONFIG_MAP, spoilt, MERGE)
+        told = doctor(installed)
+    assert told.status == 1
+    assert "apiVersion" in told.found("fail", "policy")
+    assert told.found("skip", "trials")
+
+
+def test_another_policy_than_the_one_in_force_shows(
+    installed: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    text = installed.cluster.api.request("GET", CONFIG_MAP)["data"]["policy.yaml"]
+    path = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    path.write_text(text.replace("key: nvidia.com/gpu", "key: example.com/gpu"))
+    told = doctor(installed, "--policy", str(path))
+    assert "differs" in told.found("fail", "matchConditions") or told.found("fail", "nodes")
+    assert told.status == 1
+
+
+@pytest.fixture(scope="module")
+def idle(installed: Installation) -> Installation:
+    """An installation without a replica; the last tests of the module, for it takes a while."""
+    api = installed.cluster.api
+    api.request("PATCH", DEPLOYMENT, {"spec": {"replicas": 0}}, MERGE)
+    until(lambda: not installed.pods(), "the replicas to be gone", within=60)
+    until(
+        lambda: doctor(installed).found("fail", "replicas"), "the Deployment to say so", within=30
+    )
+    return installed
+
+
+def test_without_a_replica_cause_and_consequences_are_named(idle: Installation) -> None:
+    told = doctor(idle)
+    assert "none of 0 is ready" in told.found("fail", "replicas")
+    assert "has no ready endpoint" in told.found("fail", "endpoints")
+    assert "do not reach gpufence" in told.found("fail", "GPU Pod, pool nvidia")
+    assert told.found("ok", "caBundle")
+
+
+def leaf_of(days: int) -> Callable[[Any], Any]:
+    def change(stored: Any) -> Any:
+        past = datetime.now(UTC) - timedelta(days=days)
+        names = Names.parse([f"{RELEASE}.{NAMESPACE}.svc"])
+        old = create_authority(past, timedelta(days=days * 2))
+        leaf = issue_leaf(old, names, past, timedelta(days=days - 1))
+        return replace(stored, authority=old, leaf=leaf)
+
+    return change
+
+
+def test_an_expired_certificate_is_named(idle: Installation) -> None:
+    with restored(idle, SECRET) as secret:
+        stored = read_secret(secret)
+        expired = write_secret(leaf_of(30)(stored), f"{RELEASE}-certificates", NAMESPACE, secret)
+        idle.cluster.api.request("PUT", SECRET, expired)
+        told = doctor(idle)
+    assert "the serving certificate expired at" in told.found("fail", "certificate")
+    assert told.found("fail", "caBundle")
+
+
+def test_a_secret_that_is_missing_is_named(idle: Installation) -> None:
+    with restored(idle, SECRET):
+        idle.cluster.api.request("DELETE", SECRET)
+        told = doctor(idle)
+    assert "there is no Secret" in told.found("fail", "certificate")
+
+
+def test_what_may_not_be_read_is_said_and_is_no_failure(installed: Installation) -> None:
+    folder = installed.cluster.folder
+    path = as_account(installed.cluster, "default", "default", folder / "stranger")
+    done = subprocess.run(
+        [COMMAND, "doctor", "--kubeconfig", path, "--output", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    statuses = {line["status"] for line in json.loads(done.stdout)["lines"]}
+    assert "fail" not in statuses
+    assert "skip" in statuses

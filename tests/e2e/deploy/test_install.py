@@ -1,0 +1,407 @@
+"""An installation's whole life: installed by helm, called through its Service, and gone again.
+
+The tests build on each other: one cluster, one release, from its installation to its end.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+
+import pytest
+import yaml
+
+from controlplane.api import ApiError
+from controlplane.poll import until
+from controlplane.webhooks import calls
+from deploy import kubelet
+from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
+from deploy.installation import KINDS, Installation, installation
+from deploy.series import exported
+from policies.document.model import default_policy_text
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
+    ),
+]
+
+
+def pod(**spec: object) -> Object:
+    container: Object = {"name": "main", "image": "registry.example/app"}
+    if spec.pop("gpu", False):
+        container["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    return {"metadata": {"generateName": "probe-"}, "spec": {"containers": [container], **spec}}
+
+
+RBAC = "rbac.authorization.k8s.io"
+Right = tuple[str, str, str]
+"""API group, resource (with a subresource after a slash) and verb."""
+CERTIFICATES = "gpufence-certificates"
+GPU_POD = pod(gpu=True)
+TRESPASSER = pod(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+
+
+# Everything that gpufence reads of a cluster is of use to this one.
+VALUES: Values = {
+    "clusterFacts": True,
+    "policy": {
+        "pools": [
+            {
+                **yaml.safe_load(default_policy_text())["pools"][0],
+                "runtimeClass": "nvidia",
+                "allowedNamespaces": {"matchLabels": {"gpus": "yes"}, "names": ["default"]},
+            }
+        ]
+    },
+}
+
+ASKING: Values = {**VALUES, "webhook": {"clientAuthority": {"configMap": "api-servers"}}}
+"""With replicas that take reviews from API servers only."""
+
+
+@pytest.fixture(scope="module")
+def installed(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """The release, in a cluster of two nodes without GPUs and one with."""
+    with installation(tmp_path_factory.mktemp("installation"), helm) as made:
+        made.install(VALUES)
+        yield made
+
+
+class Load:
+    """GPU Pods that are created one after the other, and what became of them."""
+
+    def __init__(self, made: Installation) -> None:
+        self.created = 0
+        self.failures: list[str] = []
+        self._made = made
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.02):
+            try:
+                answer = self._made.ask(GPU_POD)
+            except ApiError as error:
+                self.failures.append(str(error))
+            else:
+                self.created += 1
+                if not answer["spec"].get("affinity"):
+                    self.failures.append("a GPU Pod came out unchanged")
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            self._thread.join()
+
+
+def test_both_replicas_run_on_nodes_of_their_own_and_off_the_gpus(installed: Installation) -> None:
+    assert {each["spec"]["nodeName"] for each in installed.pods()} == {"one", "two"}
+    assert {each["spec"]["priorityClassName"] for each in installed.pods()} == {
+        "system-cluster-critical"
+    }
+
+
+def test_gpu_pods_are_admitted_through_the_service(installed: Installation) -> None:
+    for configuration in installed.configurations():
+        for webhook in configuration["webhooks"]:
+            service = webhook["clientConfig"]["service"]
+            assert (service["namespace"], service["name"]) == (NAMESPACE, RELEASE)
+    before = calls(installed.cluster.api.text("/metrics"))
+    changed = installed.ask(GPU_POD)["spec"]
+    assert {"key": "nvidia.com/gpu", "effect": "NoSchedule", "operator": "Exists"} in changed[
+        "tolerations"
+    ]
+    assert changed["securityContext"]["runAsNonRoot"] is True
+    made = calls(installed.cluster.api.text("/metrics")) - before
+    assert {kind for kind, _ in made} == {"admit", "validating"}
+
+
+def test_a_trespasser_is_told_what_to_change(installed: Installation) -> None:
+    assert "pool-trespass" in installed.refusal(TRESPASSER)
+
+
+def test_a_plain_pod_causes_no_call(installed: Installation) -> None:
+    before = calls(installed.cluster.api.text("/metrics"))
+    installed.ask(pod())
+    assert not calls(installed.cluster.api.text("/metrics")) - before
+
+
+def test_what_runs_is_what_is_in_git(installed: Installation) -> None:
+    """Nothing that gpufence writes, into its Secret or its Lease, is a difference to the chart."""
+    stored = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
+    assert stored["data"].keys() >= {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    differences = installed.cluster.kubectl(
+        *("diff", "--server-side", "--force-conflicts", "--field-manager=git", "-f", "-"),
+        stdin=installed.helm.text(VALUES),
+        check=False,
+    )
+    assert (differences.returncode, differences.stdout) == (0, ""), (
+        differences.stdout + differences.stderr
+    )
+
+
+def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) -> None:
+    before = {each["metadata"]["uid"] for each in installed.pods()}
+    warn = {"policy": {**VALUES["policy"], "rules": {"pool-trespass": "warn"}}}
+    installed.upgrade({**VALUES, **warn})
+    until(lambda: not installed.refusal(TRESPASSER), "the new policy to be in force", within=60)
+    installed.upgrade(VALUES)
+    until(lambda: installed.refusal(TRESPASSER), "the old policy to be in force again", within=60)
+    assert {each["metadata"]["uid"] for each in installed.pods()} == before
+
+
+def test_no_pod_is_lost_while_all_replicas_are_replaced_by_some_that_ask_for_a_certificate(
+    installed: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {each["metadata"]["uid"] for each in installed.pods()}
+    authority = {"ca.crt": installed.clients.certificate.read_text()}
+    metadata = {"name": "api-servers", "namespace": NAMESPACE}
+    installed.cluster.kubectl.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": authority}
+    )
+    load = Load(installed)
+    with load.applied():
+        installed.upgrade(ASKING)
+        installed.wait_rolled_out()
+    assert not before & {each["metadata"]["uid"] for each in installed.pods()}
+    with capsys.disabled():
+        print(f"\nrolling update: {load.created} GPU Pods, {len(load.failures)} failures")
+    assert not load.failures
+    assert load.created > 20
+
+
+def test_from_then_on_only_who_shows_a_certificate_is_listened_to(installed: Installation) -> None:
+    secret = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
+    authority = base64.b64decode(secret["data"]["ca.crt"]).decode()
+    pair = installed.clients.client("another")
+    for each in installed.pods():
+        for shown, outcome in ((pair, nullcontext()), (None, pytest.raises(ConnectionError))):
+            context = ssl.create_default_context(cadata=authority)
+            context.check_hostname = False  # a replica is asked by its address
+            if shown:
+                context.load_cert_chain(*shown)
+            address = each["status"]["podIP"]
+            connection = http.client.HTTPSConnection(address, 9443, context=context, timeout=10)
+            with closing(connection), outcome:
+                connection.request("GET", "/validate")
+                assert connection.getresponse().status == 405
+
+
+def test_what_somebody_deletes_is_put_back(installed: Installation) -> None:
+    kubectl = installed.cluster.kubectl
+    kubectl("delete", "secret", CERTIFICATES, "--namespace", NAMESPACE)
+    kubectl("delete", "lease", RELEASE, "--namespace", NAMESPACE)
+    kubectl("delete", "mutatingwebhookconfiguration", RELEASE)
+
+    def back() -> bool:
+        names = kubectl("get", "secrets,leases", "-n", NAMESPACE, "-o", "name").stdout.split()
+        wanted = {f"secret/{CERTIFICATES}", f"lease.coordination.k8s.io/{RELEASE}"}
+        return wanted <= set(names) and len(installed.configurations()) == 2
+
+    until(back, "Secret, Lease and configuration to be back", within=30)
+    installed.wait_called()
+    before = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"]
+    installed.upgrade(ASKING)
+    assert kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"] == before
+
+
+def test_a_webhook_that_somebody_adds_to_is_put_right(installed: Installation) -> None:
+    """What an apply would leave is replaced, which takes the right to update."""
+    condition = {"name": "never", "expression": "false"}
+    for kind in KINDS:
+        installed.cluster.api.request(
+            "PATCH",
+            f"/apis/admissionregistration.k8s.io/v1/{kind}/{RELEASE}",
+            [{"op": "add", "path": "/webhooks/0/matchConditions/-", "value": condition}],
+            "application/json-patch+json",
+        )
+
+    def right() -> bool:
+        found = [webhook for each in installed.configurations() for webhook in each["webhooks"]]
+        return all(condition not in webhook["matchConditions"] for webhook in found)
+
+    until(right, "the conditions to be gone", within=30)
+
+
+def test_a_replica_needs_no_more_memory_than_the_chart_requests(
+    installed: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requested = memory(installed.helm, {})["requests"]
+    replicas = list(installed.kubelet.pods.values())
+    assert replicas
+    for running in replicas:
+        found = re.search(r"(?m)^process_resident_memory_bytes (\S+)$", running.metrics())
+        assert found is not None
+        mebibytes = float(found[1]) / 2**20
+        with capsys.disabled():
+            print(f"\nmemory of a replica: {mebibytes:.0f} MiB")
+        assert mebibytes < requested
+
+
+def test_a_replica_exposes_the_metrics_that_dashboard_and_alerts_are_held_to(
+    installed: Installation,
+) -> None:
+    [running, _] = list(installed.kubelet.pods.values())
+    exposed = set(re.findall(r"(?m)^# TYPE (gpufence_\w+)", running.metrics()))
+    known = {re.sub("_(bucket|sum|count)$", "", name) for name in exported()}
+    of_several = {"gpufence_worker_up"}
+    assert exposed == {name for name in known - of_several if name.startswith("gpufence_")}
+
+
+def test_the_api_servers_own_metrics_are_what_the_alerts_ask_for(installed: Installation) -> None:
+    text = installed.cluster.api.text("/metrics")
+    assert (
+        'apiserver_admission_webhook_rejection_count{error_type="no_error",name="pods.gpu' in text
+    )
+    assert "apiserver_admission_webhook_admission_duration_seconds_bucket{" in text
+
+
+def test_the_service_account_has_every_right_that_is_used_and_no_other(
+    installed: Installation,
+) -> None:
+    for claim in ({"resourceClaimName": "none"}, {"resourceClaimTemplateName": "none"}):
+        installed.refusal(pod(resourceClaims=[{"name": "gpu", **claim}]))
+    used: set[Right] = set()
+    refused: set[Right] = set()
+    for each in installed.audit():
+        target = each.get("objectRef", {})
+        right = (target.get("apiGroup", ""), target.get("resource", ""), each["verb"])
+        (refused if each["responseStatus"]["code"] == 403 else used).add(right)
+    assert not refused
+    granted = {
+        (group, resource, verb)
+        for kind, scope in (("clusterrole", ()), ("role", ("--namespace", NAMESPACE)))
+        for rule in installed.cluster.kubectl.json("get", kind, RELEASE, *scope)["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    # An apply that creates is recorded as a patch, and needs the right to create: see below.
+    hidden = {("admissionregistration.k8s.io", kind, "create") for kind in KINDS}
+    assert used == granted - hidden
+    assert hidden < granted
+
+
+def test_an_apply_that_creates_takes_the_right_to_create_and_by_name_is_enough(
+    installed: Installation,
+) -> None:
+    kubectl, name = installed.cluster.kubectl, "probe"
+    group, resource = "admissionregistration.k8s.io", KINDS[1]
+    configuration = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+    }
+
+    def answer() -> str:
+        return kubectl(
+            *("apply", "--server-side", "--as=somebody", "--dry-run=server", "-f", "-"),
+            stdin=json.dumps(configuration),
+            check=False,
+        ).stderr
+
+    def allow(*verbs: str) -> None:
+        rule = {
+            "apiGroups": [group],
+            "resources": [resource],
+            "resourceNames": [name],
+            "verbs": list(verbs),
+        }
+        metadata = {"name": name}
+        kubectl.apply(
+            {
+                "apiVersion": f"{RBAC}/v1",
+                "kind": "ClusterRole",
+                "metadata": metadata,
+                "rules": [rule],
+            }
+        )
+
+    allow("get", "patch")
+    kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", "--user=somebody")
+    until(lambda: f'cannot create resource "{resource}"' in answer(), "the right to patch")
+    allow("get", "patch", "create")
+    until(lambda: not answer(), "the right to create")
+    kubectl("delete", "clusterrole,clusterrolebinding", name)
+
+
+def bundles(made: Installation) -> set[str]:
+    """Return the caBundles of all webhooks."""
+    found = [webhook for each in made.configurations() for webhook in each["webhooks"]]
+    return {webhook["clientConfig"]["caBundle"] for webhook in found}
+
+
+def test_without_a_replica_only_what_reaches_for_gpus_has_to_wait(
+    installed: Installation,
+) -> None:
+    agent = pod(tolerations=[{"operator": "Exists"}])
+    for namespace in ("calico-system", "kube-flannel"):
+        installed.cluster.create_namespace(namespace)
+    kubectl = installed.cluster.kubectl
+    kubectl("scale", "deployment", RELEASE, "--replicas=0", "--namespace", NAMESPACE)
+    until(lambda: not installed.pods(), "the last replica to be gone", within=60)
+    assert "pods.gpufence.dev" in installed.refusal(GPU_POD)
+    assert not installed.refusal(pod())
+    # What a node needs before a replica can run there.
+    for namespace in ("kube-system", "calico-system", "kube-flannel"):
+        installed.ask(agent, namespace)
+    # And the replicas themselves, which nobody is there to ask about. They find no certificates.
+    copy = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
+    kubectl("delete", "secret", CERTIFICATES, "-n", NAMESPACE)
+    kubectl("scale", "deployment", RELEASE, "--replicas=2", "--namespace", NAMESPACE)
+    kubelet.wait_ready(installed.kubelet, 2)
+    until(lambda: not installed.refusal(GPU_POD), "GPU Pods to be created again", within=30)
+    assert copy["data"]["ca.crt"] not in bundles(installed)
+    # And somebody restores the Secret from a backup, under replicas that have run on.
+    fresh = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
+    kubectl("replace", "-f", "-", stdin=json.dumps({**fresh, "data": copy["data"]}))
+    restored = copy["data"]["ca.crt"]
+
+    def is_published() -> bool:
+        wanted = base64.b64decode(restored).strip()
+        return all(wanted in base64.b64decode(bundle) for bundle in bundles(installed))
+
+    def signs() -> bool:
+        found = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
+        return bool(found["data"]["ca.crt"] == restored)
+
+    # Which is trusted before it signs, so that nobody waits for either.
+    until(is_published, "the restored authority to be published", within=30)
+    assert not installed.refusal(GPU_POD)
+    until(signs, "the restored authority to sign", within=90)
+    assert not installed.refusal(GPU_POD)
+
+
+def test_an_uninstall_leaves_nothing_behind(installed: Installation) -> None:
+    everywhere = installed.cluster.kubectl(
+        "api-resources", "--verbs=list,delete", "-o", "name"
+    ).stdout.split()
+    kinds = ",".join(kind for kind in everywhere if not kind.startswith("events"))
+
+    def left() -> list[str]:
+        told = installed.cluster.kubectl(
+            *("get", kinds, "--all-namespaces", "--ignore-not-found"),
+            *("-o", "custom-columns=:kind,:metadata.name", "--no-headers"),
+        )
+        return [line for line in told.stdout.splitlines() if line.split()[1].startswith(RELEASE)]
+
+    assert left()
+    installed.uninstall()
+    until(lambda: not installed.configurations(), "both configurations to be gone", within=30)
+    until(lambda: not installed.refusal(TRESPASSER), "the API server to forget them", within=30)
+    until(lambda: not installed.pods(), "the Pods to be gone", within=60)
+    until(lambda: len(left()) == 1, "all else to be gone", within=60)
+    [namespace] = left()
+    assert namespace.split() == ["Namespace", NAMESPACE]

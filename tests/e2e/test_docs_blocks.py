@@ -1,0 +1,269 @@
+"""Every command and every YAML block of the documentation is tried."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.cluster import ControlPlane
+from controlplane.fence import running
+from controlplane.gpufence import COMMAND
+from controlplane.objects import node, taint
+from docs.blocks import LIFE, VALUES, Block, agrees, blocks, pages
+from paths import PROJECT
+from policies.document.model import FencePolicy, default_policy_text, parse_policy
+
+PAGES = [page for page in pages() if Path(page).stem not in LIFE]
+NOT_RUN = {
+    "README.md": 2,
+    "docs/how-to/by-hand.md": 1,
+    "docs/install.md": 1,
+    "docs/tutorial/ten-minutes.md": 1,
+}
+"""How many blocks of which page cannot be run: a new one is to be seen in a review."""
+POLICY_KEYS = {field.alias for field in FencePolicy.model_fields.values()}
+NODES = (
+    node("web-1"),
+    node(
+        "gpu-1",
+        labels={"nvidia.com/gpu.present": "true"},
+        taints=[taint("nvidia.com/gpu")],
+        resources={"nvidia.com/gpu": "8"},
+    ),
+)
+
+ALL = [block for page in pages() for block in blocks(page)]
+CLUSTER = [page for page in PAGES if any("cluster" in block.notes for block in blocks(page))]
+OFFLINE = [
+    page
+    for page in PAGES
+    if page not in CLUSTER and any(block.language == "console" for block in blocks(page))
+]
+each_manifest = pytest.mark.parametrize(
+    "block", [block for block in ALL if "verdict" in block.notes], ids=lambda block: block.place
+)
+
+
+def test_what_cannot_be_run_is_known_and_says_why() -> None:
+    reasons = [block for block in ALL if "not run" in block.notes]
+    assert all(block.notes["not run"] for block in reasons)
+    counts = {page: sum(block.page == page for block in reasons) for page in pages()}
+    assert {page: count for page, count in counts.items() if count} == NOT_RUN
+
+
+def test_no_command_stands_in_a_block_that_nothing_runs() -> None:
+    others = [block for block in ALL if block.language not in {"console", "yaml"}]
+    assert {block.language for block in others if "not run" not in block.notes} <= {"", "json"}
+    assert not [block.place for block in others if re.search(r"^\$ ", block.text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_file_of_the_project_that_a_page_names_is_there(page: str) -> None:
+    text = (PROJECT / page).read_text()
+    named = re.findall(r"(?<![\w/.-])(?:deploy|docs|policies|tests|webhook)/[\w./-]*\w", text)
+    assert [name for name in named if not (PROJECT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "CHANGELOG.md"])
+def test_every_link_of_a_page_outside_of_the_site_leads_to_a_file(page: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", (PROJECT / page).read_text())
+    assert [link for link in links if not (PROJECT / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", OFFLINE)
+def test_every_command_of_a_page_does_what_is_shown(
+    page: str, tmp_path: Path, kustomize: Path
+) -> None:
+    run_page(page, tmp_path, os.environ, kustomize.parent)
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """A cluster with a plain node and a GPU node, guarded by gpufence with the default policy."""
+    policy = yaml.safe_load(default_policy_text())
+    with (
+        control_plane.nodes(*NODES),
+        running(control_plane, tmp_path_factory.mktemp("fence"), policy) as fence,
+        fence.registered(),
+    ):
+        yield control_plane
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("page", CLUSTER)
+def test_every_command_of_a_page_does_what_is_shown_in_a_cluster(
+    page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path
+) -> None:
+    kubectl = cluster.kubectl
+    run_page(page, tmp_path, kubectl.environ(), kubectl.binary.parent, kustomize.parent)
+
+
+def run_page(page: str, folder: Path, environ: Any, *programs: Path) -> None:
+    """Write the page's files and run its commands, in the order of the page."""
+    path = os.pathsep.join([*map(str, (*programs, COMMAND.parent)), environ["PATH"]])
+    for name in ("deploy", "docs"):
+        (folder / name).symlink_to(PROJECT / name)
+    for block in blocks(page):
+        if "not run" in block.notes:
+            continue
+        if file := block.notes.get("file"):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(block.text)
+        if block.language == "console":
+            run_block(block, folder, {**environ, "PATH": path, "GIT_CONFIG_GLOBAL": os.devnull})
+        for script in scripts(block):
+            status = int(block.notes.get("exit", "0"))
+            run(script, folder, {**environ, "PATH": path}, block.place, status)
+
+
+def run_block(block: Block, folder: Path, environ: dict[str, str]) -> None:
+    status = int(block.notes.get("exit", "0"))
+    for command in block.commands():
+        printed = run(command.text, folder, environ, block.place, status)
+        told = f"{block.place}: {command.text}\nprints:\n{printed}"
+        assert not command.shown or agrees(command.shown, printed), told
+
+
+def run(command: str, folder: Path, environ: dict[str, str], place: str, status: int) -> str:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
+    assert done.returncode == status, f"{place}: {command}\n{done.stdout}"
+    return done.stdout
+
+
+@each_manifest
+def test_a_manifest_gets_the_verdict_that_the_page_claims(block: Block, tmp_path: Path) -> None:
+    arguments = ["check", "--output", "json", "-"]
+    if name := block.notes.get("policy"):
+        (tmp_path / name).write_text(file_of(block.page, name))
+        arguments += ["--policy", name]
+    done = subprocess.run(
+        [COMMAND, *arguments],
+        cwd=tmp_path,
+        input=block.text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    results = json.loads(done.stdout)["results"]
+    judged = [result for result in results if result["verdict"] != "skipped"]
+    said = [" ".join([result["verdict"], *rules(result)]) for result in judged]
+    assert ", ".join(said) == block.notes["verdict"], block.place
+
+
+def rules(result: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(finding["rule"] for finding in result["findings"]))
+
+
+def file_of(page: str, name: str) -> str:
+    """Return a policy file of a page; one that holds a part only is laid over the default."""
+    [text] = [block.text for block in blocks(page) if block.notes.get("file") == name]
+    return text
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in ALL if block.language == "yaml"], ids=lambda block: block.place
+)
+def test_a_yaml_block_is_what_the_page_says_it_is(block: Block) -> None:
+    documents = list(yaml.safe_load_all(block.text))
+    policies = [each for each in documents if is_policy(each)]
+    for policy in policies:
+        parse_policy(yaml.safe_load(default_policy_text()) | policy)
+    assert all(isinstance(document, dict) for document in documents), block.place
+    tried = (
+        bool(policies)
+        or "verdict" in block.notes
+        or "not run" in block.notes
+        or list(scripts(block))
+        or list(action_inputs(block))
+        or "repos" in documents[0]
+        or is_used(block)
+        or block.text.startswith(VALUES)
+        or Path(block.page).stem in LIFE
+    )
+    assert tried, f"{block.place}: nothing tries this block; see docs.blocks for what can be said"
+
+
+def test_the_hooks_that_a_page_names_are_there() -> None:
+    known = {
+        hook["id"] for hook in yaml.safe_load((PROJECT / ".pre-commit-hooks.yaml").read_text())
+    }
+    named = {
+        hook["id"]
+        for block in ALL
+        if "repos:" in block.text
+        for repository in yaml.safe_load(block.text)["repos"]
+        for hook in repository["hooks"]
+    }
+    assert named
+    assert named <= known
+
+
+def test_the_inputs_that_a_page_gives_the_action_are_there() -> None:
+    known = yaml.safe_load((PROJECT / "action.yml").read_text())["inputs"].keys()
+    named = {name for block in ALL for name in action_inputs(block)}
+    assert named
+    assert named <= known
+
+
+def is_policy(document: Any) -> bool:
+    """Tell whether a document is a policy or a part of one."""
+    return set(document) <= POLICY_KEYS and document.get("kind", "FencePolicy") == "FencePolicy"
+
+
+def is_used(block: Block) -> bool:
+    """Tell whether the block is a file that a later block of its page names."""
+    name = block.notes.get("file", "")
+    later = [each for each in blocks(block.page) if each.line > block.line]
+    # kustomize is told of a folder.
+    called = ("kustomize build",) if name == "kustomization.yaml" else (name, Path(name).name)
+    return bool(name) and any(part in each.text for each in later for part in called)
+
+
+def scripts(block: Block) -> Iterator[str]:
+    """Yield what a workflow of GitHub or GitLab runs of gpufence, kubectl and kustomize."""
+    lines = [step["run"] for step in steps(block) if "run" in step]
+    for job in mapping(block).values():
+        if isinstance(job, dict) and isinstance(job.get("script"), list):
+            lines += job["script"]
+    yield from (line for line in lines if line.split()[0] in {"gpufence", "kubectl", "kustomize"})
+
+
+def action_inputs(block: Block) -> Iterator[str]:
+    """Yield the names of the inputs that a workflow gives to gpufence's own action."""
+    for step in steps(block):
+        if "/gpufence@" in step.get("uses", ""):
+            yield from step["with"]
+
+
+def steps(block: Block) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a workflow of GitHub."""
+    for job in mapping(block).get("jobs", {}).values():
+        yield from job["steps"]
+
+
+def mapping(block: Block) -> dict[str, Any]:
+    """Return a YAML block of one document."""
+    if block.language != "yaml" or "\n---" in block.text:
+        return {}
+    document: dict[str, Any] = yaml.safe_load(block.text)
+    return document

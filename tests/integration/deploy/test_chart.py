@@ -1,0 +1,332 @@
+"""What the chart makes of values: on its own here, and before the API server in test_apply.py."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from controlplane.binaries import VERSION
+from deploy.chart import NAMESPACE, Helm, Object, Values, one
+from deploy.variants import DOCUMENT, VARIANTS
+from paths import CHART
+from policies.document.model import default_policy_text, parse_policy
+from webhook.cli.main import cli
+
+each_variant = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
+
+
+def policy(objects: list[Object], name: str = "gpufence-policy") -> Any:
+    return yaml.safe_load(one(objects, "ConfigMap", name)["data"]["policy.yaml"])
+
+
+def pod(objects: list[Object]) -> Any:
+    return one(objects, "Deployment")["spec"]["template"]["spec"]
+
+
+def pool(name: str, *resources: str) -> Any:
+    return {"name": name, "resources": list(resources), "nodeSelector": {"pool": name}}
+
+
+def arguments(objects: list[Object]) -> list[str]:
+    [container] = pod(objects)["containers"]
+    args: list[str] = container["args"]
+    return args
+
+
+@each_variant
+def test_helm_finds_nothing_to_say_against_the_chart(helm: Helm, values: Values) -> None:
+    linted = helm.with_values(
+        ("lint", "--strict", "--quiet", "--kube-version", VERSION), values
+    ).stdout
+    assert "[ERROR]" not in linted
+    assert "[WARNING]" not in linted
+
+
+@each_variant
+def test_the_server_understands_its_command_line(helm: Helm, values: Values) -> None:
+    command, *options = arguments(helm.objects(values))
+    serve = cli.get_command(click.Context(cli), command)
+    assert serve is not None
+    serve.make_context(command, options)
+
+
+@each_variant
+def test_the_policy_is_valid_and_spares_the_releases_own_namespace(
+    helm: Helm, values: Values
+) -> None:
+    name = f"{values.get('fullnameOverride', 'gpufence')}-policy"
+    for namespace in (NAMESPACE, "elsewhere"):
+        document = policy(helm.objects(values, namespace), name)
+        exempt = parse_policy(document).exemptions.namespaces
+        assert exempt.count(namespace) == 1
+
+
+def test_the_policy_is_the_default_one_word_for_word(helm: Helm) -> None:
+    assert policy(helm.objects({})) == yaml.safe_load(default_policy_text())
+
+
+def test_a_policy_says_only_what_differs(helm: Helm) -> None:
+    rules = {"pool-trespass": "warn", "device-leak": False}
+    document = policy(helm.objects({"policy": {"rules": rules}}))
+    assert document == yaml.safe_load(default_policy_text()) | {
+        "rules": yaml.safe_load(default_policy_text())["rules"] | rules
+    }
+    assert parse_policy(document).rules["device-leak"] == "off"
+
+
+def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> None:
+    values = VARIANTS["a policy document from a file"]
+    parsed = parse_policy(policy(helm.objects(values)))
+    assert parsed.hardening.run_as_user is None
+    assert [pool.name for pool in parsed.pools] == ["amd"]
+    [exception] = parsed.exceptions
+    assert str(exception.expires) == "2027-01-31"
+    assert parsed.exemptions.namespaces == [NAMESPACE]
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"replica": 3}, "replica"),
+        ({"replicas": 0}, "replicas"),
+        ({"workers": 0}, "workers"),
+        ({"webhook": {"port": 443}}, "port"),
+        ({"enabled": False}, "enabled is for a chart that depends on this one"),
+        ({"webhook": {"port": 8080}}, "webhook.port and metrics.port are both 8080"),
+        ({"image": {"digest": "latest"}}, "digest"),
+        ({"fullnameOverride": "GPU_Fence"}, "/fullnameOverride"),
+        ({"nameOverride": "GPU_Fence"}, "/nameOverride"),
+        ({"registration": {"excludeNamespaces": ["a b"]}}, "/registration/excludeNamespaces/0"),
+        ({"registration": {"annotations": {"a b": "c"}}}, "/registration/annotations"),
+        ({"certificates": {"source": "secret", "secretName": "A"}}, "/certificates/secretName"),
+        ({"webhook": {"clientAuthority": {"key": "a/b"}}}, "/webhook/clientAuthority/key"),
+        ({"webhook": {"clientAuthority": {"secret": "a", "configMap": "b"}}}, "clientAuthority"),
+        ({"networkPolicy": {"apiServerPorts": []}}, "apiServerPorts"),
+        ({"certificates": {"source": "vault"}}, "source"),
+        ({"certificates": {"source": "secret"}}, "secretName"),
+        ({"certificates": {"source": "certManager"}}, "issuerRef"),
+        ({"certificates": {"leafLifetime": "1 year"}}, "leafLifetime"),
+        ({"policy": {"rules": {"pool-trespass": "warning"}}}, "pool-trespass"),
+        ({"policy": {"exemption": {}}}, "exemption"),
+        ({"policy": {"pools": [{"name": "a"}]}}, "nodeSelector"),
+        (
+            {"policy": {"rules": {"pool-trespas": "warn"}}},
+            "at '/policy/rules': additional properties 'pool-trespas' not allowed",
+        ),
+        (
+            {"policy": {"overrides": [{"namespaces": ["a"], "rules": {"pool-trespas": "warn"}}]}},
+            "at '/policy/overrides/0/rules': additional properties 'pool-trespas' not allowed",
+        ),
+        (
+            {"policy": {"pools": [{"name": "a", "resources": ["gpu"], "nodeSelector": {"b": ""}}]}},
+            "at '/policy/pools/0/resources/0': 'gpu' does not match",
+        ),
+        (
+            {
+                "policy": {
+                    "pools": [{"name": "a", "resources": ["b.c/d"], "nodeSelector": {"/": ""}}]
+                }
+            },
+            "at '/policy/pools/0/nodeSelector': additional properties '/' not allowed",
+        ),
+        (
+            {"policy": {"exemptions": {"namespaces": ["Team A"]}}},
+            "at '/policy/exemptions/namespaces/0': 'Team A' does not match",
+        ),
+        (
+            {
+                "policy": {
+                    "exceptions": [{"rules": ["pool-trespas"], "namespaces": ["a"], "reason": "b"}]
+                }
+            },
+            "/policy/exceptions/0/rules/0",
+        ),
+        ({"policy": None}, "policy is empty, and so is policyDocument"),
+        ({"policyDocument": "- a list"}, "policyDocument is no YAML mapping"),
+        ({"policy": {"pools": [pool("a", "b.c/d"), pool("a", "b.c/e")]}}, "two pools named a"),
+        *(
+            (
+                {"policy": {"pools": [pool("a", one), pool("b", "x.y/z", two)]}},
+                f"the policy has {one} in pool a and {two} in pool b",
+            )
+            for one, two in (
+                ("b.c/d", "b.c/d"),
+                ("b.c/d", "b.c/*"),
+                ("b.c/d-*", "b.c/d-e"),
+                ("b.c/d*", "b.c/*"),
+                ("b.c/*", "b.c/d*"),
+            )
+        ),
+        (
+            {"policyDocument": f"{DOCUMENT}---\n# the second\n{DOCUMENT}"},
+            "policyDocument holds 2 documents, but a policy is one",
+        ),
+        (
+            {"policyDocument": DOCUMENT.replace("pools:\n", "pools:\n  - {name: amd}\n")},
+            "two pools named amd",
+        ),
+        ({"policyDocument": ""}, "policyDocument is empty: name a file"),
+        ({"policyDocument": "# nothing but a comment\n"}, "policyDocument is empty: name a file"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else None,
+)
+def test_what_is_no_value_is_refused_by_name(helm: Helm, values: Values, complaint: str) -> None:
+    assert complaint in helm.refusal(values)
+
+
+def test_a_user_that_is_left_to_the_image_stays_so_although_helm_drops_what_is_null(
+    helm: Helm,
+) -> None:
+    document = policy(helm.objects(VARIANTS["the user is left to the image"]))
+    assert parse_policy(document).hardening.run_as_user is None
+
+
+@pytest.mark.parametrize("text", ["", "{}"], ids=["without a policy", "with an empty one"])
+def test_a_policy_document_stands_by_itself(helm: Helm, text: str) -> None:
+    beside = {"policy": yaml.safe_load(text)}
+    document = policy(helm.objects({**beside, "policyDocument": DOCUMENT}))
+    assert [pool.name for pool in parse_policy(document).pools] == ["amd"]
+
+
+def test_a_policy_document_from_an_empty_file_is_refused(helm: Helm, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").touch()
+    told = helm(
+        "template",
+        "gpufence",
+        str(CHART),
+        "--set-file",
+        f"policyDocument={tmp_path / 'policy.yaml'}",
+        check=False,
+    )
+    assert "policyDocument is empty: name a file that holds a policy" in told.stderr
+
+
+@pytest.mark.parametrize("values", [{}, {"policyDocument": None}], ids=["unset", "null"])
+def test_without_a_policy_document_the_charts_own_policy_counts(helm: Helm, values: Values) -> None:
+    assert policy(helm.objects(values)) == yaml.safe_load(default_policy_text())
+
+
+def test_kubernetes_before_1_30_is_refused(helm: Helm) -> None:
+    told = helm("template", "gpufence", str(CHART), "--kube-version", "1.29.9", check=False)
+    assert "requires kubeVersion: >=1.30.0-0" in told.stderr
+
+
+@each_variant
+def test_no_webhook_configuration_is_in_the_chart(helm: Helm, values: Values) -> None:
+    kinds = {each["kind"] for each in helm.objects(values)}
+    assert not {kind for kind in kinds if kind.endswith("WebhookConfiguration")}
+
+
+@each_variant
+def test_the_drain_fits_into_the_grace_period(helm: Helm, values: Values) -> None:
+    objects = helm.objects(values)
+    options = dict(each.split("=", 1) for each in arguments(objects)[1:] if "=" in each)
+    needed = float(options["--drain-seconds"]) + float(options["--grace-seconds"])
+    assert pod(objects)["terminationGracePeriodSeconds"] >= needed + 5
+
+
+def test_the_drain_fits_whatever_it_is(helm: Helm) -> None:
+    objects = helm.objects({"webhook": {"drainSeconds": 7.5, "graceSeconds": 25}})
+    assert pod(objects)["terminationGracePeriodSeconds"] == math.ceil(7.5) + 25 + 5
+
+
+@each_variant
+def test_every_port_is_the_same_wherever_it_is_named(helm: Helm, values: Values) -> None:
+    objects = helm.objects(values)
+    [container] = pod(objects)["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert f"--port={ports['https']}" in container["args"]
+    assert f"--metrics-port={ports['metrics']}" in container["args"]
+    assert {each["targetPort"] for each in one(objects, "Service")["spec"]["ports"]} == set(ports)
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        assert container[probe]["httpGet"]["port"] == "metrics"
+    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
+    opened = [
+        port["port"]
+        for each in policies
+        for rule in each["spec"].get("ingress", ())
+        for port in rule["ports"]
+    ]
+    assert set(opened) <= set(ports.values())
+
+
+@each_variant
+def test_every_selector_selects_the_pods_that_it_is_for_and_no_others(
+    helm: Helm, values: Values
+) -> None:
+    objects = helm.objects(values)
+    serving = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    auditing = [
+        each["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"].items()
+        for each in objects
+        if each["kind"] == "CronJob"
+    ]
+    selectors = [
+        one(objects, "Deployment")["spec"]["selector"]["matchLabels"],
+        one(objects, "Service")["spec"]["selector"],
+        one(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+    ]
+    for selector in selectors:
+        assert selector
+        assert selector.items() <= serving
+        assert not any(selector.items() <= labels for labels in auditing)
+    policies = [
+        each["spec"]["podSelector"]["matchLabels"].items()
+        for each in objects
+        if each["kind"] == "NetworkPolicy"
+    ]
+    for selected in policies:
+        assert selected
+        assert len([labels for labels in (serving, *auditing) if selected <= labels]) == 1
+    assert len(policies) in (0, 1 + len(auditing))
+
+
+def test_pods_of_an_update_are_not_kept_waiting_for_a_third_node(helm: Helm) -> None:
+    """On host ports, two nodes have no room for a third replica: an old one has to go first."""
+    rolling = one(helm.objects({"hostNetwork": True}), "Deployment")["spec"]["strategy"]
+    assert rolling["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 1}
+    rolling = one(helm.objects({}), "Deployment")["spec"]["strategy"]
+    assert rolling["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_what_the_values_put_on_pods_takes_the_place_of_the_charts_own(helm: Helm) -> None:
+    """A key that is there twice is one that kustomize, and so Flux, does not take."""
+    key, label = "cluster-autoscaler.kubernetes.io/safe-to-evict", "app.kubernetes.io/version"
+    values = {"podAnnotations": {key: "false", "a": "b"}, "podLabels": {label: "mine", "c": "d"}}
+    metadata = one(helm.objects(values), "Deployment")["spec"]["template"]["metadata"]
+    own = one(helm.objects({}), "Deployment")["spec"]["template"]["metadata"]
+    assert metadata["annotations"] == {key: "false", "a": "b"}
+    assert metadata["labels"] == own["labels"] | {label: "mine", "c": "d"}
+    assert helm.text(values).count(f"{key}:") == 1
+    assert helm.text(values).count(f"{label}:") == helm.text({}).count(f"{label}:")
+
+
+@pytest.mark.parametrize("pools", [[pool("a", "b.c/d", "b.c/e-*"), pool("b", "b.c/dd", "b.c/e")]])
+def test_pools_that_share_a_beginning_are_two(helm: Helm, pools: Any) -> None:
+    parse_policy(policy(helm.objects({"policy": {"pools": pools}})))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_chart_that_depends_on_this_one_may_leave_it_out(
+    helm: Helm, tmp_path: Path, enabled: bool
+) -> None:
+    shutil.copytree(CHART, tmp_path / "charts" / "gpufence")
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    dependency = {key: chart[key] for key in ("name", "version")}
+    dependency["condition"] = "gpufence.enabled"
+    whole = {"apiVersion": "v2", "name": "platform", "version": "1.0.0"}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(whole | {"dependencies": [dependency]}))
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"gpufence": {"enabled": enabled}}))
+    rendered = helm("template", "platform", str(tmp_path)).stdout
+    assert ("kind: Deployment" in rendered) == enabled
+
+
+def test_ids_that_openshift_picks_are_left_out(helm: Helm) -> None:
+    context = pod(helm.objects(VARIANTS["OpenShift picks the ids"]))["securityContext"]
+    assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}

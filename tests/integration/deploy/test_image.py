@@ -1,0 +1,164 @@
+"""What the image is made of, tried without Docker: every step of its build, and what comes out."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from certs.authority import create_authority, issue_leaf
+from certs.files import write_pairs
+from certs.names import Names
+from deploy.chart import Helm, one
+from deploy.dockerfile import carry_out, image_environment, stages
+from paths import PROJECT
+from render import DEPLOY
+
+BUILD, FINAL = stages((DEPLOY / "Dockerfile").read_text())
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the build stage leaves, in a folder instead of an image."""
+    folder = tmp_path_factory.mktemp("image")
+    carry_out(BUILD, PROJECT, folder)
+    return folder
+
+
+def run(root: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the image's command in what was built, with nothing of this environment."""
+    [entrypoint] = [each.exec_form() for each in FINAL if each.word == "ENTRYPOINT"]
+    program = root / "opt" / "gpufence" / "bin" / entrypoint[0]
+    return subprocess.run(
+        [program, *entrypoint[1:], *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env={"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+
+
+def test_the_wheel_brings_the_three_packages_and_nothing_else(root: Path) -> None:
+    [wheel] = (root / "opt" / "wheel").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    folders = {name.partition("/")[0] for name in names}
+    assert {each for each in folders if not each.endswith(".dist-info")} == {
+        "policies",
+        "webhook",
+        "certs",
+    }
+    data = {name for name in names if not name.endswith(".py") and ".dist-info/" not in name}
+    assert data >= {"policies/document/default.yaml", "policies/py.typed"}
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_every_library_is_the_pinned_one(root: Path) -> None:
+    pins = dict(
+        re.findall(r"(?m)^([\w-]+)==([\w.]+)", (PROJECT / "requirements/run.txt").read_text())
+    )
+    python = root / "opt" / "gpufence" / "bin" / "python"
+    told = subprocess.run(
+        ["python3", "-m", "pip", "--python", python, "list", "--format", "freeze"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    # Names as PyPA's specification normalizes them.
+    installed = {
+        re.sub(r"[-_.]+", "-", name).lower(): pin
+        for name, _, pin in (line.partition("==") for line in told.split())
+    }
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    assert installed.pop("gpufence") == version
+    assert installed.items() <= pins.items()
+    assert {"aiohttp", "cryptography", "kubernetes", "uvloop"} <= installed.keys()
+
+
+def test_the_command_tells_its_version_and_judges_a_manifest(root: Path) -> None:
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    assert run(root, "--version").stdout == f"gpufence {version}\n"
+    sample = DEPLOY / "samples" / "web-on-gpu-nodes.yaml"
+    told = run(root, "check", str(sample))
+    assert told.returncode == 1
+    assert "pool-trespass" in told.stdout
+    assert run(root, "check", str(DEPLOY / "samples" / "gpu-job.yaml")).returncode == 0
+
+
+def test_gpufence_itself_passes_its_own_check(root: Path) -> None:
+    told = run(root, "check", str(DEPLOY / "install.yaml"))
+    assert (told.returncode, told.stderr) == (0, "")
+
+
+def test_the_final_stage_runs_as_the_user_that_the_chart_names(helm: Helm) -> None:
+    [user] = [each.rest for each in FINAL if each.word == "USER"]
+    spec = one(helm.objects({}), "Deployment")["spec"]["template"]["spec"]
+    context = spec["securityContext"]
+    assert user == f"{context['runAsUser']}:{context['runAsGroup']}"
+    assert "command" not in spec["containers"][0]
+
+
+def test_the_final_stage_takes_all_of_the_build_and_nothing_else() -> None:
+    copies = [each.rest for each in FINAL if each.word == "COPY"]
+    assert copies == ["--from=build /opt/gpufence /opt/gpufence"]
+    assert BUILD[0].rest.split()[0] == FINAL[0].rest == "${BASE}"
+
+
+def test_the_base_is_pinned_to_a_release_of_python() -> None:
+    [base] = re.findall(r"(?m)^ARG BASE=(.*)$", (DEPLOY / "Dockerfile").read_text())
+    assert re.fullmatch(r"python:3\.13\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", base)
+
+
+def test_the_builds_context_holds_all_that_is_copied() -> None:
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert "*" in ignored
+    sources = [
+        source.rstrip("/")
+        for each in BUILD
+        if each.word == "COPY"
+        for source in each.rest.split()[:-1]
+    ]
+    assert set(sources) == {line[1:] for line in ignored if line.startswith("!")}
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl hashes the authority's name")
+def test_the_image_trusts_what_the_system_does_without_holding_all_of_it(tmp_path: Path) -> None:
+    """An authority is found in the folder, by its hash, when a certificate is to be verified."""
+    now = datetime.now(UTC)
+    authority = create_authority(now)
+    leaf = issue_leaf(authority, Names.parse(["localhost"], []), now)
+    write_pairs(tmp_path, authority, leaf)
+    subprocess.run(["openssl", "rehash", tmp_path], check=True)
+    handshake = """
+import ssl, sys
+trusting = ssl.create_default_context()
+print("holds", len(trusting.get_ca_certs()))
+serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+serving.load_cert_chain(f"{sys.argv[1]}/tls.crt", f"{sys.argv[1]}/tls.key")
+one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
+server = serving.wrap_bio(one, other, server_side=True)
+client = trusting.wrap_bio(other, one, server_hostname="localhost")
+for side in (client, server, client):
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+print("trusts", client.getpeercert()["subjectAltName"])
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", handshake, tmp_path],
+        env=os.environ | image_environment() | {"SSL_CERT_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.splitlines() == ["holds 0", "trusts (('DNS', 'localhost'),)"]

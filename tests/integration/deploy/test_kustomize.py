@@ -1,0 +1,146 @@
+"""``gpufence krm`` in the hands of those who run such functions: the real kustomize, and kpt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.gpufence import COMMAND
+from paths import PROJECT
+
+SAMPLES = PROJECT / "deploy" / "samples"
+BUILD = ("build", "--enable-alpha-plugins", "--enable-exec", ".")
+Result = subprocess.CompletedProcess[str]
+
+
+def function(mode: str, program: str = "{path: gpufence, args: [krm]}") -> dict[str, Any]:
+    """Return a functionConfig as the command's own help shows it."""
+    annotation = {"config.kubernetes.io/function": f"exec: {program}\n"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "gpufence", "annotations": annotation},
+        "data": {"mode": mode},
+    }
+
+
+def run(folder: Path, *command: str | Path) -> Result:
+    """Run a command in a folder, with gpufence on its path."""
+    path = os.pathsep.join([str(COMMAND.parent), os.environ["PATH"]])
+    return subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PATH": path},
+    )
+
+
+def kustomization(folder: Path, *samples: str, **functions: Any) -> None:
+    """Write a kustomization of the samples; ``functions`` are fields with one functionConfig."""
+    for sample in samples:
+        shutil.copy(SAMPLES / sample, folder)
+    document: dict[str, Any] = {"resources": list(samples)}
+    for field, config in functions.items():
+        (folder / f"{field}.yaml").write_text(yaml.safe_dump(config))
+        document[field] = [f"{field}.yaml"]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
+
+
+def objects(done: Result) -> dict[str, Any]:
+    """Return the objects that were printed, by kind."""
+    assert done.returncode == 0, done.stderr
+    return {document["kind"]: document for document in yaml.safe_load_all(done.stdout)}
+
+
+def test_kustomize_mutates_by_the_function(kustomize: Path, tmp_path: Path) -> None:
+    kustomization(tmp_path, "gpu-job.yaml", "web.yaml", transformers=function("mutate"))
+    built = objects(run(tmp_path, kustomize, *BUILD))
+    mutated = objects(run(SAMPLES, COMMAND, "mutate", "gpu-job.yaml", "web.yaml"))
+    assert built == mutated
+    assert built["Job"]["spec"]["template"]["spec"]["tolerations"]
+
+
+def test_kustomize_is_stopped_by_what_the_policy_refuses(kustomize: Path, tmp_path: Path) -> None:
+    kustomization(tmp_path, "web-on-gpu-nodes.yaml", transformers=function("check"))
+    done = run(tmp_path, kustomize, *BUILD)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "Deployment web-on-gpu-nodes: pool-trespass: " in done.stderr
+
+
+def test_checking_leaves_what_kustomize_builds_as_it_is(kustomize: Path, tmp_path: Path) -> None:
+    kustomization(tmp_path, "gpu-job.yaml", "web.yaml")
+    plain = run(tmp_path, kustomize, *BUILD)
+    kustomization(tmp_path, "gpu-job.yaml", "web.yaml", transformers=function("check"))
+    checked = run(tmp_path, kustomize, *BUILD)
+    assert objects(plain)
+    assert checked.stdout == plain.stdout
+
+
+def test_a_policy_is_a_function_config_of_kustomize(kustomize: Path, tmp_path: Path) -> None:
+    policy = yaml.safe_load((PROJECT / "policies" / "document" / "default.yaml").read_text())
+    policy["rules"]["pool-trespass"] = "warn"
+    annotations = function("check")["metadata"]["annotations"]
+    policy["metadata"] = {
+        "name": "ours",
+        "annotations": annotations | {"gpufence.dev/mode": "check"},
+    }
+    kustomization(tmp_path, "web-on-gpu-nodes.yaml", "gpu-job.yaml", transformers=policy)
+    built = objects(run(tmp_path, kustomize, *BUILD))
+    assert "tolerations" not in built["Job"]["spec"]["template"]["spec"]
+
+
+def test_kustomize_takes_no_function_as_a_validator(kustomize: Path, tmp_path: Path) -> None:
+    """Why the help says transformers: even one that changes nothing is refused, for kustomize
+    itself annotates what comes back (kubernetes-sigs/kustomize issue 5036)."""
+    kustomization(tmp_path, "web.yaml", validators=function("check", "{path: cat}"))
+    done = run(tmp_path, kustomize, *BUILD)
+    assert "validator shouldn't modify the resource map" in done.stderr
+    assert "config.kubernetes.io/path" in done.stderr
+
+
+@pytest.fixture
+def kpt() -> str:
+    found = shutil.which("kpt")
+    if found is None:
+        pytest.skip("kpt is not on this machine: what it does with the function is not tested")
+    return found
+
+
+def package(folder: Path, *samples: str) -> None:
+    for sample in samples:
+        shutil.copy(SAMPLES / sample, folder)
+    kptfile = {"apiVersion": "kpt.dev/v1", "kind": "Kptfile", "metadata": {"name": "package"}}
+    (folder / "Kptfile").write_text(yaml.safe_dump(kptfile))
+
+
+def test_kpt_mutates_files_in_place_and_keeps_comments(kpt: str, tmp_path: Path) -> None:
+    package(tmp_path, "gpu-job.yaml", "web.yaml")
+    done = run(tmp_path, kpt, "fn", "eval", ".", "--exec", "gpufence krm")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "gpu-job.yaml").read_text()
+    assert text.startswith("# What a data scientist writes")
+    mutated = run(SAMPLES, COMMAND, "mutate", "gpu-job.yaml").stdout
+    assert yaml.safe_load(text) == yaml.safe_load(mutated)
+    assert (tmp_path / "web.yaml").read_text() == (SAMPLES / "web.yaml").read_text()
+
+
+def test_kpt_shows_the_results_of_the_function(kpt: str, tmp_path: Path) -> None:
+    package(tmp_path, "web-on-gpu-nodes.yaml")
+    command = ("fn", "eval", ".", "--exec", "gpufence krm", "--results-dir", "results")
+    done = run(tmp_path, kpt, *command, "--", "mode=check")
+    assert done.returncode == 1
+    [item] = yaml.safe_load((tmp_path / "results" / "results.yaml").read_text())["items"]
+    [result] = item["results"]
+    assert result["severity"] == "error"
+    assert result["field"] == {"path": "spec.template.spec.tolerations[0]"}
+    assert result["file"]["path"] == "web-on-gpu-nodes.yaml"
+    assert result["tags"] == {"action": "enforce", "rule": "pool-trespass"}

@@ -1,0 +1,138 @@
+"""Dashboard and alerts speak of metrics that exist, by labels that those carry."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.promql import Expression, parse
+from deploy.series import exported
+from render import DEPLOY
+
+# Metrics of others, and their labels as far as they are used here.
+FOREIGN = {
+    # k8s.io/apiserver, pkg/admission/metrics/metrics.go; test_install.py sees them in /metrics.
+    "apiserver_admission_webhook_rejection_count": {"name", "type", "error_type"},
+    "apiserver_admission_webhook_admission_duration_seconds_bucket": {"name", "type", "le"},
+    # NVIDIA/dcgm-exporter, etc/default-counters.csv.
+    "DCGM_FI_DEV_GPU_UTIL": {"namespace", "pod"},
+}
+# What Prometheus itself adds to every series that it scrapes, and a replica of several workers.
+TARGET = {"job", "instance", "namespace", "pod", "service", "worker"}
+
+# What Grafana puts in place of its variables.
+VARIABLES = {"$__rate_interval": "5m", "$dcgm_namespace": "namespace"}
+
+
+def rules() -> list[dict[str, Any]]:
+    document = yaml.safe_load((DEPLOY / "alerts" / "gpufence.rules.yaml").read_text())
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((DEPLOY / "dashboards" / "gpufence.json").read_text())[
+        "panels"
+    ]
+    return found
+
+
+def expressions() -> dict[str, str]:
+    """Return every expression of the alerts and of the dashboard, by where it is."""
+    found = {rule["alert"]: rule["expr"] for rule in rules()}
+    for panel in panels():
+        for target in panel.get("targets", ()):
+            expr = target["expr"]
+            for variable, value in VARIABLES.items():
+                expr = expr.replace(variable, value)
+            found[f"{panel['title']} {target['refId']}"] = expr
+    return found
+
+
+@pytest.fixture(scope="module")
+def parsed(promql_parser: Path) -> dict[str, Expression]:
+    found = expressions()
+    return dict(zip(found, parse(promql_parser, list(found.values())), strict=True))
+
+
+SERIES = exported() | FOREIGN
+
+
+@pytest.mark.parametrize("where", expressions())
+def test_prometheus_can_read_the_expression(parsed: dict[str, Expression], where: str) -> None:
+    assert not parsed[where].error
+    assert "$" not in expressions()[where]
+
+
+@pytest.mark.parametrize("where", expressions())
+def test_every_metric_exists_with_every_label_that_is_used(
+    parsed: dict[str, Expression], where: str
+) -> None:
+    expression = parsed[where]
+    assert expression.selected, "no metric at all"
+    assert expression.selected.keys() <= SERIES.keys()
+    for name, labels in expression.selected.items():
+        assert labels <= SERIES[name] | TARGET
+    known = {label for name in expression.selected for label in SERIES[name]}
+    assert expression.grouping <= known | TARGET
+
+
+@pytest.mark.parametrize("where", expressions())
+def test_counters_are_never_shown_bare(parsed: dict[str, Expression], where: str) -> None:
+    """What a counter has come to since some start says nothing: its rate or increase does."""
+    endings = ("_total", "_bucket", "_count")
+    assert not [name for name in parsed[where].bare if name.endswith(endings)]
+
+
+def test_a_mistake_would_be_noticed(promql_parser: Path) -> None:
+    wrong = ["sum by (rule) (rate(gpufence_finding_total[5m])", 'gpufence_finding_total{rul="x"}']
+    unclosed, unknown = parse(promql_parser, wrong)
+    assert "unclosed left parenthesis" in unclosed.error
+    assert unknown.selected == {"gpufence_finding_total": {"rul"}}
+    assert unknown.bare == {"gpufence_finding_total"}
+    assert "gpufence_finding_total" not in SERIES
+    assert "gpufence_findings_total" in SERIES
+
+
+def test_every_metric_of_the_fence_itself_is_shown_or_watched(
+    parsed: dict[str, Expression],
+) -> None:
+    used = {name for expression in parsed.values() for name in expression.selected}
+    unused = {
+        name for name in exported() if not name.startswith("process_") and name not in used
+    } - {
+        # Shown by their buckets.
+        "gpufence_admission_duration_seconds_count",
+        "gpufence_admission_duration_seconds_sum",
+    }
+    assert not unused
+
+
+def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
+    assert rules()
+    for rule in rules():
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert set(rule["annotations"]) == {"summary", "description"}
+        # The page that it sends the reader to is there.
+        for page in re.findall(r"docs/[\w-]+\.md", rule["annotations"]["description"]):
+            assert (DEPLOY.parent / page).is_file(), page
+
+
+def test_every_panel_has_an_id_and_a_place_of_its_own() -> None:
+    ids = [panel["id"] for panel in panels()]
+    assert len(ids) == len(set(ids))
+    taken: set[tuple[int, int]] = set()
+    for panel in panels():
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells

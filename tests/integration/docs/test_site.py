@@ -1,0 +1,131 @@
+"""The site is built as `make docs` builds it, and looked at in a browser as wide as a phone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from deploy import series
+from paths import PROJECT
+from policies.document.model import FencePolicy
+from policies.registry import RULES
+from webhook.cli.main import cli
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+PHONE = 390
+"""Pixels: what most phones of the last years are wide."""
+LOADED_FROM = {"link": "href", "script": "src", "img": "src", "iframe": "src"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-E"]
+    done = subprocess.run(
+        [*command, "-d", str(folder / "doctrees"), str(PROJECT / "docs"), str(folder / "html")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+class Loads(HTMLParser):
+    """What a page makes a browser load, and the ids and links that are on it."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {key: value or "" for key, value in attrs}
+        self.ids |= {given["id"]} if "id" in given else set()
+        if tag == "a":
+            self.links.append(given.get("href", ""))
+        elif tag in LOADED_FROM and (url := given.get(LOADED_FROM[tag])):
+            self.loads.append(url)
+
+
+def test_the_site_loads_nothing_from_anywhere_else(site: Path) -> None:
+    loads = [url for page in site.rglob("*.html") for url in Loads(page).loads]
+    assert len(loads) > 100
+    assert [url for url in loads if urlsplit(url).netloc] == []
+    styles = "".join(path.read_text() for path in site.rglob("*.css"))
+    assert re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*", styles) == []
+
+
+def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
+    pages = {path: Loads(path) for path in site.rglob("*.html")}
+    missing = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or not link:
+                continue
+            target = (path.parent / parts.path).resolve() if parts.path else path
+            ids = pages[target].ids if target in pages else set()
+            if not target.exists() or (parts.fragment and parts.fragment not in ids):
+                missing.append(f"{path.relative_to(site)}: {link}")
+    assert missing == []
+
+
+def test_the_reference_names_everything_that_there_is(site: Path) -> None:
+    def text(name: str) -> str:
+        return (site / "reference" / f"{name}.html").read_text()
+
+    keys = {field.alias for field in FencePolicy.model_fields.values()}
+    assert {key for key in keys if f">{key}<" not in text("policy")} == set()
+    commands = cli.list_commands(None)  # type: ignore[arg-type]
+    assert {name for name in commands if f"gpufence {name}" not in text("commands")} == set()
+    metrics = {name for name in series.exported() if name.startswith("gpufence_")}
+    assert {name for name in metrics if f">{name}<" not in text("metrics")} == set()
+    values = yaml.safe_load((PROJECT / "deploy/helm/gpufence/values.yaml").read_text())
+    assert {key for key in values if f">{key}" not in text("chart-values")} == set()
+    pages = {path.stem for path in (site / "reference" / "rules").glob("*.html")}
+    assert pages == {rule.id for rule in RULES}
+
+
+@pytest.fixture
+def phone() -> Iterator[webdriver.Chrome]:
+    """A browser with the width of a phone, and no network."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER or ""
+    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{flag}")
+    options.add_experimental_option(
+        "mobileEmulation", {"deviceMetrics": {"width": PHONE, "height": 800, "pixelRatio": 2.0}}
+    )
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.mark.skipif(not (BROWSER and DRIVER), reason="no chromium with its driver here")
+def test_no_page_is_wider_than_a_phone(site: Path, phone: webdriver.Chrome) -> None:
+    widths = {}
+    for page in sorted(site.rglob("*.html")):
+        phone.get(page.as_uri())
+        widths[str(page.relative_to(site))] = phone.execute_script(
+            "return document.documentElement.scrollWidth"
+        )
+    assert {page: width for page, width in widths.items() if width > PHONE} == {}
+    assert phone.get_log("browser") == []  # type: ignore[no-untyped-call]

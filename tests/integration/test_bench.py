@@ -1,0 +1,118 @@
+"""The benchmarks measure what they say, and notice what has fallen."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import cli, cli_manifests, cli_peers, engine, report, reviews
+from bench.apiserver import NOTHING, POLICIES, Created
+from bench.contestants import CONSTANT, GO, GPUFENCE
+from bench.results import Results, fallen, machine, ratios
+from bench.serving import Served
+from reviewing import default_policy
+from webhook.admission.handler import Admission
+from webhook.metrics.admission import Metrics
+
+
+def answer(case: reviews.Case, endpoint: reviews.Endpoint) -> Any:
+    policy = default_policy()
+    admission = Admission(policy, Metrics(policy, "default"), date.today)
+    body = reviews.body(case, endpoint)
+    return json.loads(engine.answered(admission, engine.PATHS[endpoint], body))["response"]
+
+
+@pytest.mark.parametrize(
+    ("case", "changed"),
+    [
+        ("gpu-pod", True),
+        ("plain-pod", False),
+        ("large-pod", True),
+        ("megabyte-pod", True),
+        ("ephemeral", True),
+    ],
+)
+def test_what_is_measured_is_the_change_of_gpu_pods_and_no_other(
+    case: reviews.Case, changed: bool
+) -> None:
+    response = answer(case, "mutate")
+    assert response["allowed"]
+    assert bool(json.loads(base64.b64decode(response.get("patch", "W10=")))) is changed
+
+
+@pytest.mark.parametrize("case", reviews.CASES)
+def test_what_is_judged_passes_so_that_every_check_runs(case: reviews.Case) -> None:
+    assert answer(case, "validate")["allowed"]
+
+
+def results(rate: float) -> Results:
+    served = {
+        name: Served(rate=by, p50=1.0, p99=100 / by, cpu=0.1, memory=50)
+        for name, by in ((GPUFENCE, rate), (GO, 10.0), (CONSTANT, 100.0))
+    }
+    created = {
+        name: Created(rate=by, alone=1.0, server_cpu=1.0, whole_cpu=cpu)
+        for name, by, cpu in (
+            (GPUFENCE, rate, 2.0),
+            (GO, 10.0, 3.0),
+            (CONSTANT, 50.0, 1.8),
+            (POLICIES, 40.0, 2.0),
+        )
+    }
+    return Results(
+        machine=machine(),
+        serving={"gpu-pod mutate": served},
+        apiserver={"gpu-pod": {**created, NOTHING: Created(100.0, 1.0, 1.0, 1.0)}},
+        cli=cli.Measured(
+            start={cli_peers.GPUFENCE: cli.Usage(wall=0.1, cpu=0.09, memory=30)},
+            checking={
+                "10 files": {
+                    cli_peers.GPUFENCE: cli.Usage(wall=2.0, cpu=100 / rate, memory=107),
+                    cli_peers.GATOR: cli.Usage(wall=5.0, cpu=7.0, memory=490),
+                }
+            },
+            shares={"10 files": cli.Shares(parsing=0.5, reading=0.6)},
+        ),
+    )
+
+
+def test_a_ratio_that_falls_by_a_fifth_is_named_and_one_that_falls_by_less_is_not() -> None:
+    baseline = ratios(results(50.0))
+    assert baseline["gpu-pod mutate: requests/s of the Go webhook's"] == 5
+    assert baseline["gpu-pod mutate: p99 of the Go webhook by ours"] == 5
+    assert baseline["gpu-pod: CPU of Go controller-runtime by ours"] == 1.5
+    assert baseline["10 files: CPU of gator test by ours"] == 3.5
+    assert fallen(ratios(results(41.0)), baseline) == []
+    lost = fallen(ratios(results(39.0)), baseline)
+    assert "gpu-pod: creates/s of no policy's: 0.39, and was 0.50" in lost
+    assert "10 files: CPU of gator test by ours: 2.73, and was 3.50" in lost
+    assert not any("CPU of the Go webhook" in line for line in lost)
+
+
+def test_the_page_is_rewritten_between_its_marks_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    monkeypatch.setattr(report, "PAGE", page)
+    report.write(results(50.0))
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| gpufence | 50 | 1.00 | 2.00 | 0.100 | 50 |" in text
+    assert "| gator test | 5.00 | 2.50 | 7.00 | 490 |" in text
+    assert "| gpufence check | 100 | 90 |" in text
+
+
+def test_gpufence_finds_what_trespasses_among_the_manifests_that_are_measured(
+    tmp_path: Path,
+) -> None:
+    ours = next(iter(cli_peers.command_lines()))
+    paths = cli_manifests.write(tmp_path, 100)
+    assert [ours.found(path) for path in paths.values()] == [2, 2]

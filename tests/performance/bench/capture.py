@@ -1,0 +1,139 @@
+"""Captures reviews from the real API server into tests/performance/bench/reviews: run me as a file.
+
+To be run again where a new Kubernetes release sends other reviews.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench import pods, reviews
+from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Server
+from controlplane.poll import until
+from release.recorder import Recorder
+from reviewing import default_policy
+from webhook.registration.configurations import Registration, configurations
+
+JSON = dict[str, Any]
+
+
+class Capture(Recorder):
+    """Keeps the whole review, by endpoint, name of the object and operation."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.kept: dict[tuple[str, str], JSON] = {}
+
+    def note(self, path: str, request: JSON) -> None:
+        metadata = request["object"]["metadata"]
+        key = path.removeprefix("/"), f"{metadata['generateName']}{request['operation']}"
+        # Asked again after gpufence has changed the Pod; of interest is what it is before.
+        if path == "/mutate" and key in self.kept:
+            return
+        self.kept[key] = {
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "request": request,
+        }
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        with (
+            ControlPlane(folder / "cluster") as cluster,
+            Server(folder) as server,
+            Capture(folder / "recorder") as recorder,
+        ):
+            register(cluster, server, recorder)
+            send(cluster, recorder)
+    reviews.FOLDER.mkdir(exist_ok=True)
+    for case in reviews.CASES:
+        operation = "UPDATE" if case == "ephemeral" else "CREATE"
+        for endpoint in reviews.asked(case):
+            review = recorder.kept[endpoint, f"{case}-{operation}"]
+            written = json.dumps(review, separators=(",", ":")).encode()
+            reviews.path(case, endpoint).write_bytes(gzip.compress(written, mtime=0))
+            print(f"{case:14} {endpoint:9} {len(written):9} bytes")
+    return 0
+
+
+def register(cluster: ControlPlane, server: Server, recorder: Recorder) -> None:
+    """Have the recorder asked before gpufence has changed the Pod, and after."""
+    policy = default_policy()
+    ours, theirs = (
+        configurations(
+            policy,
+            Registration(name=name, url=url, ca_bundle=base64.b64encode(bundle).decode()),
+        )
+        for name, url, bundle in (
+            ("gpufence", server.url, server.authority),
+            # Mutating webhooks are called in the order of their configurations' names.
+            ("before-gpufence", recorder.url, recorder.authority),
+        )
+    )
+    cluster.kubectl.apply(ours[0], *theirs)
+
+
+def send(cluster: ControlPlane, recorder: Capture) -> None:
+    objects: dict[reviews.Case, JSON] = {
+        "gpu-pod": pods.gpu_pod(),
+        "large-pod": pods.large_pod(40),
+        "megabyte-pod": pods.megabyte_pod(),
+    }
+    namespace = "/api/v1/namespaces/default/pods"
+    first = named("gpu-pod", objects["gpu-pod"])
+
+    def is_asked() -> bool:
+        cluster.api.request("POST", f"{namespace}?dryRun=All", first)
+        seen = recorder.kept.get(("validate", "gpu-pod-CREATE"), {})
+        return "affinity" in json.dumps(seen) and ("mutate", "gpu-pod-CREATE") in recorder.kept
+
+    until(is_asked, "the API server to call all webhooks")
+    for case, obj in objects.items():
+        cluster.api.request("POST", f"{namespace}?dryRun=All", named(case, obj))
+    add_debug_container(cluster, namespace)
+    deployments = "/apis/apps/v1/namespaces/default/deployments?dryRun=All"
+    cluster.api.request("POST", deployments, named("deployment", pods.deployment()))
+    # By the conditions of the default policy, nobody is asked about a plain Pod.
+    for kind in ("mutating", "validating"):
+        path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/before-gpufence"
+        configuration = cluster.api.request("GET", path)
+        for webhook in configuration["webhooks"]:
+            del webhook["matchConditions"]
+        cluster.api.request("PUT", path, configuration)
+
+    def plain_is_asked() -> bool:
+        plain = named("plain-pod", pods.plain_pod())
+        cluster.api.request("POST", f"{namespace}?dryRun=All", plain)
+        endpoints = reviews.asked("plain-pod")
+        return {(each, "plain-pod-CREATE") for each in endpoints} <= recorder.kept.keys()
+
+    until(plain_is_asked, "the API server to ask about plain Pods")
+
+
+def add_debug_container(cluster: ControlPlane, namespace: str) -> None:
+    made = cluster.api.request("POST", namespace, named("ephemeral", pods.gpu_pod()))
+    name = made["metadata"]["name"]
+    debugger = {"name": "debugger", "image": "busybox:1.37", "stdin": True, "tty": True}
+    cluster.api.request(
+        "PATCH",
+        f"{namespace}/{name}/ephemeralcontainers?dryRun=All",
+        {"spec": {"ephemeralContainers": [debugger]}},
+        "application/strategic-merge-patch+json",
+    )
+
+
+def named(case: str, obj: JSON) -> JSON:
+    return {**obj, "metadata": {**obj["metadata"], "generateName": f"{case}-"}}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""The webhooks that are compared, as processes on one certificate, and the load on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import engine, reviews
+from bench.binaries import binaries
+from certs.files import issue
+from controlplane.cluster import free_ports
+from controlplane.gpufence import COMMAND
+from controlplane.process import Process
+from deploy.dockerfile import image_environment
+from reviewing import default_policy
+from webhook.admission.handler import Admission
+from webhook.metrics.admission import Metrics
+
+GPUFENCE, CONSTANT, GO = "gpufence", "constant answer", "Go controller-runtime"
+HOST = "127.0.0.1"
+_START_WITHIN = 30.0
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A webhook that serves `/mutate` and `/validate` at `url`."""
+
+    name: str
+    process: Process
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"https://{HOST}:{self.port}"
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that it has used so far."""
+        return cpu_seconds(self.process)
+
+    def memory(self) -> float:
+        """Return its resident memory in MiB."""
+        assert self.process.pid is not None
+        return resident_mebibytes(self.process.pid)
+
+
+def cpu_seconds(process: Process) -> float:
+    """Return the CPU time that a process has used so far."""
+    # After the command's name, which may hold anything, in parentheses.
+    stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Return the resident memory of a process in MiB."""
+    resident = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert resident is not None
+    return int(resident[1]) / 1024
+
+
+@contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """Have what is started in the block run on one core only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def running(
+    folder: Path, core: int | None = None, flags: Sequence[str] = ()
+) -> Iterator[list[Contestant]]:
+    """Run all contestants in the block, on one core if one is given, gpufence with `flags`."""
+    certificates = folder / "certs"
+    issue(["localhost"], [HOST], certificates, datetime.now(UTC))
+    with ExitStack() as stack:
+        with nullcontext() if core is None else pinned(core):
+            started = _start(folder, certificates, flags, stack)
+        for each in started:
+            each.process.wait(_silent(each.port), _START_WITHIN)
+        yield started
+
+
+def _start(
+    folder: Path, certificates: Path, flags: Sequence[str], stack: ExitStack
+) -> list[Contestant]:
+    started = []
+    for name, command in commands(folder, certificates, flags).items():
+        [port] = free_ports(1)
+        environ = os.environ | image_environment()
+        process = Process(name, command(port), folder / f"{name}.log", environ=environ)
+        process.start()
+        stack.callback(process.stop)
+        started.append(Contestant(name, process, port))
+    return started
+
+
+def commands(
+    folder: Path, certificates: Path, flags: Sequence[str]
+) -> dict[str, Callable[[int], Sequence[str | Path]]]:
+    """Return what starts each contestant on a port."""
+    tls = ("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key")
+    answers = [_answer(folder, endpoint) for endpoint in reviews.asked("gpu-pod")]
+    script = Path(__file__).with_name("constant.py")
+    peer = binaries()["webhook"]
+    return {
+        GPUFENCE: lambda port: [
+            *(COMMAND, "serve", "--host", HOST, "--port", str(port), *tls),
+            *("--metrics-host", HOST, "--metrics-port", "0", *flags),
+        ],
+        CONSTANT: lambda port: [sys.executable, script, certificates, str(port), *answers],
+        GO: lambda port: [peer, "-host", HOST, "-port", str(port), "-certs", certificates],
+    }
+
+
+def _answer(folder: Path, endpoint: reviews.Endpoint) -> Path:
+    """Return a file with what gpufence answers, which the constant repeats."""
+    policy = default_policy()
+    admission = Admission(policy, Metrics(policy, "default"), date.today)
+    path = folder / f"{endpoint}.json"
+    body = reviews.body("gpu-pod", endpoint)
+    path.write_bytes(engine.answered(admission, engine.PATHS[endpoint], body))
+    return path
+
+
+def _silent(port: int) -> Callable[[], str]:
+    def probe() -> str:
+        try:
+            socket.create_connection((HOST, port), 1).close()
+        except OSError as error:
+            return str(error)
+        return ""
+
+    return probe
+
+
+def load(url: str, authority: Path, body: Path, **options: Any) -> dict[str, Any]:
+    """Send `body` to `url` again and again, and return the load generator's report."""
+    flags = [f"-{name}={value}" for name, value in options.items()]
+    flags += [f"-url={url}", f"-ca={authority}", f"-body={body}"]
+    done = subprocess.run([binaries()["load"], *flags], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"no load could be put on {url}: {done.stderr.strip()}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    unexpected = report["statuses"].keys() - {"200", "201"}
+    if unexpected:
+        raise RuntimeError(f"{url} answered with HTTP status {', '.join(sorted(unexpected))}")
+    return report

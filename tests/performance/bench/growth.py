@@ -1,0 +1,89 @@
+"""What a decision costs as things grow: containers of the Pod, pools, nodes, exemptions.
+
+Everything but the Pod itself should cost nothing: the lines of the others are flat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import yaml
+
+from bench import pods
+from bench.engine import microseconds
+from policies.document.model import default_policy_text, parse_policy
+from policies.engine import decide
+from policies.facts import Facts
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.policy import Policy
+from webhook.admission.phases import setters_only
+
+JSON = dict[str, Any]
+Cost = Callable[[int], float]
+
+GPU_LABEL = "nvidia.com/gpu.present"
+
+
+def measure() -> dict[str, dict[int, float]]:
+    """Return microseconds of one GPU Pod, mutated and judged, by what grows and its number."""
+    growing: dict[str, tuple[Cost, Iterable[int]]] = {
+        "containers": (_with_containers, (1, 2, 5, 10, 25, 50, 100, 250)),
+        "pools": (_with_pools, (1, 2, 5, 10, 25, 50, 100)),
+        "nodes": (_with_nodes, (0, 10, 100, 1000, 10_000)),
+        "exemptions": (_with_exemptions, (1, 10, 100, 1000, 10_000)),
+    }
+    return {
+        what: {number: cost(number) for number in numbers}
+        for what, (cost, numbers) in growing.items()
+    }
+
+
+def _with_containers(number: int) -> float:
+    return _cost(_policy({}), Facts(), pods.large_pod(number))
+
+
+def _with_pools(number: int) -> float:
+    [nvidia] = _document()["pools"]
+    others = [
+        {
+            "name": f"pool-{n}",
+            "resources": [f"vendor-{n}.example/gpu"],
+            "taints": [{"key": f"vendor-{n}.example/gpu", "effect": "NoSchedule"}],
+            "nodeSelector": {f"vendor-{n}.example/present": "true"},
+        }
+        for n in range(number - 1)
+    ]
+    return _cost(_policy({"pools": [nvidia, *others]}), Facts())
+
+
+def _with_nodes(number: int) -> float:
+    nodes = NodeIndex(
+        Node(f"node-{n}", {GPU_LABEL: "true"} if n % 20 == 0 else {"zone": f"zone-{n % 3}"})
+        for n in range(number)
+    )
+    return _cost(_policy({}), Facts(nodes=nodes))
+
+
+def _with_exemptions(number: int) -> float:
+    names = [f"namespace-{n}" for n in range(number)]
+    return _cost(_policy({"exemptions": {"namespaces": names, "usernames": names}}), Facts())
+
+
+def _cost(policy: Policy, facts: Facts, pod: JSON | None = None) -> float:
+    given = pods.gpu_pod() if pod is None else pod
+    setting = setters_only(policy)
+    changed = decide(given, setting, facts).mutated
+    return microseconds(partial(decide, given, setting, facts)) + microseconds(
+        partial(decide, changed, policy, facts)
+    )
+
+
+def _document() -> JSON:
+    document: JSON = yaml.safe_load(default_policy_text())
+    return document
+
+
+def _policy(changes: JSON) -> Policy:
+    return parse_policy({**_document(), **changes}).compile()

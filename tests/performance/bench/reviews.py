@@ -1,0 +1,37 @@
+"""Reviews that a real API server sent, as bytes: what contestants are asked.
+
+`python -m bench.capture` writes them anew.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Literal
+
+Endpoint = Literal["mutate", "validate"]
+Case = Literal["gpu-pod", "plain-pod", "large-pod", "megabyte-pod", "ephemeral", "deployment"]
+
+FOLDER = Path(__file__).with_name("reviews")
+CASES: dict[Case, str] = {
+    "gpu-pod": "a GPU Pod with a sidecar",
+    "plain-pod": "a plain Pod",
+    "large-pod": "a GPU Pod of 40 containers",
+    "megabyte-pod": "a GPU Pod of 1 MB",
+    "ephemeral": "a debug container in a GPU Pod",
+    "deployment": "a Deployment of GPU Pods",
+}
+
+
+def path(case: Case, endpoint: Endpoint) -> Path:
+    return FOLDER / f"{case}.{endpoint}.json.gz"
+
+
+def body(case: Case, endpoint: Endpoint) -> bytes:
+    """Return the review; at `validate` the Pod is as gpufence has changed it."""
+    return gzip.decompress(path(case, endpoint).read_bytes())
+
+
+def asked(case: Case) -> tuple[Endpoint, ...]:
+    """Return where the API server asks about it: of a workload only whether it may be."""
+    return ("validate",) if case == "deployment" else ("mutate", "validate")

@@ -1,0 +1,83 @@
+"""What changes under a running server: its policy, its certificate, the cluster's nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from certs.authority import issue_leaf
+from certs.files import write_pairs
+from certs.keypair import KeyPair
+from certs.names import Names
+from fake_apiserver import NODES, FakeApiServer
+from policies.document.model import default_policy_text
+from soak.traffic import HOST
+
+POLICY_USERS = (65532, 65533)
+"""The user IDs that the two policies fill in, which take turns."""
+
+FIRST_NODES = 500
+
+
+def policy_document(user: int) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(default_policy_text())
+    document.setdefault("hardening", {})["runAsUser"] = user
+    return document
+
+
+def write_policy(path: Path, user: int) -> None:
+    """Write the policy as a kubelet writes a ConfigMap: whole, by a rename."""
+    beside = path.with_suffix(".new")
+    beside.write_text(yaml.safe_dump(policy_document(user)))
+    beside.replace(path)
+
+
+async def policies(path: Path, seconds: float) -> None:
+    for user in itertools.cycle(reversed(POLICY_USERS)):
+        await asyncio.sleep(seconds)
+        write_policy(path, user)
+
+
+async def certificates(folder: Path, authority: KeyPair, seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        leaf = issue_leaf(authority, Names.parse(["localhost"], [HOST]), datetime.now(UTC))
+        write_pairs(folder, authority, leaf, force=True)
+
+
+def put_nodes(api: FakeApiServer) -> None:
+    for number in range(FIRST_NODES):
+        api.put(NODES, _node(number, 0))
+
+
+async def nodes(api: FakeApiServer, a_second: float) -> None:
+    """Change labels of nodes, so many a second; now and then one goes and comes back."""
+    for change in itertools.count(1):
+        number = change % FIRST_NODES
+        if change % 50 == 0:
+            api.remove(NODES, f"node-{number}")
+        api.put(NODES, _node(number, change))
+        if change % 1000 == 0:
+            api.forget()
+        await asyncio.sleep(1 / a_second)
+
+
+def _node(number: int, change: int) -> dict[str, Any]:
+    labels = {"kubernetes.io/hostname": f"node-{number}", "changed": str(change)}
+    node: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": f"node-{number}", "labels": labels},
+        "spec": {},
+        "status": {"allocatable": {"cpu": "8"}},
+    }
+    if number % 10 == 0:
+        labels["nvidia.com/gpu.present"] = "true"
+        node["status"]["allocatable"]["nvidia.com/gpu"] = "8"
+        node["spec"]["taints"] = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
+    return node

@@ -1,0 +1,88 @@
+"""The command line's reader under any text: verdicts and sentences, never a crash.
+
+What is read goes all the way: documents, objects, the engine, the report, and the YAML writer,
+whose output is read again.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from functools import cache
+
+from policies.facts import JSONObject
+from policies.policy import Policy
+from reviewing import default_policy
+from webhook.cli.manifests.documents import read_documents
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.evaluate import Result, evaluate
+from webhook.cli.manifests.files import decode
+from webhook.cli.manifests.locate import locate
+from webhook.cli.manifests.objects import read_objects
+from webhook.cli.manifests.yaml_writer import to_yaml
+from webhook.cli.report import json as json_report
+from webhook.cli.report import text as text_report
+
+# YAML 1.1, 4.2: a bare carriage return ends a line, too.
+_LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
+_TODAY = date(2026, 11, 21)
+
+
+class WrongPlaceError(AssertionError):
+    """A place that is reported lies outside of the text."""
+
+
+class WrongYAMLError(AssertionError):
+    """What the writer wrote is not read as what it was."""
+
+
+def read(data: bytes) -> None:
+    """Check one input as a manifest.
+
+    Raises:
+        WrongPlaceError: an error or a finding points outside of the text.
+        WrongYAMLError: a mutated object is written as something else.
+    """
+    try:
+        text = decode(data)
+    except ManifestError:
+        return
+    lines = len(_LINE_BREAK.findall(text)) + 1
+    manifests = [m for document in read_documents("a.yaml", text) for m in read_objects(document)]
+    results = list(evaluate(manifests, _policy(), "default", _TODAY))
+    for result in results:
+        for line in _lines(result):
+            if not 1 <= line <= lines:
+                raise WrongPlaceError(f"line {line} of {lines}: {result}")
+        if result.decision is not None and result.decision.has_template:
+            _write(result.decision.mutated)
+    for report in (json_report.report(results), text_report.report(results)):
+        for _ in report:
+            pass
+
+
+def _write(mutated: JSONObject) -> None:
+    """Write the object as `gpufence mutate` does, and read that again."""
+    text = to_yaml(mutated)
+    (document,) = read_documents("b.yaml", text)
+    if document.value != mutated:
+        raise WrongYAMLError(f"{mutated!r} is written as {text!r}")
+
+
+def _lines(result: Result) -> list[int]:
+    """Return every line that is reported about an object."""
+    manifest = result.manifest
+    found = [manifest.line]
+    if result.error is not None and result.error.line:
+        found.append(result.error.line)
+    if result.decision is not None:
+        places = (
+            locate(manifest.document, manifest.path, f.path) for f in result.decision.findings
+        )
+        found += [place[0] for place in places if place is not None]
+    return found
+
+
+@cache
+def _policy() -> Policy:
+    return default_policy()

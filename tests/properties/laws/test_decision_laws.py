@@ -1,0 +1,276 @@
+"""What holds of every decision, whatever the object, the policy and the facts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import strategies
+from cases.loading import compiled, policy_document
+from laws.profile import law
+from policies.engine import Decision, decide
+from policies.facts import Facts
+from policies.kubernetes.copying import clone
+from policies.kubernetes.shape import MalformedObjectError
+from policies.policy import Policy
+from policies.registry import CHECKS, SETTERS
+from strategies import JSON
+
+pytestmark = pytest.mark.timeout(3600)
+
+POLICIES = strategies.policies()
+objects = st.one_of(strategies.pods(), strategies.workloads())
+policies = st.sampled_from(list(POLICIES.values()))
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@law
+@given(objects, policies, strategies.facts())
+def test_a_decision_only_adds_and_settles_at_once(obj: JSON, policy: Policy, facts: Facts) -> None:
+    before = json.dumps(obj)
+    decision = decide(obj, policy, facts)
+    event(decision.verdict)
+    assert json.dumps(obj) == before
+    assert decision.original is obj
+    assert (decision.mutated is obj) is (json.dumps(decision.mutated) == before)
+    assert_adds_only(obj, decision.mutated, "")
+    assert_settled(decision, policy, facts)
+    assert_readable(decision)
+    assert_unchanged_update_passes(obj, policy, facts)
+
+
+@law
+@given(objects, objects, policies, strategies.facts())
+def test_an_update_is_refused_for_nothing_that_a_creation_passes_with(
+    obj: JSON, old: JSON, policy: Policy, facts: Facts
+) -> None:
+    assume(obj["kind"] != "Pod")
+    created = decide(obj, policy, facts)
+    updated = decide(obj, policy, replace(facts, operation="UPDATE", old=old))
+    assert set(updated.findings) <= set(created.findings)
+    assert updated.mutated == created.mutated
+
+
+@law
+@given(strategies.workloads(), strategies.workloads(), st.booleans(), policies, strategies.facts())
+def test_of_an_update_every_finding_is_a_new_one_or_one_that_the_old_object_had(
+    obj: JSON, other: JSON, same: bool, policy: Policy, facts: Facts
+) -> None:
+    old = {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}} if same else other
+    # An update changes no name, and so nothing about which exceptions there are.
+    as_now = {**old, "metadata": obj["metadata"]}
+    created, before = (decide(each, policy, facts) for each in (obj, as_now))
+    updated = decide(obj, policy, replace(facts, operation="UPDATE", old=old))
+    event(f"known: {bool(updated.known)}, new: {bool(updated.findings)}")
+    if not updated.exemption:
+        assert Counter(updated.findings) + Counter(updated.known) == Counter(created.findings)
+    for finding in updated.known:
+        alike = [each for each in before.findings if each.reason == finding.reason]
+        assert any(finding.subjects <= each.subjects for each in alike)
+
+
+@law
+@given(objects, objects, policies, strategies.facts())
+def test_an_update_that_leaves_the_templates_alone_is_refused_for_nothing(
+    obj: JSON, other: JSON, policy: Policy, facts: Facts
+) -> None:
+    """Match conditions may leave such updates out (registration.match_conditions.differs)."""
+    old = {**obj, "metadata": other["metadata"]}
+    assert decide(obj, policy, replace(facts, operation="UPDATE", old=old)).findings == ()
+
+
+RULE_IDS = [rule.id for rule in SETTERS] + [rule.id for rule in CHECKS]
+
+
+def with_rules(actions: dict[str, str]) -> Policy:
+    return compiled(policy_document("default") | {"rules": actions})
+
+
+EACH_RULE = {
+    action: with_rules(dict.fromkeys(RULE_IDS, action)) for action in ("warn", "audit", "off")
+}
+EACH_SETTER = [
+    [
+        with_rules({**dict.fromkeys(RULE_IDS, "off"), setter.id: action})
+        for action in ("warn", "enforce")
+    ]
+    for setter in SETTERS
+]
+
+
+@law
+@given(objects, strategies.facts())
+def test_what_is_not_enforced_neither_changes_nor_refuses(obj: JSON, facts: Facts) -> None:
+    for action, policy in EACH_RULE.items():
+        decision = decide(obj, policy, facts)
+        assert decision.mutated is obj
+        assert decision.allowed
+        expected = set() if action == "off" else {action}
+        assert {finding.action for finding in decision.findings} <= expected
+    for warn, enforce in EACH_SETTER:
+        reported = decide(obj, warn, facts).findings
+        assert bool(reported) is (decide(obj, enforce, facts).verdict == "mutated")
+
+
+@law
+@given(objects, strategies.facts())
+def test_whoever_is_exempt_is_left_alone(obj: JSON, facts: Facts) -> None:
+    policy = compiled(
+        policy_document("default")
+        | {
+            "exemptions": {
+                "namespaces": ["ops"],
+                "usernames": ["root"],
+                "runtimeClasses": ["gvisor"],
+            }
+        }
+    )
+    for exempt in (replace(facts, namespace="ops"), replace(facts, username="root")):
+        decision = decide(obj, policy, exempt)
+        assert (decision.verdict, decision.findings, decision.mutated is obj) == (
+            "allowed",
+            (),
+            True,
+        )
+        assert decision.exemption
+
+
+@law
+@given(st.data(), objects, strategies.facts())
+def test_an_object_with_a_slip_is_decided_on_or_called_malformed(
+    data: st.DataObject, obj: JSON, facts: Facts
+) -> None:
+    # A copy: examples may share what they are made of.
+    spoilt = clone(obj)
+    spoil(data, spoilt)
+    attempt(spoilt, facts)
+    # An old object hinders nothing, whatever it is.
+    decide(obj, POLICIES["two pools"], replace(facts, operation="UPDATE", old=spoilt))
+
+
+@law
+@given(anything)
+def test_anything_at_all_is_decided_on_or_called_malformed(value: Any) -> None:
+    for obj in (value, {"apiVersion": value, "kind": "Pod"}, {"apiVersion": "v1", "kind": value}):
+        attempt(obj, Facts())
+    for spec in (value, {"template": value}, {"template": {"spec": value}}):
+        attempt({"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec}, Facts())
+        attempt({"apiVersion": "v1", "kind": "Pod", "metadata": value, "spec": spec}, Facts())
+        attempt({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": spec}, Facts())
+
+
+def assert_settled(decision: Decision, policy: Policy, facts: Facts) -> None:
+    """Assert that the validating call, or a mutating one again, changes and finds nothing new."""
+    again = decide(decision.mutated, policy, facts)
+    assert again.mutated is decision.mutated
+    if decision.original["kind"] == "Pod":
+        final = decide(decision.mutated, policy, replace(facts, final=True))
+        assert told(final) == told(again) == told(decision)
+    else:
+        # What the API server validates is the template as written, and now that is another one.
+        assert {f.rule for f in again.findings} <= {f.rule for f in decision.findings}
+
+
+def told(decision: Decision) -> Counter[tuple[str, str]]:
+    """Return what is found how often; where it is told from may be a side that was filled in."""
+    return Counter((finding.rule, finding.reason) for finding in decision.findings)
+
+
+def assert_readable(decision: Decision) -> None:
+    """Assert that every finding has a place that exists, and sentences that fit together."""
+    for finding in decision.findings:
+        assert leads_somewhere(decision.mutated, finding.path), finding.path
+        for text in (finding.reason, finding.detail, finding.advice):
+            assert text
+            assert text == text.strip()
+            assert not text.endswith(".")
+        assert finding.message == (
+            f"{finding.reason}: {finding.detail} (at {finding.path}). {finding.advice}"
+        )
+
+
+def assert_unchanged_update_passes(obj: JSON, policy: Policy, facts: Facts) -> None:
+    """Assert that finalizers can go and replicas can scale, whatever else is wrong."""
+    new = {**obj, "metadata": {**obj["metadata"], "finalizers": []}}
+    decision = decide(new, policy, replace(facts, operation="UPDATE", old=obj))
+    assert decision.findings == ()
+
+
+def assert_adds_only(before: Any, after: Any, path: str) -> None:
+    """Assert that nothing is gone or changed; null counts as nothing."""
+    if before is None:
+        return
+    assert type(before) is type(after), path
+    if isinstance(before, dict):
+        for key, value in before.items():
+            assert key in after, f"{path}.{key}"
+            assert_adds_only(value, after[key], f"{path}.{key}")
+    elif isinstance(before, list):
+        assert len(after) >= len(before), path
+        for index, value in enumerate(before):
+            assert_adds_only(value, after[index], f"{path}[{index}]")
+    else:
+        assert before == after, path
+
+
+def leads_somewhere(obj: Any, path: str) -> bool:
+    """Tell whether the path exists, but for its end: a finding may be about what is missing."""
+    value = obj
+    for step in steps(path):
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return value is None
+    return True
+
+
+def steps(path: str) -> list[str]:
+    """Return the steps of ``spec.nodeSelector[nvidia.com/gpu.present]``."""
+    found, rest = [], path
+    while rest:
+        if rest.startswith("["):
+            step, _, rest = rest[1:].partition("]")
+        else:
+            ends = [end for end in (rest.find("."), rest.find("[")) if end >= 0]
+            cut = min(ends, default=len(rest))
+            step, rest = rest[:cut], rest[cut:]
+        found.append(step)
+        rest = rest.removeprefix(".")
+    return found
+
+
+def attempt(obj: Any, facts: Facts) -> None:
+    try:
+        decide(obj, POLICIES["two pools"], facts)
+    except MalformedObjectError as error:
+        event("malformed")
+        if not error.problem or not str(error).endswith(error.problem):
+            raise AssertionError(repr(error)) from error
+
+
+def spoil(data: st.DataObject, obj: JSON) -> None:
+    """Put something else in the place of one value somewhere in the object."""
+    value: Any = obj
+    while True:
+        keys = sorted(value) if isinstance(value, dict) else range(len(value))
+        key = data.draw(st.sampled_from(keys))
+        if (
+            not isinstance(value[key], dict | list)
+            or not value[key]
+            or not data.draw(st.integers(0, 5))
+        ):
+            value[key] = data.draw(anything)
+            return
+        value = value[key]

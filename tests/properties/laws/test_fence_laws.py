@@ -1,0 +1,312 @@
+"""What the setters and the fence promise about nodes, with kube-scheduler's code as the judge."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+import strategies
+from laws.profile import law
+from oracle.driver import Oracle
+from policies.engine import decide
+from policies.facts import Facts
+from policies.kubernetes.nodes import NodeIndex
+from policies.kubernetes.scheduling import (
+    FENCING_EFFECTS,
+    Alternative,
+    alternatives,
+    required_terms,
+    tolerates,
+)
+from policies.policy import Policy, Pool
+from strategies import JSON, as_taint
+
+pytestmark = pytest.mark.timeout(3600)
+
+POLICIES = strategies.policies()
+policies = st.sampled_from(list(POLICIES.values()))
+FENCED = [policy for policy in POLICIES.values() if all(pool.taints for pool in policy.pools)]
+
+
+@law
+@given(st.data(), policies, strategies.node_sets())
+def test_a_mutated_gpu_pod_fits_the_pools_nodes_that_its_author_selected_and_no_other(
+    oracle: Oracle, data: st.DataObject, policy: Policy, nodes: list[JSON]
+) -> None:
+    pool = data.draw(st.sampled_from(policy.pools))
+    device = min(pool.resources.exact)
+    pod = data.draw(strategies.gpu_pods(device))
+    nodes = nodes + data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
+    mutated = decide(pod, policy, Facts()).mutated
+    before, after = oracle.feasible(pod, nodes), oracle.feasible(mutated, nodes)
+    for node, author, verdict in zip(nodes, before, after, strict=True):
+        event(f"feasible: {verdict.feasible}")
+        selected = author.affinity and author.node_name
+        assert verdict.feasible is (selected and belongs(node, pool) and tolerated(pod, node, pool))
+
+
+@law
+@given(st.data(), st.sampled_from(FENCED), strategies.facts())
+def test_a_pod_without_a_request_that_passes_fits_no_fenced_node(
+    oracle: Oracle, data: st.DataObject, policy: Policy, facts: Facts
+) -> None:
+    pod = data.draw(strategies.pods())
+    if data.draw(st.booleans()):
+        pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), min_size=1))
+    decision = decide(pod, policy, facts)
+    reached = {f.path for f in decision.findings if f.rule == "pool-trespass"}
+    assume(not reached)
+    event(f"with tolerations: {bool(pod['spec'].get('tolerations'))}")
+    for pool in policy.pools:
+        if pool.name in decision.pools:
+            continue
+        nodes = data.draw(st.lists(strategies.fenced_nodes(pool), min_size=1, max_size=3))
+        # A node of two pools is the business of the one whose device is requested.
+        nodes = [
+            n
+            for n in nodes
+            if not any(belongs(n, p) for p in policy.pools if p.name in decision.pools)
+        ]
+        for gate in (False, True):
+            verdicts = oracle.feasible(decision.mutated, nodes, comparison_operators=gate)
+            assert not any(verdict.feasible for verdict in verdicts)
+
+
+@law
+@given(st.data(), st.sampled_from(FENCED), strategies.node_sets())
+def test_a_pod_without_a_request_that_passes_fits_no_node_of_the_pool_that_is_known(
+    oracle: Oracle, data: st.DataObject, policy: Policy, others: list[JSON]
+) -> None:
+    """The same, where the cluster's nodes are facts and widen or narrow what a Pod may say."""
+    pod = data.draw(strategies.pods(devices=(), claims=False))
+    pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
+    fenced = [
+        node
+        for pool in policy.pools
+        for node in data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
+    ]
+    plain = [node for node in others if not any(belongs(node, pool) for pool in policy.pools)]
+    nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
+    assume(nodes)
+    facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
+    found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
+    event(f"a trespass: {bool(found)}")
+    assume(not found)
+    for node, verdict in zip(nodes, oracle.feasible(pod, nodes), strict=True):
+        assert not verdict.feasible or not any(belongs(node, pool) for pool in policy.pools)
+
+
+@law
+@given(st.data(), st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]))
+def test_a_pod_that_is_refused_for_a_toleration_fits_some_fenced_node_that_could_be(
+    oracle: Oracle, data: st.DataObject, policy: Policy
+) -> None:
+    pod = data.draw(strategies.pods(devices=(), claims=False))
+    pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
+    assume(not any(map(is_refused_by_the_api, pod["spec"]["tolerations"])))
+    found = [f for f in decide(pod, policy, Facts()).findings if f.rule == "pool-trespass"]
+    assume(any("tolerations" in finding.path for finding in found))
+    (pool,) = policy.pools
+    nodes = could_be(pod["spec"], pool)
+    verdicts = oracle.feasible(pod, nodes, comparison_operators=True)
+    event(f"fits one of {len(nodes) // 100}00 nodes or more")
+    assert any(verdict.feasible for verdict in verdicts)
+
+
+@law
+@given(
+    st.data(),
+    st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]),
+    strategies.node_sets(),
+)
+def test_with_known_nodes_a_pod_is_refused_for_what_could_place_it_on_the_pool_or_asks_for_it(
+    oracle: Oracle, data: st.DataObject, policy: Policy, others: list[JSON]
+) -> None:
+    """Who passes fits no node of the pool; of who is refused and fits none, it is known why."""
+    (pool,) = policy.pools
+    pod = data.draw(strategies.pods(devices=(), claims=False))
+    pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
+    assume(not any(map(is_refused_by_the_api, pod["spec"]["tolerations"])))
+    fenced = data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
+    plain = [node for node in others if not belongs(node, pool)]
+    nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
+    assume(nodes)
+    names = [node["metadata"]["name"] for node in nodes]
+    pod["spec"]["nodeName"] = data.draw(st.sampled_from(["", "", "", "unheard-of", *names]))
+    facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
+    found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
+    assert is_bound(pod, pool, nodes) is any(finding.path == "spec.nodeName" for finding in found)
+    verdicts = oracle.feasible(pod, nodes)
+    fits = any(
+        verdict.feasible and belongs(node, pool)
+        for node, verdict in zip(nodes, verdicts, strict=True)
+    )
+    reasons = {
+        "is bound to it": is_bound(pod, pool, nodes),
+        "asks for its labels": any(
+            asks_by_label(oracle, way, pool) for way in each_way(pod["spec"])
+        ),
+        "asks for its nodes": any(
+            asks_by_node(oracle, way, pool, nodes) for way in each_way(pod["spec"])
+        ),
+        "may be placed there": may_be_placed(oracle, pod, pool, nodes),
+    }
+    event(f"found: {bool(found)}, fits: {fits}, {[why for why in reasons if reasons[why]]}")
+    assert bool(found) is any(reasons.values())
+    assert found or not fits
+
+
+def is_bound(pod: JSON, pool: Pool, nodes: list[JSON]) -> bool:
+    """Tell whether the author bound the Pod to a node of the pool: no scheduler looks at taints."""
+    name = pod["spec"].get("nodeName")
+    return any(node["metadata"]["name"] == name and belongs(node, pool) for node in nodes)
+
+
+def asks_by_label(oracle: Oracle, way: JSON, pool: Pool) -> bool:
+    """Tell whether a node of the pool will do that would not if it lacked any of the labels."""
+    nodes = could_be(way, pool)
+    without = [[stripped(node, key) for node in nodes] for key in pool.labels]
+    accepted, *lacking = (
+        [verdict.affinity for verdict in oracle.feasible({"spec": way}, each)]
+        for each in (nodes, *without)
+    )
+    return any(will and not any(others) for will, *others in zip(accepted, *lacking, strict=True))
+
+
+def asks_by_node(oracle: Oracle, way: JSON, pool: Pool, nodes: list[JSON]) -> bool:
+    """Tell whether some of the known nodes will do, but not all, and only such of the pool."""
+    selected = selects(oracle, way, nodes)
+    return 0 < len(selected) < len(nodes) and all(belongs(node, pool) for node in selected)
+
+
+def may_be_placed(oracle: Oracle, pod: JSON, pool: Pool, nodes: list[JSON]) -> bool:
+    """Tell whether the scheduler could place the Pod on the pool, today or when it has grown.
+
+    Not where it is bound to a known node outside of it, or selects known nodes and none of it.
+    """
+    name = pod["spec"].get("nodeName")
+    if any(node["metadata"]["name"] == name and not belongs(node, pool) for node in nodes):
+        return False
+    selected = selects(oracle, pod["spec"], nodes)
+    if selected and not any(belongs(node, pool) for node in selected):
+        return False
+    unbound = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    verdicts = oracle.feasible(
+        {"spec": unbound}, could_be(pod["spec"], pool), comparison_operators=True
+    )
+    return any(verdict.feasible for verdict in verdicts)
+
+
+def selects(oracle: Oracle, spec: JSON, nodes: list[JSON]) -> list[JSON]:
+    """Return the nodes that the Pod's node selection accepts."""
+    verdicts = oracle.feasible({"spec": spec}, nodes)
+    return [node for node, verdict in zip(nodes, verdicts, strict=True) if verdict.affinity]
+
+
+def each_way(spec: JSON) -> Iterator[JSON]:
+    """Yield the spec with each of its ORed terms alone."""
+    terms = required_terms(spec)
+    if terms is None:
+        yield spec
+    for term in terms or ():
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        yield {**spec, "affinity": {"nodeAffinity": required}}
+
+
+def could_be(spec: JSON, pool: Pool) -> list[JSON]:
+    """Return every fenced node of the pool that the words of the spec tell apart."""
+    values = {toleration.get("value") or "" for toleration in spec["tolerations"]}
+    # Lt and Gt are met by numbers beside those that are named. No taint's value begins with a dash.
+    numbers = {int(value) for value in values if value.isdigit()}
+    near = {str(number + step) for number in numbers for step in (-1, 1) if number + step >= 0}
+    taint_values = sorted({""} | values | near)
+    return [node for way in alternatives(spec) for node in described(way, pool, taint_values)]
+
+
+def stripped(node: JSON, key: str) -> JSON:
+    """Return the node without the label."""
+    labels = {k: v for k, v in node["metadata"]["labels"].items() if k != key}
+    return {**node, "metadata": {**node["metadata"], "labels": labels}}
+
+
+def belongs(node: JSON, pool: Pool) -> bool:
+    labels: JSON = node["metadata"]["labels"]
+    return pool.labels.items() <= labels.items()
+
+
+def tolerated(pod: JSON, node: JSON, pool: Pool) -> bool:
+    """Tell whether every taint that keeps Pods away is the author's to tolerate, or the pool's."""
+    taints = map(as_taint, node["spec"]["taints"])
+    own = pod["spec"].get("tolerations") or []
+    return all(
+        any(tolerates(toleration, taint) for toleration in own)
+        or any(
+            (wanted.key, wanted.effect) == (taint.key, taint.effect)
+            and wanted.value in (None, taint.value)
+            for wanted in pool.taints
+        )
+        for taint in taints
+        if taint.effect in FENCING_EFFECTS
+    )
+
+
+def is_refused_by_the_api(toleration: JSON) -> bool:
+    """Tell whether no Pod has such a toleration: a number that is none, or nothing is below it."""
+    value = toleration.get("value") or ""
+    return toleration.get("operator") in ("Lt", "Gt") and value in ("05", "-1", "+5")
+
+
+def described(way: Alternative, pool: Pool, taint_values: list[str]) -> Iterator[JSON]:
+    """Yield every node of the pool that the words of a node selection tell apart."""
+    mentioned: dict[str, set[str]] = {}
+    for expression in way.expressions:
+        mentioned.setdefault(expression["key"], set()).update(expression.get("values") or ())
+    free = {key: candidates(values) for key, values in mentioned.items() if key not in pool.labels}
+    names = {"other-1"}.union(*(field["values"] for field in way.fields)) - {""}
+    (taint,) = pool.taints
+    for values in itertools.product(*free.values()):
+        chosen = {k: v for k, v in zip(free, values, strict=True) if v is not None}
+        labels = {**chosen, **way.labels, **pool.labels}
+        for name, value in itertools.product(sorted(names), taint_values):
+            taints = [{"key": taint.key, "value": value, "effect": taint.effect}]
+            yield {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
+
+
+def candidates(values: set[str]) -> list[str | None]:
+    """Return the values of a label that matter: none, any named, numbers beside those, another."""
+    numbers = [int(value) for value in values if value.isdigit()]
+    near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "00")}
+    return [None, "other", *sorted(values | {text for text in near if "-" not in text})]
+
+
+@law
+@given(st.data(), strategies.node_sets())
+def test_known_nodes_decide_what_a_selection_means(
+    oracle: Oracle, data: st.DataObject, others: list[JSON]
+) -> None:
+    """With node facts: who selects only the pool's nodes, and who picks others."""
+    policy = POLICIES["one taint"]
+    (pool,) = policy.pools
+    pod = data.draw(strategies.pods(devices=(), claims=False))
+    pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
+    plain = [node for node in others if not belongs(node, pool)]
+    fenced = data.draw(st.lists(strategies.fenced_nodes(pool), min_size=1, max_size=2))
+    nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
+    facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
+    found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
+    by_toleration = any("tolerations" in finding.path for finding in found)
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    verdicts = dict(zip(by_name, oracle.feasible(pod, nodes), strict=True))
+    selected = [by_name[name] for name, verdict in verdicts.items() if verdict.affinity]
+    in_pool = [belongs(node, pool) for node in selected]
+    event(f"selects: {bool(selected)}, of the pool: {any(in_pool)}, found: {bool(found)}")
+    if selected and not any(in_pool):
+        assert not by_toleration
+    selects = bool(pod["spec"].get("nodeSelector")) or "affinity" in json.dumps(pod["spec"])
+    if selects and selected and len(selected) < len(nodes) and all(in_pool):
+        assert found

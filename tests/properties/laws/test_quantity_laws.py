@@ -1,0 +1,79 @@
+"""Quantities and resource names are read as the API server reads them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+import strategies
+from laws.profile import law
+from oracle.driver import Oracle
+from policies.kubernetes.quantity import (
+    NANOS,
+    InvalidQuantityError,
+    is_extended_resource_name,
+    is_whole,
+    parse_quantity,
+)
+from policies.requests import IMPLICIT_RESOURCE_PREFIX
+
+pytestmark = pytest.mark.timeout(3600)
+
+values = st.one_of(
+    strategies.quantities(),
+    strategies.quantity_texts(),
+    st.integers(-(2**64), 2**64),
+    st.floats(-1e18, 1e18, allow_nan=False),
+    st.sampled_from([True, False, [], {}, "", "1e", "1 m", "0x1", "1_000", "NaN"]),
+)
+
+
+@law
+@given(st.lists(values, min_size=1, max_size=8))
+def test_a_quantity_has_the_value_that_the_api_reads(oracle: Oracle, written: list[object]) -> None:
+    for value, verdict in zip(written, oracle.quantities(written), strict=True):
+        event(f"a quantity: {verdict.ok}")
+        if not verdict.ok:
+            with pytest.raises(InvalidQuantityError):
+                parse_quantity(value)
+            continue
+        nanos = parse_quantity(value)
+        assert Fraction(nanos, NANOS) == verdict.value
+        # The API refuses negative counts first, and beyond 2**63 milli its arithmetic overflows.
+        if 0 <= nanos < 2**63 * 10**6:
+            assert is_whole(nanos) is verdict.is_integer
+
+
+@law
+@given(st.lists(st.tuples(values, values), min_size=1, max_size=8))
+def test_two_quantities_compare_as_the_api_compares_them(
+    oracle: Oracle, pairs: list[tuple[object, object]]
+) -> None:
+    good = [pair for pair in pairs if all(map(is_quantity, pair))]
+    for (a, b), answer in zip(good, oracle.compare_each(good), strict=True):
+        event(f"compared: {answer}")
+        left, right = parse_quantity(a), parse_quantity(b)
+        assert (left > right) - (left < right) == answer
+
+
+@law
+@given(st.lists(strategies.resource_names(), min_size=1, max_size=8))
+def test_a_name_is_an_extended_resource_exactly_when_the_api_says_so(
+    oracle: Oracle, names: list[str]
+) -> None:
+    for name, verdict in zip(names, oracle.resource_names(names), strict=True):
+        event(f"extended: {verdict.extended}")
+        assert is_extended_resource_name(name) is verdict.extended
+        if verdict.device_class:
+            assert name.removeprefix(IMPLICIT_RESOURCE_PREFIX) == verdict.device_class
+
+
+def is_quantity(value: object) -> bool:
+    try:
+        parse_quantity(value)
+    except InvalidQuantityError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""Placement is judged as kube-scheduler judges it: its own code says so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+import strategies
+from laws.profile import law
+from oracle.driver import Oracle
+from policies.kubernetes.scheduling import matches_node, may_tolerate, parse_int64, tolerates
+from policies.policy import Taint
+from strategies import JSON, as_taint
+
+pytestmark = pytest.mark.timeout(3600)
+
+
+@law
+@given(st.lists(st.tuples(strategies.tolerations(), strategies.taints()), min_size=1, max_size=8))
+def test_a_toleration_covers_a_taint_exactly_when_the_scheduler_says_so(
+    oracle: Oracle, pairs: list[tuple[JSON, JSON]]
+) -> None:
+    answers = oracle.tolerates_each(pairs, comparison_operators=False)
+    for (toleration, taint), covered in zip(pairs, answers, strict=True):
+        event(f"covered: {covered}")
+        assert tolerates(toleration, as_taint(taint)) is covered
+
+
+@law
+@given(st.lists(st.tuples(strategies.tolerations(), strategies.taints()), min_size=1, max_size=8))
+def test_a_toleration_may_cover_whatever_any_scheduler_lets_it_cover(
+    oracle: Oracle, pairs: list[tuple[JSON, JSON]]
+) -> None:
+    answers = oracle.tolerates_each(pairs, comparison_operators=True)
+    for (toleration, taint), covered in zip(pairs, answers, strict=True):
+        may = may_tolerate(toleration, as_taint(taint))
+        if covered or not (is_odd_number(toleration) or is_odd_number(taint)):
+            assert may is covered
+        assert may_tolerate(toleration, Taint(taint["key"], taint["effect"])) or not covered
+
+
+@law
+@given(strategies.node_selections(), strategies.node_sets())
+def test_a_node_selection_accepts_a_node_exactly_when_the_scheduler_says_so(
+    oracle: Oracle, selection: JSON, nodes: list[JSON]
+) -> None:
+    for node, verdict in zip(nodes, oracle.feasible({"spec": selection}, nodes), strict=True):
+        event(f"accepted: {verdict.affinity}, a term in error: {bool(verdict.affinity_error)}")
+        name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+        assert matches_node(selection, name, labels) is verdict.affinity
+
+
+def is_odd_number(holder: JSON) -> bool:
+    """Tell whether a value is a number to us and not to the API: a plus sign, a leading zero."""
+    value: str = holder.get("value") or ""
+    number = parse_int64(value)
+    return number is not None and str(number) != value

@@ -1,0 +1,141 @@
+"""Cluster facts of a fake API server, for the tests of `webhook.cluster` and of what uses it."""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from fake_apiserver import FakeApiServer
+from policies.document.model import default_policy_text, parse_policy
+from policies.facts import Facts
+from policies.policy import Policy
+from webhook.cluster.claims import LookupResult
+from webhook.cluster.facts import ClusterFacts
+from webhook.kube.connection import Connection
+from webhook.kube.credentials import kubeconfig
+from webhook.kube.reflector import Timing
+
+JSON = dict[str, Any]
+Answer = Callable[[web.Request], Awaitable[web.Response]]
+
+FAST = Timing(
+    page=3,
+    list_seconds=5.0,
+    watch_seconds=300.0,
+    quiet_seconds=60.0,
+    first_delay=0.01,
+    longest_delay=0.05,
+    missing_seconds=0.05,
+)
+
+
+class Clock:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Counts:
+    """An observer that counts."""
+
+    def __init__(self) -> None:
+        self.restarts: Counter[str] = Counter()
+        self.lookups: Counter[str] = Counter()
+
+    def watch_restarted(self, resource: str) -> None:
+        self.restarts[resource] += 1
+
+    def claim_looked_up(self, result: LookupResult) -> None:
+        self.lookups[result] += 1
+
+
+def policy(**pool: Any) -> Policy:
+    """Return the default policy with other fields for its pool."""
+    document = yaml.safe_load(default_policy_text())
+    document["pools"][0] |= pool
+    return parse_policy(document).compile()
+
+
+def node(
+    name: str, labels: JSON | None = None, taints: Any = (), allocatable: JSON | None = None
+) -> JSON:
+    """Return a Node as the API has it, with parts that nobody needs."""
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": {"podCIDR": "10.0.0.0/24", "taints": list(taints)},
+        "status": {
+            "allocatable": {"cpu": "16", **(allocatable or {})},
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}],
+        },
+    }
+
+
+def gpu_node(name: str) -> JSON:
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    return node(name, {"nvidia.com/gpu.present": "true"}, [taint], {"nvidia.com/gpu": "8"})
+
+
+def named(name: str, labels: JSON | None = None) -> JSON:
+    return {"metadata": {"name": name, "labels": labels or {}}}
+
+
+@asynccontextmanager
+async def facts_of(
+    api: FakeApiServer,
+    folder: Path,
+    of: Policy | None = None,
+    *,
+    timing: Timing = FAST,
+    **options: Any,
+) -> AsyncIterator[ClusterFacts]:
+    """Provide the facts of the fake's cluster, followed inside the block."""
+    connection = Connection(kubeconfig(api.kubeconfig(folder / "kubeconfig")))
+    cluster = ClusterFacts(connection, of or policy(), timing=timing, **options)
+    await cluster.start()
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+async def known(cluster: ClusterFacts, namespace: str = "ml") -> Facts:
+    """Return what is known for a Pod without claims."""
+    return await cluster.facts_for(Facts(namespace=namespace), {}, 1.0)
+
+
+async def node_names(cluster: ClusterFacts) -> set[str] | None:
+    nodes = (await known(cluster)).nodes
+    return None if nodes is None else {node.name for node in nodes}
+
+
+@asynccontextmanager
+async def around_a_pod(
+    folder: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[TestServer]:
+    """Serve, with the folder's pair, as the API server that a Pod's environment tells of."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    server = TestServer(app)
+    await server.start_server(ssl=context)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", server.host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+    try:
+        yield server
+    finally:
+        await server.close()

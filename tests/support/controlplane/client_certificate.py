@@ -1,0 +1,39 @@
+"""The certificate that an API server shows to a webhook, set up as docs/install.md says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from paths import PROJECT
+
+_PAGE = PROJECT / "docs" / "install.md"
+_FOLDER = "/etc/kubernetes/admission"
+_SERVICE = "gpufence.gpufence-system.svc"
+
+
+def shown(folder: Path, pair: tuple[Path, Path], host: str = _SERVICE) -> str:
+    """Write the page's two files, and return the API server's flag.
+
+    `pair` is shown to the webhook at `host`: the name of its Service, or host and port of its URL.
+    """
+    admission, kubeconfig = _block("# admission.yaml"), _block(f"# {_FOLDER}/kubeconfig")
+    names = {
+        f"{_FOLDER}/client.crt": str(pair[0]),
+        f"{_FOLDER}/client.key": str(pair[1]),
+        _FOLDER: str(folder),
+        _SERVICE: host,
+    }
+    for file, text in (("admission.yaml", admission), ("kubeconfig", kubeconfig)):
+        for written, here in names.items():
+            text = text.replace(written, here)
+        (folder / file).write_text(text)
+    return f"--admission-control-config-file={folder / 'admission.yaml'}"
+
+
+def _block(title: str) -> str:
+    """Return the page's YAML that begins with a comment."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", _PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    [block] = [each for each in blocks if each.startswith(title)]
+    text: str = block
+    return text

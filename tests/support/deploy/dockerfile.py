@@ -1,0 +1,93 @@
+"""Reads a Dockerfile, and carries out what a build stage of it does, without Docker."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from render import DEPLOY
+
+_INSTRUCTION = re.compile(r"\s*(?P<word>[A-Z]+)\s+(?P<rest>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction: its word, and all that follows, with continued lines joined."""
+
+    word: str
+    rest: str
+
+    def exec_form(self) -> list[str]:
+        """Return the arguments of an ENTRYPOINT or CMD."""
+        arguments: list[str] = json.loads(self.rest)
+        return arguments
+
+
+def stages(text: str) -> list[list[Instruction]]:
+    """Return the instructions of each stage, which begins with its FROM."""
+    found: list[list[Instruction]] = []
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    for line in re.sub(r"\\\n", "", "\n".join(lines)).splitlines():
+        match = _INSTRUCTION.fullmatch(line)
+        if match is None:
+            continue
+        if match["word"] == "FROM":
+            found.append([])
+        if found:
+            found[-1].append(Instruction(match["word"], match["rest"].strip()))
+    return found
+
+
+def environment(stage: list[Instruction]) -> dict[str, str]:
+    """Return the variables that a stage sets, but those that extend another."""
+    pairs = [
+        pair.partition("=")
+        for instruction in stage
+        if instruction.word == "ENV"
+        for pair in shlex.split(instruction.rest)
+    ]
+    return {name: value for name, _, value in pairs if "$" not in value}
+
+
+def image_environment() -> dict[str, str]:
+    """Return the variables with which gpufence runs in its image."""
+    return environment(stages((DEPLOY / "Dockerfile").read_text())[-1])
+
+
+def carry_out(stage: list[Instruction], context: Path, root: Path) -> None:
+    """Do what a stage's COPY and RUN instructions say, with ``root`` in place of ``/``.
+
+    Absolute paths below /opt and /src are taken to be of that root; programs are this machine's.
+    """
+    folder = root
+    for instruction in stage:
+        match instruction.word:
+            case "WORKDIR":
+                folder = root / instruction.rest.lstrip("/")
+                folder.mkdir(parents=True, exist_ok=True)
+            case "COPY":
+                *sources, target = shlex.split(instruction.rest)
+                for source in sources:
+                    _copy(context / source, folder / target, into=target.endswith("/"))
+            case "RUN":
+                command = re.sub(r"(?<=[\s])/(opt|src)/", rf"{root}/\1/", f" {instruction.rest}")
+                # Compiling all libraries takes longer than the rest, and proves nothing here.
+                environ = os.environ | {"PIP_NO_COMPILE": "1"}
+                subprocess.run(["sh", "-euc", command], cwd=folder, check=True, env=environ)
+
+
+def _copy(source: Path, target: Path, *, into: bool) -> None:
+    if source.is_dir():
+        # As Docker does: what is in the folder, not the folder.
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, target, dirs_exist_ok=True, ignore=ignored)
+        return
+    target = target / source.name if into else target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)

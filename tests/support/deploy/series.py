@@ -1,0 +1,91 @@
+"""The series of a server, and their labels, from the registry that it exposes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+
+from policies.document.model import default_policy_text, parse_policy
+from policies.policy import Policy
+from webhook.cluster.holders import Holding
+from webhook.metrics.admission import Metrics
+from webhook.metrics.cluster import ClusterMetrics
+from webhook.metrics.controllers import UpkeepMetrics
+from webhook.metrics.devices import EstateMetrics
+from webhook.metrics.gathered import GatheredMetrics
+
+
+def exported() -> dict[str, set[str]]:
+    """Return the series of a server by name, with the labels that they carry."""
+    everything = registry()
+    labels_of = labels(everything)
+    return {
+        name: labels_of[family.name] | ({"le"} if name.endswith("_bucket") else set())
+        for family in everything.collect()
+        for name in names(family)
+    }
+
+
+def registry() -> CollectorRegistry:
+    """Return a registry with every metric that a replica can expose."""
+    everything = of_one_process()
+    everything.register(GatheredMetrics([(503, "")]))
+    return everything
+
+
+def of_one_process() -> CollectorRegistry:
+    """Return a registry with every metric that a server can expose, several workers aside."""
+    policy = parse_policy(yaml.safe_load(default_policy_text())).compile()
+    metrics = Metrics(policy, "test")
+    metrics.track_certificate(lambda: 0.0)
+    metrics.track_under_way(lambda: 0)
+    upkeep = UpkeepMetrics(metrics.registry)
+    upkeep.track_policy(lambda: 1, lambda: "")
+    upkeep.track_leader(lambda: True)
+    cluster = ClusterMetrics(metrics.registry)
+    cluster.track(_Cluster())
+    metrics.registry.register(EstateMetrics(_Estate(policy)))  # type: ignore[arg-type]
+    return metrics.registry
+
+
+def labels(registry: CollectorRegistry) -> dict[str, set[str]]:
+    """Return the labels of each family of metrics: those of its samples, or those declared."""
+    found: dict[str, set[str]] = {}
+    for collector in set(registry._collector_to_names):  # noqa: SLF001
+        declared = set(getattr(collector, "_labelnames", ()))
+        for family in collector.collect():
+            sampled = {label for sample in family.samples for label in sample.labels}
+            found[family.name] = declared | sampled
+    return found
+
+
+def names(family: Metric) -> list[str]:
+    """Return the names of the series that a family of metrics consists of."""
+    endings = {"counter": ["_total"], "info": ["_info"], "histogram": ["_bucket", "_sum", "_count"]}
+    return [family.name + ending for ending in endings.get(family.type, [""])]
+
+
+class _Cluster:
+    """What follows one collection."""
+
+    def objects(self) -> dict[str, int]:
+        return {"nodes": 1}
+
+    def staleness(self) -> dict[str, float | None]:
+        return {"nodes": 1.0}
+
+
+class _Estate:
+    """As much of Estate as its metrics look at."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def holdings(self) -> Iterator[tuple[Holding, int]]:
+        yield Holding("nvidia.com/gpu", "ml", scheduled=True), 1
+
+    def allocatable(self) -> dict[str, int]:
+        return {"nvidia.com/gpu": 8}

@@ -1,0 +1,84 @@
+"""A webhook that is served on loopback, as tests speak to it: without TLS, in the test's loop."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer, TestClient, TestServer
+
+from policies.policy import Policy
+from reviewing import encode
+from webhook.admission.handler import Admission, Cluster
+from webhook.http.edge import admission_handler, operations_app
+from webhook.http.lifecycle import Lifecycle
+from webhook.metrics.admission import Metrics
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+EXPIRES = NOW + timedelta(days=90)
+
+Client = TestClient[web.Request, web.Application]
+
+
+@dataclass
+class Hook:
+    """A webhook that is being served, and what it is made of."""
+
+    client: TestClient[web.BaseRequest, None]
+    operations: Client
+    metrics: Metrics
+    lifecycle: Lifecycle
+
+    async def ask(self, path: str, body: Any) -> tuple[int, Any]:
+        """POST a review, given as bytes or as JSON; return status and answer.
+
+        The answer is parsed where it is JSON, and text where it is not.
+        """
+        data = io.BytesIO(body if isinstance(body, bytes) else encode(body))
+        headers = {"Content-Type": "application/json"}
+        async with self.client.post(path, data=data, headers=headers) as response:
+            text = await response.text()
+            if response.content_type == "application/json":
+                return response.status, json.loads(text)
+            return response.status, text
+
+    async def response(self, path: str, body: Any) -> Any:
+        """POST a review and return the response in the review that answers it."""
+        status, answer = await self.ask(path, body)
+        assert status == 200, answer
+        return answer["response"]
+
+    async def metric(self, name: str) -> dict[str, float]:
+        """Return the samples of a metric: their labels as they are written, and their values."""
+        async with self.operations.get("/metrics") as response:
+            lines = (await response.text()).splitlines()
+        samples = (
+            line.rsplit(" ", 1) for line in lines if line.startswith((f"{name}{{", f"{name} "))
+        )
+        return {labels.removeprefix(name): float(value) for labels, value in samples}
+
+
+MakeHook = Callable[[Policy], Awaitable[Hook]]
+
+
+async def serve_policy(
+    stack: AsyncExitStack, policy: Policy, cluster: Cluster | None = None
+) -> Hook:
+    """Serve a policy until the stack is closed."""
+    metrics, lifecycle = Metrics(policy, "test"), Lifecycle()
+    lifecycle.serving = True
+    admission = Admission(policy, metrics, today=NOW.date, cluster=cluster)
+    handle = admission_handler(admission, metrics, lifecycle)
+    reviews: TestClient[web.BaseRequest, None] = TestClient(RawTestServer(handle))
+    operations = TestClient(
+        TestServer(operations_app(metrics, lambda: lifecycle.unready(EXPIRES, NOW)))
+    )
+    await stack.enter_async_context(reviews)
+    await stack.enter_async_context(operations)
+    return Hook(reviews, operations, metrics, lifecycle)

@@ -1,0 +1,126 @@
+"""A server in a process of its own, on loopback, over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+SUPPORT = Path(__file__).parent
+PATH = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
+
+
+@dataclass
+class Server:
+    """A server's process, and what it has logged so far."""
+
+    process: asyncio.subprocess.Process
+    tls: ssl.SSLContext
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    rest: str = ""
+
+    async def logged(self, event: str) -> dict[str, Any]:
+        """Read the log until an event, and return its line."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(30):
+            while text := await self.process.stderr.readline():
+                if not text.startswith(b"{"):
+                    self.rest += text.decode()
+                    continue
+                line: dict[str, Any] = json.loads(text)
+                self.lines.append(line)
+                if line["event"] == event:
+                    return line
+        raise AssertionError(f"{event!r} was never logged, but {self.lines} {self.rest}")
+
+    @property
+    def ready(self) -> dict[str, Any]:
+        return next(line for line in self.lines if line["event"] == "ready")
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.ready['port']}"
+
+    @property
+    def operations(self) -> str:
+        return f"http://127.0.0.1:{self.ready['metricsPort']}"
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(30):
+            return await self.process.wait()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection that is spoken to byte by byte."""
+        return await asyncio.open_connection("127.0.0.1", self.ready["port"], ssl=self.tls)
+
+
+@asynccontextmanager
+async def server(
+    pair: Path, *, start_new_session: bool = False, **options: Any
+) -> AsyncIterator[Server]:
+    """Run a server, which is killed at the end if it has not ended by then."""
+    given = {
+        "tls_cert": str(pair / "tls.crt"),
+        "tls_key": str(pair / "tls.key"),
+        "host": "127.0.0.1",
+        "port": 0,
+        "metrics_host": "127.0.0.1",
+        "metrics_port": 0,
+        "drain_seconds": 0,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(SUPPORT / "serving.py"),
+        json.dumps(given | options),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), *PATH])},
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=start_new_session,
+    )
+    tls = ssl.create_default_context()
+    if (pair / "ca.crt").exists():
+        tls.load_verify_locations(pair / "ca.crt")
+    try:
+        yield Server(process, tls)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@asynccontextmanager
+async def ready_server(pair: Path, **options: Any) -> AsyncIterator[Server]:
+    async with server(pair, **options) as running:
+        await running.logged("ready")
+        yield running
+
+
+async def get(url: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.text()
+
+
+def request(body: bytes, upto: int | None = None) -> bytes:
+    """Return a request as it goes over the wire, up to a byte of its body."""
+    head = f"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}Content-Type: application/json\r\n\r\n".encode() + body[:upto]
+
+
+async def read_response(reader: asyncio.StreamReader) -> tuple[bytes, dict[str, Any]]:
+    """Return the head and the parsed body of a response."""
+    async with asyncio.timeout(30):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        return head, json.loads(await reader.readexactly(length))

@@ -1,0 +1,445 @@
+"""What an audit finds in a cluster, and at whom it finds it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from audit.fleet import LABELS, TAINT, pod_spec
+from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, workload
+from controlplane.objects import node
+from policies.document.shipped import shipped_policy
+from policies.kubernetes.names import NameSet
+from policies.policy import ExceptionEntry
+from webhook.audit.cluster_audit import Audit
+from webhook.audit.subjects import Subject
+from webhook.kube.errors import ApiError
+
+REACHING: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+ANYWHERE: Object = {"tolerations": [{"operator": "Exists"}]}
+PODS = PATHS["Pod"]
+TOLERATES = "a Pod without a GPU request tolerates the taint of GPU nodes"
+SITS = "a Pod without a GPU request sits on a GPU node"
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    gpus = {"nvidia.com/gpu": "8"}
+    made.add("Node", node("gpu", labels=LABELS, taints=[TAINT], resources=gpus))
+    made.add("Node", node("cpu"))
+    await made.api.start()
+    yield made
+    await made.api.stop()
+
+
+def found(audit: Audit) -> dict[str, list[str]]:
+    """Return the reasons of findings, by the object that they are told at."""
+    return {
+        f"{each.workload.kind.kind} {each.workload.owned.name}": [
+            finding.reason for finding in each.decision.findings
+        ]
+        for each in audit.subjects
+        if each.decision.findings
+    }
+
+
+def subject(audit: Audit, name: str) -> Subject:
+    [one] = [each for each in audit.subjects if each.workload.owned.name == name]
+    return one
+
+
+async def test_what_template_replica_set_and_pods_have_is_told_once_at_the_deployment(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    spec = pod_spec(**REACHING)
+    deployment = cluster.add("Deployment", workload("web", spec))
+    current = workload("web-5d", spec, replicas=2)
+    current["metadata"]["labels"] = {"app": "web"}
+    current["spec"]["selector"] = {"matchLabels": {"app": "web"}}
+    replica_set = cluster.add("ReplicaSet", owned(current, deployment, "Deployment"))
+    for name in ("web-5d-a", "web-5d-b"):
+        cluster.add("Pod", owned(pod(name, spec, app="web"), replica_set, "ReplicaSet"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Deployment web": [TOLERATES]}
+    assert subject(audit, "web").pods == {"denied": 2}
+    [finding] = subject(audit, "web").decision.findings
+    assert finding.path == "spec.template.spec.tolerations[0]"
+
+
+async def test_what_only_a_pod_has_is_told_at_its_owner_with_the_pods_name(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    deployment = cluster.add("Deployment", workload("web", pod_spec()))
+    for name in ("a", "b", "c", "d", "e"):
+        late = pod(name, pod_spec(**REACHING), app="web")
+        cluster.add("Pod", owned(late, deployment, "Deployment"))
+    audit = await cluster.audit(tmp_path)
+    [finding] = subject(audit, "web").decision.findings
+    assert finding.detail.endswith("; so it is in Pod a, Pod b, Pod c and 2 more")
+
+
+async def test_old_replica_sets_and_jobs_that_have_ended_are_history(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    deployment = cluster.add("Deployment", workload("web", pod_spec()))
+    old = workload("web", pod_spec(**REACHING), replicas=0)
+    cluster.add("ReplicaSet", owned(old, deployment, "Deployment"))
+    ended = workload("job", pod_spec(**REACHING))
+    ended["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    cluster.add("Job", ended)
+    assert found(await cluster.audit(tmp_path)) == {}
+
+
+async def test_pods_that_have_ended_are_not_asked_for_and_count_nowhere(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    job = cluster.add("Job", workload("train", pod_spec(2)))
+    for number, phase in enumerate(("Running", "Succeeded", "Failed", "Pending")):
+        its = pod(f"train-{number}", pod_spec(2), app="train", node="gpu")
+        its["status"]["phase"] = phase
+        cluster.add("Pod", owned(its, job, "Job", "batch/v1"))
+        bare = pod(f"bare-{number}", pod_spec(**REACHING), node="gpu")
+        bare["status"]["phase"] = phase
+        cluster.add("Pod", bare)
+    audit = await cluster.audit(tmp_path)
+    asked = {request.query["fieldSelector"] for request in cluster.api.lists(PODS)}
+    assert asked == {UNFINISHED}
+    assert audit.pods == 4
+    assert subject(audit, "train").pods == {"mutated": 2}
+    assert found(audit) == {"Pod bare-0": [TOLERATES, SITS], "Pod bare-3": [TOLERATES, SITS]}
+    [pool] = audit.pools
+    assert (pool.requested, pool.waiting, pool.free, pool.trespassers) == (4, 0, 4, 2)
+
+
+async def test_a_pod_whose_owner_is_gone_stands_for_itself(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    gone: Object = {"metadata": {"name": "gone", "uid": "nobody"}}
+    cluster.add("Pod", owned(pod("orphan", pod_spec(**REACHING)), gone, "ReplicaSet"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod orphan": [TOLERATES]}
+    expected = "it names ReplicaSet gone, which is not there, as its owner"
+    assert subject(audit, "orphan").remark == expected
+
+
+@pytest.mark.parametrize("forgery", ["labels", "name", "namespace", "kind"])
+async def test_a_forged_daemon_set_makes_no_agent_of_a_pod(
+    forgery: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    real = cluster.add("DaemonSet", workload("agent", pod_spec(**ANYWHERE)))
+    claimed = pod("intruder", pod_spec(**ANYWHERE), app="agent", node="gpu")
+    if forgery == "labels":
+        claimed["metadata"]["labels"] = {"app": "intruder"}
+    elif forgery == "namespace":
+        claimed["metadata"]["namespace"] = "elsewhere"
+    named = {"metadata": {**real["metadata"], "name": "other"}} if forgery == "name" else real
+    kind = "StatefulSet" if forgery == "kind" else "DaemonSet"
+    cluster.add("Pod", owned(claimed, named, kind))
+    audit = await cluster.audit(tmp_path)
+    reasons = found(audit)["Pod intruder"]
+    assert reasons == ["a Pod without a GPU request tolerates every taint", SITS]
+    assert "which is not" in subject(audit, "intruder").remark
+
+
+async def test_a_daemon_sets_pod_belongs_on_gpu_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    agent = cluster.add("DaemonSet", workload("agent", pod_spec(**ANYWHERE)))
+    its = pod("agent-x", pod_spec(**ANYWHERE), app="agent", node="gpu")
+    cluster.add("Pod", owned(its, agent, "DaemonSet"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {}
+    assert audit.pools[0].trespassers == 0
+
+
+async def test_a_plain_pod_on_a_gpu_node_is_told_at_its_owner(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    deployment = cluster.add("Deployment", workload("web", pod_spec()))
+    for name, place in (("a", "gpu"), ("b", "gpu"), ("c", "cpu")):
+        plain = pod(name, pod_spec(), app="web", node=place)
+        cluster.add("Pod", owned(plain, deployment, "Deployment"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Deployment web": [SITS]}
+    [finding] = subject(audit, "web").decision.findings
+    assert finding.detail.startswith("Pod a on node gpu, Pod b on node gpu: ")
+    assert audit.pools[0].trespassers == 2
+
+
+async def test_exempt_namespaces_and_exceptions_count_for_pods_that_sit_there(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add("Pod", pod("plugin", pod_spec(), node="gpu", namespace="gpu-operator"))
+    agent = workload("typha", pod_spec(**ANYWHERE), namespace="calico-system")
+    cluster.add("Deployment", agent)
+    cluster.add("Pod", pod("net", pod_spec(**ANYWHERE), node="gpu", namespace="calico-system"))
+    cluster.add("Pod", pod("legacy", pod_spec(), node="gpu"))
+    policy = shipped_policy()
+    entry = ExceptionEntry(
+        rules=frozenset({"pool-trespass"}),
+        namespaces=frozenset({"web"}),
+        kinds=frozenset(),
+        names=NameSet.of(["legacy"]),
+        reason="moves in January",
+        expires=TODAY.replace(day=22),
+    )
+    assert found(await cluster.audit(tmp_path, replace(policy, exceptions=(entry,)))) == {}
+    late = replace(entry, expires=TODAY)
+    audit = await cluster.audit(tmp_path, replace(policy, exceptions=(late,)))
+    assert found(audit) == {"Pod legacy": [SITS]}
+
+
+async def test_a_gpu_pod_of_today_would_be_changed(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.add("Pod", pod("train", pod_spec(2), node="gpu"))
+    audit = await cluster.audit(tmp_path)
+    assert subject(audit, "train").decision.verdict == "mutated"
+
+
+async def test_devices_are_counted_by_pool_node_and_namespace(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add("Pod", pod("train", pod_spec(4), node="gpu", namespace="ml"))
+    cluster.add("Pod", pod("infer", pod_spec(1), node="gpu"))
+    cluster.add("Pod", pod("waits", pod_spec(8), namespace="ml"))
+    [pool] = (await cluster.audit(tmp_path)).pools
+    assert (pool.allocatable, pool.requested, pool.waiting, pool.free) == (8, 13, 8, 3)
+    usage = {name: (each.placed, each.waiting) for name, each in pool.by_namespace.items()}
+    assert usage == {"ml": (4, 8), "web": (1, 0)}
+    held = [(each.pod, each.count) for each in pool.nodes["gpu"].holdings]
+    assert sorted(held) == [("infer", 1), ("train", 4)]
+    assert list(pool.nodes) == ["gpu"]
+
+
+async def test_nodes_with_devices_and_without_taint_or_label_are_named(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add("Node", node("bare", resources={"nvidia.com/gpu": "2"}))
+    cluster.add("Node", node("open", labels=LABELS, resources={"nvidia.com/gpu": "2"}))
+    audit = await cluster.audit(tmp_path)
+    named = {each.name: [finding.rule for finding in each.findings] for each in audit.nodes}
+    assert named == {
+        "bare": ["gpu-node-without-taint", "gpu-node-without-label"],
+        "open": ["gpu-node-without-taint"],
+    }
+
+
+async def test_an_owner_of_a_kind_that_nobody_has_heard_of_is_found_by_discovery(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("example.com", "v1", "Farm", "farms")
+    farm = cluster.add(
+        "Farm",
+        {
+            "metadata": {"name": "render", "namespace": "web"},
+            "spec": {"worker": {"spec": pod_spec(**REACHING)}},
+        },
+    )
+    worker = pod("render-0", pod_spec(**REACHING))
+    cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Farm render": [TOLERATES]}
+    [finding] = subject(audit, "render").decision.findings
+    assert finding.path == "spec.worker.spec.tolerations[0]"
+
+
+async def test_custom_resources_of_the_policy_are_judged_without_pods(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    template = {"template": {"spec": pod_spec(**REACHING)}}
+    cluster.add(
+        "PyTorchJob",
+        {
+            "metadata": {"name": "train", "namespace": "ml"},
+            "spec": {"pytorchReplicaSpecs": {"Worker": template}},
+        },
+    )
+    assert found(await cluster.audit(tmp_path)) == {"PyTorchJob train": [TOLERATES]}
+
+
+async def test_custom_resources_are_found_in_versions_that_their_group_does_not_prefer(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    cluster.serve("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
+    template = {"template": {"spec": pod_spec(**REACHING)}}
+    for kind, field in (("PyTorchJob", "pytorchReplicaSpecs"), ("MPIJob", "mpiReplicaSpecs")):
+        metadata = {"name": "train", "namespace": "ml"}
+        cluster.add(kind, {"metadata": metadata, "spec": {field: {"Worker": template}}})
+    assert found(await cluster.audit(tmp_path)) == {
+        "MPIJob train": [TOLERATES],
+        "PyTorchJob train": [TOLERATES],
+    }
+
+
+async def test_what_may_not_be_listed_is_told_and_the_rest_judged(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
+    cluster.api.refuse[PATHS["Deployment"]] = (403, "deployments.apps is forbidden")
+    cluster.api.refuse[NODES] = (403, "nodes is forbidden")
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod web": [TOLERATES]}
+    assert audit.pools == []
+    nodes, deployments = audit.untold
+    assert nodes.startswith("nodes: not listed, so nothing is said of pools")
+    assert deployments.startswith("deployments.apps: not listed, so its objects were not judged")
+
+
+async def test_a_custom_resource_that_the_api_server_fails_to_list_is_told(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
+    failed = (500, "conversion webhook for kubeflow.org/v1, Kind=PyTorchJob failed")
+    cluster.api.refuse["/apis/kubeflow.org/v1/pytorchjobs"] = failed
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod web": [TOLERATES]}
+    [told] = audit.untold
+    assert told.startswith("pytorchjobs.kubeflow.org: not listed, so its objects were not judged;")
+    assert failed[1] in told
+
+
+async def test_a_group_whose_api_server_is_away_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
+    cluster.api.refuse["/apis/kubeflow.org/v1"] = (503, "service unavailable")
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod web": [TOLERATES]}
+    [told] = audit.untold
+    assert told == (
+        "kubeflow.org: not all of it could be looked for, so its objects may not have been judged; "
+        "see what serves it: service unavailable (HTTP 503)"
+    )
+
+
+async def test_pods_that_the_api_server_fails_to_list_end_the_audit(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.api.refuse[PODS] = (500, "etcdserver: leader changed")
+    with pytest.raises(ApiError, match="leader changed"):
+        await cluster.audit(tmp_path)
+
+
+async def test_an_owner_whose_spec_is_no_mapping_is_an_owner_all_the_same(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("example.com", "v1", "Farm", "farms")
+    farm = cluster.add(
+        "Farm", {"metadata": {"name": "render", "namespace": "web"}, "spec": ["small"]}
+    )
+    worker = pod("render-0", pod_spec(**REACHING))
+    cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
+    assert found(await cluster.audit(tmp_path)) == {"Farm render": [TOLERATES]}
+
+
+async def test_an_owner_that_may_not_be_listed_leaves_its_pods_to_stand_for_themselves(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    owner = cluster.add("StatefulSet", workload("db", pod_spec()))
+    cluster.add("Pod", owned(pod("db-0", pod_spec(), app="db"), owner, "StatefulSet"))
+    cluster.serve("apps", "v1", "StatefulSet", "statefulsets")
+    cluster.api.refuse[PATHS["StatefulSet"]] = (403, "forbidden")
+    audit = await cluster.audit(tmp_path)
+    [told] = audit.untold
+    assert told.startswith("statefulsets.apps: not listed, so its objects were not judged; ")
+    assert subject(audit, "db-0").remark == (
+        "it belongs to StatefulSet db, which could not be listed"
+    )
+
+
+async def test_what_belongs_to_an_owner_in_no_namespace_stands_for_itself(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies", namespaced=False)
+    owner = cluster.add("ClusterPolicy", {"metadata": {"name": "cluster-policy"}, "spec": {}})
+    agent = owned(workload("driver", pod_spec()), owner, "ClusterPolicy", "nvidia.com/v1")
+    agent = cluster.add("DaemonSet", agent)
+    cluster.add("Pod", owned(pod("driver-0", pod_spec(), app="driver"), agent, "DaemonSet"))
+    audit = await cluster.audit(tmp_path)
+    assert subject(audit, "driver").remark == (
+        "it belongs to ClusterPolicy cluster-policy, which is in no namespace"
+    )
+    assert audit.untold == ()
+    assert cluster.api.lists("/apis/nvidia.com/v1/clusterpolicies") == []
+
+
+async def test_a_static_pod_is_nobodys_and_needs_no_remark(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    gpu = node("gpu-2", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "8"})
+    kubelet = cluster.add("Node", gpu)
+    static = owned(pod("static-gpu-2", pod_spec(), node="gpu-2"), kubelet, "Node", "v1")
+    static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "hash"}
+    cluster.add("Pod", static)
+    audit = await cluster.audit(tmp_path)
+    assert subject(audit, "static-gpu-2").remark == ""
+    [state] = audit.pools
+    assert (state.nodes["gpu-2"].agents, state.trespassers) == (1, 0)
+
+
+async def test_lists_come_in_pages_and_begin_anew_when_they_expire(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1200):
+        cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
+    expired: list[int] = []
+
+    def expire(path: str, offset: int) -> None:
+        if path == PODS and offset == 500 and not expired:
+            expired.append(offset)
+            cluster.api.forget()
+
+    cluster.api.before_page = expire
+    audit = await cluster.audit(tmp_path)
+    assert audit.pods == 1200
+    asked = [list_.query for list_ in cluster.api.lists(PODS)]
+    assert len(asked) == 2 + 3
+    assert {(query["limit"], query["fieldSelector"]) for query in asked} == {("500", UNFINISHED)}
+
+
+async def test_credentials_that_expire_between_two_pages_are_read_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    for number in range(1200):
+        cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
+
+    def renew(path: str, offset: int) -> None:
+        if path == PODS and offset == 0:
+            cluster.api.accepted = "second"
+            cluster.api.kubeconfig(tmp_path / "kubeconfig", "second")
+
+    cluster.api.before_page = renew
+    audit = await cluster.audit(tmp_path)
+    assert audit.pods == 1200
+    shown = [asked.authorization for asked in cluster.api.lists(PODS)]
+    assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
+
+
+async def test_credentials_that_nobody_accepts_are_shown_once(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.api.accepted = "another"
+    with pytest.raises(ApiError, match="Unauthorized"):
+        await cluster.audit(tmp_path)
+    assert len(cluster.api.asked) == 1
+
+
+async def test_an_object_that_no_rule_can_read_is_told_and_the_rest_judged(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+    broken = {"containers": [{"name": "x", "image": "y", "resources": {"limits": "many"}}]}
+    job = cluster.add(
+        "PyTorchJob", {"metadata": {"name": "odd", "namespace": "ml"}, "spec": {"x": broken}}
+    )
+    cluster.add("Pod", owned(pod("odd-0", broken), job, "PyTorchJob", "kubeflow.org/v1"))
+    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Pod web": [TOLERATES]}
+    assert "spec.x.containers[0].resources.limits" in subject(audit, "odd").error
+    [told] = audit.untold
+    assert told.startswith("Pod web/odd-0: not judged: ")

@@ -1,0 +1,188 @@
+"""The page of an audit of 200 nodes and 3,000 Pods, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.ui import WebDriverWait
+
+import browser as chromium
+from audit.simulated import Cluster
+from browser import Browser
+from webhook.cli.report import audit_text as audit_report
+from webhook.cli.report.audit_results import results_of
+
+pytestmark = pytest.mark.skipif(
+    bool(REASON := chromium.unavailable()), reason=f"no browser here: {REASON}"
+)
+
+GPU_NODES = 48
+SHOWN = "return [...document.querySelectorAll(arguments[0])].filter(e => !e.hidden).length"
+CONTRAST = """
+const channel = value => (value /= 255) <= 0.04045
+  ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+const luminance = ([r, g, b]) =>
+  0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const parse = color => color.match(/[0-9.]+/g).map(Number);
+const ground = element => {
+  for (; element; element = element.parentElement) {
+    const color = parse(getComputedStyle(element).backgroundColor);
+    if (color.length < 4 || color[3] === 1) return color;
+  }
+  return [255, 255, 255];
+};
+return [...document.querySelectorAll("body *")].filter(element =>
+  [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()) &&
+  element.checkVisibility() && !["SCRIPT", "STYLE", "OPTION"].includes(element.tagName)
+).map(element => {
+  const [one, other] = [parse(getComputedStyle(element).color), ground(element)].map(luminance);
+  const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+  return [ratio, `${element.tagName}.${element.className}`];
+}).filter(([ratio]) => ratio < 4.5).map(([ratio, name]) => `${name}: ${ratio.toFixed(2)}`);
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+
+    async def audited() -> str:
+        cluster = Cluster()
+        await cluster.api.start()
+        try:
+            assert cluster.fill(200, GPU_NODES, 3000) == 3000
+            audit = await cluster.audit(folder)
+        finally:
+            await cluster.api.stop()
+        results = list(results_of(audit))
+        return "".join(audit_report.report(audit, "simulated", "html", results))
+
+    path = folder / "audit.html"
+    path.write_text(asyncio.run(audited()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with chromium.browser() as opened:
+        yield opened
+
+
+def wait_for(window: Browser, selector: str, count: int) -> None:
+    """Wait until so many are shown: a page appears, and answers a click, in its own time."""
+    WebDriverWait(window.driver, 20).until(
+        lambda _: window.run(SHOWN, selector) == count, f"{count} of {selector}"
+    )
+
+
+def test_the_page_asks_for_nothing_and_complains_of_nothing(window: Browser, page: Path) -> None:
+    window.requests()
+    window.open(page)
+    assert window.console() == []
+    assert window.requests() == [page.as_uri()]
+
+
+def test_the_picture_shows_every_device_and_who_holds_it(window: Browser, page: Path) -> None:
+    window.open(page)
+    wait_for(window, "li.node", GPU_NODES)
+    cells = window.run(SHOWN, ".cells .device")
+    free = window.run(SHOWN, ".cells .device.free")
+    assert (cells, free) == (GPU_NODES * 8, 112)
+    first = window.driver.find_element(By.CSS_SELECTOR, "li.node").text
+    assert "gpu-1\nno taint" in first
+    assert "ml-vision/train-1-0-x7k2p" in first
+    assert "▲ trespasser\nbatch/debug-shell" in first
+
+
+def test_findings_are_filtered_by_what_is_typed_and_chosen(window: Browser, page: Path) -> None:
+    window.open(page)
+    driver = window.driver
+    total = 5
+    wait_for(window, "#found > li", total)
+    search = driver.find_element(By.NAME, "text")
+    search.send_keys("CACHE-warmer toleration")
+    wait_for(window, "#found > li", 1)
+    assert driver.find_element(By.ID, "count").text == "1 of 5 findings"
+    search.send_keys(" nothing-like-it")
+    wait_for(window, "#found > li", 0)
+    driver.find_element(By.CSS_SELECTOR, "#filters button").click()
+    wait_for(window, "#found > li", total)
+    for name, value, shown in (
+        ("action", "warn", 2),
+        ("rule", "gpu-node-without-label", 1),
+        ("action", "", 1),
+        ("rule", "", 5),
+        ("namespace", "web", 2),
+    ):
+        Select(driver.find_element(By.NAME, name)).select_by_value(value)
+        wait_for(window, "#found > li", shown)
+
+
+def test_nodes_are_filtered_by_what_is_the_matter_with_them(window: Browser, page: Path) -> None:
+    window.open(page)
+    nodes = Select(window.driver.find_element(By.NAME, "nodes"))
+    for value, shown in (("trespassed", 3), ("unfenced", 2), ("", GPU_NODES)):
+        nodes.select_by_value(value)
+        wait_for(window, "li.node", shown)
+        output = window.driver.find_element(By.CSS_SELECTOR, ".nodes-filter output").text
+        assert output == f"{shown} of {GPU_NODES}"
+
+
+def test_everything_is_reached_and_used_by_keyboard(window: Browser, page: Path) -> None:
+    window.open(page)
+    driver = window.driver
+    for _ in range(30):
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        if driver.switch_to.active_element.get_attribute("name") == "text":
+            break
+    driver.switch_to.active_element.send_keys("debug-shell", Keys.TAB, Keys.TAB)
+    wait_for(window, "#found > li", 1)
+    assert driver.switch_to.active_element.get_attribute("name") == "namespace"
+
+
+def test_controls_and_sections_have_accessible_names(window: Browser, page: Path) -> None:
+    window.open(page)
+    css = "input, select, button, form, section, nav, summary"
+    named = window.driver.find_elements(By.CSS_SELECTOR, css)
+    assert all(each.accessible_name for each in named)
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_fits_each_screen_and_is_readable_on_it(
+    width: int, dark: bool, window: Browser, page: Path
+) -> None:
+    window.open(page, width=width, dark=dark)
+    window.run("document.querySelector('details').open = true")
+    assert window.run("return document.documentElement.scrollWidth") == width
+    beyond = "return [...document.querySelectorAll('body *')].filter(e => "
+    beyond += "!e.closest('pre') && e.getBoundingClientRect().right > innerWidth + 1).length"
+    assert window.run(beyond) == 0
+    assert window.run(CONTRAST) == []
+    ground = window.run("return getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(18, 22, 29)") is dark
+
+
+def test_it_reads_without_its_script(page: Path) -> None:
+    with chromium.browser(scripts=False) as plain:
+        plain.open(page)
+        found = plain.driver.find_element(By.ID, "found")
+        assert found.is_displayed()
+        assert "A Pod without a GPU request sits on a GPU node" in found.text
+        assert plain.driver.find_elements(By.CSS_SELECTOR, "li.node")[-1].is_displayed()
+        assert not plain.driver.find_element(By.ID, "filters").is_displayed()
+
+
+def test_it_prints_without_its_controls(window: Browser, page: Path) -> None:
+    window.open(page)
+    window.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert not window.driver.find_element(By.ID, "filters").is_displayed()
+    assert window.driver.find_element(By.CSS_SELECTOR, "li.node").is_displayed()
+    assert len(window.driver.print_page()) > 10_000
+    window.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

@@ -1,0 +1,193 @@
+"""The GitHub Action: its steps are run by bash as a runner does, with inputs good and hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from paths import PROJECT
+from running import GPU_POD, PLAIN_POD, TRESPASSER
+
+ACTION: dict[str, Any] = yaml.safe_load((PROJECT / "action.yml").read_text())
+STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
+[CHECK] = [step for step in STEPS if step.get("id") == "check"]
+EXPRESSION = re.compile(r"\$\{\{ *inputs\.([a-z-]+) *\}\}")
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+    outputs: dict[str, str]
+    summary: str
+
+
+class Runner:
+    """A folder with a checkout and what a runner provides, gpufence installed already."""
+
+    def __init__(self, folder: Path) -> None:
+        self.checkout = folder / "checkout"
+        self._temp = folder / "temp"
+        self.checkout.mkdir()
+        self._temp.mkdir()
+        (self._temp / "gpufence").symlink_to(Path(sys.executable).parents[1])
+
+    def check(self, **inputs: str) -> Ran:
+        """Run the step as ``shell: bash`` means it; inputs are named with underscores."""
+        given = {name: value.get("default", "") for name, value in ACTION["inputs"].items()}
+        given |= {name.replace("_", "-"): value for name, value in inputs.items()}
+        own = {
+            key: EXPRESSION.sub(lambda match: given[match[1]], value)
+            for key, value in CHECK["env"].items()
+        }
+        files = {
+            name: self._temp / name.lower() for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")
+        }
+        for file in files.values():
+            file.write_text("")
+        script = self._temp / "script.sh"
+        script.write_text(CHECK["run"])
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
+            cwd=self.checkout,
+            env={
+                "PATH": os.environ["PATH"],
+                "RUNNER_TEMP": str(self._temp),
+                **{name: str(file) for name, file in files.items()},
+                **own,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        outputs = dict(
+            line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines()
+        )
+        summary = files["GITHUB_STEP_SUMMARY"].read_text()
+        return Ran(done.returncode, done.stdout, done.stderr, outputs, summary)
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    return Runner(tmp_path)
+
+
+def test_no_script_contains_an_expression() -> None:
+    for step in STEPS:
+        assert "${{" not in step["run"], step["name"]
+        assert step["shell"] == "bash"
+
+
+def test_every_input_reaches_a_step_and_says_what_it_is_for() -> None:
+    used = {
+        name
+        for step in STEPS
+        for value in step["env"].values()
+        for name in EXPRESSION.findall(value)
+    }
+    assert used == set(ACTION["inputs"])
+    assert all(value["description"].endswith(".") for value in ACTION["inputs"].values())
+
+
+def test_what_is_installed_from_is_there() -> None:
+    [install] = [step["run"] for step in STEPS if step["name"] == "Install gpufence"]
+    files = re.findall(r"\$ACTION/([\w./-]+)", install)
+    assert len(files) == 2
+    for file in files:
+        assert "--hash=sha256:" in (PROJECT / file).read_text()
+
+
+def test_a_good_folder_passes(runner: Runner) -> None:
+    (runner.checkout / "train.yaml").write_text(GPU_POD)
+    done = runner.check()
+    assert (done.status, done.outputs) == (0, {"status": "0", "sarif": ""})
+    assert "1 object: 1 mutated" in done.summary
+
+
+def test_a_trespasser_fails_the_step_with_an_annotation_at_its_line(runner: Runner) -> None:
+    (runner.checkout / "web.yaml").write_text(TRESPASSER)
+    done = runner.check(sarif="report.sarif")
+    assert (done.status, done.outputs) == (1, {"status": "1", "sarif": "report.sarif"})
+    assert re.search(r"^::error file=web\.yaml,line=9,", done.out, re.MULTILINE)
+    assert "pool-trespass" in done.summary
+    report = json.loads((runner.checkout / "report.sarif").read_text())
+    assert report["version"] == "2.1.0"
+    assert report["runs"][0]["results"][0]["ruleId"] == "pool-trespass"
+
+
+def test_a_second_step_of_a_job_does_not_repeat_the_summary_of_the_first(runner: Runner) -> None:
+    (runner.checkout / "train.yaml").write_text(GPU_POD)
+    assert runner.check().summary
+    assert runner.check(summary="false").summary == ""
+    assert runner.check(policy="missing.yaml").summary == ""
+
+
+def test_paths_excludes_policy_and_namespace_are_passed_on(runner: Runner) -> None:
+    for folder in ("a", "b c", "charts"):
+        (runner.checkout / folder).mkdir()
+        (runner.checkout / folder / "web.yaml").write_text(TRESPASSER)
+    assert runner.check(paths="a\nb c\n").out.count("::error ") == 2
+    assert runner.check(paths=".", exclude="charts\nb c").out.count("::error ") == 1
+    assert runner.check(namespace="kube-system").status == 0
+    policy = yaml.safe_load((PROJECT / "policies" / "document" / "default.yaml").read_text())
+    policy["rules"]["pool-trespass"] = "warn"
+    (runner.checkout / ".policy.yaml").write_text(yaml.safe_dump(policy))
+    assert runner.check(policy=".policy.yaml").status == 0
+    assert runner.check(policy=".policy.yaml", fail_on="warn").status == 1
+
+
+def test_a_summary_is_written_only_where_it_is_wanted(runner: Runner) -> None:
+    (runner.checkout / "web.yaml").write_text(PLAIN_POD)
+    assert runner.check(summary="false").summary == ""
+
+
+HOSTILE = [
+    "$(touch PWNED)",
+    "`touch PWNED`",
+    '"; touch PWNED; "',
+    "'; touch PWNED; '",
+    "x\ny; touch PWNED",
+    "--generate-exceptions=PWNED",
+    "--output=json=PWNED",
+    "${IFS}touch${IFS}PWNED",
+    "a && touch PWNED",
+    "::set-output name=status::0",
+]
+
+
+TEXT_INPUTS = ("paths", "exclude", "policy", "namespace", "fail_on", "sarif", "summary")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_inputs_are_data(runner: Runner, text: str) -> None:
+    (runner.checkout / "web.yaml").write_text(PLAIN_POD)
+    done = runner.check(**dict.fromkeys(TEXT_INPUTS, text))
+    assert not list(runner.checkout.rglob("PWNED"))
+    assert "Traceback" not in done.err
+    assert done.status == 2, "what does not exist is no success"
+    assert done.outputs.get("status", "2") == "2"
+
+
+@pytest.mark.parametrize("name", TEXT_INPUTS)
+def test_each_input_alone_is_data_all_the_way(runner: Runner, name: str) -> None:
+    (runner.checkout / "web.yaml").write_text(PLAIN_POD)
+    done = runner.check(**{name: '$(touch PWNED)`touch PWNED`"; touch PWNED; #'})
+    assert not list(runner.checkout.rglob("PWNED"))
+    assert "Traceback" not in done.err
+    assert done.outputs["status"] == str(done.status)
+    assert done.status == (2 if name in ("paths", "policy", "fail_on") else 0)
+
+
+def test_a_report_of_two_lines_cannot_write_an_output(runner: Runner) -> None:
+    (runner.checkout / "web.yaml").write_text(TRESPASSER)
+    done = runner.check(sarif="a.sarif\nstatus=0")
+    assert (done.status, done.outputs) == (2, {})
+    assert "name one file" in done.out

@@ -1,0 +1,560 @@
+"""`gpufence check`: which status, and what is said of what."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from running import (
+    BROKEN,
+    CONFIG_MAP,
+    GPU_POD,
+    NO_QUANTITY,
+    PLAIN_POD,
+    TRESPASSER,
+    Outcome,
+    Run,
+    manifest,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "verdict"),
+    [
+        (PLAIN_POD, 0, "allowed"),
+        (GPU_POD, 0, "mutated"),
+        (CONFIG_MAP, 0, "skipped"),
+        (TRESPASSER, 1, "denied"),
+        (NO_QUANTITY, 2, "invalid"),
+        (BROKEN, 2, "invalid"),
+    ],
+)
+def test_the_status_says_what_was_found(
+    gpufence: Run, text: str, status: int, verdict: str
+) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert (done.status, done.verdicts) == (status, [verdict])
+
+
+def test_an_input_at_fault_outweighs_a_finding(gpufence: Run) -> None:
+    done = gpufence("check", "-", stdin="---\n".join([TRESPASSER, BROKEN, TRESPASSER]))
+    assert done.status == 2
+
+
+def test_a_broken_document_hides_no_other(gpufence: Run) -> None:
+    text = "---\n".join([TRESPASSER, BROKEN, GPU_POD, NO_QUANTITY, PLAIN_POD])
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert done.verdicts == ["denied", "invalid", "mutated", "invalid", "allowed"]
+    broken, placeholder = done.errors
+    assert broken == (
+        "<stdin>:18:1: document 2: does not parse as YAML: did not find expected node content, "
+        "while parsing a flow node. Look for a bracket that is not closed, or a "
+        "comma too many."
+    )
+    assert placeholder == (
+        "<stdin>:41:11: document 4: spec.containers[0].resources.limits[nvidia.com/gpu]: "
+        "'${GPUS}' is not a quantity; write a number with an optional suffix, for example 1, "
+        '"500m" or "16Gi".'
+    )
+    assert done.err.splitlines() == [f"Error: {broken}", f"Error: {placeholder}"]
+
+
+def test_a_broken_file_hides_no_other(gpufence: Run, tmp_path: Path) -> None:
+    for name, text in {"a.yaml": BROKEN, "b.yaml": TRESPASSER}.items():
+        (tmp_path / name).write_text(text)
+    done = gpufence("check", "--output", "json", "nowhere.yaml", "a.yaml", "b.yaml")
+    assert done.status == 2
+    assert done.verdicts == ["invalid", "invalid", "denied"]
+    assert done.errors[0] == "nowhere.yaml: does not exist. Check the path."
+
+
+def test_a_folder_is_read_through_in_order_without_hidden_files(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    names = ["b.yml", "a/z.json", "a/y.yaml", "c.txt", ".hidden.yaml", ".git/x.yaml", "a-b/x.yaml"]
+    for name in names:
+        path = tmp_path / "manifests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PLAIN_POD)
+    done = gpufence("check", "--output", "json", "manifests", "manifests/b.yml")
+    assert [result["source"]["path"] for result in done.report["results"]] == [
+        "manifests/a/y.yaml",
+        "manifests/a/z.json",
+        "manifests/a-b/x.yaml",
+        "manifests/b.yml",
+    ]
+
+
+def test_a_folder_without_manifests_is_no_success(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = gpufence("check", "empty")
+    assert done.status == 2
+    assert (
+        "empty: is a folder without manifests (.yaml, .yml, .json). "
+        "Name the folder or the files that hold them." in done.out
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n---\n", "null\n"])
+def test_nothing_at_all_is_no_success(gpufence: Run, text: str) -> None:
+    done = gpufence("check", "-", stdin=text)
+    assert done.status == 2
+    assert done.err == "Error: there are no objects in <stdin>: look at what wrote them.\n"
+
+
+def test_files_without_objects_are_a_success_where_that_is_said(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    for name in ("a.yaml", "folder/b.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("# nothing\n")
+    done = gpufence("check", "a.yaml", "folder")
+    problem = (
+        "there are no objects in a.yaml, folder: look at what wrote them, or add --allow-empty"
+    )
+    assert (done.status, done.err) == (2, f"Error: {problem} if they may be without any.\n")
+    done = gpufence("check", "--allow-empty", "a.yaml", "folder")
+    assert (done.status, done.out, done.err) == (0, "0 objects\n", "")
+
+
+def test_an_empty_pipe_or_folder_is_no_success_whatever_is_said(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text("# nothing\n")
+    done = gpufence("check", "--allow-empty", "a.yaml", "-", stdin="")
+    problem = "there are no objects in a.yaml, <stdin>: look at what wrote them."
+    assert (done.status, done.err) == (2, f"Error: {problem}\n")
+    (tmp_path / "empty").mkdir()
+    assert gpufence("check", "--allow-empty", "empty").status == 2
+
+
+def test_an_empty_list_is_no_success(gpufence: Run) -> None:
+    assert gpufence("check", "-", stdin="{apiVersion: v1, kind: List, items: []}").status == 2
+
+
+TOO_LONG = f"{'x' * 300}.yaml"
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        (TOO_LONG, "cannot be read (File name too long). Check the path."),
+        ("pod.yaml/x", "cannot be read (Not a directory). Check the path."),
+        (
+            "loop",
+            "cannot be read (Too many levels of symbolic links). Have the link lead to a file.",
+        ),
+        ("dangling", "does not exist. Check the path."),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_what_to_do(
+    gpufence: Run, tmp_path: Path, path: str, problem: str
+) -> None:
+    (tmp_path / "pod.yaml").write_text(PLAIN_POD)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    done = gpufence("check", "-o", "json", "-", path, stdin=TRESPASSER)
+    assert (done.status, done.verdicts) == (2, ["denied", "invalid"])
+    assert done.errors == [f"{path}: {problem}"]
+
+
+def test_a_policy_that_is_a_folder_is_named_with_what_to_do(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    done = gpufence("check", "--policy", "policies", "-", stdin=PLAIN_POD)
+    problem = "policies: cannot be read (Is a directory). Name a file in it."
+    assert (done.status, done.err) == (2, f"Error: {problem}\n")
+
+
+SETPRIV = shutil.which("setpriv")
+
+
+def bound_by_permissions(folder: Path, *args: str) -> Outcome:
+    """Run the command line bound by permissions, which root is only without its capabilities."""
+    run = "import sys; from webhook.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", run, *args]
+    if os.geteuid() == 0:
+        if SETPRIV is None:
+            pytest.skip("root may read everything, and there is no setpriv here")
+        command = [SETPRIV, "--inh-caps=-all", "--bounding-set=-all", *command]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_what_nobody_may_read_hides_nothing_else(tmp_path: Path) -> None:
+    for name in ("sound.yaml", "secret.yaml", "closed/x.yaml", "folder/closed/x.yaml"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PLAIN_POD)
+    closed = [tmp_path / name for name in ("secret.yaml", "closed", "folder/closed")]
+    for path in closed:
+        path.chmod(0)
+    try:
+        args = ("secret.yaml", "closed", "closed/x.yaml", "folder", "sound.yaml")
+        done = bound_by_permissions(tmp_path, "check", "-o", "json", *args)
+        policy = bound_by_permissions(tmp_path, "check", "--policy", "secret.yaml", "sound.yaml")
+    finally:
+        for path in closed:
+            path.chmod(0o755)
+    assert (done.status, done.verdicts) == (2, ["invalid"] * 4 + ["allowed"])
+    problem = "cannot be read (Permission denied). Let the user that runs gpufence read it."
+    assert done.errors == [
+        f"{path}: {problem}" for path in ("secret.yaml", "closed", "closed/x.yaml", "folder/closed")
+    ]
+    assert (policy.status, policy.err) == (2, f"Error: secret.yaml: {problem}\n")
+
+
+def test_what_is_no_file_is_read_only_where_it_is_named(gpufence: Run, tmp_path: Path) -> None:
+    """A pipe in a folder has nobody at its other end: to read it would take forever."""
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    (folder / "pod.yaml").write_text(PLAIN_POD)
+    os.mkfifo(folder / "x.yaml")
+    (folder / "y.yaml").symlink_to("x.yaml")
+    for path in ("manifests", "manifests/*"):
+        done = gpufence("check", "-o", "json", path)
+        assert (done.status, done.verdicts) == (0, ["allowed"])
+    # Either end waits for the other.
+    pipe = folder / "x.yaml"
+    threading.Thread(target=pipe.write_text, args=[TRESPASSER], daemon=True).start()
+    done = gpufence("check", "-o", "json", "manifests/x.yaml")
+    assert (done.status, done.verdicts) == (1, ["denied"])
+
+
+def test_a_folder_that_cannot_be_read_is_no_empty_one(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, and tests are run as root: the failure is made up."""
+    (tmp_path / "manifests" / "secret").mkdir(parents=True)
+    (tmp_path / "manifests" / "pod.yaml").write_text(PLAIN_POD)
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if Path(path).name == "secret":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    done = gpufence("check", "--output", "json", "manifests")
+    assert (done.status, done.verdicts) == (2, ["invalid", "allowed"])
+    (error,) = done.errors
+    assert error.startswith("manifests/secret: cannot be read (Permission denied).")
+
+
+def test_bytes_that_are_no_text_are_named(gpufence: Run) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=b"kind: Pod\nx: \xff\n")
+    assert done.status == 2
+    assert done.errors == [
+        "<stdin>:2: is not UTF-8 text: byte 0xff (invalid start byte). Save it as UTF-8."
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", [PLAIN_POD, '{"apiVersion": "v1"}'])
+def test_utf_16_is_recognised_without_a_byte_order_mark(
+    gpufence: Run, text: str, encoding: str
+) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
+    assert done.status == 2
+    assert done.errors[0].endswith("It looks like UTF-16: save it as UTF-8.")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_texts_with_a_byte_order_mark_are_read(gpufence: Run, encoding: str) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=GPU_POD.encode(encoding))
+    assert done.verdicts == ["mutated"]
+
+
+def test_lines_may_end_as_on_windows(gpufence: Run) -> None:
+    text = f"{PLAIN_POD}---\n{TRESPASSER}".replace("\n", "\r\n")
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert [result["source"]["line"] for result in done.report["results"]] == [1, 10]
+    assert done.verdicts == ["allowed", "denied"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "replicas: 3\nimage: nginx\n",  # a values file
+        "apiVersion: v2\nname: chart\nversion: 1.0.0\n",  # a chart
+        "resources:\n- a.yaml\n",  # a kustomization
+        "kind: Kustomization\nresources: []\n",
+        "- op: add\n  path: /spec\n  value: {}\n",  # a JSON patch
+        "[]",
+    ],
+)
+def test_what_stands_beside_manifests_in_folders_is_skipped(gpufence: Run, text: str) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert (done.status, done.verdicts) == (0, ["skipped"])
+    assert done.report["results"][0]["object"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "kind: Pod\n",
+            "apiVersion is missing. Write the one that kubectl api-resources shows for its kind.",
+        ),
+        (
+            "kind: Pod\napiVersion: 1\n",
+            "but is a number. Write the one that kubectl api-resources shows for its kind.",
+        ),
+        (
+            "kind: [Pod]\napiVersion: v1\n",
+            "kind must be a string, but is a list. Write one that kubectl api-resources shows.",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\n",
+            "spec: is missing. Write it as the API documents it, or remove the object.",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: []\nspec: {}\n",
+            "metadata: must be a mapping, but is a list.",
+        ),
+        (
+            "just text\n",
+            "Kubernetes API. Remove it, or write an object with apiVersion and kind.",
+        ),
+        (
+            "- kind: Pod\n",
+            "Put the objects under items of an object with apiVersion: v1 and kind: List.",
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems: {}\n",
+            "is a mapping. Write the objects as entries of a list, each with - before it.",
+        ),
+        ("--- {kind: Pod}\n", "kubectl does not take. Put --- on a line of its own."),
+    ],
+)
+def test_what_is_no_object_is_invalid(gpufence: Run, text: str, problem: str) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert (done.status, done.verdicts) == (2, ["invalid"])
+    assert done.errors[0].endswith(problem)
+
+
+def test_a_template_of_helm_is_recognised(gpufence: Run) -> None:
+    text = "{{- if .Values.enabled }}\nkind: Pod\n{{- end }}\n"
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert done.errors[0].endswith(
+        "It looks like a Helm template: check what it renders to, "
+        "helm template CHART | gpufence check -."
+    )
+
+
+POLICY = manifest("""
+    apiVersion: gpufence.dev/v1alpha1
+    kind: FencePolicy
+    pools:
+      - name: nvidia
+        resources: [nvidia.com/gpu]
+        taints: [{key: nvidia.com/gpu}]
+        nodeSelector: {nvidia.com/gpu.present: "true"}
+    rules:
+      pool-trespass: warn
+    exemptions:
+      namespaces: [agents]
+    """)
+
+
+def test_the_policy_says_what_is_enforced(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    done = gpufence("check", "--policy", "policy.yaml", "--output", "json", "-", stdin=TRESPASSER)
+    assert (done.status, done.verdicts) == (0, ["allowed"])
+    assert [f["action"] for f in done.report["results"][0]["findings"]] == ["warn"]
+
+
+@pytest.mark.parametrize("namespace", sorted(ALWAYS_EXCLUDED))
+def test_nothing_is_found_where_the_webhook_is_never_asked(
+    gpufence: Run, tmp_path: Path, namespace: str
+) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))
+    options = ("--policy", "policy.yaml", "--namespace", namespace)
+    done = gpufence("check", *options, "-", stdin=TRESPASSER)
+    assert done.status == 0
+    exempt = f"  exempt: gpufence is never asked about namespace {namespace}\n"
+    assert done.out.startswith("allowed  ")
+    assert exempt in done.out
+    gpu_pod = GPU_POD.replace("namespace: ml", f"namespace: {namespace}")
+    made = gpufence("mutate", *options, "--output", "json", "-", stdin=gpu_pod)
+    assert "tolerations" not in json.loads(made.out)["spec"]
+
+
+def test_an_object_that_cannot_be_read_is_broken_in_any_namespace(gpufence: Run) -> None:
+    broken = TRESPASSER.replace("containers:", "containers: many #")
+    for namespace in ("default", "kube-flannel"):
+        assert gpufence("check", "--namespace", namespace, "-", stdin=broken).status == 2
+
+
+def test_objects_without_a_namespace_are_in_the_one_that_is_given(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))
+    options = ("--policy", "policy.yaml", "--output", "json", "-")
+    assert gpufence("check", *options, stdin=TRESPASSER).status == 1
+    exempt = gpufence("check", "--namespace", "agents", *options, stdin=TRESPASSER)
+    assert (exempt.status, exempt.verdicts) == (0, ["allowed"])
+    assert exempt.report["results"][0]["object"]["namespace"] == "agents"
+    elsewhere = TRESPASSER.replace("name: web\n", "name: web\n  namespace: shop\n", 1)
+    assert gpufence("check", "--namespace", "agents", *options, stdin=elsewhere).status == 1
+
+
+def test_an_exception_that_has_expired_is_none(gpufence: Run, tmp_path: Path) -> None:
+    entry = manifest("""
+        exceptions:
+          - namespaces: [default]
+            reason: until it moves
+            expires: DAY
+        """)
+    enforced = POLICY.replace("warn", "enforce")
+    statuses = {}
+    for day in ("2999-01-01", "2020-01-01"):
+        (tmp_path / "policy.yaml").write_text(enforced + entry.replace("DAY", day))
+        statuses[day] = gpufence("check", "--policy", "policy.yaml", "-", stdin=TRESPASSER).status
+    assert statuses == {"2999-01-01": 0, "2020-01-01": 1}
+
+
+def test_a_policy_that_is_none_is_a_fault_of_the_usage(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("taints", "taint"))
+    done = gpufence("check", "--policy", "policy.yaml", "-", stdin=PLAIN_POD)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("Error: policy.yaml:6: pools[0].taint: unknown key; accepted here:")
+
+
+CLAIMING = manifest("""
+    apiVersion: v1
+    kind: Pod
+    metadata:
+      name: claiming
+    spec:
+      resourceClaims:
+        - name: gpu
+          SOURCE
+      containers:
+        - name: train
+          image: pytorch:2.9
+          resources:
+            claims: [{name: gpu}]
+    """)
+CLAIM = manifest("""
+    apiVersion: resource.k8s.io/v1
+    kind: ResourceClaim
+    metadata:
+      name: gpu
+    spec:
+      devices:
+        requests:
+          - name: gpu
+            exactly:
+              deviceClassName: gpu.nvidia.com
+    """)
+CLAIM_TEMPLATE = manifest("""
+    apiVersion: resource.k8s.io/v1
+    kind: ResourceClaimTemplate
+    metadata:
+      name: gpu
+    spec:
+      spec:
+        devices:
+          requests:
+            - name: gpu
+              exactly:
+                deviceClassName: gpu.nvidia.com
+    """)
+
+
+@pytest.mark.parametrize(
+    ("source", "fact"),
+    [("resourceClaimName: gpu", CLAIM), ("resourceClaimTemplateName: gpu", CLAIM_TEMPLATE)],
+)
+def test_claims_among_the_inputs_are_facts_for_the_pods_beside_them(
+    gpufence: Run, tmp_path: Path, source: str, fact: str
+) -> None:
+    pod = CLAIMING.replace("SOURCE", source)
+    (tmp_path / "pod.yaml").write_text(pod)
+    (tmp_path / "claim.yaml").write_text(fact)
+    options = ("--output", "json", "--namespace", "ml")
+    together = gpufence("check", *options, "pod.yaml", "claim.yaml")
+    assert together.verdicts == ["mutated", "skipped"]
+    assert gpufence("check", *options, "pod.yaml").verdicts == ["allowed"]
+    elsewhere = fact.replace("name: gpu\n", "name: gpu\n  namespace: other\n", 1)
+    (tmp_path / "claim.yaml").write_text(elsewhere)
+    assert gpufence("check", *options, "pod.yaml", "claim.yaml").verdicts == ["allowed", "skipped"]
+
+
+def test_a_device_class_among_the_inputs_tells_what_its_resource_stands_for(gpufence: Run) -> None:
+    device_class = manifest("""
+        apiVersion: resource.k8s.io/v1
+        kind: DeviceClass
+        metadata:
+          name: gpu.nvidia.com
+        spec:
+          extendedResourceName: example.com/gpu
+        """)
+    pod = GPU_POD.replace("nvidia.com/gpu: 1", "example.com/gpu: 1")
+    done = gpufence("check", "--output", "json", "-", stdin=f"{pod}---\n{device_class}")
+    tolerations = [op for op in done.report["results"][0]["patch"] if "tolerations" in op["path"]]
+    assert len(tolerations) == 1
+
+
+def test_a_namespace_among_the_inputs_brings_its_labels(gpufence: Run, tmp_path: Path) -> None:
+    tenants = "    allowedNamespaces: {matchLabels: {gpu: allowed}, unknown: refuse}\n"
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("rules:\n", f"{tenants}rules:\n"))
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {gpu: allowed}}\n"
+    options = ("check", "--policy", "policy.yaml", "--output", "json", "-")
+    assert gpufence(*options, stdin=GPU_POD).verdicts == ["denied"]
+    assert gpufence(*options, stdin=f"{namespace}---\n{GPU_POD}").verdicts == ["skipped", "mutated"]
+
+
+def test_a_namespace_is_labelled_with_its_name_as_api_servers_have_it(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    labels = "{kubernetes.io/metadata.name: ml}"
+    tenants = f"    allowedNamespaces: {{matchLabels: {labels}, unknown: refuse}}\n"
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("rules:\n", f"{tenants}rules:\n"))
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml}\n"
+    done = gpufence(
+        "check", "--policy", "policy.yaml", "-o", "json", "-", stdin=f"{namespace}---\n{GPU_POD}"
+    )
+    assert done.verdicts == ["skipped", "mutated"]
+
+
+def test_usage_is_explained(gpufence: Run) -> None:
+    for args in (["check"], ["check", "--output", "xml", "-"], ["chek"], ["--frobnicate"]):
+        done = gpufence(*args)
+        assert (done.status, done.out) == (2, "")
+        assert "Usage: gpufence" in done.err
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "told"),
+    [
+        (ZeroDivisionError("of ours"), 70, "this is a bug in gpufence"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_a_bug_or_an_interruption_is_neither_a_finding_nor_a_fault_of_the_input(
+    gpufence: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    status: int,
+    told: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("webhook.cli.manifests.evaluate.decide_if_asked", fail)
+    done = gpufence("check", "-", stdin=PLAIN_POD)
+    assert done.status == status
+    assert told in done.err
+    assert ("ZeroDivisionError: of ours" in done.err) == (status == 70)

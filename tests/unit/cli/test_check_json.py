@@ -1,0 +1,257 @@
+"""The CheckReport: its form, and the law of its patches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+import yaml
+
+from running import (
+    CONFIG_MAP,
+    FAULT_PLACES,
+    FAULTS,
+    GPU_POD,
+    PLAIN_POD,
+    TRESPASSER,
+    Run,
+    manifest,
+)
+
+GPU_TEMPLATE = manifest("""
+    apiVersion: batch/v1
+    kind: CronJob
+    metadata:
+      name: nightly
+    spec:
+      jobTemplate:
+        spec:
+          template:
+            spec:
+              tolerations: []
+              initContainers:
+                - name: fetch
+                  image: curl:8
+              containers:
+                - name: train
+                  image: pytorch:2.9
+                  resources:
+                    requests:
+                      nvidia.com/gpu: "2"
+    """)
+
+
+def as_list(*texts: str, kind: str = "List", api_version: str = "v1") -> dict[str, Any]:
+    items = [yaml.safe_load(text) for text in texts]
+    return {"apiVersion": api_version, "kind": kind, "items": items}
+
+
+def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin=f"{TRESPASSER}---\n{CONFIG_MAP}")
+    assert done.status == 1
+    report = done.report
+    findings = report["results"][0].pop("findings")
+    assert report == {
+        "apiVersion": "gpufence.dev/v1alpha1",
+        "kind": "CheckReport",
+        "summary": {
+            "objects": 2,
+            "allowed": 0,
+            "mutated": 0,
+            "denied": 1,
+            "skipped": 1,
+            "invalid": 0,
+        },
+        "results": [
+            {
+                "source": {"path": "<stdin>", "document": 0, "item": None, "line": 1},
+                "object": {
+                    "apiVersion": "apps/v1",
+                    "kind": "Deployment",
+                    "namespace": "default",
+                    "name": "web",
+                },
+                "verdict": "denied",
+                "excepted": [],
+                "patch": [],
+            },
+            {
+                "source": {"path": "<stdin>", "document": 1, "item": None, "line": 15},
+                "object": {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "namespace": None,
+                    "name": "settings",
+                },
+                "verdict": "skipped",
+                "findings": [],
+                "excepted": [],
+                "patch": [],
+            },
+        ],
+    }
+    (finding,) = findings
+    assert list(finding) == [
+        "rule",
+        "action",
+        "path",
+        "line",
+        "column",
+        "reason",
+        "detail",
+        "advice",
+    ]
+    assert finding["rule"] == "pool-trespass"
+    assert finding["action"] == "enforce"
+    assert finding["path"] == "spec.template.spec.tolerations[0]"
+    assert (finding["line"], finding["column"]) == (9, 11)
+    assert all(finding.values())
+
+
+def test_each_finding_has_the_place_of_the_node_at_fault(gpufence: Run) -> None:
+    report = gpufence("check", "--output", "json", "-", stdin=FAULTS).report
+    findings = [finding for result in report["results"] for finding in result["findings"]]
+    assert len(findings) == 3
+    for finding in findings:
+        line, column, _ = FAULT_PLACES[finding["rule"]]
+        assert (finding["line"], finding["column"]) == (line, column)
+
+
+def test_what_is_excepted_is_listed_aside(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out
+    exception = "exceptions: [{namespaces: [shop], reason: legacy}]\n"
+    (tmp_path / "policy.yaml").write_text(policy + exception)
+    done = gpufence("check", "-o", "json", "--policy", "policy.yaml", "-", stdin=FAULTS)
+    deployment, pod = done.report["results"]
+    assert (deployment["verdict"], pod["verdict"]) == ("allowed", "denied")
+    assert [finding["rule"] for finding in deployment["excepted"]] == ["pool-trespass"]
+    assert deployment["findings"] == pod["excepted"] == []
+
+
+def test_a_report_on_nothing_is_a_report(gpufence: Run) -> None:
+    done = gpufence("check", "--output", "json", "-", stdin="")
+    assert done.status == 2
+    assert done.report["results"] == []
+    assert done.report["summary"]["objects"] == 0
+
+
+def test_an_object_that_is_broken_has_an_error_and_no_patch(gpufence: Run) -> None:
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: 1}\n"
+    (result,) = gpufence("check", "--output", "json", "-", stdin=text).report["results"]
+    assert result == {
+        "source": {"path": "<stdin>", "document": 0, "item": None, "line": 1},
+        "object": {"apiVersion": "v1", "kind": "Pod", "namespace": None, "name": "p"},
+        "verdict": "invalid",
+        "findings": [],
+        "excepted": [],
+        "patch": [],
+        "error": "<stdin>:4:8: document 1: spec.containers: must be a list, but is a whole number.",
+    }
+
+
+def test_documents_are_counted_as_yaml_counts_them(gpufence: Run) -> None:
+    text = f"# a licence\n---\n{PLAIN_POD}---\n# empty\n---\n{GPU_POD}---\n"
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+    for result in done.report["results"]:
+        source = result["source"]
+        assert source["line"] == documents[source["document"]].start_mark.line + 1
+    assert [result["source"]["document"] for result in done.report["results"]] == [0, 2]
+
+
+def test_the_items_of_a_list_are_objects_with_lines_of_their_own(gpufence: Run) -> None:
+    text = yaml.safe_dump(as_list(PLAIN_POD, GPU_POD, TRESPASSER), sort_keys=False)
+    report = gpufence("check", "--output", "json", "-", stdin=text).report
+    lines = text.splitlines()
+    sources = [result["source"] for result in report["results"]]
+    assert [source["item"] for source in sources] == [0, 1, 2]
+    assert all(lines[source["line"] - 1].startswith("- ") for source in sources)
+    assert [result["verdict"] for result in report["results"]] == ["allowed", "mutated", "denied"]
+
+
+def test_the_items_of_a_json_list_are_objects_with_lines_of_their_own(gpufence: Run) -> None:
+    text = json.dumps(as_list(PLAIN_POD, GPU_POD, TRESPASSER) | {"metadata": {}}, indent=2)
+    report = gpufence("check", "--output", "json", "-", stdin=text).report
+    lines = text.splitlines()
+    sources = [result["source"] for result in report["results"]]
+    assert [source["item"] for source in sources] == [0, 1, 2]
+    assert [lines[source["line"]].strip() for source in sources] == [
+        '"apiVersion": "v1",',
+        '"apiVersion": "v1",',
+        '"apiVersion": "apps/v1",',
+    ]
+
+
+def test_lists_within_lists_are_read_and_their_objects_counted_on(gpufence: Run) -> None:
+    inner = as_list(GPU_POD, PLAIN_POD)
+    outer = as_list(PLAIN_POD)
+    outer["items"] += [inner, yaml.safe_load(GPU_POD)]
+    report = gpufence("check", "--output", "json", "-", stdin=json.dumps(outer)).report
+    assert [result["source"]["item"] for result in report["results"]] == [0, 1, 2, 3]
+    paths = [{op["path"][:15] for op in result["patch"]} for result in report["results"]]
+    assert paths == [set(), {"/items/1/items/"}, set(), {"/items/2/spec/c", "/items/2/spec/t"}] or (
+        paths[1] == {"/items/1/items/"} and all(p.startswith("/items/2/spec/") for p in paths[3])
+    )
+
+
+def test_the_items_of_a_typed_list_need_no_kind(gpufence: Run) -> None:
+    pods = as_list(GPU_POD, kind="PodList")
+    for item in pods["items"]:
+        del item["apiVersion"], item["kind"]
+    (result,) = gpufence("check", "--output", "json", "-", stdin=json.dumps(pods)).report["results"]
+    assert result["verdict"] == "mutated"
+    assert result["object"]["kind"] == "Pod"
+
+
+def test_the_items_of_a_plain_list_need_one(gpufence: Run) -> None:
+    done = gpufence(
+        "check", "--output", "json", "-", stdin="{apiVersion: v1, kind: List, items: [1]}"
+    )
+    (error,) = done.errors
+    assert error.startswith("<stdin>:1: document 1: is a number, not an object of the Kubernetes")
+
+
+def test_json_lines_are_read_and_a_broken_one_hides_no_other(gpufence: Run) -> None:
+    lines = [json.dumps(yaml.safe_load(text)) for text in (PLAIN_POD, GPU_POD)]
+    text = f"{lines[0]}\n{{broken\n{lines[1]}\n"
+    done = gpufence("check", "--output", "json", "-", stdin=text)
+    assert done.verdicts == ["allowed", "invalid", "mutated"]
+    assert [result["source"]["line"] for result in done.report["results"]] == [1, 2, 3]
+    assert [result["source"]["document"] for result in done.report["results"]] == [0, 1, 2]
+
+
+def test_json_and_yaml_may_stand_in_one_file(gpufence: Run) -> None:
+    text = f"{json.dumps(yaml.safe_load(PLAIN_POD))}\n---\n{GPU_POD}"
+    assert gpufence("check", "--output", "json", "-", stdin=text).verdicts == ["allowed", "mutated"]
+
+
+DOCUMENTS = {
+    "a Pod": GPU_POD,
+    "a template": GPU_TEMPLATE,
+    "anchors": GPU_POD.replace("limits:", "limits: &all").replace(
+        "nvidia.com/gpu: 1", "nvidia.com/gpu: 1\n      requests: *all"
+    ),
+    "a Pod with what is added already there": GPU_POD.replace(
+        "spec:\n", "spec:\n  tolerations: null\n  securityContext: {runAsUser: 1000}\n"
+    ),
+    "a List": json.dumps(as_list(PLAIN_POD, GPU_POD, TRESPASSER, GPU_TEMPLATE)),
+    "a List in a List": json.dumps({**as_list(), "items": [as_list(GPU_POD, GPU_TEMPLATE)]}),
+    "a PodList": json.dumps(as_list(GPU_POD, GPU_POD, kind="PodList")),
+    "several": f"{GPU_POD}---\n{PLAIN_POD}---\n{GPU_TEMPLATE}",
+}
+
+
+@pytest.mark.parametrize("text", DOCUMENTS.values(), ids=DOCUMENTS.keys())
+def test_the_patches_turn_each_document_into_the_mutated_one(gpufence: Run, text: str) -> None:
+    documents = list(yaml.safe_load_all(text))
+    report = gpufence("check", "--output", "json", "-", stdin=text).report
+    assert any(result["patch"] for result in report["results"])
+    for result in report["results"]:
+        index = result["source"]["document"]
+        documents[index] = jsonpatch.apply_patch(documents[index], result["patch"])
+    mutated = gpufence("mutate", "-", stdin=text)
+    assert documents == list(yaml.safe_load_all(mutated.out))
+    assert documents != list(yaml.safe_load_all(text))

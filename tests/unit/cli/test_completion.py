@@ -1,0 +1,113 @@
+"""`gpufence completion`: scripts that shells take, and completions that import little."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from policies.registry import RULES
+from running import COMMAND, Run, run_command
+from webhook.cli.report.formats import FORMATS
+
+SHELLS = ["bash", "zsh", "fish"]
+COMMANDS = ["check", "mutate", "explain", "test", "policy", "serve", "certs", "completion"]
+
+
+def asking_for(*words: str) -> dict[str, str]:
+    """Return the environment in which bash asks for what the last of the words may become."""
+    return {
+        **os.environ,
+        "_GPUFENCE_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("gpufence", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+
+
+def completions(*words: str) -> list[str]:
+    """Return what bash is offered for the last of the words."""
+    done = subprocess.run(
+        [COMMAND],
+        env=asking_for(*words),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_shell_takes_its_script(gpufence: Run, tmp_path: Path, shell: str) -> None:
+    done = gpufence("completion", shell)
+    assert done.status == 0
+    assert "_GPUFENCE_COMPLETE" in done.out
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} here to try its script in")
+    script = tmp_path / "script"
+    script.write_text(done.out)
+    subprocess.run([shell, "-n", script], check=True)
+
+
+def test_bash_completes_with_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(run_command("completion", "bash").out)
+    program = f"""
+        source {script}
+        COMP_WORDS=(gpufence mut) COMP_CWORD=1
+        _gpufence_completion {COMMAND}
+        echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["mutate"]
+
+
+def test_a_shell_that_is_none_of_these_is_refused(gpufence: Run) -> None:
+    done = gpufence("completion", "csh")
+    assert done.status == 2
+    assert "'csh' is not one of 'bash', 'zsh', 'fish'" in done.err
+
+
+def test_commands_are_completed() -> None:
+    found = completions("")
+    assert {f"plain,{name}" for name in COMMANDS} <= set(found)
+    assert completions("comp") == ["plain,completion"]
+    assert completions("certs", "i") == ["plain,issue"]
+
+
+def test_options_formats_and_files_are_completed() -> None:
+    assert "plain,--fail-on" in completions("check", "--f")
+    assert completions("check", "--output", "") == [f"plain,{name}" for name in FORMATS]
+    assert completions("check", "--output", "sa") == ["plain,sarif"]
+    assert completions("check", "dep") == ["file,dep"]
+    assert completions("check", "--policy", "pol") == ["file,pol"]
+
+
+def test_rules_are_completed_one_after_the_other() -> None:
+    assert completions("check", "--rules", "") == [f"plain,{rule.id}" for rule in RULES]
+    assert completions("check", "--rules", "device-l") == ["plain,device-leak"]
+    assert completions("check", "--rules", "device-leak,pool-tr") == [
+        "plain,device-leak,pool-trespass"
+    ]
+
+
+def test_completing_a_command_imports_none() -> None:
+    program = """if True:
+        import os, sys
+        from webhook.cli.main import main
+        status = main([])
+        commands = {f"webhook.cli.commands.{name}" for name in ("check", "serve", "audit")}
+        print(status, len(commands & set(sys.modules)))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=asking_for(""),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "0 0"

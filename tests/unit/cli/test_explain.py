@@ -1,0 +1,329 @@
+"""``gpufence explain``: the rules' pages, and what happens to the Pods of a file and why."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+from paths import CASES
+from policies.document.shipped import shipped_policy
+from policies.kubernetes.templates import templates
+from policies.registry import RULES
+from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run, manifest
+from webhook.cli.explanation.pod_trace import explanations
+from webhook.cli.manifests.evaluate import read_manifests
+
+TODAY = date(2026, 11, 21)
+NODES = manifest("""
+    apiVersion: v1
+    kind: Node
+    metadata: {name: big, labels: {nvidia.com/gpu.present: "true"}}
+    spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}
+    status: {allocatable: {nvidia.com/gpu: "8"}}
+    ---
+    apiVersion: v1
+    kind: Node
+    metadata: {name: empty, labels: {nvidia.com/gpu.present: "true"}}
+    spec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}
+    ---
+    apiVersion: v1
+    kind: Node
+    metadata: {name: drained, labels: {nvidia.com/gpu.present: "true"}}
+    spec:
+      taints:
+        - {key: nvidia.com/gpu, effect: NoSchedule}
+        - {key: maintenance, value: disk, effect: NoExecute}
+    status: {allocatable: {nvidia.com/gpu: "8"}}
+    ---
+    apiVersion: v1
+    kind: Node
+    metadata: {name: cpu}
+    """)
+
+
+def test_every_rule_stands_in_the_list_with_its_action_and_its_title(gpufence: Run) -> None:
+    done = gpufence("explain")
+    rows = [re.split(r" {2,}", line) for line in done.out.splitlines()]
+    assert rows == [[rule.id, rule.default, rule.page.splitlines()[0]] for rule in RULES]
+
+
+def test_the_list_says_what_the_policy_makes_of_a_rule(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out.replace("pool-trespass: enforce", "pool-trespass: off")
+    (tmp_path / "policy.yaml").write_text(policy)
+    done = gpufence("explain", "--policy", "policy.yaml", "--output", "markdown")
+    assert "| pool-trespass | off | Pod without a GPU request" in done.out
+    page = gpufence("explain", "--policy", "policy.yaml", "pool-trespass").out
+    assert page.endswith("where a policy does not name it. This policy has it on `off`.\n")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_piped_page_is_plain_text_and_says_all_of_it(gpufence: Run, rule: object) -> None:
+    [known] = [each for each in RULES if each is rule]
+    done = gpufence("explain", known.id)
+    assert done.status == 0
+    assert done.out.startswith(f"{known.id}\n\n{known.page.splitlines()[0]}\n")
+    assert "```" not in done.out
+    assert "\x1b" not in done.out
+    headings = [h.upper() for h in re.findall(r"^## (.*)$", known.page, re.MULTILINE)]
+    assert [line for line in done.out.splitlines() if line in headings] == headings
+    assert f"It is on `{known.default}` where a policy does not name it." in done.out
+
+
+def test_the_code_of_a_plain_page_stands_indented(gpufence: Run) -> None:
+    page = gpufence("explain", "pool-trespass").out
+    shown = page[page.index("DENIED") :].partition("USE INSTEAD")[0]
+    lines = [line for line in shown.splitlines() if line.startswith("    ")]
+    assert yaml.safe_load("\n".join(lines))["metadata"]["name"] == "web"
+
+
+def test_markdown_is_the_page_as_it_is_written(gpufence: Run) -> None:
+    done = gpufence("explain", "--output", "markdown", "device-leak")
+    [rule] = [rule for rule in RULES if rule.id == "device-leak"]
+    assert done.out.startswith(f"# device-leak\n\n{rule.page.strip()}\n\n## Action\n")
+
+
+def test_colour_renders_the_page(gpufence: Run) -> None:
+    done = gpufence("explain", "--color", "always", "device-leak")
+    assert "\x1b[" in done.out
+    assert "```" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [("pool-tresspass", "pool-trespass"), ("leak", "device-leak"), ("Pool-Trespass", "pool-tresp")],
+)
+def test_an_unknown_name_is_answered_with_near_ones(
+    gpufence: Run, name: str, suggested: str
+) -> None:
+    done = gpufence("explain", name)
+    assert done.status == 2
+    assert done.err.startswith(f"Error: {name} is neither a rule nor a file: did you mean ")
+    assert suggested in done.err
+
+
+@pytest.mark.parametrize("name", ["zzz", "z" * 300])
+def test_a_name_like_no_other_is_answered_with_what_to_do(gpufence: Run, name: str) -> None:
+    done = gpufence("explain", name)
+    assert f"{name} is neither a rule nor a file: gpufence explain lists the rules" in done.err
+
+
+def test_a_rule_comes_before_a_file_of_its_name(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "pool-trespass").write_text(GPU_POD)
+    done = gpufence("explain", "pool-trespass")
+    assert done.out.startswith("pool-trespass\n")
+    assert "there is also a file of that name: gpufence explain ./pool-trespass" in done.err
+    assert "Why it is a GPU Pod" in gpufence("explain", "./pool-trespass").out
+
+
+def test_markdown_is_not_for_files(gpufence: Run) -> None:
+    done = gpufence("explain", "--output", "markdown", "-", stdin=GPU_POD)
+    assert done.status == 2
+    assert "--output markdown is for rules" in done.err
+
+
+def test_a_gpu_pod_is_explained_from_its_request_to_its_node(gpufence: Run) -> None:
+    done = gpufence("explain", "-", stdin=GPU_POD)
+    assert done.status == 0
+    assert done.err == ""
+    for said in (
+        "mutated  Pod ml/train  <stdin>:1",
+        "Why it is a GPU Pod",
+        (
+            "Container train requests nvidia.com/gpu: 1, which pool nvidia offers "
+            "(at spec.containers[0].resources.limits[nvidia.com/gpu])."
+        ),
+        "pool-toleration  tolerations of the pool's taints",
+        (
+            '+ spec.tolerations: [{"key": "nvidia.com/gpu", "operator": "Exists", '
+            '"effect": "NoSchedule"}]'
+        ),
+        "Why: GPU nodes are tainted so that nothing else lands on them.",
+        "Nothing by void-visible-devices, gpu-runtime-class.",
+        "It asks for a node with nvidia.com/gpu.present=true.",
+        "It needs 1 nvidia.com/gpu of that node.",
+        "Place it on the nodes of pool nvidia",
+        "Nothing found by: unequal-device-limits, shared-device-count",
+    ):
+        assert said in done.out
+
+
+def test_the_setters_together_add_what_the_engine_adds(gpufence: Run) -> None:
+    shown = gpufence("explain", "-", stdin=GPU_POD).out
+    added = re.findall(r"^ +\+ (\S+): (.*)$", shown, re.MULTILINE)
+    [mutated] = [yaml.safe_load(gpufence("mutate", "-", stdin=GPU_POD).out)]
+    written = yaml.safe_load(GPU_POD)
+    for path, value in added:
+        *parents, key = re.findall(r"[^.\[\]]+", path)
+        into = written
+        for step in parents:
+            into = into[int(step)] if step.isdecimal() else into[step]
+        into[key] = yaml.safe_load(value)
+    assert written == mutated
+
+
+def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() -> None:
+    manifests = read_manifests([str(CASES)])
+    policy = shipped_policy()
+    explained = list(explanations(manifests, policy, "default", TODAY, lambda facts, _obj: facts))
+    assert len(explained) == len(manifests)
+    told = [each for each in explained if each.facts is not None]
+    assert len(told) > 300
+    for each in told:
+        decision = each.result.decision
+        assert decision is not None
+        made = [template.made.spec for template in each.templates]
+        assert made == [template.raw["spec"] for template in templates(decision.mutated)]
+        adding = {step.setter.id for t in each.templates for step in t.steps if step.added}
+        assert bool(adding) == (decision.mutated != decision.original)
+
+
+def test_a_trespasser_is_explained_by_what_it_could_do(gpufence: Run) -> None:
+    done = gpufence("explain", "-", stdin=TRESPASSER)
+    assert done.status == 0
+    for said in (
+        "Why it is no GPU Pod",
+        "It requests no device of a pool; the policy's pools: nvidia.",
+        "Place it on the nodes of pool nvidia: its node selection and its tolerations admit them.",
+        "enforce  pool-trespass  <stdin>:9  spec.template.spec.tolerations[0]",
+        "For GPU Pods only: oversized-device-request, pool-not-allowed, unrestricted-gpu-pod.",
+    ):
+        assert said in done.out
+
+
+def test_a_plain_pod_is_kept_off_by_the_taint(gpufence: Run) -> None:
+    done = gpufence("explain", "-", stdin=PLAIN_POD)
+    assert (
+        "Not place it on the nodes of pool nvidia: it does not tolerate their taint "
+        "nvidia.com/gpu:NoSchedule." in done.out
+    )
+
+
+def test_known_nodes_are_named_with_what_keeps_the_pod_off(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "nodes.yaml").write_text(NODES)
+    done = gpufence("explain", "--nodes", "nodes.yaml", "-", stdin=GPU_POD)
+    assert "1 of 3 nodes of pool nvidia can take it: big." in done.out
+    assert "Not drained: the Pod does not tolerate its taint maintenance=disk:NoExecute." in (
+        done.out
+    )
+    assert "Not empty: it offers 0 nvidia.com/gpu, and the Pod needs 1." in done.out
+    assert "cpu" not in done.out
+    plain = gpufence("explain", "--nodes", "nodes.yaml", "-", stdin=PLAIN_POD)
+    assert "None of 3 nodes of pool nvidia can take it." in plain.out
+
+
+def test_a_bound_pod_can_be_on_no_other_node(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "nodes.yaml").write_text(NODES)
+    bound = GPU_POD.replace("spec:\n", "spec:\n  nodeName: big\n")
+    done = gpufence("explain", "--nodes", "nodes.yaml", "-", stdin=bound)
+    assert "1 of 3 nodes of pool nvidia can take it: big." in done.out
+    assert "Not drained, empty: nodeName binds the Pod to big." in done.out
+
+
+def test_what_only_looks_like_a_request_is_said_to_be_none(gpufence: Run) -> None:
+    text = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 0\n          example.com/fpga: 1")
+    text += "  resourceClaims:\n    - name: gpu\n      resourceClaimName: mine\n"
+    done = gpufence("explain", "-", stdin=text)
+    assert "Why it is no GPU Pod" in done.out
+    for said in (
+        "nvidia.com/gpu: 0 is no request for a pool's device: a quantity of 0 asks for nothing",
+        "example.com/fpga: 1 is no request for a pool's device: no pool of the policy offers it",
+        "Of claim mine nothing is known, so it counts for nothing (at spec.resourceClaims[0]): it",
+    ):
+        assert said in done.out
+
+
+def test_a_negative_count_is_said_to_be_none_that_the_api_takes(gpufence: Run) -> None:
+    done = gpufence(
+        "explain", "-", stdin=GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: -1")
+    )
+    said = "nvidia.com/gpu: -1 is no request for a pool's device: the API server takes no quantity"
+    assert f"{said} below 0" in done.out
+
+
+def test_a_claim_beside_the_pod_makes_it_a_gpu_pod(gpufence: Run) -> None:
+    claim = manifest("""
+        apiVersion: resource.k8s.io/v1
+        kind: ResourceClaim
+        metadata: {name: mine, namespace: ml}
+        spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}
+        ---
+        """)
+    pod = PLAIN_POD.replace("name: web\n", "name: web\n  namespace: ml\n", 1)
+    pod += "  resourceClaims:\n    - name: gpu\n      resourceClaimName: mine\n"
+    done = gpufence("explain", "-", stdin=claim + pod)
+    assert (
+        "The Pod requests claim mine on device class gpu.nvidia.com, which pool nvidia offers"
+        in done.out
+    )
+    assert "It makes no Pods: nothing is decided about it." in done.out
+
+
+def test_each_template_of_an_object_is_explained(gpufence: Run) -> None:
+    job = manifest("""
+        apiVersion: kubeflow.org/v1
+        kind: PyTorchJob
+        metadata: {name: train}
+        spec:
+          pytorchReplicaSpecs:
+            Master:
+              template:
+                spec:
+                  containers: [{name: main, image: a}]
+            Worker:
+              template:
+                spec:
+                  containers:
+                    - {name: work, image: b, resources: {limits: {nvidia.com/gpu: 2}}}
+        """)
+    done = gpufence("explain", "-", stdin=job)
+    first, second = done.out.split("The Pod at ")[1:]
+    assert first.startswith("spec.pytorchReplicaSpecs.Master.template.spec\n")
+    assert "Why it is no GPU Pod" in first
+    assert "Container work requests nvidia.com/gpu: 2" in second
+
+
+def test_an_exempt_pod_is_left_alone(gpufence: Run) -> None:
+    done = gpufence("explain", "--namespace", "kube-system", "-", stdin=TRESPASSER)
+    assert "Nothing: the policy exempts namespace kube-system. No rule looks at it." in done.out
+    assert "What is added" not in done.out
+
+
+def test_exceptions_and_actions_of_the_policy_are_told(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out
+    policy = policy.replace("pool-toleration: enforce", "pool-toleration: warn")
+    policy = policy.replace("device-leak: enforce", "device-leak: off")
+    policy += manifest("""
+        exceptions:
+          - rules: [pool-trespass]
+            namespaces: [default]
+            reason: moves out with the old ingress
+            expires: 2199-01-01
+        """)
+    (tmp_path / "policy.yaml").write_text(policy)
+    done = gpufence("explain", "--policy", "policy.yaml", "-", stdin=TRESPASSER)
+    assert "excepted  pool-trespass  a Pod without a GPU request" in done.out
+    assert (
+        "An exception of the policy is about it, for pool-trespass, and counts until 2199-01-01: "
+        "moves out with the old ingress" in done.out
+    )
+    assert "Switched off by the policy: device-leak." in done.out
+    gpu = gpufence("explain", "--policy", "policy.yaml", "-", stdin=GPU_POD)
+    assert "pool-toleration (on warn)" in gpu.out
+    assert "warn  pool-toleration  <stdin>:" in gpu.out
+
+
+def test_what_is_broken_is_named_beside_what_is_explained(gpufence: Run) -> None:
+    done = gpufence("explain", "-", stdin=f"{BROKEN}---\n{CONFIG_MAP}---\n{GPU_POD}")
+    assert done.status == 2
+    assert "invalid" in done.out
+    assert "Why it is a GPU Pod" in done.out
+
+
+def test_nothing_to_explain_is_no_success(gpufence: Run) -> None:
+    done = gpufence("explain", "-", stdin="")
+    assert done.status == 2
+    assert "there are no objects in <stdin>" in done.err

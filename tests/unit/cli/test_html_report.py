@@ -1,0 +1,156 @@
+"""The page of a report: what it says, and that nothing that it shows can act on its reader."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from audit.fleet import LABELS, TAINT, pod_spec
+from audit.simulated import TODAY, Cluster, pod
+from controlplane.objects import node
+from policies.engine import Decision
+from policies.finding import Finding
+from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
+from webhook.cli.manifests.documents import Document
+from webhook.cli.manifests.evaluate import Result
+from webhook.cli.manifests.objects import Manifest
+from webhook.cli.report import audit_text as audit_report
+from webhook.cli.report import html
+from webhook.cli.report.audit_results import results_of
+from webhook.cli.report.markup import element, text
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</style><script>alert(1)</script>",
+    "<!--",
+    "]]><svg/onload=alert(1)>",
+    "&lt;script&gt;",
+    "javascript:alert(1)",
+    "\u202egnp.exe",
+    "\x00\x1b[31m",
+)
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its elements, and the text outside of style and script.
+
+    `acting` are the attributes and elements that act, or that load something.
+    """
+
+    ACTING = ("script", "iframe", "object", "embed", "link", "img", "base")
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[str] = []
+        self.acting: list[str] = []
+        self.words = ""
+        self._inside = ""
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self._inside = tag
+        if tag in self.ACTING:
+            self.acting.append(tag)
+        self.acting += [
+            name
+            for name, value in attrs
+            if name.startswith("on")
+            or name in ("src", "style", "srcset", "formaction")
+            or (name == "href" and not str(value).startswith("#"))
+        ]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("style", "script"):
+            self.words += data
+
+
+def hostile_result(string: str) -> Result:
+    """Return a result that has the string wherever a string can stand."""
+    obj = {
+        "apiVersion": "v1",
+        "kind": string,
+        "metadata": {"name": string, "namespace": string, "annotations": {string: string}},
+    }
+    changed = {**obj, "spec": {string: string}}
+    finding = Finding(string, string, string, string, string)
+    document = Document(string, 0, 1, "", 1)
+    manifest = Manifest(document, None, (), 1, obj)
+    return Result(manifest, "denied", Decision(obj, changed, (finding,)), string)
+
+
+@pytest.mark.parametrize("string", HOSTILE)
+def test_no_string_of_a_manifest_becomes_markup(string: str) -> None:
+    source = "".join(html.report([hostile_result(string)], string, string, notes=[string]))
+    harmless = Page("".join(html.report([hostile_result("x")], "x", "x", notes=["x"])))
+    page = Page(source)
+    assert page.elements == harmless.elements
+    assert page.acting == ["script"]
+    assert string in page.words or any(ord(char) < 32 or ord(char) > 8000 for char in string)
+    assert not re.search("[\x00-\x08\x1b\u202e]", source)
+
+
+@pytest.mark.parametrize("string", HOSTILE)
+def test_attributes_hold_whatever_is_put_into_them(string: str) -> None:
+    [before, after] = element("i", title=string).split(text(string))
+    assert (before, after) == ('<i title="', '"></i>')
+
+
+async def test_no_name_of_a_cluster_becomes_markup(tmp_path: Path) -> None:
+    cluster = Cluster()
+    gpus = {"nvidia.com/gpu": "8"}
+    hostile = HOSTILE[1]
+    cluster.add("Node", node(hostile, labels=LABELS, taints=[TAINT], resources=gpus))
+    cluster.add("Pod", pod(f"a{hostile}", pod_spec(2), node=hostile, namespace=hostile))
+    cluster.add("Pod", pod(f"b{hostile}", pod_spec(), node=hostile, namespace=hostile))
+    await cluster.api.start()
+    audit = await cluster.audit(tmp_path)
+    await cluster.api.stop()
+    results = list(results_of(audit))
+    page = Page("".join(audit_report.report(audit, str(TODAY), "html", results)))
+    assert page.acting == ["script"]
+    assert page.words.count(hostile) > 5
+
+
+def test_the_policy_lets_only_the_pages_own_style_and_script_act(gpufence: Run) -> None:
+    source = gpufence("check", "--output", "html", "-", stdin=TRESPASSER).out
+    [style] = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
+    [script] = re.findall(r"<script>(.*?)</script>", source, re.DOTALL)
+    [policy] = re.findall(r'Content-Security-Policy" content="(.*?)"', source)
+    assert "default-src &#x27;none&#x27;" in policy
+    for part in (style, script):
+        digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+        assert f"&#x27;sha256-{digest}&#x27;" in policy
+    assert "unsafe" not in policy
+    assert "http" not in source.replace("Content-Security-Policy", "").replace("http-equiv", "")
+
+
+def test_a_check_tells_findings_changes_and_what_is_broken(gpufence: Run, tmp_path: Path) -> None:
+    for name, manifest in (("gpu", GPU_POD), ("web", TRESPASSER), ("plain", PLAIN_POD)):
+        (tmp_path / f"{name}.yaml").write_text(manifest)
+    (tmp_path / "broken.yaml").write_text("kind: [\n")
+    done = gpufence("check", "--output", "html=report.html", ".")
+    assert done.status == 2
+    page = Page((tmp_path / "report.html").read_text())
+    assert "4objects1would be refused1would be changed" in page.words
+    assert "1 finding" in page.words
+    assert "Deployment default/web" in page.words
+    assert "+      nvidia.com/gpu.present" not in page.words
+    assert "+  tolerations:" in page.words
+    assert "broken.yaml:" in page.words
+
+
+def test_nothing_found_is_said(gpufence: Run) -> None:
+    page = Page(gpufence("check", "--output", "html", "-", stdin=PLAIN_POD).out)
+    assert "Nothing was found." in page.words

@@ -1,0 +1,85 @@
+"""JUnit reports: valid by the schema in use, a test case an object, a failure a denied one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import xmlschema
+
+from paths import SCHEMAS
+from running import BROKEN, CONFIG_MAP, FAULT_PLACES, FAULTS, GPU_POD, NO_QUANTITY, Run
+
+SCHEMA = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
+
+
+def suites_of(gpufence: Run, *args: str | Path, stdin: str = "") -> ET.Element:
+    """Return the root of a valid report."""
+    text = gpufence("check", "--output", "junit", *args, stdin=stdin).out
+    SCHEMA.validate(text)
+    return ET.fromstring(text)  # noqa: S314 - it is our own
+
+
+def test_the_schema_can_refuse() -> None:
+    with pytest.raises(xmlschema.XMLSchemaValidationError):
+        SCHEMA.validate("<testsuites><testsuite name='a'/></testsuites>")
+
+
+def test_a_suite_is_a_file_and_a_case_an_object(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("---\n".join([FAULTS, GPU_POD, CONFIG_MAP]))
+    (tmp_path / "b.yaml").write_text(BROKEN)
+    suites = suites_of(gpufence, "a.yaml", "b.yaml", "c.yaml")
+    assert [suite.attrib for suite in suites] == [
+        {"name": "a.yaml", "tests": "4", "failures": "2", "errors": "0", "skipped": "1"},
+        {"name": "b.yaml", "tests": "1", "failures": "0", "errors": "1", "skipped": "0"},
+        {"name": "c.yaml", "tests": "1", "failures": "0", "errors": "1", "skipped": "0"},
+    ]
+    assert [
+        (case.get("name"), [child.tag for child in case]) for case in suites.iter("testcase")
+    ] == [
+        ("Deployment shop/web", ["failure"]),
+        ("Pod default/peek", ["failure"]),
+        ("Pod ml/train", []),
+        ("ConfigMap settings", ["skipped"]),
+        ("document 1", ["error"]),
+        ("file", ["error"]),
+    ]
+    assert {case.get("classname") for case in suites[0]} == {"a.yaml"}
+
+
+def test_a_failure_names_each_finding_with_its_place(gpufence: Run) -> None:
+    suites = suites_of(gpufence, "-", stdin=FAULTS)
+    first, second = suites.iter("failure")
+    assert (first.get("message"), second.get("message")) == ("pool-trespass", "device-leak")
+    line, column, _ = FAULT_PLACES["pool-trespass"]
+    assert first.text is not None
+    assert first.text.startswith(f"enforce pool-trespass <stdin>:{line}:{column}\n")
+    line, column, _ = FAULT_PLACES["device-leak"]
+    assert second.text is not None
+    assert second.text.count(f"enforce device-leak <stdin>:{line}:{column}\n") == 2
+
+
+def test_warnings_pass_and_are_the_output_of_their_case(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out
+    (tmp_path / "policy.yaml").write_text(policy.replace("leak: enforce", "leak: warn"))
+    suites = suites_of(gpufence, "--policy", "policy.yaml", "-", stdin=FAULTS)
+    assert [[child.tag for child in case] for case in suites[0]] == [["failure"], ["system-out"]]
+    assert suites[0].get("failures") == "1"
+
+
+def test_objects_that_are_called_alike_are_counted(gpufence: Run) -> None:
+    suites = suites_of(gpufence, "-", stdin=f"{GPU_POD}---\n{GPU_POD}")
+    assert [case.get("name") for case in suites[0]] == ["Pod ml/train", "Pod ml/train (2)"]
+
+
+def test_what_xml_cannot_say_is_escaped(gpufence: Run) -> None:
+    name = '"<&\\u0007\\uFFFE\\u2028]]>"'
+    suites = suites_of(gpufence, "-", stdin=FAULTS.replace("name: web\n  n", f"name: {name}\n  n"))
+    assert suites[0][0].get("name") == "Deployment shop/<&\\x07\\ufffe\\u2028]]>"
+
+
+def test_what_is_no_quantity_is_an_error_with_its_place(gpufence: Run) -> None:
+    (error,) = suites_of(gpufence, "-", stdin=NO_QUANTITY).iter("error")
+    assert error.text is not None
+    assert error.text.startswith("<stdin>:10:11: document 1: ")

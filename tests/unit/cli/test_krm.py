@@ -1,0 +1,236 @@
+"""``gpufence krm``: a ResourceList in, a ResourceList out (config.kubernetes.io/v1)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from running import CONFIG_MAP, GPU_POD, NO_QUANTITY, TRESPASSER, Outcome, Run
+
+Object = dict[str, Any]
+
+POLICY_CONFIG = {
+    "apiVersion": "gpufence.dev/v1alpha1",
+    "kind": "FencePolicy",
+    "metadata": {"name": "ours", "annotations": {"team": "ml"}},
+    "pools": [
+        {
+            "name": "ours",
+            "resources": ["nvidia.com/gpu"],
+            "nodeSelector": {"pool": "ours"},
+            "taints": [{"key": "ours"}],
+        }
+    ],
+}
+
+
+def resource_list(*items: str, config: Any = None, **more: Any) -> Object:
+    value: Object = {
+        "apiVersion": "config.kubernetes.io/v1",
+        "kind": "ResourceList",
+        "items": [yaml.safe_load(item) for item in items],
+    }
+    return value | ({} if config is None else {"functionConfig": config}) | more
+
+
+def options(**data: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "fn"}, "data": data}
+
+
+def run(gpufence: Run, given: Object, *args: str) -> Outcome:
+    return gpufence("krm", *args, stdin=yaml.safe_dump(given, sort_keys=False))
+
+
+def test_items_come_out_as_mutate_prints_them(gpufence: Run) -> None:
+    done = run(gpufence, resource_list(CONFIG_MAP, GPU_POD))
+    assert (done.status, done.err) == (0, "")
+    output = yaml.safe_load(done.out)
+    assert (output["apiVersion"], output["kind"]) == ("config.kubernetes.io/v1", "ResourceList")
+    assert output["results"] == []
+    assert output["items"] == [
+        yaml.safe_load(CONFIG_MAP),
+        yaml.safe_load(gpufence("mutate", "-", stdin=GPU_POD).out),
+    ]
+
+
+def test_a_finding_becomes_a_result_and_the_list_is_printed_all_the_same(gpufence: Run) -> None:
+    web = yaml.safe_load(TRESPASSER)
+    web["metadata"]["annotations"] = {
+        "internal.config.kubernetes.io/path": "apps/web.yaml",
+        "internal.config.kubernetes.io/index": "2",
+    }
+    done = run(gpufence, resource_list(yaml.safe_dump(web)))
+    assert done.status == 1
+    assert done.err.startswith("Refused: <stdin>:")
+    output = yaml.safe_load(done.out)
+    assert output["items"] == [web]
+    [result] = output["results"]
+    assert result.pop("message").startswith("a Pod without a GPU request tolerates the taint")
+    assert result == {
+        "severity": "error",
+        "resourceRef": {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "name": "web",
+            "namespace": "default",
+        },
+        "field": {"path": "spec.template.spec.tolerations[0]"},
+        "file": {"path": "apps/web.yaml", "index": 2},
+        "tags": {"rule": "pool-trespass", "action": "enforce"},
+    }
+
+
+def test_the_older_annotations_say_where_an_item_is_from_as_well(gpufence: Run) -> None:
+    web = yaml.safe_load(TRESPASSER)
+    web["metadata"]["annotations"] = {"config.kubernetes.io/path": "web.yaml"}
+    [result] = yaml.safe_load(run(gpufence, resource_list(yaml.safe_dump(web))).out)["results"]
+    assert result["file"] == {"path": "web.yaml", "index": 0}
+
+
+@pytest.mark.parametrize("index", ["first", "-1", "9" * 5000])
+def test_an_index_that_is_none_is_taken_for_the_first(gpufence: Run, index: str) -> None:
+    web = yaml.safe_load(TRESPASSER)
+    web["metadata"]["annotations"] = {
+        "config.kubernetes.io/path": "web.yaml",
+        "config.kubernetes.io/index": index,
+    }
+    [result] = yaml.safe_load(run(gpufence, resource_list(yaml.safe_dump(web))).out)["results"]
+    assert result["file"] == {"path": "web.yaml", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("action", "severity", "status"), [("warn", "warning", 0), ("audit", "info", 0)]
+)
+def test_what_is_not_enforced_is_no_error(
+    gpufence: Run, action: str, severity: str, status: int
+) -> None:
+    config = POLICY_CONFIG | {"rules": {"pool-trespass": action}}
+    web = TRESPASSER.replace("key: nvidia.com/gpu", "key: ours")
+    done = run(gpufence, resource_list(web, config=config))
+    assert done.status == status
+    assert [r["severity"] for r in yaml.safe_load(done.out)["results"]] == [severity]
+
+
+def test_check_changes_nothing(gpufence: Run) -> None:
+    given = resource_list(GPU_POD, config=options(mode="check"))
+    assert yaml.safe_load(run(gpufence, given).out) == given | {"results": []}
+    bare = resource_list(GPU_POD)
+    assert yaml.safe_load(run(gpufence, bare, "--mode", "check").out) == bare | {"results": []}
+
+
+def test_the_function_config_comes_before_the_command_line(gpufence: Run) -> None:
+    given = resource_list(GPU_POD, config=options(mode="mutate"))
+    [pod] = yaml.safe_load(run(gpufence, given, "--mode", "check").out)["items"]
+    assert "tolerations" in pod["spec"]
+
+
+def test_a_policy_may_be_the_function_config(gpufence: Run) -> None:
+    [pod] = yaml.safe_load(run(gpufence, resource_list(GPU_POD, config=POLICY_CONFIG)).out)["items"]
+    assert pod["spec"]["tolerations"] == [
+        {"key": "ours", "operator": "Exists", "effect": "NoSchedule"}
+    ]
+    metadata = {"name": "ours", "annotations": {"gpufence.dev/mode": "check"}}
+    given = resource_list(GPU_POD, config=POLICY_CONFIG | {"metadata": metadata})
+    assert yaml.safe_load(run(gpufence, given).out)["items"] == given["items"]
+
+
+def test_a_policy_file_and_a_namespace_may_be_options(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(
+        yaml.safe_dump(
+            {key: value for key, value in POLICY_CONFIG.items() if key != "metadata"}
+            | {"exemptions": {"namespaces": ["lab"]}}
+        )
+    )
+    web = TRESPASSER.replace("key: nvidia.com/gpu", "key: ours")
+    fenced = run(gpufence, resource_list(web, config=options(policy="policy.yaml")))
+    exempt = run(
+        gpufence, resource_list(web, config=options(policy="policy.yaml", namespace="lab"))
+    )
+    assert (fenced.status, exempt.status) == (1, 0)
+
+
+def test_a_path_that_no_file_can_have_is_an_error_of_the_input(gpufence: Run) -> None:
+    done = run(gpufence, resource_list(GPU_POD, config=options(policy="a\0b")))
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "Error: a\\x00b: is not the path of a file. Check the path.\n"
+
+
+def test_a_policy_cannot_come_on_the_standard_input_as_well(gpufence: Run) -> None:
+    done = run(gpufence, resource_list(GPU_POD), "--policy", "-")
+    assert (done.status, done.out) == (2, "")
+    assert "the ResourceList is on the standard input: name a policy's file" in done.err
+
+
+def test_local_config_is_not_for_the_cluster(gpufence: Run) -> None:
+    web = yaml.safe_load(TRESPASSER)
+    web["metadata"]["annotations"] = {"config.kubernetes.io/local-config": "true"}
+    done = run(gpufence, resource_list(yaml.safe_dump(web)))
+    assert (done.status, yaml.safe_load(done.out)["items"]) == (0, [web])
+
+
+def test_an_item_that_cannot_be_judged_is_an_error_beside_the_others(gpufence: Run) -> None:
+    done = run(gpufence, resource_list(NO_QUANTITY, GPU_POD))
+    assert done.status == 1
+    output = yaml.safe_load(done.out)
+    [result] = output["results"]
+    assert result["severity"] == "error"
+    assert result["resourceRef"]["name"] == "placeholder"
+    assert "${GPUS}" in result["message"]
+    assert "tolerations" in output["items"][1]["spec"]
+
+
+def test_json_comes_out_as_json(gpufence: Run) -> None:
+    done = gpufence("krm", stdin=json.dumps(resource_list(GPU_POD)))
+    assert "tolerations" in json.loads(done.out)["items"][0]["spec"]
+
+
+def test_a_list_without_items_is_a_list_without_results(gpufence: Run) -> None:
+    done = run(gpufence, resource_list())
+    assert yaml.safe_load(done.out) == resource_list(results=[])
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"kind": "Pod"}, "is of kind 'Pod'; accepted: a ConfigMap or a FencePolicy"),
+        ("check", "must be an object; accepted: a ConfigMap or a FencePolicy"),
+        (options(mode="fix"), "has the mode 'fix'; accepted: mutate or check"),
+        (options(modus="check"), "has the unknown option 'modus' under data; accepted: mode, "),
+        (options(mode=True), "has an option mode that is no string; accepted: a string in quotes"),
+        ({"kind": "ConfigMap", "data": "x"}, "has data that is no mapping; accepted: mode, "),
+        (
+            {"kind": "FencePolicy", "metadata": {"annotations": {"gpufence.dev/mode": "x"}}},
+            "has the mode 'x'; accepted: mutate or check",
+        ),
+        (
+            {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy", "pools": []},
+            "is no valid policy: pools: is empty",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_function_config_is_named(gpufence: Run, config: Any, problem: str) -> None:
+    done = run(gpufence, resource_list(GPU_POD, config=config))
+    assert (done.status, done.out) == (2, "")
+    assert f"Error: the functionConfig {problem}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (GPU_POD, "is not one object of kind ResourceList"),
+        ("", "is not one object of kind ResourceList"),
+        ("kind: ResourceList\nitems: []\n", "is not one object of kind ResourceList"),
+        ("kind: [", "Error: <stdin>:"),
+        (b"\xff\xfe\xff", "Error: <stdin>:1: is not UTF-16 text"),
+    ],
+    ids=["a Pod", "nothing", "no apiVersion", "broken YAML", "no text"],
+)
+def test_what_is_no_resource_list_is_named(gpufence: Run, text: str | bytes, problem: str) -> None:
+    done = gpufence("krm", stdin=text)
+    assert (done.status, done.out) == (2, "")
+    assert problem in done.err

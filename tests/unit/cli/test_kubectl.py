@@ -1,0 +1,83 @@
+"""``kubectl gpufence``: found, run and completed by the real kubectl."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from running import PLAIN_POD, TRESPASSER
+from webhook.cli import kubectl, main
+
+PROGRAMS = Path(sys.executable).parent
+
+
+def run(kubectl_binary: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(PROGRAMS), os.environ["PATH"]])
+    return subprocess.run(
+        [kubectl_binary, *args],
+        cwd=folder,
+        env=os.environ | {"PATH": path, "KUBERC": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_kubectl_lists_the_plugin(kubectl_binary: Path, tmp_path: Path) -> None:
+    done = run(kubectl_binary, tmp_path, "plugin", "list")
+    assert str(PROGRAMS / "kubectl-gpufence") in done.stdout.splitlines()
+    assert "gpufence is shadowed" not in done.stderr
+
+
+def test_kubectl_passes_arguments_and_the_exit_status(kubectl_binary: Path, tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text(PLAIN_POD)
+    (tmp_path / "bad.yaml").write_text(TRESPASSER)
+    good = run(kubectl_binary, tmp_path, "gpufence", "check", "web.yaml")
+    bad = run(kubectl_binary, tmp_path, "gpufence", "check", "bad.yaml")
+    assert (good.returncode, bad.returncode) == (0, 1)
+    assert "1 object: 1 allowed" in good.stdout
+    assert "pool-trespass" in bad.stdout
+
+
+def test_usage_says_how_it_was_called(kubectl_binary: Path, tmp_path: Path) -> None:
+    shown = run(kubectl_binary, tmp_path, "gpufence", "check", "--help").stdout
+    assert shown.startswith("Usage: kubectl gpufence check [OPTIONS] PATH...")
+    wrong = run(kubectl_binary, tmp_path, "gpufence", "chek")
+    assert wrong.returncode == 2
+    assert "Try 'kubectl gpufence --help' for help." in wrong.stderr
+
+
+def test_kubectl_completes_the_words_of_the_plugin(kubectl_binary: Path, tmp_path: Path) -> None:
+    done = run(kubectl_binary, tmp_path, "__complete", "gpufence", "check", "--gen")
+    assert done.stdout.splitlines()[0].startswith("--generate-exceptions\t")
+    assert done.stdout.splitlines()[-1] == ":4"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["polic"], ["policy", ":4"]),
+        (["policy", "sh"], ["show", ":4"]),
+        (["check", "--color", "a"], ["auto", "always", ":4"]),
+        (["check", "manif"], [":0"]),
+        (["explain", "device-l"], ["device-leak", ":0"]),
+        (
+            [],
+            [*main.cli.list_commands(main.cli.make_context("x", [], resilient_parsing=True)), ":4"],
+        ),
+    ],
+    ids=["a command", "a command below", "a choice", "a file", "a rule or a file", "nothing yet"],
+)
+def test_what_is_offered(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    expected: list[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-gpufence", *words])
+    assert kubectl.complete() == 0
+    assert [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()] == expected

@@ -1,0 +1,78 @@
+"""The Markdown table: what it says, what it leaves out, and what a manifest cannot do in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from running import BROKEN, FAULT_PLACES, FAULTS, GPU_POD, TRESPASSER, Run
+from webhook.cli.report import markdown
+
+
+def rows(out: str) -> list[list[str]]:
+    table = [line for line in out.splitlines() if line.startswith("| ")]
+    return [line.strip("| ").split(" | ") for line in table[2:]]
+
+
+def test_each_finding_is_a_row_with_its_place(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "faults.yaml").write_text(FAULTS)
+    done = gpufence("check", "--output", "markdown", "faults.yaml")
+    assert done.out.startswith("### gpufence: 2 objects: 2 denied\n")
+    trespass, leak = (FAULT_PLACES[rule][0] for rule in ("pool-trespass", "device-leak"))
+    assert [row[:4] for row in rows(done.out)] == [
+        ["enforce", "`Deployment shop/web`", "`pool-trespass`", f"`faults.yaml:{trespass}`"],
+        ["enforce", "`Pod default/peek`", "`device-leak`", f"`faults.yaml:{leak}`"],
+        ["enforce", "`Pod default/peek`", "`device-leak`", f"`faults.yaml:{leak}`"],
+    ]
+
+
+def test_where_nothing_is_found_there_is_no_table(gpufence: Run) -> None:
+    done = gpufence("check", "--output", "markdown", "-", stdin=GPU_POD)
+    assert done.out == "### gpufence: 1 object: 1 mutated\n"
+
+
+def test_the_gravest_come_first(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out
+    (tmp_path / "policy.yaml").write_text(policy.replace("trespass: enforce", "trespass: warn"))
+    text = "---\n".join([FAULTS, BROKEN])
+    done = gpufence("check", "--output", "markdown", "--policy", "policy.yaml", "-", stdin=text)
+    assert [row[0] for row in rows(done.out)] == ["invalid", "enforce", "enforce", "warn"]
+
+
+def test_a_comment_is_never_longer_than_github_takes(gpufence: Run) -> None:
+    text = "---\n".join([TRESPASSER] * 400)
+    out = gpufence("check", "--output", "markdown", "-", stdin=text).out
+    assert len(out) <= markdown.MAX_CHARACTERS
+    shown = len(rows(out))
+    assert 100 < shown < 400
+    assert out.endswith(f"\n{400 - shown} more are left out: a comment holds 65,536 characters.\n")
+
+
+def test_one_that_is_left_out_is_said_in_so_many_words(
+    gpufence: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markdown, "_RESERVED", markdown.MAX_CHARACTERS - 600)
+    out = gpufence("check", "--output", "markdown", "-", stdin=f"{TRESPASSER}---\n{TRESPASSER}").out
+    assert len(rows(out)) == 1
+    assert "\nOne more is left out: " in out
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("@everyone", "`Deployment default/@everyone`"),
+        ("<img src=x>", "`Deployment default/<img src=x>`"),
+        ("a`@b", "Deployment default/a\\`@\u200bb"),
+        ("a|@b", "Deployment default/a\\|@\u200bb"),
+        ("a\\\\|[x](y)", "Deployment default/a\\\\\\|\\[x\\]\\(y\\)"),
+        ("a`https://b.example", "Deployment default/a\\`https:\u200b//b.example"),
+        ("a`www.b.example", "Deployment default/a\\`www\u200b.b.example"),
+        ("a`b/c#12 gh-3", "Deployment default/a\\`b/c\\#\u200b12 gh\\-\u200b3"),
+        ("a\\nb", "`Deployment default/a\\nb`"),
+    ],
+)
+def test_a_name_cannot_act_in_the_comment(gpufence: Run, name: str, shown: str) -> None:
+    text = TRESPASSER.replace("name: web\nspec", f'name: "{name}"\nspec')
+    out = gpufence("check", "--output", "markdown", "-", stdin=text).out
+    assert f"| enforce | {shown} | `pool-trespass` |" in out

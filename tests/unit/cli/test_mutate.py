@@ -1,0 +1,152 @@
+"""`gpufence mutate`: the manifests as they become."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paths import CASES
+from policies.document.model import default_policy_text, parse_policy
+from policies.engine import decide
+from policies.facts import Facts
+from policies.policy import Policy
+from running import (
+    BROKEN,
+    CONFIG_MAP,
+    GPU_POD,
+    NO_QUANTITY,
+    PLAIN_POD,
+    TRESPASSER,
+    Run,
+    manifest,
+)
+from webhook.cli.manifests.documents import read_documents
+
+
+@cache
+def default_policy() -> Policy:
+    return parse_policy(yaml.safe_load(default_policy_text())).compile()
+
+
+def decided(document: Any) -> Any:
+    namespace = (document.get("metadata") or {}).get("namespace") or "default"
+    return decide(document, default_policy(), Facts(namespace=namespace)).mutated
+
+
+def test_what_is_printed_is_what_the_engine_decides(gpufence: Run) -> None:
+    done = gpufence("mutate", "-", stdin=GPU_POD)
+    assert (done.status, done.err) == (0, "")
+    document = yaml.safe_load(done.out)
+    assert document == decided(yaml.safe_load(GPU_POD))
+    assert document != yaml.safe_load(GPU_POD)
+
+
+def test_unchanged_documents_are_printed_in_their_place(gpufence: Run) -> None:
+    values = "# values\nreplicas: 3\n"
+    text = "---\n".join([CONFIG_MAP, "# nothing\n", GPU_POD, values, PLAIN_POD])
+    done = gpufence("mutate", "-", stdin=text)
+    assert done.status == 0
+    before, after = list(yaml.safe_load_all(text)), list(yaml.safe_load_all(done.out))
+    assert [after[0], after[2], after[3]] == [before[0], before[3], before[4]]
+    assert after[1] == decided(before[2])
+
+
+def test_files_come_out_in_order(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(PLAIN_POD)
+    (tmp_path / "b.yaml").write_text(CONFIG_MAP)
+    done = gpufence("mutate", "b.yaml", "a.yaml")
+    assert [document["kind"] for document in yaml.safe_load_all(done.out)] == ["ConfigMap", "Pod"]
+
+
+def test_keys_keep_their_order_and_strings_their_quotes(gpufence: Run) -> None:
+    text = manifest("""
+        kind: ConfigMap
+        apiVersion: v1
+        data:
+          z: "on"
+          "y": "1e3"
+          a: |
+            two
+            lines
+          flow: "a: b"
+        metadata:
+          name: settings
+        """)
+    assert gpufence("mutate", "-", stdin=text).out == text
+
+
+def test_lists_stay_lists(gpufence: Run) -> None:
+    items = [yaml.safe_load(text) for text in (PLAIN_POD, GPU_POD)]
+    pods = {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "7"}}
+    for item in items:
+        del item["apiVersion"], item["kind"]
+    done = gpufence("mutate", "-", stdin=json.dumps({**pods, "items": items}))
+    document = yaml.safe_load(done.out)
+    assert {key: document[key] for key in pods} == pods
+    typed = {"apiVersion": "v1", "kind": "Pod"}
+    assert [{**typed, **item} for item in document["items"]] == [
+        decided({**typed, **item}) for item in items
+    ]
+    assert "kind" not in document["items"][1]
+
+
+def test_json_comes_out_as_json_where_that_is_asked_for(gpufence: Run) -> None:
+    done = gpufence("mutate", "--output", "json", "-", stdin=GPU_POD)
+    assert json.loads(done.out) == decided(yaml.safe_load(GPU_POD))
+
+
+def test_what_is_refused_is_printed_and_told(gpufence: Run) -> None:
+    done = gpufence("mutate", "-", stdin=f"{TRESPASSER}---\n{GPU_POD}")
+    assert done.status == 1
+    assert len(list(yaml.safe_load_all(done.out))) == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith("Refused: <stdin>:1: Deployment web: pool-trespass: ")
+    assert "spec.template.spec.tolerations[0]" in line
+
+
+def test_no_example_applies_what_is_refused(gpufence: Run) -> None:
+    """The status of what stands in the middle of a pipe comes too late."""
+    examples = " ".join(gpufence("mutate", "--help").out.split())
+    assert "| kubectl apply" not in examples
+    assert "gpufence mutate - > mutated.yaml && kubectl apply -f mutated.yaml" in examples
+
+
+@pytest.mark.parametrize("broken", [BROKEN, NO_QUANTITY])
+def test_nothing_is_printed_where_something_is_broken(gpufence: Run, broken: str) -> None:
+    done = gpufence("mutate", "-", stdin=f"{GPU_POD}---\n{broken}")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("Error: <stdin>:")
+    assert "document 2: " in done.err
+
+
+def test_nothing_at_all_is_no_success(gpufence: Run) -> None:
+    done = gpufence("mutate", "-")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "Error: there are no objects in <stdin>: look at what wrote them.\n"
+
+
+def test_what_is_printed_needs_no_further_change(gpufence: Run) -> None:
+    once = gpufence("mutate", "-", stdin=GPU_POD).out
+    assert gpufence("mutate", "-", stdin=once).out == once
+
+
+def test_every_case_of_the_rules_comes_out_as_the_engine_decides(gpufence: Run) -> None:
+    paths = [
+        path for path in sorted(CASES.rglob("*.yaml")) if "resource.k8s.io" not in path.read_text()
+    ]
+    checked = gpufence("check", "--output", "json", *paths).report["results"]
+    broken = {result["source"]["path"] for result in checked if result["verdict"] == "invalid"}
+    sound = [path for path in paths if str(path) not in broken]
+    assert len(sound) > 100
+    before = [
+        document.value for path in sound for document in read_documents(str(path), path.read_text())
+    ]
+    done = gpufence("mutate", *sound)
+    after = [document.value for document in read_documents("after", done.out)]
+    assert after == [decided(d) if isinstance(d, dict) and "kind" in d else d for d in before]
+    assert gpufence("mutate", "-", stdin=done.out).out == done.out

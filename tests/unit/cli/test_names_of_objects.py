@@ -1,0 +1,40 @@
+"""Names that become parts of URLs: ``audit --policy-of`` and the options of ``doctor``."""
+
+from __future__ import annotations
+
+import pytest
+
+from running import Run
+
+RULE = "lower-case letters, digits, '-' and '.', at most 253 of them"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "wrong"),
+    [
+        (("doctor", "--namespace", "../../../apis"), "--namespace", "../../../apis"),
+        (("doctor", "--name", "gpufence?watch=true"), "--name", "gpufence?watch=true"),
+        (("doctor", "--name", ""), "--name", ""),
+        (("doctor", "--try-in", "Default"), "--try-in", "Default"),
+        (("doctor", "--try-in", "a" * 254), "--try-in", "a" * 254),
+        (("audit", "--policy-of", "gpufence-system/a/b"), "--policy-of", "a/b"),
+        (("audit", "--policy-of", "../gpufence"), "--policy-of", ".."),
+        (("audit", "--policy-of", "fence system/gpufence"), "--policy-of", "fence system"),
+    ],
+)
+def test_a_name_that_no_object_can_have_is_told_before_anybody_is_asked(
+    gpufence: Run, arguments: tuple[str, ...], option: str, wrong: str
+) -> None:
+    done = gpufence(*arguments, "--kubeconfig", "missing")
+    assert done.status == 2
+    assert f"Invalid value for '{option}': {wrong!r} is no name: write {RULE}" in done.err
+
+
+def test_a_name_that_an_object_can_have_leads_to_the_cluster(gpufence: Run) -> None:
+    for command in (
+        ("doctor", "--namespace", "fence", "--name", "gpufence.v2", "--try-in", "ml-1"),
+        ("audit", "--policy-of", "fence/gpufence.v2"),
+    ):
+        done = gpufence(*command, "--kubeconfig", "missing")
+        assert done.status == 2
+        assert "kubeconfig" in done.err

@@ -1,0 +1,300 @@
+"""`gpufence check --output`: several reports of one run, and those that have no place to go."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from running import (
+    COMMAND,
+    FAULTS,
+    GPU_POD,
+    NO_QUANTITY,
+    PLAIN_POD,
+    TRESPASSER,
+    Run,
+    run_command,
+)
+from webhook.cli.report.formats import FORMATS
+
+
+def test_one_run_writes_every_format(gpufence: Run, tmp_path: Path) -> None:
+    outputs = [arg for name in FORMATS for arg in ("--output", f"{name}={name}.out")]
+    done = gpufence("check", *outputs, "-", stdin=FAULTS)
+    assert (done.status, done.out, done.err) == (1, "", "")
+    for name in FORMATS:
+        text = (tmp_path / f"{name}.out").read_text()
+        assert "device-leak" in text, name
+        assert "\x1b[" not in text, name
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_has_what_standard_output_would_have(
+    gpufence: Run, tmp_path: Path, name: str
+) -> None:
+    shown = gpufence("check", "-o", name, "-", stdin=FAULTS).out
+    assert gpufence("check", "-o", f"{name}=-", "-", stdin=FAULTS).out == shown
+    gpufence("check", "-o", f"{name}=report", "-", stdin=FAULTS)
+    assert (tmp_path / "report").read_text() == shown
+
+
+def test_one_report_may_go_to_standard_output_beside_those_in_files(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    done = gpufence("check", "-o", "text", "-o", "json=report.json", "-", stdin=TRESPASSER)
+    assert done.out.startswith("denied")
+    assert json.loads((tmp_path / "report.json").read_text())["summary"]["denied"] == 1
+
+
+def test_what_is_broken_is_on_standard_error_unless_the_text_says_it(gpufence: Run) -> None:
+    assert gpufence("check", "-", stdin=NO_QUANTITY).err == ""
+    for output in ("github", "text=report.txt"):
+        done = gpufence("check", "-o", output, "-", stdin=NO_QUANTITY)
+        assert done.err.startswith("Error: <stdin>:10:11: document 1: ")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "problem"),
+    [
+        (["sarf"], "'sarf' is no format; the formats are text, json, sarif, "),
+        (["sarif="], "'sarif=' names no file; write sarif=FILE"),
+        (["text", "json"], "text and json would both go to standard output; write text=FILE"),
+        (["json", "sarif=-"], "json and sarif would both go to standard output; write json=FILE"),
+        (["json=a", "sarif=a"], "json and sarif would both go to a; give each a file of its own"),
+        (["json=a", "sarif=./a"], "json and sarif would both go to a; give each a file of its own"),
+        (
+            ["json=a", "sarif=link"],
+            "json and sarif would both go to a; give each a file of its own",
+        ),
+        (["text", "json=/dev/stdout"], "text and json would both go to standard output; write"),
+    ],
+)
+def test_outputs_that_make_no_sense_are_refused(
+    gpufence: Run, tmp_path: Path, outputs: list[str], problem: str
+) -> None:
+    (tmp_path / "link").symlink_to("a")
+    args = [arg for output in outputs for arg in ("--output", output)]
+    done = gpufence("check", *args, "-", stdin=PLAIN_POD)
+    assert done.status == 2
+    assert problem in done.err
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("out/report.sarif", "out/report.sarif: there is no folder out. Create it first."),
+        ("folder", "folder: is a folder. Name a file in it."),
+        (
+            f"{'x' * 300}",
+            f"{'x' * 300}: cannot be written (File name too long). Name a file that can.",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_checked(
+    gpufence: Run, tmp_path: Path, path: str, problem: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    done = gpufence("check", "-o", "text", "-o", f"sarif={path}", "-", stdin=TRESPASSER)
+    assert (done.status, done.out, done.err) == (2, "", f"Error: {problem}\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "over"),
+    [
+        (["sarif=web.yaml", "web.yaml"], "web.yaml"),
+        (["sarif=./web.yaml", "."], "web.yaml"),
+        (["sarif=link", "*.yaml"], "web.yaml"),
+        (["sarif=twin", "web.yaml"], "web.yaml"),
+        (["text=policy.yml", "--policy", "policy.yml", "web.yaml"], "policy.yml"),
+        (["text=nodes.json", "--nodes", "nodes.json", "web.yaml"], "nodes.json"),
+    ],
+)
+def test_no_report_is_written_over_what_is_read(
+    gpufence: Run, tmp_path: Path, args: list[str], over: str
+) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu"}}
+    texts = {
+        "web.yaml": TRESPASSER,
+        "policy.yml": gpufence("policy", "show").out,
+        "nodes.json": json.dumps(node),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link").symlink_to("web.yaml")
+    (tmp_path / "twin").hardlink_to(tmp_path / "web.yaml")
+    before = sorted(tmp_path.iterdir())
+    done = gpufence("check", "-o", "json=other.json", "-o", *args)
+    assert (done.status, done.out) == (2, "")
+    problem = f"--output {args[0]} would be written over {over}, which is read: name another file"
+    assert problem in " ".join(done.err.split())
+    assert sorted(tmp_path.iterdir()) == before
+    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+
+
+def test_a_report_of_before_in_the_folder_that_is_checked_can_be_left_out(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "web.yaml").write_text(TRESPASSER)
+    args = ("check", "-o", "json=report.json", ".")
+    assert gpufence(*args).status == 1
+    again = gpufence(*args)
+    assert again.status == 2
+    assert "or --exclude that one" in " ".join(again.err.split())
+    assert gpufence(*args, "--exclude", "report.json").status == 1
+
+
+def test_no_report_is_written_over_the_file_that_is_standard_input(tmp_path: Path) -> None:
+    manifest = tmp_path / "web.yaml"
+    manifest.write_text(TRESPASSER)
+    with manifest.open() as stdin:
+        done = subprocess.run(
+            [COMMAND, "check", "-o", f"json={manifest}", "-"],
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "<stdin>" in done.stderr
+    assert manifest.read_text() == TRESPASSER
+
+
+def test_a_report_and_exceptions_need_two_files(gpufence: Run, tmp_path: Path) -> None:
+    args = ["--output", "json=./a.yaml", "--generate-exceptions", "a.yaml"]
+    done = gpufence("check", *args, "-", stdin=TRESPASSER)
+    assert done.status == 2
+    assert "would both go to a.yaml: name two files" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_audit_writes_over_nothing_that_it_reads(gpufence: Run, tmp_path: Path) -> None:
+    for name, option in (("policy.yaml", "--policy"), ("config", "--kubeconfig")):
+        (tmp_path / name).write_text("kept")
+        done = gpufence("audit", "-o", f"json={name}", option, name)
+        assert (done.status, (tmp_path / name).read_text()) == (2, "kept")
+        assert f"written over {name}, which is read" in " ".join(done.err.split())
+
+
+def test_what_fails_leaves_the_report_of_before(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    report = tmp_path / "report.json"
+    report.write_text("before")
+    report.chmod(0o640)
+    monkeypatch.setattr("webhook.cli.manifests.evaluate.decide_if_asked", fail)
+    assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 130
+    assert report.read_text() == "before"
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 0
+    assert json.loads(report.read_text())["summary"]["allowed"] == 1
+    assert report.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [report]
+
+
+def test_a_link_stays_a_link_and_a_file_of_two_names_one_file(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to("behind")
+    (tmp_path / "one").write_text("a longer text than any report is" * 1000)
+    (tmp_path / "two").hardlink_to(tmp_path / "one")
+    done = gpufence("check", "-o", "json=link", "-o", "sarif=two", "-", stdin=PLAIN_POD)
+    assert done.status == 0
+    assert (tmp_path / "link").is_symlink()
+    assert json.loads((tmp_path / "behind").read_text())["summary"]["allowed"] == 1
+    assert json.loads((tmp_path / "one").read_text())["version"] == "2.1.0"
+
+
+def test_a_file_that_cannot_be_replaced_is_written_all_the_same(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    (tmp_path / "report.json").write_text("before")
+    assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 0
+    assert json.loads((tmp_path / "report.json").read_text())["summary"]["allowed"] == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_devices_and_pipes_are_written_as_they_are(gpufence: Run, tmp_path: Path) -> None:
+    done = gpufence("check", "-o", "json=/dev/stdout", "-o", "text=/dev/null", "-", stdin=PLAIN_POD)
+    assert (done.status, done.verdicts) == (0, ["allowed"])
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        assert gpufence("check", "-o", "json=pipe", "-", stdin=PLAIN_POD).status == 0
+        assert reader.stdout is not None
+        assert json.load(reader.stdout)["summary"]["allowed"] == 1
+    ran = run_command("check", "-o", "json=/dev/stderr", "-", stdin=PLAIN_POD.encode())
+    assert json.loads(ran.err)["summary"]["allowed"] == 1
+
+
+def test_exceptions_on_standard_output_leave_the_reports_in_files(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    args = ["--output", "sarif=report.sarif", "--generate-exceptions", "-"]
+    done = gpufence("check", *args, "-", stdin=TRESPASSER)
+    assert done.status == 0
+    assert "exceptions:" in done.out
+    assert "pool-trespass" in (tmp_path / "report.sarif").read_text()
+
+
+def test_quiet_leaves_out_what_is_in_order(gpufence: Run) -> None:
+    text = "---\n".join([GPU_POD, TRESPASSER, PLAIN_POD, NO_QUANTITY])
+    lines = gpufence("check", "--quiet", "-", stdin=text).out.splitlines()
+    assert [line.split()[0] for line in lines if line and not line.startswith(" ")] == [
+        "denied",
+        "invalid",
+    ]
+    assert gpufence("check", "-q", "-", stdin=GPU_POD).out == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "status"), [([], 0), (["--fail-on", "enforce"], 0), (["--fail-on", "warn"], 1)]
+)
+def test_warnings_count_where_they_are_to(
+    gpufence: Run, tmp_path: Path, args: list[str], status: int
+) -> None:
+    policy = gpufence("policy", "show").out
+    (tmp_path / "policy.yaml").write_text(policy.replace("trespass: enforce", "trespass: warn"))
+    done = gpufence("check", "--policy", "policy.yaml", *args, "-", stdin=TRESPASSER)
+    assert done.status == status
+    assert "1 warning" in done.out
+
+
+def test_only_the_findings_of_the_rules_that_are_named_count(gpufence: Run) -> None:
+    done = gpufence("check", "-o", "json", "--rules", "device-leak", "-", stdin=FAULTS)
+    assert (done.status, done.verdicts) == (1, ["allowed", "denied"])
+    both = ["--rules", "device-leak, pool-trespass", "--rules", "unschedulable-gpu-pod"]
+    assert gpufence("check", "-o", "json", *both, "-", stdin=FAULTS).verdicts == ["denied"] * 2
+    done = gpufence("check", "--rules", "pool-not-allowed", "-", stdin=FAULTS)
+    assert (done.status, "pool-trespass" in done.out) == (0, False)
+
+
+def test_what_is_broken_counts_whatever_the_rules(gpufence: Run) -> None:
+    assert gpufence("check", "--rules", "device-leak", "-", stdin=NO_QUANTITY).status == 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "near"),
+    [
+        ("device-leek", "is it device-leak or "),
+        ("pool-trespass,Trespass", "is it pool-trespass?"),
+        ("privileged", "is it privileged-near-devices?"),
+    ],
+)
+def test_a_rule_that_is_none_is_answered_with_those_near_it(
+    gpufence: Run, rules: str, near: str
+) -> None:
+    done = gpufence("check", "--rules", rules, "-", stdin=PLAIN_POD)
+    assert done.status == 2
+    assert near in done.err.replace("\n", " ")

@@ -1,0 +1,97 @@
+"""`gpufence policy`: show, validate, schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from policies.document.model import default_policy_text
+from running import Run
+
+FAULTY = """\
+apiVersion: gpufence.dev/v1alpha1
+kind: FencePolicy
+pools:
+- name: nvidia
+  resources: [nvidia.com/gpu]
+  taint: []
+  nodeSelector: {present: true}
+rules:
+  pool-tresspass: warn
+  device-leak: enforced
+"""
+
+
+def test_show_prints_the_default_policy_with_its_comments(gpufence: Run) -> None:
+    done = gpufence("policy", "show")
+    assert (done.status, done.out, done.err) == (0, default_policy_text(), "")
+
+
+def test_show_prints_a_file_that_is_valid(gpufence: Run, tmp_path: Path) -> None:
+    text = f"# ours\n{default_policy_text()}"
+    (tmp_path / "policy.yaml").write_text(text)
+    assert gpufence("policy", "show", "--policy", "policy.yaml").out == text
+    (tmp_path / "policy.yaml").write_text(FAULTY)
+    done = gpufence("policy", "show", "--policy", "policy.yaml")
+    assert (done.status, done.out) == (2, "")
+
+
+def test_validate_says_what_it_has_found(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(default_policy_text())
+    done = gpufence("policy", "validate", "policy.yaml")
+    assert (done.status, done.out) == (0, "policy.yaml: valid, with 1 pool: nvidia\n")
+    shown = gpufence("policy", "show").out
+    assert gpufence("policy", "validate", "-", stdin=shown).out.startswith("<stdin>: valid")
+
+
+def test_validate_names_every_problem_with_its_line(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(FAULTY)
+    done = gpufence("policy", "validate", "policy.yaml")
+    assert (done.status, done.out) == (2, "")
+    places = [line.partition(": ")[2].split(": ")[:2] for line in done.err.splitlines()]
+    assert sorted(map(tuple, places)) == [
+        ("policy.yaml:10", "rules[device-leak]"),
+        ("policy.yaml:6", "pools[0].taint"),
+        ("policy.yaml:7", "pools[0].nodeSelector[present]"),
+        ("policy.yaml:9", "rules[pool-tresspass]"),
+    ]
+    assert all(line.startswith("Error: ") and line.endswith(".") for line in done.err.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "holds 0 documents, but a policy is one, of kind FencePolicy."),
+        ("a: 1\n---\nb: 2\n", "holds 2 documents, but a policy is one, of kind FencePolicy."),
+        ("a: [\n", "<stdin>:2:1: document 1: does not parse as YAML:"),
+        ("text\n", "a policy is a mapping with kind: FencePolicy, not 'text'."),
+    ],
+)
+def test_what_is_no_policy_is_refused(gpufence: Run, text: str, error: str) -> None:
+    done = gpufence("policy", "validate", "-", stdin=text)
+    assert (done.status, done.out) == (2, "")
+    assert error in done.err
+
+
+def test_a_policy_that_is_not_there_is_named(gpufence: Run) -> None:
+    done = gpufence("policy", "validate", "nowhere.yaml")
+    assert (done.status, done.err) == (2, "Error: nowhere.yaml: does not exist. Check the path.\n")
+
+
+def test_an_unquoted_off_switches_a_rule_off(gpufence: Run) -> None:
+    """Kubernetes' YAML reads it as false."""
+    text = default_policy_text().replace("device-leak: enforce", "device-leak: off")
+    assert gpufence("policy", "validate", "-", stdin=text).status == 0
+
+
+def test_the_schema_accepts_and_refuses_as_validation_does(gpufence: Run) -> None:
+    schema: dict[str, Any] = json.loads(gpufence("policy", "schema").out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load(default_policy_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(FAULTY), schema)

@@ -1,0 +1,344 @@
+"""A policy file that a server reads: in a process of its own, which may fail, die or hang."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from certs.files import issue
+from controlplane.process import runs
+from policies.document.shipped import compiled_text, shipped_policy
+from reviewing import encode, plain_pod, review
+from running import COMMAND, run_command
+from served_process import Server, read_response, request
+from webhook.cli.options import policy_process, policy_source
+from webhook.cli.options.policy_source import PolicyFile
+from webhook.server.policy_reload import NoPolicyError, PolicyUnusableError
+
+DEFAULT = run_command("policy", "show").out
+GOOD = encode(review(plain_pod()))
+BROKEN = {
+    "no text": b"kind: \xff",
+    "no YAML": b"kind: [",
+    "two documents": b"a: 1\n---\nb: 2\n",
+    "nothing": b"",
+    "unknown keys": DEFAULT.replace("pools:", "poolz:").encode(),
+    "what is no character": DEFAULT.replace("pools:", '"\\ud800": 1\npools:').encode(),
+}
+
+
+async def read(document: bytes) -> object:
+    return await PolicyFile("policy.yaml").parse(document)
+
+
+async def test_it_reads_what_the_document_says() -> None:
+    policy = await PolicyFile("policy.yaml").parse(DEFAULT.encode())
+    assert compiled_text(policy) == compiled_text(shipped_policy())
+
+
+@pytest.mark.parametrize("document", BROKEN.values(), ids=BROKEN)
+async def test_a_fault_of_the_document_is_the_sentence_of_policy_validate(
+    document: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_bytes(document)
+    with pytest.raises(NoPolicyError) as refused:
+        await PolicyFile(str(path)).parse(document)
+    told = run_command("policy", "validate", path)
+    assert told.status == 2
+    lines = [line.removeprefix("Error: ") for line in told.err.splitlines()]
+    assert str(refused.value).encode(errors="backslashreplace").decode() == " ".join(lines)
+
+
+async def test_modules_in_the_working_directory_are_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policies.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert await read(DEFAULT.encode())
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have another program read policies, with what it is given in its place."""
+
+    def write(program: str) -> None:
+        (tmp_path / "stand_in.py").write_text(program)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setattr(policy_source, "_READER", "stand_in")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("program", "sentence"),
+    [
+        ("raise RuntimeError('of the models')", "exit status 1: see what it has said before."),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            (
+                "signal 9 (Killed): if nobody sent it, memory was short: raise its limit, or make "
+                "the policy smaller."
+            ),
+        ),
+        (
+            "import os; os.kill(os.getpid(), 11)",
+            (
+                "signal 11 (Segmentation fault): if nobody sent it, please report it as a bug, "
+                "with the lines before."
+            ),
+        ),
+    ],
+    ids=["an exception", "killed", "a crash"],
+)
+async def test_a_process_that_ends_without_an_answer_is_told_of(
+    program: str, sentence: str, stand_in: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(f"import sys; print('its last words', file=sys.stderr, flush=True)\n{program}")
+    with pytest.raises(PolicyUnusableError) as failed:
+        # More than a pipe holds, of which nothing is read.
+        await read(b"#" * 1_000_000)
+    assert str(failed.value) == f"policy.yaml: the process that reads it ended with {sentence}"
+    assert not isinstance(failed.value, NoPolicyError)
+    assert "its last words" in capfd.readouterr().err
+
+
+async def test_a_process_that_cannot_be_started_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(PolicyUnusableError) as failed:
+        await read(DEFAULT.encode())
+    assert str(failed.value) == (
+        "policy.yaml: cannot be read, as no process can be started for it (No such file or "
+        "directory). Let gpufence start one more."
+    )
+
+
+HANGS = """
+import os, signal, sys
+with open(os.environ["PYTHONPATH"] + "/pid", "w") as file:
+    file.write(f"{os.getpid()}\\n")
+signal.pause()
+"""
+
+
+async def until(seen: Callable[[], int | None]) -> int:
+    """Look again until there is something to be seen, and return it."""
+    async with asyncio.timeout(30):
+        while True:
+            if found := seen():
+                return found
+            await asyncio.sleep(0)
+
+
+async def started(folder: Path) -> int:
+    """Return the process that hangs, once it does."""
+    path = folder / "pid"
+
+    def told() -> int | None:
+        text = path.read_text() if path.exists() else ""
+        return int(text) if text.endswith("\n") else None
+
+    return await until(told)
+
+
+async def test_a_process_that_hangs_is_ended(
+    stand_in: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(HANGS)
+    # Enough for it to begin.
+    monkeypatch.setattr(policy_process, "LONGEST_SECONDS", 3)
+    reading = asyncio.create_task(read(b""))
+    pid = await started(tmp_path)
+    with pytest.raises(PolicyUnusableError) as failed:
+        await reading
+    assert str(failed.value) == (
+        "policy.yaml: was not read within 3 seconds. Give gpufence more CPU, or make the policy "
+        "smaller."
+    )
+    assert not runs(pid)
+
+
+async def test_nothing_is_left_behind_by_who_waits_no_longer(
+    stand_in: Callable[[str], None], tmp_path: Path
+) -> None:
+    stand_in(HANGS)
+    reading = asyncio.create_task(read(b""))
+    pid = await started(tmp_path)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert not runs(pid)
+
+
+# ------------------------------------------------------------------------------ the server itself
+
+
+# A sitecustomize, which Python runs before all else: the process that reads a policy stops at its
+# beginning, for as long as there is a file that says so. From outside, it might be met too late.
+STOPS = f"""
+import os, signal, sys
+from pathlib import Path
+if {policy_process.__name__!r} in sys.orig_argv and Path(__file__).with_name("stop").exists():
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@asynccontextmanager
+async def serving(folder: Path, *args: str, **environ: str) -> AsyncIterator[Server]:
+    """Run ``gpufence serve`` with the file policy.yaml of a folder."""
+    issue(["localhost"], ["127.0.0.1"], folder / "certs", datetime.now(UTC))
+    process = await asyncio.create_subprocess_exec(
+        COMMAND,
+        *("serve", "--policy", "policy.yaml", *args),
+        *("--tls-cert", "certs/tls.crt", "--tls-key", "certs/tls.key"),
+        *("--host", "127.0.0.1", "--port", "0"),
+        *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--drain-seconds", "0"),
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=os.environ | environ,
+    )
+    try:
+        yield Server(process, ssl.create_default_context(cafile=folder / "certs" / "ca.crt"))
+    finally:
+        if process.returncode is None:
+            # What is stopped would keep the log open.
+            for pid in (*children(process.pid), process.pid):
+                os.kill(pid, signal.SIGKILL)
+        await process.communicate()
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file as a kubelet does: whole, by a rename."""
+    beside = path.with_suffix(".new")
+    beside.write_text(text)
+    beside.rename(path)
+
+
+def holds_pydantic(pid: int) -> bool:
+    return "pydantic" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == pid:
+            found.append(int(path.parent.name))
+    return found
+
+
+def stopped_reader(pid: int) -> int | None:
+    """Return the process that reads a policy for a server, if there is one that has stopped."""
+    for child in children(pid):
+        if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+            return child
+    return None
+
+
+async def allowed(running: Server) -> bool:
+    reader, writer = await running.connect()
+    writer.write(request(GOOD))
+    _, answer = await read_response(reader)
+    writer.close()
+    await writer.wait_closed()
+    return bool(answer["response"]["allowed"])
+
+
+async def test_a_server_never_holds_what_validates_policies(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(DEFAULT)
+    async with serving(tmp_path) as running:
+        await running.logged("ready")
+        assert not holds_pydantic(running.process.pid)
+        replace(policy, DEFAULT + "# another\n")
+        assert (await running.logged("policy applied"))["generation"] == 2
+        replace(policy, "kind: [")
+        line = await running.logged("policy refused")
+        assert line["problem"].startswith("policy.yaml:1")
+        assert not holds_pydantic(running.process.pid)
+
+
+async def test_neither_does_a_worker(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(DEFAULT)
+    async with serving(tmp_path, "--workers", "2") as running:
+        for _ in range(2):
+            await running.logged("ready")
+        started = [line for line in running.lines if line["event"] == "worker started"]
+        assert [holds_pydantic(pid) for pid in (line["pid"] for line in started)] == [False] * 2
+        assert not holds_pydantic(running.process.pid)
+        replace(tmp_path / "policy.yaml", DEFAULT + "# another\n")
+        applied = [await running.logged("policy applied") for _ in range(2)]
+        assert {line["worker"] for line in applied} == {0, 1}
+        running.terminate()
+        assert await running.ended() == 0
+
+
+@asynccontextmanager
+async def reading_another_policy(folder: Path) -> AsyncIterator[tuple[Server, int]]:
+    """Serve, and provide the server and the process that reads another policy, which is stopped."""
+    policy = folder / "policy.yaml"
+    policy.write_text(DEFAULT)
+    modules = folder / "modules"
+    modules.mkdir()
+    (modules / "sitecustomize.py").write_text(STOPS)
+    async with serving(folder, PYTHONPATH=str(modules)) as running:
+        await running.logged("ready")
+        stop = modules / "stop"
+        stop.touch()
+        replace(policy, DEFAULT + "# another\n")
+        reader = await until(lambda: stopped_reader(running.process.pid))
+        stop.unlink()
+        yield running, reader
+
+
+async def test_reviews_are_answered_while_a_policy_is_read(tmp_path: Path) -> None:
+    async with reading_another_policy(tmp_path) as (running, reader):
+        assert await allowed(running)
+        os.kill(reader, signal.SIGCONT)
+        await running.logged("policy applied")
+        assert await allowed(running)
+
+
+async def test_a_reader_that_dies_leaves_the_old_policy_and_is_tried_again(tmp_path: Path) -> None:
+    async with reading_another_policy(tmp_path) as (running, reader):
+        os.kill(reader, signal.SIGKILL)
+        line = await running.logged("policy refused")
+        assert "signal 9 (Killed)" in line["problem"]
+        assert line["inForce"] == 1
+        assert await allowed(running)
+        assert (await running.logged("policy applied"))["generation"] == 2
+
+
+async def test_a_server_that_ends_while_a_policy_is_read_leaves_nobody_behind(
+    tmp_path: Path,
+) -> None:
+    async with reading_another_policy(tmp_path) as (running, reader):
+        running.terminate()
+        assert await running.ended() == 0
+        assert not runs(reader)
+        await running.logged("stopped")
+        assert running.rest == ""
+
+
+async def test_a_policy_that_is_none_ends_the_start(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("kind: [")
+    async with serving(tmp_path) as running:
+        assert await running.ended() == 2
+        assert running.process.stderr is not None
+        told = (await running.process.stderr.read()).decode()
+        assert told.startswith("Error: policy.yaml:1:")
+        assert "Traceback" not in told

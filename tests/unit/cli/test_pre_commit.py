@@ -1,0 +1,77 @@
+"""The pre-commit hooks: what pre-commit would run, run on files as pre-commit names them.
+
+pre-commit itself is no dependency of the project. Its ``validate-manifest`` and ``try-repo`` were
+run by hand (4.7.0, 2026-11-21).
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paths import PROJECT
+from running import CONFIG_MAP, PLAIN_POD, TRESPASSER, Run
+
+HOOKS: dict[str, dict[str, Any]] = {
+    hook["id"]: hook for hook in yaml.safe_load((PROJECT / ".pre-commit-hooks.yaml").read_text())
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS.keys())
+def test_a_hook_has_what_pre_commit_requires(hook: dict[str, Any]) -> None:
+    assert {"id", "name", "description", "entry", "language"} <= set(hook)
+    assert hook["language"] == "python"
+    assert shlex.split(hook["entry"])[0] == "gpufence"
+
+
+def test_the_check_takes_the_names_of_the_files_that_are_committed(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    command = shlex.split(HOOKS["gpufence-check"]["entry"])[1:]
+    for name, text in (("web.yaml", PLAIN_POD), ("config.yaml", CONFIG_MAP)):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "values.yaml").write_text("replicas: 3\n")
+    assert gpufence(*command, "web.yaml", "config.yaml", "values.yaml").status == 0
+    (tmp_path / "bad.yaml").write_text(TRESPASSER)
+    done = gpufence(*command, "web.yaml", "bad.yaml")
+    assert done.status == 1
+    assert "pool-trespass  bad.yaml:9" in done.out
+
+
+@pytest.mark.parametrize("text", ["", "# to be written\n", "---\n# nothing\n---\n"])
+def test_a_commit_of_a_file_without_objects_is_not_held_up(
+    gpufence: Run, tmp_path: Path, text: str
+) -> None:
+    command = shlex.split(HOOKS["gpufence-check"]["entry"])[1:]
+    (tmp_path / "empty.yaml").write_text(text)
+    done = gpufence(*command, "empty.yaml")
+    assert (done.status, done.out, done.err) == (0, "", "")
+    (tmp_path / "bad.yaml").write_text(TRESPASSER)
+    assert gpufence(*command, "empty.yaml", "bad.yaml").status == 1
+    assert gpufence(*command, "empty.yaml", "missing.yaml").status == 2
+
+
+def test_the_suites_are_found_from_the_root_of_the_repository(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    hook = HOOKS["gpufence-test"]
+    assert hook["pass_filenames"] is False
+    (tmp_path / "tests").mkdir()
+    suite = {
+        "apiVersion": "gpufence.dev/v1alpha1",
+        "kind": "FenceTest",
+        "cases": [
+            {
+                "name": "a web server",
+                "manifest": yaml.safe_load(PLAIN_POD),
+                "expect": {"verdict": "allowed"},
+            }
+        ],
+    }
+    (tmp_path / "tests" / "gpufence-test.yaml").write_text(yaml.safe_dump(suite))
+    done = gpufence(*shlex.split(hook["entry"])[1:])
+    assert (done.status, done.err) == (0, "")

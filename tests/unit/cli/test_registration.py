@@ -1,0 +1,141 @@
+"""The commands about registration, as far as they need no cluster."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fake_apiserver import FakeApiServer
+from paths import PROJECT
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from running import Run
+
+SERVICE = ("--service", "gpufence-system/gpufence")
+
+
+def issue(gpufence: Run, folder: Path) -> Path:
+    done = gpufence("certs", "issue", "--dns-name", "gpufence.gpufence-system.svc", "--out", folder)
+    assert done.status == 0
+    return folder / "ca.crt"
+
+
+def test_manifests_prints_both_configurations_for_a_service(gpufence: Run, tmp_path: Path) -> None:
+    authority = issue(gpufence, tmp_path / "certs")
+    done = gpufence("manifests", *SERVICE, "--ca-file", authority, "--annotation", "a=b=c")
+    assert done.status == 0
+    mutating, validating = yaml.safe_load_all(done.out)
+    assert (mutating["kind"], validating["kind"]) == (
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    )
+    for configuration in (mutating, validating):
+        assert configuration["metadata"]["annotations"] == {"a": "b=c"}
+        for webhook in configuration["webhooks"]:
+            config = webhook["clientConfig"]
+            assert base64.b64decode(config["caBundle"]) == authority.read_bytes()
+            service = config["service"]
+            assert (service["namespace"], service["name"], service["port"]) == (
+                "gpufence-system",
+                "gpufence",
+                443,
+            )
+
+
+def test_manifests_leaves_the_authority_to_cert_manager(gpufence: Run) -> None:
+    done = gpufence("manifests", *SERVICE, "--cert-manager", "gpufence-system/serving")
+    assert done.status == 0
+    for configuration in yaml.safe_load_all(done.out):
+        annotations = configuration["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": "gpufence-system/serving"}
+        assert all("caBundle" not in w["clientConfig"] for w in configuration["webhooks"])
+
+
+def test_manifests_excludes_what_the_cluster_needs_to_come_up(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: gpufence.dev/v1alpha1\nkind: FencePolicy\npools:\n"
+        "  - {name: a, resources: [a.example/gpu], nodeSelector: {a.example/gpu: 'true'}}\n"
+    )
+    arguments = ("--policy", policy, "--service", "fence/gpufence", "--exclude-namespace", "more")
+    done = gpufence("manifests", *arguments, "--cert-manager", "fence/serving")
+    [selector] = next(yaml.safe_load_all(done.out))["webhooks"][0]["namespaceSelector"][
+        "matchExpressions"
+    ]
+    assert selector["values"] == sorted({"fence", "more", *ALWAYS_EXCLUDED})
+    assert {"kube-system", "calico-system", "kube-flannel"} < ALWAYS_EXCLUDED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--cert-manager", "a/b"], "say how API servers reach gpufence"),
+        ([*SERVICE], "say where the authority comes from"),
+        ([*SERVICE, "--cert-manager", "b"], "write NAMESPACE/CERTIFICATE"),
+        ([*SERVICE, "--url", "https://a", "--cert-manager", "a/b"], "two ways to reach gpufence"),
+        (["--service", "gpufence"], "write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
+        (["--service", "a/b:c"], "write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
+        (["--url", "http://a"], "must begin with https://"),
+        ([*SERVICE, "--annotation", "a"], "write KEY=VALUE"),
+        ([*SERVICE, "--ca-file", "missing.crt"], "missing.crt: does not exist"),
+    ],
+)
+def test_manifests_says_what_is_missing(gpufence: Run, arguments: list[str], told: str) -> None:
+    done = gpufence("manifests", *arguments)
+    assert done.status == 2
+    assert told in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "say how API servers reach gpufence"),
+        (["--tls-cert", "tls.crt"], "--tls-cert and --tls-key belong together"),
+        (["--register=true", "--tls-cert", "a", "--tls-key", "b"], "say how API servers reach"),
+        ([*SERVICE, "--owner", "deployment/gpufence"], "write KIND/NAME with one of clusterrole"),
+        ([*SERVICE, "--leaf-lifetime", "soon"], "'soon' is no duration"),
+        (["--url", "https://*.example:9443"], "is a wildcard"),
+    ],
+)
+def test_serve_says_what_is_missing_for_looking_after_itself(
+    gpufence: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    done = gpufence("serve", *arguments)
+    assert done.status == 2
+    assert told in done.err
+    assert "bug" not in done.err
+
+
+@pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])
+def test_a_context_that_the_kubeconfig_lacks_is_named(
+    gpufence: Run, tmp_path: Path, command: list[str]
+) -> None:
+    kubeconfig = FakeApiServer().kubeconfig(tmp_path / "kubeconfig")
+    done = gpufence(*command, "--kubeconfig", kubeconfig, "--context", "other")
+    assert done.status == 2
+    assert f"{kubeconfig}, context other: does not lead to a cluster" in done.err
+
+
+def test_the_help_breaks_the_glass_with_the_commands_of_its_page(gpufence: Run) -> None:
+    page = (PROJECT / "docs" / "break-glass.md").read_text()
+    commands = re.findall(r"(?m)^\$ (kubectl .*(?:annotate|delete).*)$", page)
+    assert len(commands) == 2
+    shown = gpufence("unregister", "--help").out.replace("\\\n", "")
+    words = " ".join(shown.split())
+    assert [command for command in commands if command in words] == commands
+
+
+@pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])
+def test_a_cluster_that_is_not_there_is_said_to_be_so(
+    gpufence: Run, tmp_path: Path, command: list[str]
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    done = gpufence(*command, "--kubeconfig", kubeconfig)
+    assert done.status == 2
+    assert f"{kubeconfig}: no such file" in done.err

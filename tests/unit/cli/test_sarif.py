@@ -1,0 +1,150 @@
+"""SARIF: valid by its schema, with the places, levels and identities of the findings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from paths import SCHEMAS
+from policies.registry import RULES
+from running import BROKEN, FAULT_PLACES, FAULTS, GPU_POD, NO_QUANTITY, TRESPASSER, Run
+from webhook.cli.report.sarif import FINGERPRINT
+
+SCHEMA = json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text())
+
+
+def log_of(gpufence: Run, *args: str | Path, stdin: str = "") -> dict[str, Any]:
+    """Return the only run of a valid log."""
+    log = gpufence("check", "--output", "sarif", *args, stdin=stdin).report
+    jsonschema.Draft4Validator(SCHEMA).validate(log)
+    (run,) = log["runs"]
+    assert isinstance(run, dict)
+    return run
+
+
+def region_of(result: dict[str, Any]) -> dict[str, int]:
+    region: dict[str, int] = result["locations"][0]["physicalLocation"]["region"]
+    return region
+
+
+@pytest.mark.parametrize("text", [FAULTS, GPU_POD, BROKEN, NO_QUANTITY, f"{BROKEN}---\n{FAULTS}"])
+def test_the_log_is_valid_by_the_schema(gpufence: Run, text: str) -> None:
+    log_of(gpufence, "-", stdin=text)
+
+
+def test_the_schema_can_refuse(gpufence: Run) -> None:
+    log = gpufence("check", "--output", "sarif", "-", stdin=FAULTS).report
+    log["runs"][0]["results"][0]["level"] = "enforce"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft4Validator(SCHEMA).validate(log)
+
+
+def test_each_result_has_the_region_of_the_node_at_fault(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy" / "a b.yaml").write_text(FAULTS)
+    results = log_of(gpufence, "deploy")["results"]
+    assert [result["ruleId"] for result in results] == [
+        "pool-trespass",
+        "device-leak",
+        "device-leak",
+    ]
+    for result in results:
+        line, column, text = FAULT_PLACES[result["ruleId"]]
+        assert region_of(result) == {
+            "startLine": line,
+            "endLine": line,
+            "startColumn": column,
+            "endColumn": column + len(text),
+        }
+        artifact = result["locations"][0]["physicalLocation"]["artifactLocation"]
+        assert artifact == {"uri": "deploy/a%20b.yaml", "uriBaseId": "%SRCROOT%"}
+
+
+def test_a_file_outside_of_the_folder_has_its_whole_address(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "faults.yaml").write_text(FAULTS)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = log_of(gpufence, "../faults.yaml")["results"][0]
+    (location,) = result["locations"]
+    uri = location["physicalLocation"]["artifactLocation"]["uri"]
+    assert uri.startswith("file:///")
+    assert uri.endswith("/faults.yaml")
+
+
+def test_the_object_is_the_logical_location(gpufence: Run) -> None:
+    result = log_of(gpufence, "-", stdin=FAULTS)["results"][0]
+    assert result["locations"][0]["logicalLocations"] == [
+        {
+            "name": "web",
+            "fullyQualifiedName": "shop/Deployment/web/spec.template.spec.tolerations[0]",
+            "kind": "object",
+        }
+    ]
+
+
+def test_every_rule_is_described_with_its_page(gpufence: Run) -> None:
+    driver = log_of(gpufence, "-", stdin=GPU_POD)["tool"]["driver"]
+    assert [rule["id"] for rule in driver["rules"]] == [rule.id for rule in RULES]
+    for description, rule in zip(driver["rules"], RULES, strict=True):
+        title = rule.page.splitlines()[0]
+        assert description["shortDescription"]["text"] == title
+        assert 40 < len(description["fullDescription"]["text"]) <= 1024
+        assert "##" not in description["fullDescription"]["text"]
+        assert description["help"]["markdown"].startswith(f"# {title}\n\n## ")
+
+
+def test_levels_are_those_of_the_actions(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out
+    for action, level in {"enforce": "error", "warn": "warning", "audit": "note"}.items():
+        text = policy.replace("pool-trespass: enforce", f"pool-trespass: {action}")
+        (tmp_path / "policy.yaml").write_text(text)
+        (result,) = log_of(gpufence, "--policy", "policy.yaml", "-", stdin=TRESPASSER)["results"]
+        assert result["level"] == level
+
+
+def test_what_is_excepted_is_suppressed_and_nothing_else(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out
+    exception = "exceptions: [{namespaces: [shop], reason: legacy}]\n"
+    (tmp_path / "policy.yaml").write_text(policy + exception)
+    results = log_of(gpufence, "--policy", "policy.yaml", "-", stdin=FAULTS)["results"]
+    assert [len(result["suppressions"]) for result in results] == [1, 0, 0]
+    assert results[0]["suppressions"][0]["status"] == "accepted"
+
+
+def test_what_cannot_be_checked_is_a_notification(gpufence: Run) -> None:
+    run = log_of(gpufence, "-", stdin=f"{NO_QUANTITY}---\n{FAULTS}")
+    (invocation,) = run["invocations"]
+    assert not invocation["executionSuccessful"]
+    (notification,) = invocation["toolExecutionNotifications"]
+    assert "'${GPUS}' is not a quantity" in notification["message"]["text"]
+    assert region_of(notification)["startLine"] == 10
+    assert len(run["results"]) == 3
+
+
+def test_a_run_without_errors_says_so(gpufence: Run) -> None:
+    run = log_of(gpufence, "-", stdin=FAULTS)
+    assert run["invocations"] == [{"executionSuccessful": True}]
+
+
+def test_fingerprints_stay_when_lines_move(gpufence: Run, tmp_path: Path) -> None:
+    def fingerprints(text: str) -> list[str]:
+        (tmp_path / "a.yaml").write_text(text)
+        return [
+            result["partialFingerprints"][FINGERPRINT]
+            for result in log_of(gpufence, "a.yaml")["results"]
+        ]
+
+    before = fingerprints(FAULTS)
+    assert len(set(before)) == len(before)
+    assert fingerprints(f"# a licence\n\n{FAULTS}") == before
+    another = "          tolerations:\n            - key: other\n              operator: Exists\n"
+    assert fingerprints(FAULTS.replace("          tolerations:\n", another)) == before
+    assert (
+        fingerprints(FAULTS.replace("name: web\n  namespace", "name: shop\n  namespace")) != before
+    )

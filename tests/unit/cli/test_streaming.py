@@ -1,0 +1,40 @@
+"""Reports are written while the results come in, wherever the format allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+import pytest
+
+from policies.document.shipped import shipped_policy
+from running import TRESPASSER
+from webhook.cli.manifests.documents import read_documents
+from webhook.cli.manifests.evaluate import Result, evaluate
+from webhook.cli.manifests.objects import read_objects
+from webhook.cli.report import formats
+
+COUNT = 50
+
+
+def counted(taken: list[Result]) -> Iterator[Result]:
+    """Yield results of as many files, and note which of them were taken."""
+    for number in range(COUNT):
+        (document,) = read_documents(f"{number}.yaml", TRESPASSER)
+        manifests = list(read_objects(document))
+        (result,) = evaluate(manifests, shipped_policy(), "default", date(2026, 1, 1))
+        taken.append(result)
+        yield result
+
+
+@pytest.mark.parametrize("name", ["json", "sarif", "junit", "github"])
+def test_a_report_is_written_result_by_result(name: str) -> None:
+    taken: list[Result] = []
+    pieces = formats.report(name, counted(taken))
+    for piece in pieces:
+        if "1.yaml" in piece:
+            break
+    assert 1 <= len(taken) <= 3
+    rest = "".join(pieces)
+    assert len(taken) == COUNT
+    assert f"{COUNT - 1}.yaml" in rest

@@ -1,0 +1,364 @@
+"""``check`` and ``mutate`` beside a file of nodes, and beside a live cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from clusters import gpu_node, named, node
+from fake_apiserver import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    RUNTIME_CLASSES,
+    FakeApiServer,
+)
+from policies.document.model import default_policy_text
+from running import Outcome, Run
+
+JSON = dict[str, Any]
+
+
+def as_kubectl_prints(*nodes: JSON) -> JSON:
+    return {"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", **n} for n in nodes]}
+
+
+def pod(name: str, **spec: Any) -> JSON:
+    containers = [{"name": "web", "image": "nginx:1.29"}]
+    metadata = {"name": name, "namespace": "ml"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": containers, **spec},
+    }
+
+
+def claiming(name: str, template: str, **spec: Any) -> JSON:
+    entry = {"name": "gpu", "resourceClaimTemplateName": template}
+    return pod(name, resourceClaims=[entry], **spec)
+
+
+def claim_template(name: str, device_class: str) -> JSON:
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
+
+
+BOUND = pod("bound", nodeName="gpu-1")
+
+
+def write(path: Path, *objects: JSON) -> Path:
+    path.write_text("---\n".join(yaml.safe_dump(obj) for obj in objects))
+    return path
+
+
+def verdicts(outcome: Outcome) -> dict[str, str]:
+    return {r["object"]["name"]: r["verdict"] for r in outcome.report["results"]}
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "documents"])
+def test_nodes_from_a_file_tell_of_a_pod_that_is_bound_to_a_gpu_node(
+    gpufence: Run, tmp_path: Path, form: str
+) -> None:
+    listed = as_kubectl_prints(gpu_node("gpu-1"), node("plain-1"))
+    text = {
+        "json": json.dumps(listed),
+        "yaml": yaml.safe_dump(listed),
+        "documents": yaml.safe_dump_all([named("other") | {"apiVersion": "v1", "kind": "Secret"}])
+        + "---\n"
+        + yaml.safe_dump_all(listed["items"]),
+    }[form]
+    (tmp_path / "nodes").write_text(text)
+    pods = write(tmp_path / "pods.yaml", BOUND, pod("elsewhere", nodeName="plain-1"))
+    without = gpufence("check", "-o", "json", pods)
+    assert verdicts(without) == {"bound": "allowed", "elsewhere": "allowed"}
+    outcome = gpufence("check", "-o", "json", "--nodes", "nodes", pods)
+    assert verdicts(outcome) == {"bound": "denied", "elsewhere": "allowed"}
+    assert outcome.status == 1
+    [finding] = outcome.report["results"][0]["findings"]
+    assert "node gpu-1 belongs to pool nvidia" in finding["detail"]
+
+
+def test_nodes_can_come_from_the_standard_input(gpufence: Run, tmp_path: Path) -> None:
+    pods = write(tmp_path / "pods.yaml", BOUND)
+    nodes = json.dumps(as_kubectl_prints(gpu_node("gpu-1")))
+    assert gpufence("check", "--nodes", "-", pods, stdin=nodes).status == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "readers"),
+    [
+        (["check", "--nodes", "-", "-"], "--nodes and the argument -"),
+        (["mutate", "--nodes", "-", "web.yaml", "-"], "--nodes and the argument -"),
+        (["explain", "--nodes", "-", "-"], "--nodes and the argument -"),
+        (["check", "--policy", "-", "-"], "--policy and the argument -"),
+        (["check", "--policy", "-", "--nodes", "-", "web.yaml"], "--policy and --nodes"),
+    ],
+)
+def test_the_standard_input_is_for_one_argument(
+    gpufence: Run, args: list[str], readers: str
+) -> None:
+    outcome = gpufence(*args)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert f"{readers} would read the standard input" in outcome.err
+
+
+def test_mutate_refuses_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path: Path) -> None:
+    pods = write(tmp_path / "pods.yaml", BOUND)
+    nodes = json.dumps(as_kubectl_prints(gpu_node("gpu-1")))
+    outcome = gpufence("mutate", "--nodes", "-", pods, stdin=nodes)
+    assert outcome.status == 1
+    assert "is bound to a GPU node" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "nodes: does not exist. Check the path."),
+        ("", "nodes holds no nodes: write it with kubectl get nodes -o json"),
+        (
+            json.dumps({"apiVersion": "v1", "kind": "List", "items": []}),
+            "nodes holds no nodes: write it with kubectl get nodes -o json",
+        ),
+        (yaml.safe_dump(BOUND), "nodes holds no nodes: write it with kubectl get nodes -o json"),
+        (
+            "apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n",
+            "nodes:1: document 1: is no Node: Expected `str`, got `int` - at `$.metadata.name`.",
+        ),
+        ("apiVersion: v1\nkind: Node\n", "nodes:1: document 1: is no Node: Object missing"),
+        ("apiVersion: [\n", "nodes:"),
+    ],
+)
+def test_a_file_that_holds_no_nodes_is_an_error_of_the_input(
+    gpufence: Run, tmp_path: Path, text: str | None, problem: str
+) -> None:
+    if text is not None:
+        (tmp_path / "nodes").write_text(text)
+    outcome = gpufence("check", "--nodes", "nodes", write(tmp_path / "pods.yaml", BOUND))
+    assert outcome.status == 2
+    assert outcome.err.startswith(f"Error: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["--nodes", "n", "--cluster"], "--nodes and --cluster are two ways to know nodes: give"),
+        (["--context", "c"], "--kubeconfig and --context say which cluster: add --cluster"),
+        (["--kubeconfig", "k"], "--kubeconfig and --context say which cluster: add --cluster"),
+    ],
+)
+def test_options_that_contradict_each_other_are_an_error_of_the_usage(
+    gpufence: Run, args: list[str], problem: str
+) -> None:
+    outcome = gpufence("check", *args, "pods.yaml")
+    assert outcome.status == 2
+    assert problem in outcome.err
+
+
+# A live cluster.
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApiServer]:
+    """A cluster that is served in a thread, since the command has a loop of its own."""
+    api = FakeApiServer(NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES, CLAIM_TEMPLATES)
+    api.put(NODES, gpu_node("gpu-1"))
+    api.put(CLAIM_TEMPLATES, claim_template("one-gpu", "gpu.nvidia.com"))
+    api.put(NAMESPACES, named("ml", {"team": "ml"}))
+    api.put(RUNTIME_CLASSES, named("nvidia"))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(api.start(), loop).result()
+    yield api
+    asyncio.run_coroutine_threadsafe(api.stop(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def cluster(api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options that say to ask it."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    return ["--cluster", "--kubeconfig", str(api.kubeconfig(tmp_path / "kubeconfig"))]
+
+
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def test_a_live_cluster_is_asked_for_its_nodes_and_for_the_claims_that_pods_name(
+    gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
+) -> None:
+    pods = write(
+        tmp_path / "pods.yaml",
+        BOUND,
+        claiming("train", "one-gpu"),
+        claiming("unknown", "none"),
+        claiming("here", "from-file"),
+        claim_template("from-file", "mig.nvidia.com"),
+    )
+    outcome = gpufence("check", "-o", "json", *cluster, pods)
+    assert verdicts(outcome) == {
+        "bound": "denied",
+        "train": "mutated",
+        "unknown": "allowed",
+        "here": "mutated",
+        "from-file": "skipped",
+    }
+    assert not any(asked.is_watch for asked in api.asked)
+
+
+def test_an_explanation_names_the_nodes_and_the_claims_of_a_live_cluster(
+    gpufence: Run, tmp_path: Path, cluster: list[str]
+) -> None:
+    pods = write(tmp_path / "pods.yaml", claiming("train", "one-gpu"), claiming("unknown", "none"))
+    outcome = gpufence("explain", *cluster, pods)
+    train, unknown = outcome.out.split("/unknown  ")
+    assert "The Pod requests claim one-gpu on device class gpu.nvidia.com" in train
+    assert "1 of 1 node of pool nvidia can take it: gpu-1." in train
+    assert "Of claim none nothing is known" in unknown
+
+
+def test_a_template_among_the_manifests_counts_before_that_of_the_cluster(
+    gpufence: Run, tmp_path: Path, cluster: list[str]
+) -> None:
+    pods = write(
+        tmp_path / "pods.yaml",
+        claiming("train", "one-gpu"),
+        claim_template("one-gpu", "nic.example.com"),
+    )
+    outcome = gpufence("check", "-o", "json", *cluster, pods)
+    assert verdicts(outcome) == {"train": "allowed", "one-gpu": "skipped"}
+
+
+def test_runtime_classes_and_namespaces_of_the_cluster_count(
+    gpufence: Run, tmp_path: Path, cluster: list[str]
+) -> None:
+    policy = yaml.safe_load(default_policy_text())
+    tenants = {"matchLabels": {"team": "ml"}, "unknown": "refuse"}
+    policy["pools"][0] |= {"runtimeClass": "nvidia", "allowedNamespaces": tenants}
+    write(tmp_path / "policy.yaml", policy)
+    resources = {"limits": {"nvidia.com/gpu": 1}}
+    train = pod("train")
+    train["spec"]["containers"][0]["resources"] = resources
+    elsewhere = json.loads(json.dumps(train))
+    elsewhere["metadata"] = {"name": "elsewhere", "namespace": "unheard-of"}
+    pods = write(tmp_path / "pods.yaml", train, elsewhere)
+    outcome = gpufence("check", "-o", "json", "--policy", "policy.yaml", *cluster, pods)
+    assert verdicts(outcome) == {"train": "mutated", "elsewhere": "denied"}
+    patch = outcome.report["results"][0]["patch"]
+    assert {"op": "add", "path": "/spec/runtimeClassName", "value": "nvidia"} in patch
+
+
+@pytest.mark.parametrize(
+    ("own", "applied", "verdict"),
+    [
+        ({"owner": "me"}, None, "mutated"),
+        ({"owner": "me"}, {"owner": "you"}, "mutated"),
+        ({"owner": "me"}, {"team": "ml"}, "denied"),
+        ({"team": "ml"}, {"team": "ml"}, "mutated"),
+        ({"team": "web"}, None, "denied"),
+    ],
+)
+def test_a_namespace_has_the_labels_that_it_will_have_once_it_is_applied(
+    gpufence: Run,
+    tmp_path: Path,
+    cluster: list[str],
+    api: FakeApiServer,
+    own: JSON,
+    applied: JSON | None,
+    verdict: str,
+) -> None:
+    present = named("ml", {"team": "ml"})
+    if applied is not None:
+        last = json.dumps({"metadata": {"name": "ml", "labels": applied}})
+        key = "kubectl.kubernetes.io/last-applied-configuration"
+        present["metadata"]["annotations"] = {key: last}
+    api.put(NAMESPACES, present)
+    policy = yaml.safe_load(default_policy_text())
+    policy["pools"][0] |= {"allowedNamespaces": {"matchLabels": {"team": "ml"}}}
+    write(tmp_path / "policy.yaml", policy)
+    train = pod("train")
+    train["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", **named("ml", own)}
+    pods = write(tmp_path / "pods.yaml", namespace, train)
+    outcome = gpufence("check", "-o", "json", "--policy", "policy.yaml", *cluster, pods)
+    assert verdicts(outcome)["train"] == verdict
+
+
+def test_a_cluster_that_refuses_or_is_not_there_is_an_error_of_the_input(
+    gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
+) -> None:
+    pods = write(tmp_path / "pods.yaml", BOUND)
+    api.refuse[NODES] = (403, "nodes is forbidden")
+    outcome = gpufence("check", *cluster, pods)
+    assert (outcome.status, outcome.err) == (2, "Error: nodes is forbidden (HTTP 403)\n")
+    outcome = gpufence("check", "--cluster", "--kubeconfig", "none", pods)
+    assert outcome.status == 2
+    assert outcome.err.startswith("Error: none: no such file; give the path of a kubeconfig")
+    outcome = gpufence("check", *cluster, "--context", "other", pods)
+    assert outcome.status == 2
+    assert "context other: does not lead to a cluster" in outcome.err
+
+
+@pytest.mark.parametrize("command", [["check", "--cluster", "pods.yaml"], ["audit"]])
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ("", "HOME/.kube/config: no such file; kubectl looks there; "),
+        ("HOME/a", "HOME/a: no such file; KUBECONFIG names it; "),
+        ("HOME/a::HOME/b", "HOME/a and HOME/b: no such file; KUBECONFIG names it; "),
+    ],
+)
+def test_where_there_is_no_kubeconfig_it_is_said_where_one_was_looked_for(
+    gpufence: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    files: str,
+    problem: str,
+) -> None:
+    write(tmp_path / "pods.yaml", BOUND)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", files.replace("HOME", str(tmp_path)))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    outcome = gpufence(*command)
+    cure = "name another kubeconfig with --kubeconfig, or in KUBECONFIG"
+    said = problem.replace("HOME", str(tmp_path)) + cure
+    assert (outcome.status, outcome.out, outcome.err) == (2, "", f"Error: {said}\n")
+
+
+def test_of_several_kubeconfigs_those_that_are_there_count(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApiServer
+) -> None:
+    config = api.kubeconfig(tmp_path / "kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/missing:{config}")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    pods = write(tmp_path / "pods.yaml", pod("web"))
+    assert gpufence("check", "--cluster", pods).status == 0
+
+
+def test_a_claim_that_cannot_be_looked_up_is_warned_about(
+    gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
+) -> None:
+    api.refuse[f"{CLAIM_TEMPLATES}/one-gpu"] = (403, "not yours")
+    pods = write(tmp_path / "pods.yaml", claiming("train", "one-gpu"))
+    outcome = gpufence("check", "-o", "json", *cluster, pods)
+    assert verdicts(outcome) == {"train": "allowed"}
+    # Another test of this process may have set a log up.
+    warning = "Warning: 1 claim could not be looked up: not yours (HTTP 403)\n"
+    assert outcome.err.endswith(warning)

@@ -1,0 +1,369 @@
+"""``gpufence test``: suites for a team's own policy."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+import xmlschema
+import yaml
+
+from paths import PROJECT, SCHEMAS
+from policies.registry import RULES
+from running import GPU_POD, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command
+
+SCHEMA = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
+SUITES = PROJECT / "docs" / "examples" / "suites"
+
+Object = dict[str, Any]
+
+
+def suite(*cases: Object, **more: Any) -> Object:
+    return {
+        "apiVersion": "gpufence.dev/v1alpha1",
+        "kind": "FenceTest",
+        **more,
+        "cases": [{"name": f"case {number}", **case} for number, case in enumerate(cases, 1)],
+    }
+
+
+def case(manifest: str, expect: Object, **more: Any) -> Object:
+    return {"manifest": yaml.safe_load(manifest), "expect": expect, **more}
+
+
+def write(folder: Path, document: Object, name: str = "gpufence-test.yaml") -> None:
+    (folder / name).write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+ALLOWED = case(PLAIN_POD, {"verdict": "allowed"})
+WRONG = case(PLAIN_POD, {"verdict": "denied"})
+
+
+def test_the_suites_of_the_documentation_pass_and_exercise_every_rule() -> None:
+    done = run_command("test", "--output", "json", "--rules-coverage", SUITES)
+    assert (done.status, done.err) == (0, "")
+    assert done.report["summary"]["failed"] == 0
+    exercised = {rule for each in done.report["cases"] for rule in each["exercisedRules"]}
+    assert exercised == {rule.id for rule in RULES}
+
+
+def test_cases_that_pass_are_counted_and_rules_that_none_exercises_are_named(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    write(tmp_path, suite(case(GPU_POD, {"verdict": "mutated"}), ALLOWED))
+    done = gpufence("test")
+    assert (done.status, done.err) == (0, "")
+    assert "passed  case 1  gpufence-test.yaml:4\n" in done.out
+    assert "2 cases in 1 suite: 2 passed\n" in done.out
+    [unexercised] = re.findall(r"^No case exercises (.*)\.$", done.out, re.MULTILINE)
+    added = {"device-requests", "pool-toleration", "pool-node-affinity"}
+    added.add("restricted-security-context")
+    assert unexercised.split(", ") == [rule.id for rule in RULES if rule.id not in added]
+    assert gpufence("test", "--rules-coverage").status == 1
+
+
+def test_a_rule_that_is_switched_off_needs_no_case(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out.replace("device-leak: enforce", "device-leak: off")
+    (tmp_path / "policy.yaml").write_text(policy)
+    write(tmp_path, suite(ALLOWED, policy="policy.yaml"))
+    assert "device-leak" not in gpufence("test").out
+    assert "pool-trespass" in gpufence("test").out
+
+
+def test_another_verdict_is_a_failure_that_shows_the_findings(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    write(tmp_path, suite(case(TRESPASSER, {"verdict": "allowed"})))
+    done = gpufence("test")
+    assert done.status == 1
+    assert "failed  case 1" in done.out
+    assert "expected to be allowed, but it is denied." in done.out
+    assert "enforce pool-trespass: a Pod without a GPU request tolerates the taint" in done.out
+    assert "1 case in 1 suite: 1 failed" in done.out
+
+
+@pytest.mark.parametrize(
+    ("rules", "status"),
+    [
+        (["pool-trespass"], 0),
+        ([], 1),
+        (["device-leak"], 1),
+        (["device-leak", "pool-trespass"], 1),
+    ],
+    ids=["these", "none", "others", "more"],
+)
+def test_rules_are_found_exactly(
+    gpufence: Run, tmp_path: Path, rules: list[str], status: int
+) -> None:
+    write(tmp_path, suite(case(TRESPASSER, {"rules": rules})))
+    done = gpufence("test")
+    assert done.status == status
+    if status:
+        listed = ", ".join(rules) or "no rule"
+        assert f"expected findings of {listed}, but there are of pool-trespass." in done.out
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "failure"),
+    [
+        ("spec.tolerations[0].key", "nvidia.com/gpu", None),
+        ("/spec/tolerations/0/key", "nvidia.com/gpu", None),
+        ("spec.containers[0].resources.limits[nvidia.com/gpu]", 1, None),
+        ("/spec/containers/0/resources/requests/nvidia.com~1gpu", 1, None),
+        ("spec.hostNetwork", None, None),
+        ("spec.tolerations[0].key", "gpu", 'expected "gpu" at PATH, but there is "nvidia.com/gpu"'),
+        ("spec.tolerations[7].key", "gpu", 'expected "gpu" at PATH, but there is nothing'),
+        ("spec.tolerations", None, 'expected nothing at PATH, but there is [{"key": "nvidia'),
+        ("spec.tolerations", [{"key": "other"}], "PATH is not as expected"),
+    ],
+)
+def test_values_of_the_object_as_it_becomes(
+    gpufence: Run, tmp_path: Path, path: str, value: Any, failure: str | None
+) -> None:
+    write(tmp_path, suite(case(GPU_POD, {"values": {path: value}})))
+    done = gpufence("test")
+    assert done.status == (failure is not None)
+    if failure is not None:
+        assert failure.replace("PATH", path) in done.out
+
+
+def test_a_value_that_differs_is_shown_as_a_difference(gpufence: Run, tmp_path: Path) -> None:
+    wrong = {"runAsNonRoot": True, "runAsUser": 1000}
+    write(tmp_path, suite(case(GPU_POD, {"values": {"spec.securityContext": wrong}})))
+    lines = [line.strip() for line in gpufence("test").out.splitlines()]
+    assert "-runAsUser: 1000" in lines
+    assert "+runAsUser: 65532" in lines
+    assert "+seccompProfile:" in lines
+
+
+def test_who_asks_where_and_for_what_counts(gpufence: Run, tmp_path: Path) -> None:
+    policy = gpufence("policy", "show").out.replace("usernames: []", "usernames: [operator]")
+    (tmp_path / "policy.yaml").write_text(policy)
+    old = yaml.safe_load(TRESPASSER)
+    denied, allowed = {"verdict": "denied"}, {"verdict": "allowed"}
+    write(
+        tmp_path,
+        suite(
+            case(TRESPASSER, denied),
+            case(TRESPASSER, allowed, username="operator"),
+            case(TRESPASSER, allowed, namespace="kube-system"),
+            case(TRESPASSER, allowed, operation="UPDATE", old=old),
+            policy="policy.yaml",
+        ),
+    )
+    done = gpufence("test")
+    assert done.status == 0, done.out
+
+
+def test_a_cluster_beside_the_object_is_taken_into_account(gpufence: Run, tmp_path: Path) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cpu-1"}}
+    (tmp_path / "nodes.yaml").write_text(yaml.safe_dump(node))
+    bound = GPU_POD.replace("spec:\n", "spec:\n  nodeName: cpu-1\n")
+    rules = {"rules": ["unschedulable-gpu-pod"]}
+    write(
+        tmp_path,
+        suite(
+            case(bound, {"rules": []}),
+            case(bound, rules, cluster=["nodes.yaml"]),
+            case(bound, rules, cluster=[node]),
+        ),
+    )
+    done = gpufence("test")
+    assert done.status == 0, done.out
+
+
+def test_exceptions_expire_on_the_day_that_the_suite_names(gpufence: Run, tmp_path: Path) -> None:
+    policy = yaml.safe_load(gpufence("policy", "show").out)
+    entry = {"namespaces": ["default"], "reason": "for now", "expires": "2020-01-01"}
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy | {"exceptions": [entry]}))
+    excepted = {"verdict": "allowed", "excepted": ["pool-trespass"]}
+    write(
+        tmp_path,
+        suite(
+            case(TRESPASSER, excepted),
+            case(TRESPASSER, excepted, today="2019-12-31"),
+            case(TRESPASSER, {"verdict": "denied", "excepted": []}, today="2020-01-01"),
+            case(TRESPASSER, {"excepted": ["device-leak"]}),
+            policy="policy.yaml",
+        ),
+    )
+    done = gpufence("test")
+    assert "expected an exception for device-leak, but there is one for pool-trespass" in done.out
+    assert "4 cases in 1 suite: 3 passed, 1 failed" in done.out
+
+
+def test_a_file_with_several_objects_needs_the_name_of_one(gpufence: Run, tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(f"{GPU_POD}---\n{TRESPASSER}")
+    expect = {"verdict": "denied"}
+    write(
+        tmp_path,
+        suite(
+            {"manifest": "all.yaml", "expect": expect},
+            {"manifest": "all.yaml", "expect": expect, "object": "Deployment/web"},
+            {"manifest": "all.yaml", "expect": expect, "object": "Job/web"},
+        ),
+    )
+    done = gpufence("test")
+    assert done.status == 2
+    assert "its manifest has Pod/train, Deployment/web; name one of them with object:" in done.out
+    assert "Job/web is not in its manifest, which has Pod/train, Deployment/web." in done.out
+    assert "3 cases in 1 suite: 1 passed, 2 error" in done.out
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        ("missing.yaml", "missing.yaml: does not exist. Check the path."),
+        (yaml.safe_load(NO_QUANTITY), "gpufence-test.yaml:"),
+    ],
+    ids=["a file", "an object"],
+)
+def test_a_manifest_at_fault_is_named_and_the_other_cases_are_run(
+    gpufence: Run, tmp_path: Path, manifest: Any, problem: str
+) -> None:
+    write(tmp_path, suite({"manifest": manifest, "expect": {"verdict": "allowed"}}, ALLOWED))
+    done = gpufence("test")
+    assert done.status == 2
+    assert problem in done.out
+    assert "passed  case 2" in done.out
+
+
+def test_suites_are_found_in_folders_below_and_named_ones_are_taken_as_they_are(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    for folder in ("a", "b", ".hidden"):
+        (tmp_path / folder).mkdir()
+    write(tmp_path / "a", suite(ALLOWED))
+    write(tmp_path / "b", suite(ALLOWED), "web.gpufence-test.yml")
+    write(tmp_path / "b", suite(WRONG), "other.yaml")
+    write(tmp_path / ".hidden", suite(WRONG))
+    assert "2 cases in 2 suites: 2 passed" in gpufence("test", ".").out
+    assert "1 case in 1 suite: 1 failed" in gpufence("test", "b/other.yaml").out
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (suite(), "cases: is empty; name at least one"),
+        (suite(ALLOWED, polcy="x"), "gpufence-test.yaml:3: polcy: unknown key; accepted here: "),
+        (
+            suite({"manifest": "a.yaml", "expect": {}}),
+            "cases[0].expect: expects nothing: name one of verdict, rules, excepted and values",
+        ),
+        (
+            suite({"manifest": "a.yaml", "expect": {"verdict": "refused"}}),
+            "cases[0].expect.verdict: is 'refused', but must be 'allowed', 'mutated', ",
+        ),
+        (
+            suite({"manifest": "a.yaml", "expect": {"rules": ["pool-tresspass"]}}),
+            "cases[0].expect.rules[0]: no such rule; the rules are device-requests, ",
+        ),
+        (
+            suite({"manifest": 3, "expect": {"rules": []}}),
+            "cases[0].manifest: is 3; write the path",
+        ),
+        (
+            suite({"manifest": "a.yaml", "operation": "UPDATE", "expect": {"rules": []}}),
+            "operation: UPDATE and old go together",
+        ),
+        (suite(ALLOWED, ALLOWED | {"name": "case 1"}), "has two cases named 'case 1'"),
+        (suite(ALLOWED) | {"kind": "Test"}, "kind: is 'Test', but must be 'FenceTest'"),
+        (suite(ALLOWED, today="soon"), "today: is not a day; write it as 2026-12-31"),
+        (suite(ALLOWED, policy="none.yaml"), "none.yaml: does not exist"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_suite_at_fault_is_named_and_the_others_are_run(
+    gpufence: Run, tmp_path: Path, document: Object, problem: str
+) -> None:
+    write(tmp_path, document)
+    write(tmp_path, suite(ALLOWED), "good.gpufence-test.yaml")
+    done = gpufence("test")
+    assert done.status == 2
+    assert problem in done.err
+    assert "1 case in 1 suite: 1 passed" in done.out
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "gpufence-test.yaml: is empty."),
+        ("- a\n", "gpufence-test.yaml: a suite is a mapping with kind: FenceTest."),
+        ("a: [", "gpufence-test.yaml:1"),
+    ],
+    ids=["empty", "a list", "no YAML"],
+)
+def test_what_is_no_suite_is_named(gpufence: Run, tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "gpufence-test.yaml").write_text(text)
+    done = gpufence("test")
+    assert (done.status, done.out) == (2, "")
+    assert problem in done.err
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("nowhere.yaml", "does not exist. Check the path."),
+        ("x" * 300, "cannot be read (File name too long). Check the path."),
+    ],
+)
+def test_a_suite_that_cannot_be_read_hides_no_other(
+    gpufence: Run, tmp_path: Path, path: str, problem: str
+) -> None:
+    write(tmp_path, suite(case(PLAIN_POD, {"verdict": "allowed"})))
+    os.mkfifo(tmp_path / "pipe.gpufence-test.yaml")  # in a folder, nobody writes into it
+    done = gpufence("test", path, ".")
+    assert (done.status, done.err) == (2, f"Error: {path}: {problem}\n")
+    assert "1 passed" in done.out
+
+
+def test_a_folder_without_suites_is_no_success(gpufence: Run) -> None:
+    done = gpufence("test")
+    assert done.status == 2
+    assert ".: holds no suites: files called gpufence-test.yaml, or *.gpufence-test.yaml." in (
+        done.err
+    )
+    assert "nowhere: does not exist" in gpufence("test", "nowhere").err
+
+
+def test_the_report_for_programs(gpufence: Run, tmp_path: Path) -> None:
+    broken = {"manifest": "missing.yaml", "expect": {"verdict": "allowed"}}
+    write(tmp_path, suite(ALLOWED, WRONG, broken))
+    done = gpufence("test", "--output", "json")
+    assert done.status == 2
+    report = json.loads(done.out)
+    summary = report["summary"]
+    assert [summary[key] for key in ("cases", "passed", "failed", "errors")] == [3, 1, 1, 1]
+    assert [each["result"] for each in report["cases"]] == ["passed", "failed", "error"]
+    assert report["cases"][1]["failures"] == ["expected to be denied, but it is allowed"]
+    assert "missing.yaml: does not exist" in report["cases"][2]["error"]
+
+
+def test_the_report_for_ci_systems(gpufence: Run, tmp_path: Path) -> None:
+    broken = {"manifest": "missing.yaml", "expect": {"verdict": "allowed"}}
+    other = case(GPU_POD, {"values": {"spec.securityContext": {"runAsUser": 0}}})
+    write(tmp_path, suite(ALLOWED, WRONG, broken, other))
+    done = gpufence("test", "--output", "junit")
+    SCHEMA.validate(done.out)
+    root = ET.fromstring(done.out)  # noqa: S314 - our own
+    [found] = root.findall("testsuite")
+    assert found.attrib == {
+        "name": "gpufence-test.yaml",
+        "tests": "4",
+        "failures": "2",
+        "errors": "1",
+        "skipped": "0",
+    }
+    assert [[child.tag for child in each] for each in found.findall("testcase")] == [
+        [],
+        ["failure"],
+        ["error"],
+        ["failure"],
+    ]
+    text = found.findall("testcase")[3].findtext("failure") or ""
+    assert "-runAsUser: 0\n+runAsUser: 65532\n" in text

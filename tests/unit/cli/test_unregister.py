@@ -1,0 +1,59 @@
+"""What the break-glass says where it breaks nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from fake_kubeapi import FakeKubeApi
+from policies.document.shipped import shipped_policy
+from webhook.cli.commands.unregister import break_glass
+from webhook.registration.configurations import Registration, configurations
+from webhook.registration.leader_election import PAUSED, lease_path
+from webhook.registration.registrar import KINDS
+
+
+class _Api(FakeKubeApi):
+    """A release called gpufence in namespace fence, whose replicas write what is deleted again."""
+
+    def __init__(self, *, replicas: bool) -> None:
+        super().__init__()
+        self._replicas = replicas
+        service = ("fence", "gpufence", 443)
+        for made in configurations(shipped_policy(), Registration(service=service)):
+            path = KINDS[made["kind"]]
+            self.objects[path] = {"items": [{"metadata": {"name": "other"}}, made]}
+            self.objects[f"{path}/gpufence"] = made
+
+    async def delete(self, path: str) -> bool:
+        if self._replicas:
+            return path in self.objects
+        return await super().delete(path)
+
+
+async def test_another_release_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not await break_glass(_Api(replicas=False), "fence", "mine", 0)
+    told = capsys.readouterr()
+    assert "MutatingWebhookConfiguration mine: was not there." in told.out
+    assert told.err == "Still registered is release gpufence: give --name gpufence.\n"
+
+
+async def test_replicas_of_another_namespace_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not await break_glass(_Api(replicas=True), "default", "gpufence", 0.01)
+    told = capsys.readouterr()
+    assert "Lease default/gpufence: no Lease, so no replica to tell." in told.out
+    assert told.err == (
+        "Replicas that no Lease has told write them again: give --namespace fence, where theirs "
+        "is.\n"
+    )
+
+
+async def test_nobody_is_named_where_the_lease_has_told_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    api = _Api(replicas=False)
+    await api.create(lease_path("fence"), {"metadata": {"name": "gpufence"}})
+    assert await break_glass(api, "fence", "gpufence", 0)
+    assert PAUSED in api.objects[lease_path("fence", "gpufence")]["metadata"]["annotations"]
+    told = capsys.readouterr()
+    assert told.out.count(": deleted.") == len(KINDS)
+    assert told.err == ""

@@ -1,0 +1,112 @@
+"""The doctor of installations that somebody made by hand, without an API server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fake_kubeapi import FakeKubeApi
+from policies.document.shipped import COMPILED, shipped_policy
+from policies.facts import JSONObject
+from webhook.cli.commands.doctor import diagnosed
+from webhook.cli.errors import InputError
+from webhook.doctor.line import Line
+from webhook.registration.configurations import Registration, configurations
+from webhook.registration.registrar import KINDS
+
+FILES = ["serve", "--tls-cert=/certs/tls.crt", "--tls-key=/certs/tls.key", "--register=false"]
+
+
+class _Api(FakeKubeApi):
+    """Has no nodes."""
+
+    async def get(self, path: str, query: object = None, *, seconds: float) -> bytes:
+        return b'{"metadata": {}, "items": []}'
+
+
+def diagnose(arguments: list[str], registered: Registration | None = None) -> list[Line]:
+    return diagnose_containers([{"name": "gpufence", "args": arguments}], registered)
+
+
+def diagnose_containers(
+    containers: list[JSONObject], registered: Registration | None = None, try_in: str = "default"
+) -> list[Line]:
+    api = _Api()
+    api.objects["/apis/apps/v1/namespaces/fence/deployments/gpufence"] = {
+        "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}},
+        "status": {"readyReplicas": 2},
+    }
+    if registered is not None:
+        for each in configurations(shipped_policy(), registered):
+            api.objects[f"{KINDS[each['kind']]}/gpufence"] = each
+    policy = str(COMPILED.with_suffix(".yaml"))
+    return asyncio.run(diagnosed(api, "fence", "gpufence", policy, try_in))
+
+
+def found(lines: list[Line], check: str) -> str:
+    return next(line.found for line in lines if line.check == check)
+
+
+def test_an_address_that_the_command_line_does_not_say_is_taken_from_what_is_registered() -> None:
+    registered = Registration(service=("fence", "web", 443), excluded_namespaces=frozenset({"x"}))
+    lines = diagnose(FILES, registered)
+    assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
+    assert next(line.status for line in lines if line.check == "clientConfig") == "ok"
+
+
+@pytest.mark.parametrize("arguments", [FILES, [], ["serve", "--help"]])
+def test_an_address_that_nobody_says_is_no_reason_to_fail(arguments: list[str]) -> None:
+    assert found(diagnose(arguments), "endpoints") == "it is not known how gpufence is reached"
+
+
+SERVE = ["serve", "--service=fence/web"]
+SIDECAR = {"name": "proxy", "command": ["proxy"], "args": ["--service=mesh/proxy", "--port=15001"]}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"name": "gpufence", "args": SERVE},
+        {"name": "gpufence", "command": ["python", "-m", "webhook"], "args": SERVE},
+        {"name": "webhook", "args": SERVE},
+        {"name": "webhook", "command": ["/usr/local/bin/gpufence"], "args": SERVE},
+        {"name": "webhook", "command": ["/sbin/tini", "--", "gpufence", *SERVE]},
+    ],
+)
+def test_the_command_line_is_read_of_gpufences_own_container(own: JSONObject) -> None:
+    for containers in ([own], [SIDECAR, own], [own, SIDECAR]):
+        lines = diagnose_containers(containers)
+        assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
+
+
+def test_a_sidecar_that_serves_something_else_is_not_taken_for_gpufence() -> None:
+    other = {"name": "models", "args": ["serve", "--service=mesh/models"]}
+    lines = diagnose_containers([other, {"name": "gpufence", "args": SERVE}])
+    assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
+
+
+def test_a_deployment_without_a_container_of_gpufence_is_told() -> None:
+    line = next(each for each in diagnose_containers([SIDECAR]) if each.check == "command line")
+    assert line.status == "warn"
+    assert line.found == (
+        "no container of Deployment fence/gpufence is called gpufence or runs gpufence serve; it "
+        "has proxy"
+    )
+
+
+def test_a_name_that_no_certificate_can_have_is_told() -> None:
+    with pytest.raises(InputError, match="is a wildcard"):
+        diagnose(["serve", "--url=https://*.example:443"])
+
+
+@pytest.mark.parametrize("try_in", ["kube-flannel", "fence", "storage"])
+def test_nothing_is_tried_where_api_servers_never_ask(try_in: str) -> None:
+    serving = [*SERVE, "--exclude-namespace=storage"]
+    lines = diagnose_containers([{"name": "gpufence", "args": serving}], try_in=try_in)
+    [tried] = [line for line in lines if line.check == "trials"]
+    assert (tried.status, tried.found, tried.cure) == (
+        "skip",
+        f"API servers never ask about namespace {try_in}",
+        "Give --try-in NAME",
+    )

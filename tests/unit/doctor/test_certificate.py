@@ -1,0 +1,133 @@
+"""What the doctor says of certificates, beside what it says at a real installation."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from certs.authority import create_authority, issue_leaf
+from certs.keypair import KeyPair
+from certs.names import Names
+from certs.succession import Stored
+from policies.document.shipped import shipped_policy
+from webhook.cli.options.cluster import names_of
+from webhook.doctor.certificate import check, check_served
+from webhook.doctor.installation import Installation
+from webhook.doctor.line import ok
+from webhook.registration.configurations import Registration, configurations
+
+NOW = datetime.now(UTC)
+LOOPBACK = "127.0.0.1"
+
+
+@pytest.fixture
+def authority() -> KeyPair:
+    return create_authority(NOW, timedelta(days=1))
+
+
+def registered(url: str, authority: KeyPair) -> Installation:
+    """Return an installation that is registered by a URL, with an authority to trust."""
+    bundle = base64.b64encode(authority.certificate_pem).decode()
+    made = configurations(shipped_policy(), Registration(url=url, ca_bundle=bundle))
+    return Installation("fence", "gpufence", configurations={each["kind"]: each for each in made})
+
+
+@contextmanager
+def never_closing(authority: KeyPair, folder: Path) -> Iterator[int]:
+    """Serve TLS on a port of loopback to one client, and read nothing after the handshake."""
+    leaf = issue_leaf(authority, Names.parse([], [LOOPBACK]), NOW, timedelta(hours=1))
+    (folder / "tls.pem").write_bytes(leaf.key_pem + leaf.certificate_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "tls.pem")
+    over = threading.Event()
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server((LOOPBACK, 0)))
+        listening.settimeout(10)
+
+        def serve() -> None:
+            plain, _ = listening.accept()
+            with context.wrap_socket(plain, server_side=True):
+                over.wait()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(over.set)
+        yield listening.getsockname()[1]
+
+
+async def test_a_peer_that_never_closes_its_connection_keeps_nobody_waiting(
+    authority: KeyPair, tmp_path: Path
+) -> None:
+    with never_closing(authority, tmp_path) as port:
+        async with asyncio.timeout(10):
+            line = await check_served(registered(f"https://{LOOPBACK}:{port}", authority))
+    assert line == ok("served certificate", "trusted, at 1 address")
+
+
+async def test_what_people_write_beside_an_authority_is_no_part_of_it(
+    authority: KeyPair, tmp_path: Path
+) -> None:
+    """API servers take it so: the caBundle is validated as PEM, not as ASCII."""
+    described = replace(
+        authority, certificate_pem="# von Jörg\n".encode() + authority.certificate_pem
+    )
+    with never_closing(authority, tmp_path) as port:
+        line = await check_served(registered(f"https://{LOOPBACK}:{port}", described))
+    assert line == ok("served certificate", "trusted, at 1 address")
+
+
+async def test_what_is_served_may_itself_be_all_that_is_trusted(
+    authority: KeyPair, tmp_path: Path
+) -> None:
+    """API servers take whatever is in a caBundle: an intermediate authority, or a leaf."""
+    with never_closing(authority, tmp_path) as port:
+        leaf = KeyPair((tmp_path / "tls.pem").read_bytes(), b"")
+        line = await check_served(registered(f"https://{LOOPBACK}:{port}", leaf))
+    assert line == ok("served certificate", "trusted, at 1 address")
+
+
+async def test_a_bundle_without_a_certificate_is_broken(authority: KeyPair) -> None:
+    """An API server stores it, and then reaches nobody."""
+    cut = replace(authority, certificate_pem=authority.certificate_pem[:200])
+    line = await check_served(registered(f"https://{LOOPBACK}:1", cut))
+    assert line.status == "fail"
+    assert "caBundle holds no readable PEM certificate" in line.found
+    assert "Replicas that register write it within seconds" in line.cure
+
+
+@pytest.mark.parametrize(
+    ("url", "names", "missing"),
+    [
+        ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.7"]), ""),
+        ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.8"]), "10.0.0.7"),
+        ("https://10.0.0.7:8443", Names.parse(["fence.example"]), "10.0.0.7"),
+        ("https://[fd00::7]:8443", Names.parse([], ["fd00:0:0:0:0:0:0:7"]), ""),
+        ("https://[fd00::7]:8443", Names.parse([], ["10.0.0.7"]), "fd00::7"),
+        ("https://fence.example", Names.parse(["fence.example"], ["10.0.0.7"]), ""),
+        ("https://fence.example", Names.parse([], ["10.0.0.7"]), "fence.example"),
+    ],
+)
+def test_the_certificate_must_be_for_the_host_that_is_registered(
+    url: str, names: Names, missing: str, authority: KeyPair
+) -> None:
+    found = registered(url, authority)
+    found.stored = Stored(authority, issue_leaf(authority, names, NOW, timedelta(hours=1)))
+    found.secret = {}
+    assert found.address is not None
+    line, _ = check(found, names_of(found.address), NOW)
+    if missing:
+        assert line.status == "fail"
+        assert line.found == f"the serving certificate is not for {missing}"
+    else:
+        assert line.status == "ok"

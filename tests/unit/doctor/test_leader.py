@@ -1,0 +1,40 @@
+"""What the doctor says of the Lease: who leads, and whether anybody does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from webhook.doctor import running
+from webhook.doctor.installation import Installation
+from webhook.doctor.line import Line, ok
+from webhook.registration.leader_election import claimed
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def leader(silent: float, duration: int) -> Line:
+    """Return the line of a Lease that was renewed so many seconds ago."""
+    lease = claimed(None, "gpufence-7d_1234", NOW - timedelta(seconds=silent), duration)
+    found = Installation("fence", "gpufence", lease=lease)
+    return next(line for line in running.check(found, NOW) if line.check == "leader")
+
+
+@pytest.mark.parametrize(("silent", "duration"), [(0, 15), (30, 15), (60, 15_000)])
+def test_who_renews_its_lease_leads(silent: float, duration: int) -> None:
+    assert leader(silent, duration) == ok("leader", "gpufence-7d leads")
+
+
+@pytest.mark.parametrize(("silent", "duration"), [(31, 15), (61, 15_000)])
+def test_who_holds_a_lease_and_does_not_renew_it_is_named(silent: float, duration: int) -> None:
+    said = leader(silent, duration)
+    assert said.status == "warn"
+    assert said.found == (
+        f"gpufence-7d_1234 has not renewed Lease fence/gpufence for {silent} s, and nobody else "
+        f"leads until it has been silent for {duration} s"
+    )
+    assert said.cure == (
+        "See that a replica runs, and its logs; if gpufence-7d will not come back: "
+        "kubectl --namespace fence delete lease gpufence"
+    )

@@ -1,0 +1,97 @@
+"""What the doctor says of configurations, beside what it says at a real installation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.document.shipped import shipped_policy
+from webhook.doctor import registered
+from webhook.doctor.installation import Deployed, Installation
+from webhook.doctor.line import Line, Status
+from webhook.registration.configurations import Registration, configurations
+
+SERVICE = ("fence", "gpufence", 443)
+OWN = frozenset({"fence"})
+
+
+def installation(registers: bool | None, **registration: Any) -> Installation:
+    """Return an installation whose configurations say what was given beyond the command line.
+
+    ``registers`` is None where there is no Deployment to read.
+    """
+    plain = Registration(service=SERVICE, excluded_namespaces=OWN)
+    made = configurations(
+        shipped_policy(),
+        Registration(service=SERVICE, **{"excluded_namespaces": OWN} | registration),
+    )
+    return Installation(
+        "fence",
+        "gpufence",
+        policy=shipped_policy(),
+        deployed=None if registers is None else Deployed(plain, "secret", registers),
+        configurations={each["kind"]: each for each in made},
+    )
+
+
+def line(found: Installation, check: str) -> Line:
+    return next(line for line in registered.check(found) if line.check == check)
+
+
+@pytest.mark.parametrize("registers", [True, False, None])
+def test_what_is_as_it_should_be_is_fine(registers: bool | None) -> None:
+    assert {each.status for each in registered.check(installation(registers))} == {"ok"}
+
+
+@pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn"), (None, "warn")])
+def test_a_namespace_more_is_broken_only_where_it_is_known_that_nobody_asked_for_it(
+    registers: bool | None, status: Status
+) -> None:
+    found = installation(registers, excluded_namespaces=OWN | {"payments"})
+    said = line(found, "namespaceSelector")
+    assert said.status == status
+    assert "leaves out payments, where the fence is open" in said.found
+
+
+def test_a_namespace_less_is_named_too() -> None:
+    said = line(installation(True, excluded_namespaces=frozenset()), "namespaceSelector")
+    assert said.status == "fail"
+    assert "does not leave out fence" in said.found
+
+
+def test_a_webhook_that_the_policy_does_not_want_is_a_warning() -> None:
+    found = installation(True)
+    webhooks = (found.configurations["ValidatingWebhookConfiguration"] or {})["webhooks"]
+    webhooks.append({"name": "other.example"})
+    assert line(found, "ValidatingWebhookConfiguration").status == "ok"
+    webhooks.append({"name": "earlier.gpufence.dev"})
+    said = line(found, "ValidatingWebhookConfiguration")
+    assert said.status == "warn"
+    assert said.found == "has earlier.gpufence.dev, which the policy does not want"
+
+
+def test_another_timeout_is_a_warning() -> None:
+    said = line(installation(True, timeout_seconds=10), "timeoutSeconds")
+    assert said.status == "warn"
+    assert "is 10, and should be 3" in said.found
+
+
+def test_a_selector_of_another_form_is_told_as_such() -> None:
+    found = installation(True)
+    webhooks = (found.configurations["MutatingWebhookConfiguration"] or {})["webhooks"]
+    webhooks[0]["namespaceSelector"] = {"matchLabels": {"gpus": "yes"}}
+    said = line(found, "namespaceSelector")
+    assert "selects namespaces otherwise than by leaving some out" in said.found
+
+
+def test_why_there_is_no_configuration_depends_on_who_writes_them() -> None:
+    cures = []
+    for registers in (True, False):
+        found = installation(registers)
+        found.configurations = dict.fromkeys(found.configurations)
+        cures.append({each.cure for each in registered.check(found)})
+    assert cures[0] == {"See in the logs of the replicas what keeps them from registering"}
+    assert cures[1] == {
+        "Apply what gpufence manifests prints: this release does not register itself"
+    }

@@ -1,0 +1,196 @@
+"""Pods that Argo Workflows and KServe compose from pieces, judged where the pieces stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cases.loading import compiled, policy_document
+from policies.engine import decide
+from policies.facts import Facts
+from policies.kubernetes.shape import MalformedObjectError
+from policies.policy import Policy
+from strategies import policies
+
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+PRIVILEGED = {"privileged": True}
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return policies()["one taint"]
+
+
+def workflow(*templates: dict[str, Any], kind: str = "Workflow", **spec: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"templates": list(templates), **spec}
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": "pipeline"},
+        "spec": {"workflowSpec": body} if kind == "CronWorkflow" else body,
+    }
+
+
+def service(**predictor: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "model"},
+        "spec": {"predictor": predictor},
+    }
+
+
+def train_job(**trainer: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "train"},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
+    }
+
+
+def paths(obj: dict[str, Any], policy: Policy) -> list[str]:
+    return [finding.path for finding in decide(obj, policy, Facts()).findings]
+
+
+def test_a_workflows_gpu_step_gets_what_a_gpu_pod_gets_where_argo_reads_it(policy: Policy) -> None:
+    step = {"name": "train", "container": {"image": "cuda", "resources": GPU}}
+    plain = {"name": "report", "script": {"image": "python", "source": "print()"}}
+    decision = decide(workflow(step, plain), policy, Facts())
+    assert decision.verdict == "mutated"
+    trained, reported = decision.mutated["spec"]["templates"]
+    assert trained["tolerations"] == [TOLERATION]
+    assert trained["securityContext"]["runAsNonRoot"] is True
+    assert trained["container"]["securityContext"]["allowPrivilegeEscalation"] is False
+    assert "containers" not in trained
+    assert reported == plain
+    assert decide(decision.mutated, policy, Facts()).verdict == "allowed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Workflow", "spec.templates[0].tolerations[0]"),
+        ("WorkflowTemplate", "spec.templates[0].tolerations[0]"),
+        ("ClusterWorkflowTemplate", "spec.templates[0].tolerations[0]"),
+        ("CronWorkflow", "spec.workflowSpec.templates[0].tolerations[0]"),
+    ],
+)
+def test_a_step_that_trespasses_is_found_in_every_kind_of_workflow(
+    policy: Policy, kind: str, path: str
+) -> None:
+    step = {"name": "a", "container": {"image": "web"}, "tolerations": [TOLERATION]}
+    assert paths(workflow(step, kind=kind), policy) == [path]
+
+
+def test_a_toleration_of_the_whole_workflow_is_blamed_where_it_stands(policy: Policy) -> None:
+    step = {"name": "a", "container": {"image": "web"}}
+    assert paths(workflow(step, tolerations=[TOLERATION]), policy) == ["spec.tolerations[0]"]
+
+
+def test_a_step_with_tolerations_of_its_own_inherits_none(policy: Policy) -> None:
+    step = {"name": "a", "container": {"image": "web"}, "tolerations": [{"key": "spot"}]}
+    assert paths(workflow(step, tolerations=[TOLERATION]), policy) == []
+
+
+def test_a_sidecar_of_a_step_is_a_container_of_its_pod(policy: Policy) -> None:
+    step = {
+        "name": "train",
+        "container": {"image": "cuda", "resources": GPU},
+        "sidecars": [{"name": "proxy", "image": "proxy", "securityContext": PRIVILEGED}],
+    }
+    found = paths(workflow(step), policy)
+    assert "spec.templates[0].sidecars[0].securityContext.privileged" in found
+
+
+def test_steps_that_run_nothing_are_no_pods(policy: Policy) -> None:
+    steps = {"name": "main", "steps": [[{"name": "a", "template": "b"}]]}
+    assert decide(workflow(steps), policy, Facts()).verdict == "skipped"
+
+
+def test_a_model_server_beside_an_inline_pod_spec_is_a_gpu_pod(policy: Policy) -> None:
+    model = {"modelFormat": {"name": "huggingface"}, "resources": GPU}
+    decision = decide(service(model=model, minReplicas=1), policy, Facts())
+    assert decision.verdict == "mutated"
+    predictor = decision.mutated["spec"]["predictor"]
+    assert predictor["tolerations"] == [TOLERATION]
+    assert predictor["model"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "containers" not in predictor
+
+
+def test_containers_beside_the_model_server_keep_their_paths(policy: Policy) -> None:
+    obj = service(
+        model={"modelFormat": {"name": "onnx"}, "resources": GPU},
+        containers=[{"name": "proxy", "image": "proxy", "securityContext": PRIVILEGED}],
+    )
+    found = paths(obj, policy)
+    assert "spec.predictor.containers[0].securityContext.privileged" in found
+
+
+def test_a_quantity_that_is_none_is_named_where_it_stands(policy: Policy) -> None:
+    model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}}
+    with pytest.raises(MalformedObjectError, match=r"^spec\.predictor\.model\.resources\.limits"):
+        decide(service(model=model), policy, Facts())
+
+
+def test_what_a_gpu_step_gets_on_top_of_what_it_inherits_is_its_own(policy: Policy) -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    shared: dict[str, Any] = {
+        "affinity": {"nodeAffinity": required},
+        "tolerations": [{"key": "spot"}],
+    }
+    gpu = {"name": "train", "container": {"image": "cuda", "resources": GPU}}
+    plain = {"name": "report", "container": {"image": "python"}}
+    mutated = decide(workflow(gpu, plain, **shared), policy, Facts()).mutated
+    trained, reported = mutated["spec"]["templates"]
+    assert trained["tolerations"] == [{"key": "spot"}, TOLERATION]
+    required = trained["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert len(required["nodeSelectorTerms"][0]["matchExpressions"]) == 2
+    assert reported == plain
+    assert {key: mutated["spec"][key] for key in shared} == shared
+
+
+def test_of_a_train_job_the_devices_are_judged_and_its_runtime_is_left_to_the_pods(
+    policy: Policy,
+) -> None:
+    written = {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}}
+    decision = decide(train_job(numNodes=2, resourcesPerNode=written), policy, Facts())
+    # Neither a toleration nor a security context could be written here, nor is missing.
+    assert (decision.verdict, decision.pools) == ("allowed", ("nvidia",))
+    unequal = train_job(resourcesPerNode={**written, "requests": {"nvidia.com/gpu": 2}})
+    [finding] = decide(unequal, policy, Facts()).findings
+    assert finding.rule == "unequal-device-limits"
+    assert finding.path == "spec.trainer.resourcesPerNode.requests[nvidia.com/gpu]"
+    assert 'container "node" requests 2' in finding.detail
+
+
+def test_a_train_jobs_devices_are_counted_by_the_node() -> None:
+    pools = policy_document("default")["pools"]
+    small = compiled(policy_document("default") | {"pools": [{**pools[0], "largestRequest": 4}]})
+    job = train_job(numNodes=8, resourcesPerNode={"limits": {"nvidia.com/gpu": 8}})
+    [finding] = decide(job, small, Facts()).findings
+    assert finding.rule == "oversized-device-request"
+    job["spec"]["trainer"]["resourcesPerNode"]["limits"]["nvidia.com/gpu"] = 4
+    assert decide(job, small, Facts()).allowed
+
+
+def test_what_a_setter_adds_to_a_train_job_is_the_other_side_of_its_devices(
+    policy: Policy,
+) -> None:
+    job = train_job(resourcesPerNode=GPU)
+    mutated = decide(job, policy, Facts()).mutated
+    assert mutated["spec"]["trainer"] == {"resourcesPerNode": {**GPU, "requests": GPU["limits"]}}
+    assert job["spec"]["trainer"] == {"resourcesPerNode": GPU}
+
+
+@pytest.mark.parametrize(
+    "trainer", [{}, {"resourcesPerNode": {"limits": {"cpu": 1}}}, {"resourcesPerNode": None}]
+)
+def test_a_train_job_without_devices_of_its_own_says_nothing_of_its_pods(
+    policy: Policy, trainer: dict[str, Any]
+) -> None:
+    assert decide(train_job(**trainer), policy, Facts()).verdict == "skipped"

@@ -1,0 +1,329 @@
+"""The decision by example: exemptions, updates, exceptions, verdicts."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from cases.loading import compiled, policy_document
+from policies.engine import decide
+from policies.facts import Claim, Facts
+from policies.policy import Policy
+from strategies import JSON
+
+GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def pod(*containers: JSON, metadata: JSON | None = None, **spec: Any) -> JSON:
+    found = [{"name": f"c{i}", "image": "i", **one} for i, one in enumerate(containers or [{}])]
+    meta = {"name": "p", **(metadata or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": {"containers": found, **spec},
+    }
+
+
+def deployment(template: JSON) -> JSON:
+    spec = {"template": {"spec": template["spec"]}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+
+
+def policy(**fields: Any) -> Policy:
+    return compiled(policy_document("default") | fields)
+
+
+def update(old: JSON, **facts: Any) -> Facts:
+    return Facts(operation="UPDATE", old=old, **facts)
+
+
+def two_containers(first: JSON, second: JSON, **spec: Any) -> JSON:
+    """A Deployment of a container that requests a GPU, and of one beside it."""
+    made = pod(GPU, **spec)
+    [train] = made["spec"]["containers"]
+    beside = {"name": "beside", "image": "i", **second}
+    made["spec"]["containers"] = [{**train, **first}, beside]
+    return deployment(made)
+
+
+def adding(*capabilities: str) -> JSON:
+    return context(capabilities={"add": [*capabilities]})
+
+
+def context(**fields: Any) -> JSON:
+    return {"securityContext": fields}
+
+
+def ports(*numbers: int) -> JSON:
+    return {"ports": [{"containerPort": number, "hostPort": number} for number in numbers]}
+
+
+def probe(**hosts: str) -> JSON:
+    return {f"{kind}Probe": {"httpGet": {"host": host}} for kind, host in hosts.items()}
+
+
+def of_the_node(*names: str) -> list[JSON]:
+    return [{"name": name, "hostPath": {"path": "/data"}} for name in names]
+
+
+SYSCTL = {"name": "kernel.msgmax", "value": "65536"}
+FURTHER: dict[str, tuple[JSON, JSON]] = {
+    "another namespace of the node": (
+        two_containers({}, {}, hostPID=True),
+        two_containers({}, {}, hostPID=True, hostIPC=True),
+    ),
+    "another port": (two_containers(ports(80), {}), two_containers(ports(80, 81), {})),
+    "another host": (
+        two_containers(probe(liveness="a"), {}),
+        two_containers(probe(liveness="a", startup="b"), {}),
+    ),
+    "another volume": (
+        two_containers({}, {}, volumes=of_the_node("a")),
+        two_containers({}, {}, volumes=of_the_node("a", "b")),
+    ),
+    "another capability": (
+        two_containers(adding("CHOWN"), {}),
+        two_containers(adding("CHOWN", "KILL"), {}),
+    ),
+    "what another container has already": (
+        two_containers(adding("CHOWN"), adding("KILL")),
+        two_containers(adding("CHOWN", "KILL"), adding("KILL")),
+    ),
+    "another option": (
+        two_containers(context(seLinuxOptions={"user": "u"}), {}),
+        two_containers(context(seLinuxOptions={"user": "u", "role": "r"}), {}),
+    ),
+    "another setting of the kernel": (
+        two_containers({}, {}, securityContext={"sysctls": [SYSCTL]}),
+        two_containers(
+            {}, {}, securityContext={"sysctls": [SYSCTL, {**SYSCTL, "name": "kernel.sem"}]}
+        ),
+    ),
+    **{
+        f"another container with {next(iter(fields))}": (
+            two_containers(context(**fields), {}),
+            two_containers(context(**fields), context(**fields)),
+        )
+        for fields in (
+            {"privileged": True},
+            {"allowPrivilegeEscalation": True},
+            {"runAsNonRoot": False},
+            {"runAsUser": 0},
+            {"procMount": "Unmasked"},
+            {"seccompProfile": {"type": "Unconfined"}},
+            {"appArmorProfile": {"type": "Unconfined"}},
+            {"windowsOptions": {"hostProcess": True}},
+        )
+    },
+}
+"""A fault of a control, and a further one of the same."""
+
+
+class TestExemptions:
+    @pytest.mark.parametrize(
+        ("fields", "facts", "said"),
+        [
+            (
+                {"namespaces": ["ops"]},
+                Facts(namespace="ops"),
+                "the policy exempts namespace ops",
+            ),
+            (
+                {"usernames": ["system:serviceaccount:ci:tester"]},
+                Facts(username="system:serviceaccount:ci:tester"),
+                "the policy exempts user system:serviceaccount:ci:tester",
+            ),
+            ({"runtimeClasses": ["kata"]}, Facts(), "the policy exempts runtime class kata"),
+        ],
+    )
+    def test_are_named(self, fields: JSON, facts: Facts, said: str) -> None:
+        obj = pod(tolerations=[TOLERATION], runtimeClassName="kata")
+        decision = decide(obj, policy(exemptions=fields), facts)
+        assert (decision.exemption, decision.verdict) == (said, "allowed")
+
+    def test_are_for_objects_whose_templates_are_all_exempt(self) -> None:
+        templates = [
+            {"template": {"spec": {**pod(tolerations=[TOLERATION])["spec"], **fields}}}
+            for fields in ({"runtimeClassName": "kata"}, {})
+        ]
+        job = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": "j"},
+            "spec": {"pytorchReplicaSpecs": dict(zip("ab", templates, strict=True))},
+        }
+        exempt = policy(exemptions={"runtimeClasses": ["kata"]})
+        assert decide(job, exempt, Facts()).verdict == "denied"
+        job["spec"]["pytorchReplicaSpecs"].pop("b")  # type: ignore[index]
+        assert decide(job, exempt, Facts()).exemption == "the policy exempts runtime class kata"
+
+    def test_are_not_for_an_empty_username(self) -> None:
+        assert decide(pod(tolerations=[TOLERATION]), policy(), Facts(username="")).exemption == ""
+
+
+class TestUpdates:
+    def test_of_what_is_being_deleted_are_let_go(self) -> None:
+        obj = pod(tolerations=[TOLERATION], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+        for new, old in ((obj, obj), (pod(tolerations=[TOLERATION]), obj)):
+            decision = decide(new, policy(), update(old))
+            assert (decision.verdict, decision.exemption) == ("allowed", "it is being deleted")
+
+    def test_are_the_only_requests_that_a_deletion_excuses(self) -> None:
+        obj = pod(tolerations=[TOLERATION], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+        assert decide(obj, policy(), Facts()).verdict == "denied"
+
+    def test_count_findings_by_what_they_say(self) -> None:
+        old = pod(tolerations=[TOLERATION])
+        for tolerations, verdict in (
+            ([TOLERATION], "allowed"),
+            ([{"key": "other", "operator": "Exists"}, TOLERATION], "allowed"),
+            ([TOLERATION, TOLERATION], "denied"),
+            ([{**TOLERATION, "effect": ""}], "denied"),
+        ):
+            assert decide(pod(tolerations=tolerations), policy(), update(old)).verdict == verdict
+
+    @pytest.mark.parametrize("pair", FURTHER.values(), ids=FURTHER)
+    def test_count_a_further_fault_of_a_control_and_not_one_that_is_left(
+        self, pair: tuple[JSON, JSON]
+    ) -> None:
+        less, more = pair
+        worse = decide(more, policy(), update(less))
+        assert {finding.rule for finding in worse.findings} == {"unrestricted-gpu-pod"}
+        for new, old in ((less, more), (more, more)):
+            decision = decide(new, policy(), update(old))
+            assert not decision.findings
+            assert {finding.rule for finding in decision.known} == {"unrestricted-gpu-pod"}
+
+    def test_of_what_was_exempt_count_anew(self) -> None:
+        exempt = policy(exemptions={"runtimeClasses": ["kata"]})
+        old = deployment(pod(tolerations=[TOLERATION], runtimeClassName="kata"))
+        new = deployment(pod(tolerations=[TOLERATION]))
+        assert decide(new, exempt, update(old)).verdict == "denied"
+
+    @pytest.mark.parametrize("old", [{}, {"kind": "Pod"}, pod(tolerations="x"), {"metadata": True}])
+    def test_of_what_cannot_be_read_count_as_new(self, old: JSON) -> None:
+        assert decide(pod(tolerations=[TOLERATION]), policy(), update(old)).verdict == "denied"
+
+    def test_of_a_pod_change_nothing_but_new_debug_containers(self) -> None:
+        assert decide(pod(GPU), policy(), update(pod(GPU))).mutated == pod(GPU)
+        debugged = pod(GPU, ephemeralContainers=[{"name": "debug", "image": "i"}])
+        facts = update(pod(GPU), subresource="ephemeralcontainers")
+        mutated = decide(debugged, policy(), facts).mutated
+        assert mutated["spec"].pop("ephemeralContainers") != debugged["spec"]["ephemeralContainers"]
+        assert mutated == pod(GPU)
+
+    def test_of_a_workload_change_its_template(self) -> None:
+        assert (
+            decide(deployment(pod(GPU)), policy(), update(deployment(pod()))).verdict == "mutated"
+        )
+
+
+class TestExceptions:
+    def test_are_told_from_findings_that_count(self) -> None:
+        entry = {"rules": ["pool-trespass"], "namespaces": ["default"], "reason": "until summer"}
+        obj = pod(tolerations=[TOLERATION], nodeSelector={"nvidia.com/gpu.present": "true"})
+        decision = decide(obj, policy(exceptions=[entry]), Facts())
+        assert (decision.verdict, decision.findings) == ("allowed", ())
+        assert [finding.rule for finding in decision.excepted] == ["pool-trespass"] * 2
+
+    def test_that_expired_say_so_where_none_is_left(self) -> None:
+        old = {"namespaces": ["default"], "reason": "until spring", "expires": "2026-03-01"}
+        new = {"namespaces": ["default"], "reason": "until summer", "expires": "2026-06-01"}
+        obj = pod(tolerations=[TOLERATION])
+        verdicts = []
+        for today in (date(2026, 2, 28), date(2026, 3, 1), date(2026, 6, 1), None):
+            decision = decide(obj, policy(exceptions=[old, new]), Facts(today=today))
+            verdicts.append(decision.verdict)
+            if decision.findings:
+                assert decision.findings[0].detail.endswith(
+                    "; an exception for it (until summer) expired on 2026-06-01"
+                )
+        assert verdicts == ["allowed", "allowed", "denied", "allowed"]
+
+    def test_by_a_generated_name_hold_before_the_name_is_generated(self) -> None:
+        entry = {"namespaces": ["default"], "names": ["train-*"], "reason": "x"}
+        obj = pod(tolerations=[TOLERATION])
+        obj["metadata"] = {"generateName": "train-"}
+        assert decide(obj, policy(exceptions=[entry]), Facts()).verdict == "allowed"
+
+
+class TestVerdicts:
+    @pytest.mark.parametrize(
+        ("obj", "verdict", "pools"),
+        [
+            (pod(), "allowed", ()),
+            (pod(GPU), "mutated", ("nvidia",)),
+            (pod(tolerations=[TOLERATION]), "denied", ()),
+            (deployment(pod(GPU)), "mutated", ("nvidia",)),
+            ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}, "skipped", ()),
+            ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {}}, "skipped", ()),
+        ],
+    )
+    def test_say_what_becomes_of_an_object(
+        self, obj: JSON, verdict: str, pools: tuple[str, ...]
+    ) -> None:
+        decision = decide(obj, policy(), Facts())
+        assert (decision.verdict, decision.pools) == (verdict, pools)
+
+    def test_are_denied_even_where_something_was_added(self) -> None:
+        decision = decide(pod(GPU, hostPID=True), policy(), Facts())
+        assert decision.verdict == "denied"
+        assert decision.mutated is not decision.original
+
+    def test_come_from_every_template_of_an_object(self) -> None:
+        replicas = {
+            name: {"template": {"spec": template["spec"]}}
+            for name, template in {"Master": pod(), "Worker": pod(GPU, hostPID=True)}.items()
+        }
+        job = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": "j"},
+            "spec": {"pytorchReplicaSpecs": replicas},
+        }
+        (finding,) = decide(job, policy(), Facts()).findings
+        assert finding.path == "spec.pytorchReplicaSpecs.Worker.template.spec.hostPID"
+
+
+def test_a_policy_may_be_used_again() -> None:
+    one = policy()
+    assert decide(pod(GPU), one, Facts()) == decide(pod(GPU), one, Facts())
+
+
+CLAIMED = {"name": "gpu", "resourceClaimName": "late"}
+FOUND = {("default", "late"): Claim((frozenset({"gpu.nvidia.com"}),))}
+
+
+def waiting(*tolerations: JSON, **spec: Any) -> JSON:
+    """A Pod with a claim that waits for a node, and that is far from restricted."""
+    return pod(hostPID=True, resourceClaims=[CLAIMED], tolerations=[*tolerations], **spec)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        waiting(TOLERATION),
+        waiting(nodeSelector={"nvidia.com/gpu.present": "true"}),
+        waiting(schedulingGates=None),
+    ],
+    ids=["tolerations", "nodeSelector", "schedulingGates"],
+)
+def test_what_a_claim_that_came_later_makes_of_a_pod_was_never_known(changed: JSON) -> None:
+    old = waiting(schedulingGates=[{"name": "queue"}])
+    assert decide(old, policy(), Facts()).allowed, "nothing was known of the claim"
+    decision = decide(changed, policy(), update(old, claims=FOUND))
+    assert not decision.allowed
+    assert decision.known == ()
+
+
+def test_what_does_not_place_a_pod_anew_is_known() -> None:
+    old = waiting()
+    relabelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
+    assert decide(relabelled, policy(), update(old, claims=FOUND)).allowed
+    bound = waiting(nodeName="gpu-1")
+    tolerating = waiting(TOLERATION, nodeName="gpu-1")
+    assert decide(tolerating, policy(), update(bound, claims=FOUND)).allowed, "it runs already"

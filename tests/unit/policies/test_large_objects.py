@@ -1,0 +1,194 @@
+"""Objects of the sizes that an API server takes (3 MiB), made to be as dear to judge as can be.
+
+Whoever may create a Pod may create these. One that takes a minute keeps everybody else's waiting,
+and one that takes a gigabyte ends the replica. The bounds are far from what is measured (0.2 s for
+the dearest), and from what was before each of these was mended (4 s to 50 s).
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from policies.engine import Decision, decide
+from policies.facts import Facts
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.shape import MOST_CLAIMS, MOST_REQUIREMENTS, OversizedObjectError
+from policies.policy import Policy
+from strategies import policies
+
+JSON = dict[str, Any]
+
+GPU: JSON = {"name": "main", "image": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+PLAIN: JSON = {"name": "main", "image": "a"}
+EXISTS: JSON = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return policies()["one taint"]
+
+
+def pod(container: JSON, **spec: Any) -> JSON:
+    spec = {"containers": [container], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+
+
+def requiring(*terms: JSON) -> JSON:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required}
+
+
+def custom(api_version: str, kind: str, **spec: Any) -> JSON:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "p"}, "spec": spec}
+
+
+def containers(count: int) -> JSON:
+    return pod(PLAIN, containers=[{**GPU, "name": f"c{n}"} for n in range(count)])
+
+
+def init_containers(count: int) -> JSON:
+    return pod(PLAIN, initContainers=[{**GPU, "name": f"c{n}"} for n in range(count)])
+
+
+def tolerations_and_claims(count: int) -> JSON:
+    claims = [{"name": f"c{n}", "resourceClaimName": f"r{n}"} for n in range(count)]
+    return pod(PLAIN, tolerations=[EXISTS] * count, resourceClaims=claims)
+
+
+def containers_and_tolerations(count: int) -> JSON:
+    others = [{"key": f"k{n}", "operator": "Exists"} for n in range(count)]
+    return pod(PLAIN, containers=[GPU] * count, tolerations=others)
+
+
+def values_of_one_label(count: int) -> JSON:
+    values = [f"v{n}" for n in range(count)]
+    requirements = [{"key": "k", "operator": "In", "values": values}]
+    requirements += [{"key": "k", "operator": "NotIn", "values": [value]} for value in values[:900]]
+    requirements += [{"key": "k", "operator": "Gt", "values": ["5"]}] * 90
+    return pod(GPU, affinity=requiring({"matchExpressions": requirements}))
+
+
+def labels_and_terms(count: int) -> JSON:
+    terms = [{"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]} for n in range(900)]
+    selector = {f"l{n}": "v" for n in range(count)}
+    return pod(GPU, nodeSelector=selector, affinity=requiring(*terms))
+
+
+def steps_that_inherit(count: int) -> JSON:
+    steps = [{"name": f"s{n}", "container": GPU} for n in range(count)]
+    tolerations = [EXISTS] * count
+    return custom("argoproj.io/v1alpha1", "Workflow", templates=steps, tolerations=tolerations)
+
+
+def sidecars_of_a_step(count: int) -> JSON:
+    step = {"name": "s", "container": GPU, "sidecars": [GPU] * count}
+    return custom("argoproj.io/v1alpha1", "Workflow", templates=[step])
+
+
+def servers_of_a_model(count: int) -> JSON:
+    servers = {f"s{n}": {"image": "a", "resources": GPU["resources"]} for n in range(count)}
+    return custom("serving.kserve.io/v1beta1", "InferenceService", predictor=servers)
+
+
+def tasks(count: int) -> JSON:
+    template = {"spec": {"containers": [PLAIN], "tolerations": [EXISTS]}}
+    listed = [{"name": f"t{n}", "template": template} for n in range(count)]
+    return custom("batch.volcano.sh/v1alpha1", "Job", tasks=listed)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        containers,
+        init_containers,
+        tolerations_and_claims,
+        containers_and_tolerations,
+        values_of_one_label,
+        labels_and_terms,
+        steps_that_inherit,
+        sidecars_of_a_step,
+        servers_of_a_model,
+        tasks,
+    ],
+)
+@pytest.mark.parametrize("final", [False, True], ids=["mutating", "judging"])
+def test_no_object_is_dear_beyond_its_size(
+    make: Callable[[int], JSON], final: bool, policy: Policy
+) -> None:
+    obj = make(4500)
+    began = time.process_time()
+    with suppress(OversizedObjectError):
+        decide(obj, policy, Facts(final=final))
+    assert time.process_time() - began < 3
+
+
+def test_findings_do_not_repeat_all_of_what_is_not_known(policy: Policy) -> None:
+    few = decide(tolerations_and_claims(3), policy, Facts())
+    assert few.findings[0].detail.endswith("nothing is known of r0, r1, r2")
+    tracemalloc.start()
+    try:
+        many = decide(a_toleration_for_each(2000), policy, Facts())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert many.findings[0].detail.endswith(
+        "nothing is known of r0, r1, r2, r3, r4, r5, r6, r7 and 24 more"
+    )
+    assert peak < 20 * 2**20
+
+
+def a_toleration_for_each(count: int) -> JSON:
+    claims = [{"name": f"c{n}", "resourceClaimName": f"r{n}"} for n in range(MOST_CLAIMS)]
+    return pod(PLAIN, tolerations=[EXISTS] * count, resourceClaims=claims)
+
+
+def test_claims_are_bounded_by_how_many_are_looked_up(policy: Policy) -> None:
+    decide(tolerations_and_claims(MOST_CLAIMS), policy, Facts())
+    with pytest.raises(OversizedObjectError, match="it names 33 resource claims; gpufence looks"):
+        decide(tolerations_and_claims(MOST_CLAIMS + 1), policy, Facts())
+
+
+def of_requirements(count: int) -> JSON:
+    # No node meets any of these, and each has to be held against all nodes to see it.
+    neither = [
+        {"key": "os", "operator": "Exists"},
+        {"key": "os", "operator": "NotIn", "values": ["a"]},
+    ]
+    return pod(PLAIN, affinity=requiring(*[{"matchExpressions": neither}] * (count // 2)))
+
+
+def test_what_is_held_against_all_nodes_is_bounded(policy: Policy) -> None:
+    nodes = NodeIndex(Node(f"n{n}", {"os": "a"}) for n in range(5000))
+    began = time.process_time()
+    assert decide(of_requirements(100), policy, Facts(nodes=nodes)).allowed
+    assert time.process_time() - began < 5
+    with pytest.raises(OversizedObjectError, match="makes 1,002 requirements of a node; gpufence"):
+        decide(of_requirements(MOST_REQUIREMENTS + 2), policy, Facts(nodes=nodes))
+
+
+def test_containers_are_bounded_over_all_pods_of_an_object(policy: Policy) -> None:
+    assert decide(tasks(5000), policy, Facts()).verdict == "denied"
+    for make in (tasks, containers):
+        with pytest.raises(OversizedObjectError, match="it has 5,001 containers; gpufence judges"):
+            decide(make(5001), policy, Facts())
+
+
+def test_findings_are_bounded_and_none_is_left_out(policy: Policy) -> None:
+    def judged(count: int) -> Decision:
+        return decide(pod(PLAIN, tolerations=[EXISTS] * count), policy, Facts())
+
+    assert len(judged(10_000).findings) == 10_000
+    with pytest.raises(OversizedObjectError, match="more than 10,000 things to change"):
+        judged(10_001)
+
+
+def test_what_steps_inherit_is_bounded(policy: Policy) -> None:
+    assert decide(steps_that_inherit(100), policy, Facts()).verdict == "mutated"
+    with pytest.raises(OversizedObjectError, match="its 1,000 templates inherit 3,005,000 values"):
+        decide(steps_that_inherit(1000), policy, Facts())

@@ -1,0 +1,471 @@
+"""The policy document: what it accepts, and what it says of what it does not."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cases.loading import EXAMPLES, HERE, load_all, policy_document
+from policies.document.model import FencePolicy, PolicyError, default_policy_text, parse_policy
+from policies.finding import ACTIONS
+from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
+from policies.registry import RULES
+
+JSON = dict[str, Any]
+
+POOL: JSON = {
+    "name": "nvidia",
+    "resources": ["nvidia.com/gpu"],
+    "taints": [{"key": "nvidia.com/gpu"}],
+    "nodeSelector": {"nvidia.com/gpu.present": "true"},
+}
+
+
+def document(*pools: JSON, **fields: Any) -> JSON:
+    return {
+        "apiVersion": "gpufence.dev/v1alpha1",
+        "kind": "FencePolicy",
+        "pools": list(pools or [POOL]),
+        **fields,
+    }
+
+
+def pool(**fields: Any) -> JSON:
+    return {**POOL, **fields}
+
+
+def problems(given: Any) -> list[str]:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(given)
+    assert str(caught.value) == "\n".join(caught.value.problems)
+    return list(caught.value.problems)
+
+
+class TestTheDefaultPolicy:
+    def test_is_valid_and_compiles(self) -> None:
+        policy = parse_policy(policy_document("default")).compile()
+        (nvidia,) = policy.pools
+        assert "nvidia.com/mig-1g.10gb" in nvidia.resources
+        assert "nvidia.com/gpu.shared" in nvidia.shared_resources
+        assert [str(taint) for taint in nvidia.taints] == ["nvidia.com/gpu:NoSchedule"]
+        assert nvidia.labels == {"nvidia.com/gpu.present": "true"}
+        assert set(policy.pool_of_class) == {"gpu.nvidia.com", "mig.nvidia.com"}
+        assert (policy.hardening.level, policy.hardening.run_as_user) == ("restricted", 65532)
+
+    def test_names_every_rule_with_its_default_action(self) -> None:
+        rules = policy_document("default")["rules"]
+        assert list(rules.items()) == [(rule.id, rule.default) for rule in RULES]
+
+    def test_enforces_every_rule_but_the_one_that_node_agents_need(self) -> None:
+        rules = policy_document("default")["rules"]
+        milder = {rule for rule, action in rules.items() if action != "enforce"}
+        assert milder == {"privileged-near-devices"}
+
+    def test_exempts_the_system_the_gpu_stack_and_itself(self) -> None:
+        assert policy_document("default")["exemptions"]["namespaces"] == [
+            "kube-system",
+            "gpu-operator",
+            "gpu-operator-resources",
+            "nvidia-device-plugin",
+            "nvidia-network-operator",
+            "nvidia-dra-driver-gpu",
+            "gpufence-system",
+        ]
+
+    def test_says_no_more_than_a_document_without_settings_means(self) -> None:
+        given = policy_document("default")
+        short = {key: given[key] for key in ("apiVersion", "kind", "pools", "exemptions")}
+        said, meant = (parse_policy(one).compile() for one in (given, short))
+        assert (said.hardening, said.actions) == (meant.hardening, meant.actions)
+        assert (said.failure_policy, said.custom_workloads) == ("Fail", WELL_KNOWN)
+        assert (meant.failure_policy, meant.custom_workloads) == ("Fail", WELL_KNOWN)
+
+    def test_is_the_file_that_ships(self) -> None:
+        (shipped,) = load_all(default_policy_text())
+        assert FencePolicy.model_validate(shipped) == parse_policy(policy_document("default"))
+
+
+@pytest.mark.parametrize(
+    "file", [*sorted(EXAMPLES.glob("policy-*.yaml")), *sorted((HERE / "policies").glob("*.yaml"))]
+)
+def test_every_policy_on_disk_is_valid(file: Any) -> None:
+    (given,) = load_all(file.read_text())
+    assert parse_policy(given).compile().pools
+
+
+class TestWhatADocumentMeans:
+    def test_a_taint_without_a_value_means_any_value_and_the_effect_noschedule(self) -> None:
+        (taint,) = parse_policy(document()).compile().pools[0].taints
+        assert (taint.value, taint.effect) == (None, "NoSchedule")
+
+    def test_a_rule_that_is_not_named_has_its_default_action(self) -> None:
+        policy = parse_policy(document(rules={"pool-trespass": "audit"})).compile()
+        assert policy.actions["pool-trespass"] == "audit"
+        others = [rule for rule in RULES if rule.id != "pool-trespass"]
+        assert all(policy.actions[rule.id] == rule.default for rule in others)
+
+    @pytest.mark.parametrize("action", ACTIONS)
+    def test_a_rule_can_be_given_every_action(self, action: str) -> None:
+        policy = parse_policy(document(rules={"device-leak": action})).compile()
+        assert policy.actions["device-leak"] == action
+
+    @pytest.mark.parametrize("choice", ["Fail", "Ignore"])
+    def test_it_says_what_becomes_of_pods_while_nobody_answers(self, choice: str) -> None:
+        assert parse_policy(document(failurePolicy=choice)).compile().failure_policy == choice
+
+    def test_custom_workloads_take_the_place_of_the_well_known_ones(self) -> None:
+        given = [{"group": "train.example", "resources": ["runs", "sweeps"]}]
+        policy = parse_policy(document(customWorkloads=given)).compile()
+        assert policy.custom_workloads == (CustomWorkloads("train.example", ("runs", "sweeps")),)
+        assert not parse_policy(document(customWorkloads=[])).compile().custom_workloads
+
+    def test_off_needs_no_quotes_although_yaml_reads_it_as_false(self) -> None:
+        (rules,) = load_all("pool-trespass: off")
+        assert rules == {"pool-trespass": False}
+        assert parse_policy(document(rules=rules)).compile().actions["pool-trespass"] == "off"
+
+    def test_of_two_overrides_for_a_namespace_the_last_counts(self) -> None:
+        overrides = [
+            {"namespaces": ["a", "b"], "rules": {"pool-trespass": "warn", "device-leak": "off"}},
+            {"namespaces": ["b"], "rules": {"pool-trespass": "audit"}},
+        ]
+        policy = parse_policy(document(rules={"device-requests": "off"}, overrides=overrides))
+        chosen = {
+            namespace: [
+                policy.compile().actions_in(namespace)[rule]
+                for rule in ("pool-trespass", "device-leak", "device-requests")
+            ]
+            for namespace in ("a", "b", "c")
+        }
+        assert chosen == {
+            "a": ["warn", "off", "off"],
+            "b": ["audit", "off", "off"],
+            "c": ["enforce", "enforce", "off"],
+        }
+
+    @pytest.mark.parametrize("written", ["2026-12-31", date(2026, 12, 31)])
+    def test_a_day_may_come_as_text_or_as_the_date_yaml_makes_of_it(self, written: Any) -> None:
+        entry = {"namespaces": ["a"], "reason": "until summer", "expires": written}
+        (compiled,) = parse_policy(document(exceptions=[entry])).compile().exceptions
+        assert compiled.expires == date(2026, 12, 31)
+        assert not compiled.has_expired(date(2026, 12, 30))
+        assert compiled.has_expired(date(2026, 12, 31))
+        assert not compiled.has_expired(None)
+
+    def test_ids_may_be_left_to_the_image(self) -> None:
+        hardening = parse_policy(document(hardening={"runAsUser": None})).compile().hardening
+        assert hardening.run_as_user is None
+
+    def test_two_pools_may_lie_behind_one_taint(self) -> None:
+        amd = pool(name="amd", resources=["amd.com/gpu"], nodeSelector={"amd": "true"})
+        assert len(parse_policy(document(POOL, amd)).pools) == 2
+
+    def test_it_cannot_be_changed(self) -> None:
+        policy = parse_policy(document())
+        with pytest.raises(ValidationError, match="frozen"):
+            policy.pools[0].name = "other"  # type: ignore[misc]
+        with pytest.raises(ValidationError, match="frozen"):
+            policy.kind = "FencePolicy"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        pytest.param(
+            None, "a policy is a mapping with kind: FencePolicy, not None", id="an empty file"
+        ),
+        pytest.param(["x"], "a policy is a mapping with kind: FencePolicy, not ['x']", id="a list"),
+        pytest.param(
+            document(kind="Policy"), "kind: is 'Policy', but must be 'FencePolicy'", id="a kind"
+        ),
+        pytest.param(
+            document(apiVersion="v1"),
+            "apiVersion: is 'v1', but must be 'gpufence.dev/v1alpha1'",
+            id="a version",
+        ),
+        pytest.param(
+            document(pool=[]),
+            "pool: unknown key; accepted here: apiVersion, kind, failurePolicy, pools, hardening, "
+            "rules, exemptions, overrides, exceptions, customWorkloads",
+            id="a key of the document",
+        ),
+        pytest.param(
+            document(pool(labels={})),
+            "pools[0].labels: unknown key; accepted here: name, resources, sharedResources, "
+            "deviceClasses, taints, nodeSelector, runtimeClass, allowedNamespaces, largestRequest",
+            id="a key of a pool",
+        ),
+        pytest.param(
+            document(pool(taints=[{"key": "gpu"}, {"key": "gpu", "efect": "NoExecute"}])),
+            "pools[0].taints[1].efect: unknown key; accepted here: key, value, effect",
+            id="a key of a taint",
+        ),
+        pytest.param(
+            document(pool(allowedNamespaces={"names": ["a"], "labels": {}})),
+            "pools[0].allowedNamespaces.labels: unknown key; accepted here: names, matchLabels, "
+            "unknown",
+            id="a key of the tenants",
+        ),
+        pytest.param(
+            document(hardening={"run_as_user": 1000}),
+            "hardening.run_as_user: unknown key; accepted here: level, runAsUser, runAsGroup, "
+            "fsGroup",
+            id="a key of the hardening",
+        ),
+        pytest.param(
+            document(exemptions={"users": []}),
+            "exemptions.users: unknown key; accepted here: namespaces, usernames, runtimeClasses",
+            id="a key of the exemptions",
+        ),
+        pytest.param(
+            document(overrides=[{"namespaces": ["a"], "rules": {"device-leak": "off"}, "x": 1}]),
+            "overrides[0].x: unknown key; accepted here: namespaces, rules",
+            id="a key of an override",
+        ),
+        pytest.param(
+            document(exceptions=[{"namespaces": ["a"], "reason": "why", "until": "2026-01-01"}]),
+            "exceptions[0].until: unknown key; accepted here: rules, namespaces, kinds, names, "
+            "reason, expires",
+            id="a key of an exception",
+        ),
+        pytest.param(
+            document(failurePolicy="Open"),
+            "failurePolicy: is 'Open', but must be 'Fail' or 'Ignore'",
+            id="another failure policy",
+        ),
+        pytest.param(
+            document(customWorkloads=[{"group": "apps", "resources": ["deployments"]}]),
+            "customWorkloads[0].group: is not the API group of a custom resource; write "
+            "kubeflow.org",
+            id="a workload that is no custom one",
+        ),
+        pytest.param(
+            document(customWorkloads=[{"group": "ray.io", "resources": ["RayJob"]}]),
+            "customWorkloads[0].resources[0]: is 'RayJob'; write lower-case letters, digits and "
+            "'-', up to 63",
+            id="a kind in place of a resource",
+        ),
+        pytest.param(document() | {7: 1}, "[7]: keys should be strings (found 7)", id="a number"),
+        pytest.param(document(pools=[]), "pools: is empty; name at least one", id="no pool"),
+        pytest.param(
+            document(pools={"name": "x"}), "pools: must be a list, but is {'name': 'x'}", id="one"
+        ),
+        pytest.param(
+            document("nvidia"),  # type: ignore[arg-type]
+            "pools[0]: must be a mapping, but is 'nvidia'",
+            id="a pool that is a name",
+        ),
+        pytest.param(
+            document({k: v for k, v in POOL.items() if k != "nodeSelector"}),
+            "pools[0].nodeSelector: is missing",
+            id="a pool without labels",
+        ),
+        pytest.param(
+            document(pool(nodeSelector={})),
+            "pools[0].nodeSelector: is empty; name at least one",
+            id="a pool with no labels",
+        ),
+        pytest.param(
+            document(pool(nodeSelector={"nvidia.com/gpu.present": True})),
+            "pools[0].nodeSelector[nvidia.com/gpu.present]: must be a string, but is True; put the "
+            "value in quotes",
+            id="a label without quotes",
+        ),
+        pytest.param(
+            document(pool(nodeSelector={"present": "yes, please"})),
+            "pools[0].nodeSelector[present]: is not a label value: up to 63 letters, digits, '-', "
+            "'_' and '.'",
+            id="a label value",
+        ),
+        pytest.param(
+            document(pool(nodeSelector={"a/b/c": "true"})),
+            "pools[0].nodeSelector[a/b/c]: is not a qualified name; write name or "
+            "domain.example/name",
+            id="a label key",
+        ),
+        pytest.param(
+            document(pool(name="My pool")),
+            "pools[0].name: is 'My pool'; write lower-case letters, digits and '-', up to 63",
+            id="a pool's name",
+        ),
+        pytest.param(
+            document(pool(resources=[])),
+            "pools[0]: offers nothing: name at least one of its resources or deviceClasses",
+            id="a pool that offers nothing",
+        ),
+        pytest.param(
+            document(pool(sharedResources=["nvidia.com/gpu.shared"])),
+            "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not among its "
+            "resources; add it there too",
+            id="a share of nothing",
+        ),
+        pytest.param(
+            document(pool(deviceClasses=[""])),
+            "pools[0].deviceClasses[0]: is not a name: lower-case letters, digits, '-' and '.', up "
+            "to 253",
+            id="a device class without a name",
+        ),
+        pytest.param(
+            document(pool(taints=[{"key": "gpu", "effect": "noschedule"}])),
+            "pools[0].taints[0].effect: is 'noschedule', but must be 'NoSchedule', "
+            "'PreferNoSchedule' or 'NoExecute'",
+            id="an effect",
+        ),
+        pytest.param(
+            document(pool(taints=[{"effect": "NoSchedule"}])),
+            "pools[0].taints[0].key: is missing",
+            id="a taint without a key",
+        ),
+        pytest.param(
+            document(pool(taints=[{"key": "gpu", "value": 1}])),
+            "pools[0].taints[0].value: must be a string, but is 1; put the value in quotes",
+            id="a taint's value",
+        ),
+        pytest.param(
+            document(pool(allowedNamespaces={})),
+            "pools[0].allowedNamespaces: lets nobody in: name at least one of names or matchLabels",
+            id="tenants that are nobody",
+        ),
+        pytest.param(
+            document(pool(largestRequest=0)),
+            "pools[0].largestRequest: must be at least 1, but is 0",
+            id="no request at all",
+        ),
+        pytest.param(
+            document(hardening="restricted"),
+            "hardening: must be a mapping, but is 'restricted'",
+            id="a hardening that is a level",
+        ),
+        pytest.param(
+            document(hardening={"level": "privileged"}),
+            "hardening.level: is 'privileged', but must be 'baseline' or 'restricted'",
+            id="a level",
+        ),
+        pytest.param(
+            document(hardening={"runAsUser": 0}),
+            "hardening.runAsUser: must be at least 1, but is 0",
+            id="root",
+        ),
+        pytest.param(
+            document(hardening={"runAsUser": 2**31}),
+            "hardening.runAsUser: must be at most 2147483647, but is 2147483648",
+            id="a user beyond all",
+        ),
+        pytest.param(
+            document(hardening={"runAsUser": "1000"}),
+            "hardening.runAsUser: must be a whole number, but is '1000'",
+            id="a user as text",
+        ),
+        pytest.param(
+            document(hardening={"fsGroup": True}),
+            "hardening.fsGroup: must be a whole number, but is True",
+            id="a group that is true",
+        ),
+        pytest.param(
+            document(rules={"pool-trespass": "deny"}),
+            "rules[pool-trespass]: is 'deny', but must be 'enforce', 'warn', 'audit' or 'off'",
+            id="an action",
+        ),
+        pytest.param(
+            document(exemptions={"usernames": [""]}),
+            "exemptions.usernames[0]: is empty; name at least one",
+            id="a user without a name",
+        ),
+        pytest.param(
+            document(exceptions=[{"namespaces": ["a"]}]),
+            "exceptions[0].reason: is missing",
+            id="an exception without a reason",
+        ),
+        pytest.param(
+            document(exceptions=[{"namespaces": ["a"], "reason": "x", "expires": "soon"}]),
+            "exceptions[0].expires: is not a day; write it as 2026-12-31",
+            id="a day",
+        ),
+    ],
+)
+def test_a_slip_is_named_with_its_place_and_its_cure(given: Any, said: str) -> None:
+    assert problems(given) == [said]
+
+
+@pytest.mark.parametrize("name", ["cpu", "nvidia.com/", "*", "nvidia.com/*gpu", "kubernetes.io/x"])
+@pytest.mark.parametrize("key", ["resources", "sharedResources"])
+def test_resources_are_extended_resources_or_prefixes_of_some(name: str, key: str) -> None:
+    (said,) = problems(document(pool(**{key: ["nvidia.com/gpu", name]})))
+    assert said == (
+        f"pools[0].{key}[1]: is not the name of an extended resource; write vendor.example/name, "
+        "or vendor.example/prefix-*"
+    )
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/*", "nvidia.com/mig-*", "a/b", "example.com/A.b_c-d"])
+def test_resources_may_be_exact_or_open_at_the_end(name: str) -> None:
+    assert parse_policy(document(pool(resources=[name]))).pools[0].resources == [name]
+
+
+def test_every_rule_that_does_not_exist_is_named_with_those_that_do() -> None:
+    said = problems(document(rules={"no-such": "warn", "device-leak": "warn", "nor-this": "off"}))
+    ids = ", ".join(rule.id for rule in RULES)
+    assert said == [
+        f"rules[no-such]: no such rule; the rules are {ids}",
+        f"rules[nor-this]: no such rule; the rules are {ids}",
+    ]
+
+
+def test_every_problem_is_named_at_once() -> None:
+    said = problems(
+        {"kind": "FencePolicy", "pools": [pool(name="A", taint=[])], "hardening": {"level": ""}}
+    )
+    assert [line.partition(":")[0] for line in said] == [
+        "apiVersion",
+        "pools[0].name",
+        "pools[0].taint",
+        "hardening.level",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        (["nvidia.com/gpu"], ["nvidia.com/gpu"], "nvidia.com/gpu"),
+        (["nvidia.com/gpu"], ["nvidia.com/*"], "nvidia.com/gpu"),
+        (["nvidia.com/*"], ["nvidia.com/gpu"], "nvidia.com/*"),
+        (["nvidia.com/mig-*"], ["nvidia.com/mig-1g*"], "nvidia.com/mig-*"),
+        (["nvidia.com/mig-1g*"], ["nvidia.com/mig-*"], "nvidia.com/mig-1g*"),
+    ],
+)
+def test_two_pools_do_not_offer_the_same(first: list[str], second: list[str], shared: str) -> None:
+    pools = pool(name="one", resources=first), pool(name="two", resources=second)
+    (said,) = problems(document(*pools))
+    assert said == (
+        f"the policy: has {shared!r} in two pools, 'one' and 'two', so a request for it would name "
+        "neither; leave it in one of them"
+    )
+
+
+def test_two_pools_do_not_offer_the_same_device_class() -> None:
+    amd = pool(name="amd", resources=["amd.com/gpu"], deviceClasses=["gpu.example.com"])
+    (said,) = problems(document(pool(deviceClasses=["gpu.example.com"]), amd))
+    assert said.startswith("the policy: has 'gpu.example.com' in two pools, 'nvidia' and 'amd'")
+
+
+def test_two_pools_do_not_share_a_name() -> None:
+    other = pool(resources=["amd.com/gpu"])
+    assert problems(document(POOL, other)) == [
+        "the policy: has two pools named 'nvidia'; give each its own name"
+    ]
+
+
+def test_the_runtime_class_of_a_pool_is_not_exempt() -> None:
+    given = document(pool(runtimeClass="nvidia"), exemptions={"runtimeClasses": ["nvidia"]})
+    (said,) = problems(given)
+    assert "runtimeClass" in said
+    assert "'nvidia'" in said
+
+
+def test_no_problem_shows_more_than_a_line_of_what_was_found() -> None:
+    for given in (document(kind="x" * 9999), document(pools="y" * 9999), "z" * 9999):
+        (said,) = problems(given)
+        assert len(said) < 200

@@ -1,0 +1,164 @@
+"""The policy's JSON schema, which editors and helm go by, refuses what the server refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import hypothesis
+import jsonschema
+import pytest
+from hypothesis import strategies as st
+
+from cases.loading import policy_document
+from paths import CHART
+from policies.document.model import FencePolicy, PolicyError, parse_policy
+from policies.registry import RULES
+
+JSON = dict[str, Any]
+
+CHART = json.loads((CHART / "values.schema.json").read_text())
+SCHEMAS = {
+    "gpufence policy schema": FencePolicy.model_json_schema(by_alias=True),
+    "the chart's values": {"$ref": "#/$defs/FencePolicy", "$defs": CHART["$defs"]},
+}
+
+POOL: JSON = {
+    "name": "nvidia",
+    "resources": ["nvidia.com/gpu"],
+    "nodeSelector": {"nvidia.com/gpu.present": "true"},
+}
+
+
+def document(*pools: JSON, **fields: Any) -> JSON:
+    return {**policy_document("default"), "pools": list(pools or [POOL]), **fields}
+
+
+def exception(**fields: Any) -> JSON:
+    return document(exceptions=[{"namespaces": ["a"], "reason": "why", **fields}])
+
+
+BAD: dict[str, JSON] = {
+    "a rule with a slip": document(rules={"pool-trespas": "warn"}),
+    "a rule in an override with a slip": document(
+        overrides=[{"namespaces": ["a"], "rules": {"pool-trespas": "warn"}}]
+    ),
+    "a rule in an exception with a slip": exception(rules=["pool-trespas"]),
+    "an action with a slip": document(rules={"pool-trespass": "warning"}),
+    "an override without rules": document(overrides=[{"namespaces": ["a"], "rules": {}}]),
+    "an exception without a reason": document(exceptions=[{"namespaces": ["a"]}]),
+    "another kind": document(kind="Policy"),
+    "an unknown key": document(rule={}),
+    "an unknown key of a pool": document({**POOL, "taint": []}),
+    "no pool": document(pools=[]),
+    "a pool without labels": document({**POOL, "nodeSelector": {}}),
+    "a pool with a capital name": document({**POOL, "name": "NVIDIA"}),
+    "a taint without a key": document({**POOL, "taints": [{"value": "x"}]}),
+    "a taint with an effect of its own": document(
+        {**POOL, "taints": [{"key": "a", "effect": "x"}]}
+    ),
+    "a request of nothing": document({**POOL, "largestRequest": 0}),
+    "root": document(hardening={"runAsUser": 0}),
+    "another level": document(hardening={"level": "privileged"}),
+    "a pool that offers nothing": document({**POOL, "resources": [], "deviceClasses": []}),
+    "a pool that nobody may request": document({**POOL, "allowedNamespaces": {}}),
+    "a pool that nobody may request, at length": document(
+        {**POOL, "allowedNamespaces": {"names": [], "matchLabels": {}, "unknown": "refuse"}}
+    ),
+    "a group of the API itself": document(
+        customWorkloads=[{"group": "batch", "resources": ["jobs"]}]
+    ),
+}
+
+
+def named(place: str, text: str) -> JSON:
+    """Return a policy with ``text`` for a name somewhere."""
+    match place:
+        case "a resource":
+            return document({**POOL, "resources": [text]})
+        case "a shared resource":
+            return document({**POOL, "resources": ["a.b/*", text], "sharedResources": [text]})
+        case "a device class":
+            return document({**POOL, "deviceClasses": [text]})
+        case "a label's key":
+            return document({**POOL, "nodeSelector": {text: "true"}})
+        case "a label's value":
+            return document({**POOL, "nodeSelector": {"a": text}})
+        case "a taint's key":
+            return document({**POOL, "taints": [{"key": text}]})
+        case "a taint's value":
+            return document({**POOL, "taints": [{"key": "a", "value": text}]})
+        case "a tenant":
+            return document({**POOL, "allowedNamespaces": {"names": [text]}})
+        case "a tenant's label":
+            return document({**POOL, "allowedNamespaces": {"matchLabels": {text: "true"}}})
+        case "a runtime class":
+            return document({**POOL, "runtimeClass": text})
+        case "an exempt namespace":
+            return document(exemptions={"namespaces": [text]})
+        case "an override's namespace":
+            return document(overrides=[{"namespaces": [text], "rules": {"device-leak": "warn"}}])
+        case "an exception's namespace":
+            return exception(namespaces=[text])
+        case _:
+            return document(customWorkloads=[{"group": text, "resources": ["jobs"]}])
+
+
+PLACES = (
+    "a resource",
+    "a shared resource",
+    "a device class",
+    "a label's key",
+    "a label's value",
+    "a taint's key",
+    "a taint's value",
+    "a tenant",
+    "a tenant's label",
+    "a runtime class",
+    "an exempt namespace",
+    "an override's namespace",
+    "an exception's namespace",
+    "a custom resource's group",
+)
+BAD |= {f"{place} with a space": named(place, "example.com/a b") for place in PLACES}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@pytest.mark.parametrize("given", BAD.values(), ids=BAD.keys())
+def test_what_the_server_refuses_the_schema_refuses(given: JSON, schema: JSON) -> None:
+    with pytest.raises(PolicyError):
+        parse_policy(given)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(given, schema)
+
+
+@hypothesis.given(
+    st.sampled_from(PLACES),
+    st.one_of(
+        st.text("aZ0-._/*", max_size=8),
+        st.from_regex(
+            r"[a-z0-9]{1,3}(\.[a-z0-9]{1,3}){0,2}(/[A-Za-z0-9._-]{0,4}\*?)?", fullmatch=True
+        ),
+    ),
+)
+def test_law_what_the_server_takes_for_a_name_the_schema_takes(place: str, text: str) -> None:
+    written = named(place, text)
+    try:
+        parse_policy(written)
+    except PolicyError:
+        return
+    for schema in SCHEMAS.values():
+        # What jsonschema.validate does beside this is to judge the schema, each time.
+        assert jsonschema.Draft202012Validator(schema).is_valid(written)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+def test_every_rule_may_be_named_wherever_rules_are(schema: JSON) -> None:
+    rules = {rule.id: "warn" for rule in RULES}
+    given = document(
+        rules=rules,
+        overrides=[{"namespaces": ["a"], "rules": rules}],
+        exceptions=[{"namespaces": ["a"], "reason": "why", "rules": list(rules)}],
+    )
+    parse_policy(given)
+    jsonschema.validate(given, schema)

@@ -1,0 +1,170 @@
+"""Which Pods are GPU Pods, and of which pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+import strategies
+from policies.facts import Claim, Facts
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.quantity import parse_quantity
+from policies.requests import device_requests, pool_of_resource, unresolved_claims
+from strategies import JSON
+
+TWO_POOLS = strategies.policies()["two pools"]
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+
+
+def claim(*requests: set[str]) -> Claim:
+    return Claim(tuple(frozenset(classes) for classes in requests))
+
+
+def requests(spec: JSON, facts: Facts | None = None) -> list[tuple[str, str, str, bool]]:
+    pod = Pod({"spec": spec})
+    return [
+        (request.pool.name, request.path, request.what, request.certain)
+        for request in device_requests(pod, TWO_POOLS, facts or Facts())
+    ]
+
+
+def container(name: str, quantity: Any, side: str = "limits") -> JSON:
+    return {"name": "c", "resources": {side: {name: quantity}}}
+
+
+class TestByResource:
+    @pytest.mark.parametrize("kind", ["containers", "initContainers"])
+    @pytest.mark.parametrize("side", ["limits", "requests"])
+    def test_count_in_limits_and_requests_of_containers(self, kind: str, side: str) -> None:
+        found = requests({kind: [{}, container("nvidia.com/gpu", 2, side)]})
+        path = f"spec.{kind}[1].resources.{side}[nvidia.com/gpu]"
+        assert found == [("nvidia", path, "nvidia.com/gpu: 2", True)]
+
+    def test_do_not_count_in_debug_containers_or_at_pod_level(self) -> None:
+        gpu = container("nvidia.com/gpu", 1)
+        assert requests({"ephemeralContainers": [gpu], "resources": gpu["resources"]}) == []
+
+    def test_count_once_for_both_sides(self) -> None:
+        both = {"resources": {"limits": {"amd.com/gpu": 1}, "requests": {"amd.com/gpu": 1}}}
+        assert [what for _, _, what, _ in requests({"containers": [both]})] == ["amd.com/gpu: 1"]
+
+    @pytest.mark.parametrize("quantity", [0, "0", "0.0", None, "-1", -1, "-0", "0e9"])
+    def test_do_not_count_for_nothing(self, quantity: Any) -> None:
+        assert requests({"containers": [container("nvidia.com/gpu", quantity)]}) == []
+
+    @pytest.mark.parametrize("quantity", [1, "1", "1n", 0.5, "1000m", "1Ei"])
+    def test_count_for_anything_above(self, quantity: Any) -> None:
+        assert len(requests({"containers": [container("nvidia.com/gpu", quantity)]})) == 1
+
+    @pytest.mark.parametrize(
+        ("name", "pool"),
+        [
+            ("nvidia.com/gpu", "nvidia"),
+            ("nvidia.com/gpu.shared", "nvidia"),
+            ("nvidia.com/mig-1g.10gb", "nvidia"),
+            ("nvidia.com/mig-", "nvidia"),
+            ("nvidia.com/gpu.other", None),
+            ("amd.com/gpu", "amd"),
+            ("amd.com/gpus", None),
+            ("gpu", None),
+            (f"{IMPLICIT}gpu.nvidia.com", "nvidia"),
+            (f"{IMPLICIT}gpu.amd.com", "amd"),
+            (f"{IMPLICIT}rdma.example.com", None),
+            (IMPLICIT, None),
+            ("example.com/accelerator", "nvidia"),
+            ("example.com/nic", None),
+        ],
+    )
+    def test_go_to_the_pool_that_offers_the_name(self, name: str, pool: str | None) -> None:
+        classes = {
+            "example.com/accelerator": "gpu.nvidia.com",
+            "example.com/nic": "rdma.example.com",
+        }
+        facts = Facts(extended_resource_classes=classes)
+        found = pool_of_resource(name, TWO_POOLS, facts)
+        assert (found.name if found else None) == pool
+
+    @given(strategies.pods(claims=False))
+    def test_are_there_exactly_when_some_container_asks_for_more_than_nothing(
+        self, pod: JSON
+    ) -> None:
+        facts, spec = Facts(), pod["spec"]
+        asked = {
+            pool.name
+            for kind in ("containers", "initContainers")
+            for container in spec.get(kind) or ()
+            for quantities in (container.get("resources") or {}).values()
+            if isinstance(quantities, dict)
+            for name, quantity in quantities.items()
+            if (pool := pool_of_resource(name, TWO_POOLS, facts)) and parse_quantity(quantity) > 0
+        }
+        assert {
+            request.pool.name for request in device_requests(Pod(pod), TWO_POOLS, facts)
+        } == asked
+
+
+class TestByClaim:
+    FACTS = Facts(
+        namespace="ml",
+        claims={("ml", "one"): claim({"gpu.nvidia.com"}), ("web", "two"): claim({"gpu.amd.com"})},
+        claim_templates={("ml", "one"): claim({"gpu.amd.com"})},
+    )
+
+    @pytest.mark.parametrize(
+        ("source", "pools"),
+        [
+            ({"resourceClaimName": "one"}, ["nvidia"]),
+            ({"resourceClaimTemplateName": "one"}, ["amd"]),
+            ({"resourceClaimName": "two"}, []),
+            ({"resourceClaimTemplateName": "two"}, []),
+            ({}, []),
+        ],
+    )
+    def test_are_resolved_by_kind_namespace_and_name(self, source: JSON, pools: list[str]) -> None:
+        found = requests({"resourceClaims": [{"name": "x", **source}]}, self.FACTS)
+        assert [pool for pool, *_ in found] == pools
+
+    def test_say_where_and_for_what(self) -> None:
+        entries = [{"name": "x"}, {"name": "y", "resourceClaimName": "one"}]
+        assert requests({"resourceClaims": entries}, self.FACTS) == [
+            ("nvidia", "spec.resourceClaims[1]", "claim one on device class gpu.nvidia.com", True)
+        ]
+
+    @pytest.mark.parametrize(
+        ("classes", "found"),
+        [
+            ({"gpu.nvidia.com"}, [("nvidia", True)]),
+            ({"gpu.nvidia.com", "mig.nvidia.com"}, [("nvidia", True)]),
+            ({"gpu.nvidia.com", "rdma.example.com"}, [("nvidia", False)]),
+            ({"gpu.nvidia.com", "gpu.amd.com"}, [("amd", False), ("nvidia", False)]),
+            ({"rdma.example.com"}, []),
+            (set(), []),
+        ],
+    )
+    def test_are_certain_where_every_alternative_is_of_one_pool(
+        self, classes: set[str], found: list[tuple[str, bool]]
+    ) -> None:
+        facts = Facts(claims={("default", "c"): claim(classes)})
+        given = requests({"resourceClaims": [{"resourceClaimName": "c"}]}, facts)
+        assert [(pool, certain) for pool, _, _, certain in given] == found
+
+    def test_count_each_for_itself(self) -> None:
+        facts = Facts(claims={("default", "c"): claim({"gpu.nvidia.com"}, {"gpu.amd.com"})})
+        found = requests({"resourceClaims": [{"resourceClaimName": "c"}]}, facts)
+        assert [(pool, certain) for pool, _, _, certain in found] == [
+            ("nvidia", True),
+            ("amd", True),
+        ]
+
+    def test_of_which_nothing_is_known_are_told_apart(self) -> None:
+        sources = [
+            {"resourceClaimName": "one"},
+            {"resourceClaimTemplateName": "two"},
+            {"name": "x"},
+        ]
+        pod = Pod({"spec": {"resourceClaims": sources}}, "spec.template.spec")
+        assert unresolved_claims(pod, self.FACTS) == [
+            ("spec.template.spec.resourceClaims[1]", "two")
+        ]

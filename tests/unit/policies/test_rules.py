@@ -1,0 +1,168 @@
+"""Every rule has a documentation page that keeps what it promises."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from cases.loading import compiled, load_all, policy_document
+from policies import registry
+from policies.document.model import FencePolicy
+from policies.engine import Decision, decide
+from policies.facts import Facts, JSONObject
+from policies.registry import CHECKS, RULES, SETTERS, Check, Setter
+
+CHECK_PAGE = ["What it checks", "Why", "Denied", "Use instead", "Settings"]
+SETTER_PAGE = ["What it adds", "Why", "Before", "After", "Settings"]
+
+each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+each_check = pytest.mark.parametrize("rule", CHECKS, ids=lambda rule: rule.id)
+each_setter = pytest.mark.parametrize("rule", SETTERS, ids=lambda rule: rule.id)
+
+
+def test_rule_ids_are_unique_and_in_kebab_case() -> None:
+    ids = [rule.id for rule in RULES]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)+", rule) for rule in ids)
+
+
+@each_rule
+def test_a_rule_is_called_like_its_module(rule: Setter | Check) -> None:
+    function = rule.apply if isinstance(rule, Setter) else rule.check
+    prefix = "set" if isinstance(rule, Setter) else "check"
+    assert function.__module__ == f"policies.{prefix}_{rule.id.replace('-', '_')}"
+
+
+def test_every_module_of_a_rule_is_registered(pytestconfig: pytest.Config) -> None:
+    folder = pytestconfig.rootpath / "policies"
+    modules = {file.stem for file in [*folder.glob("set_*.py"), *folder.glob("check_*.py")]}
+    assert modules <= set(vars(registry)), "a rule that the registry does not import never runs"
+    assert len(modules) == len(RULES)
+
+
+@each_rule
+def test_a_page_has_a_title_and_the_fixed_headings(rule: Setter | Check) -> None:
+    title, blank, *_ = rule.page.splitlines()
+    assert re.fullmatch(r"\S.*\.", title)
+    assert blank == ""
+    headings = re.findall(r"^## (.*)$", rule.page, re.MULTILINE)
+    assert headings == (SETTER_PAGE if isinstance(rule, Setter) else CHECK_PAGE)
+    for heading in headings:
+        assert section(rule, heading).strip(), f"nothing is said under {heading}"
+
+
+@each_rule
+def test_a_page_names_settings_that_exist(rule: Setter | Check) -> None:
+    text = section(rule, "Settings")
+    # What stands before a bullet's colon are names; what comes after it explains them.
+    bullets = re.findall(r"^- ((?:`[^`]+`(?:,\s+|\s+and\s+)?)+):", text, re.MULTILINE)
+    assert len(bullets) == len(re.findall(r"^- ", text, re.MULTILINE))
+    names = [name for bullet in bullets for name in re.findall(r"`([^`]+)`", bullet)]
+    assert names or text.startswith("None beyond the rule's action.")
+    for name in names:
+        assert_setting(name)
+
+
+@each_check
+def test_what_a_page_shows_as_denied_is_denied(rule: Check) -> None:
+    decision = decide_as_on_page(rule, "Denied")
+    assert rule.id in {finding.rule for finding in decision.findings}
+    assert decision.allowed is (rule.default != "enforce")
+
+
+@each_check
+def test_what_a_page_shows_instead_is_allowed(rule: Check) -> None:
+    assert decide_as_on_page(rule, "Use instead").findings == ()
+
+
+@each_setter
+def test_what_a_page_shows_before_becomes_what_it_shows_after(rule: Setter) -> None:
+    decision = decide_as_on_page(rule, "Before")
+    assert decision.findings == ()
+    (after,) = examples(rule, "After")
+    assert_contains(decision.mutated, after, "")
+
+
+@each_setter
+def test_what_a_page_shows_after_was_not_there_before(rule: Setter) -> None:
+    (before,), (after,) = examples(rule, "Before"), examples(rule, "After")
+    with pytest.raises(AssertionError):
+        assert_contains(before, after, "")
+
+
+def section(rule: Setter | Check, heading: str) -> str:
+    _, _, rest = rule.page.partition(f"\n## {heading}\n")
+    return rest.partition("\n## ")[0].strip()
+
+
+def examples(rule: Setter | Check, heading: str) -> list[JSONObject]:
+    """Return the fenced YAML examples under a heading."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", section(rule, heading), re.MULTILINE | re.DOTALL)
+    return [document for block in blocks for document in load_all(block)]
+
+
+def decide_as_on_page(rule: Setter | Check, heading: str) -> Decision:
+    """Decide by the default policy, with what the page shows under Settings laid over it."""
+    policy = policy_document("default")
+    for shown in examples(rule, "Settings"):
+        policy = laid_over(policy, shown)
+    (manifest,) = examples(rule, heading)
+    namespace = manifest["metadata"].get("namespace", "default")
+    # Known, as on a cluster: a namespace without labels, and the NVIDIA operator's RuntimeClass.
+    facts = Facts(namespace, namespace_labels={}, runtime_classes=frozenset({"nvidia"}))
+    return decide(manifest, compiled(policy), facts)
+
+
+def laid_over(base: Any, change: Any) -> Any:
+    """Return ``base`` with ``change`` laid over it, mappings by key and lists item by item."""
+    if isinstance(base, dict) and isinstance(change, dict):
+        return base | {key: laid_over(base.get(key), value) for key, value in change.items()}
+    if isinstance(base, list) and isinstance(change, list):
+        pairs = zip(base, change, strict=False)
+        return [laid_over(*pair) for pair in pairs] + change[len(base) :] + base[len(change) :]
+    return change
+
+
+def assert_contains(whole: Any, part: Any, path: str) -> None:
+    if isinstance(part, dict):
+        assert isinstance(whole, dict), path
+        for key, value in part.items():
+            assert key in whole, f"{path}.{key}"
+            assert_contains(whole[key], value, f"{path}.{key}")
+    elif isinstance(part, list):
+        assert isinstance(whole, list), path
+        assert len(whole) >= len(part), path
+        for index, value in enumerate(part):
+            assert_contains(whole[index], value, f"{path}[{index}]")
+    else:
+        assert whole == part, path
+
+
+def assert_setting(name: str) -> None:
+    """Assert that the policy document has the field, its path written as ``pools[].taints``."""
+    *outer, last = name.split(".")
+    schema: Any = FencePolicy
+    for step in outer:
+        field = field_of(schema, step.removesuffix("[]"), name)
+        assert step.endswith("[]") is str(field.annotation).startswith(("list[", "tuple[")), name
+        schema = model_in(field.annotation)
+    field_of(schema, last, name)
+
+
+def field_of(schema: Any, key: str, name: str) -> FieldInfo:
+    assert schema is not None, name
+    fields = {field.alias: field for field in schema.model_fields.values()}
+    assert key in fields, f"{name}: {schema.__name__} has no {key}"
+    field: FieldInfo = fields[key]
+    return field
+
+
+def model_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (model_in(part) for part in getattr(annotation, "__args__", ()))
+    return next((model for model in inner if model is not None), None)

@@ -1,0 +1,303 @@
+"""Taints, tolerations and node selection, by example and by laws that need no oracle."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies
+from policies.kubernetes.scheduling import (
+    Alternative,
+    accepts,
+    alternatives,
+    asks_for,
+    can_match,
+    is_wildcard,
+    matches_node,
+    may_tolerate,
+    parse_int64,
+    requires,
+    tolerates,
+)
+from policies.policy import Taint
+from strategies import JSON, as_taint
+
+ANY_VALUE = Taint("gpu", "NoSchedule")
+TRUE = Taint("gpu", "NoSchedule", "true")
+NO_VALUE = Taint("gpu", "NoSchedule", "")
+
+
+class TestTolerations:
+    @pytest.mark.parametrize(
+        ("toleration", "any_value", "true", "no_value"),
+        [
+            ({"operator": "Exists"}, True, True, True),
+            ({"key": "gpu", "operator": "Exists"}, True, True, True),
+            ({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}, True, True, True),
+            ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, False, False, False),
+            ({"key": "cpu", "operator": "Exists"}, False, False, False),
+            ({"key": "gpu", "value": "true"}, False, True, False),
+            ({"key": "gpu", "operator": "Equal", "value": "true"}, False, True, False),
+            ({"key": "gpu"}, False, False, True),
+            ({"key": "gpu", "value": None, "operator": None}, False, False, True),
+            ({}, False, False, True),
+            ({"value": "true"}, False, True, False),
+            ({"key": "gpu", "operator": "exists"}, False, False, False),
+            ({"key": "gpu", "operator": "Gt", "value": "0"}, False, False, False),
+        ],
+    )
+    def test_cover_a_taint_with_every_value_that_it_may_have(
+        self, toleration: JSON, any_value: bool, true: bool, no_value: bool
+    ) -> None:
+        covered = [tolerates(toleration, taint) for taint in (ANY_VALUE, TRUE, NO_VALUE)]
+        assert covered == [any_value, true, no_value]
+
+    @pytest.mark.parametrize(
+        ("toleration", "may"),
+        [
+            ({"key": "gpu", "value": "anything"}, True),
+            ({"key": "gpu"}, True),
+            ({"key": "gpu", "operator": "Gt", "value": "0"}, True),
+            ({"key": "gpu", "operator": "Lt", "value": "1"}, True),
+            ({"key": "gpu", "operator": "Lt", "value": "0"}, False),
+            ({"key": "gpu", "operator": "Gt", "value": "-1"}, True),
+            ({"key": "gpu", "operator": "Gt", "value": "9223372036854775807"}, False),
+            ({"key": "gpu", "operator": "Lt", "value": "none"}, False),
+            ({"key": "gpu", "operator": "Like", "value": "x"}, False),
+            ({"key": "gpu", "effect": "NoExecute"}, False),
+        ],
+    )
+    def test_may_cover_a_taint_with_some_value(self, toleration: JSON, may: bool) -> None:
+        assert may_tolerate(toleration, ANY_VALUE) is may
+
+    @pytest.mark.parametrize(("operator", "values"), [("Gt", "6"), ("Lt", "4")])
+    def test_may_cover_a_taint_by_comparison(self, operator: str, values: str) -> None:
+        toleration = {"key": "gpu", "operator": operator, "value": "5"}
+        covered = [v for v in ("4", "5", "6", "x", "") if may_tolerate(toleration, gpu(v))]
+        assert covered == [values]
+
+    @given(strategies.tolerations(), strategies.taints())
+    def test_may_cover_what_they_cover(self, toleration: JSON, taint: JSON) -> None:
+        known = as_taint(taint)
+        unknown = Taint(known.key, known.effect)
+        if tolerates(toleration, known):
+            assert may_tolerate(toleration, known)
+        if tolerates(toleration, unknown):
+            assert tolerates(toleration, known)
+        if may_tolerate(toleration, known):
+            assert may_tolerate(toleration, unknown)
+
+    @pytest.mark.parametrize(
+        ("toleration", "wildcard"),
+        [
+            ({"operator": "Exists"}, True),
+            ({"key": "", "operator": "Exists"}, True),
+            ({"key": None, "operator": "Exists", "effect": "NoSchedule"}, True),
+            ({"key": "gpu", "operator": "Exists"}, False),
+        ],
+    )
+    def test_are_wildcards_without_a_key(self, toleration: JSON, wildcard: bool) -> None:
+        assert is_wildcard(toleration) is wildcard
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("-5", -5),
+        ("+5", 5),
+        ("007", 7),
+        (str(2**63 - 1), 2**63 - 1),
+        (str(2**63), None),
+        ("", None),
+        ("5.0", None),
+        ("5 ", None),
+        ("1_0", None),
+        ("\u0665", None),
+        ("9" * 10**6, None),
+    ],
+)
+def test_integers_parse_as_in_go(text: str, value: int | None) -> None:
+    assert parse_int64(text) == value
+
+
+class TestNodeSelections:
+    def test_without_any_accepts_every_node(self) -> None:
+        assert matches_node({}, "n", {})
+        assert matches_node({"nodeSelector": None, "affinity": None}, "n", {})
+
+    @pytest.mark.parametrize(
+        ("terms", "accepted"),
+        [
+            pytest.param(None, False, id="null terms"),
+            pytest.param([], False, id="no terms"),
+            pytest.param([{}], False, id="an empty term"),
+            pytest.param([{"matchExpressions": [], "matchFields": None}], False, id="empty lists"),
+            pytest.param([{}, "gpu Exists"], True, id="an empty term beside another"),
+            pytest.param(["gpu In yes no"], True, id="In"),
+            pytest.param(["gpu In no"], False, id="In others"),
+            pytest.param(["tpu NotIn yes"], True, id="NotIn without the label"),
+            pytest.param(["gpu NotIn yes"], False, id="NotIn"),
+            pytest.param(["tpu DoesNotExist"], True, id="DoesNotExist"),
+            pytest.param(["count Gt 7"], True, id="Gt"),
+            pytest.param(["count Gt 8"], False, id="Gt itself"),
+            pytest.param(["count Lt 009"], True, id="Lt with zeros"),
+            pytest.param(["gpu Lt 9"], False, id="Lt on a word"),
+            pytest.param(["tpu Lt 9"], False, id="Lt without the label"),
+            pytest.param(["gpu Like y"], False, id="an unknown operator"),
+            pytest.param(["gpu In"], False, id="In nothing"),
+            pytest.param(["gpu Exists x"], False, id="Exists with a value"),
+            pytest.param(["count Gt 1 2"], False, id="Gt two values"),
+            pytest.param(["count Gt -5"], False, id="Gt a value that is no label value"),
+            pytest.param(["gpu Like y", "gpu Exists"], True, id="a broken term beside another"),
+        ],
+    )
+    def test_accept_nodes_as_the_scheduler_does(self, terms: Any, accepted: bool) -> None:
+        spec = affine(terms and [term(t) if isinstance(t, str) else t for t in terms])
+        assert matches_node(spec, "n", {"gpu": "yes", "count": "8"}) is accepted
+
+    @pytest.mark.parametrize(
+        ("field", "accepted"),
+        [
+            ({"key": "metadata.name", "operator": "In", "values": ["n"]}, True),
+            ({"key": "metadata.name", "operator": "NotIn", "values": ["n"]}, False),
+            ({"key": "metadata.name", "operator": "In", "values": ["n", "m"]}, False),
+            ({"key": "metadata.name", "operator": "Exists"}, False),
+            ({"key": "metadata.uid", "operator": "In", "values": [""]}, True),
+            ({"key": "metadata.uid", "operator": "In", "values": ["n"]}, False),
+        ],
+    )
+    def test_look_at_the_name_as_a_field(self, field: JSON, accepted: bool) -> None:
+        assert matches_node(affine([{"matchFields": [field]}]), "n", {}) is accepted
+
+    def test_want_node_selector_and_affinity(self) -> None:
+        spec = {"nodeSelector": {"disk": "ssd"}, **affine([term("gpu Exists")])}
+        assert not matches_node(spec, "n", {"gpu": "yes"})
+        assert matches_node(spec, "n", {"gpu": "yes", "disk": "ssd"})
+
+    def test_know_where_their_terms_stand(self) -> None:
+        (way,) = alternatives(affine([{}, term("gpu Exists")]))
+        assert way.path == (
+            "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+            ".nodeSelectorTerms[1]"
+        )
+
+
+class TestWhatANodeSelectionSaysOfLabels:
+    @given(strategies.node_selections(), strategies.nodes(), st.data())
+    def test_it_can_match_whatever_it_matches(
+        self, selection: JSON, node: JSON, data: st.DataObject
+    ) -> None:
+        labels = node["metadata"]["labels"]
+        some = {key: labels[key] for key in labels if data.draw(st.booleans())}
+        for way in alternatives(selection):
+            if accepts(way, node["metadata"]["name"], labels):
+                assert can_match(way, some)
+
+    @given(st.lists(strategies.expressions(), min_size=1, max_size=3))
+    def test_it_can_match_only_what_some_label_values_meet(self, expressions: list[JSON]) -> None:
+        selection = affine([{"matchExpressions": expressions}])
+        for way in alternatives(selection):
+            assert can_match(way, {}) is any(accepts(way, "n", labels) for labels in tries(way))
+
+    @pytest.mark.parametrize(
+        ("words", "possible"),
+        [
+            (["x Gt 5", "x Lt 7", "x NotIn 6"], True),
+            (["x Gt 5", "x Lt 6"], False),
+            (["x Lt 0"], False),
+            (["x Gt 9223372036854775806", "x NotIn 9223372036854775807"], True),
+            (["x Gt 9223372036854775807"], False),
+            (["x Exists", "x NotIn other a b"], True),
+            (["x Exists", "x DoesNotExist"], False),
+            (["x In a b", "x NotIn a", "x In b c"], True),
+            (["x In a", "x In b"], False),
+        ],
+    )
+    def test_it_can_match_what_the_words_leave_room_for(
+        self, words: list[str], possible: bool
+    ) -> None:
+        assert can_match(way_of(*words), {}) is possible
+
+    def test_no_node_has_an_empty_name(self) -> None:
+        field = {"key": "metadata.name", "operator": "In", "values": [""]}
+        (way,) = alternatives(affine([{"matchFields": [field]}]))
+        assert not can_match(way, {})
+
+    @given(strategies.node_selections(), strategies.nodes())
+    def test_what_it_requires_and_asks_for_is_on_every_node_that_it_accepts(
+        self, selection: JSON, node: JSON
+    ) -> None:
+        labels = node["metadata"]["labels"]
+        for way in alternatives(selection):
+            if not accepts(way, node["metadata"]["name"], labels):
+                continue
+            for key, value in labels.items():
+                if requires(way, key, "elsewhere"):
+                    raise AssertionError(f"{key} is {value} and is required to be elsewhere")
+            for pool in ({"nvidia.com/gpu.present": "true"}, {"node-type": "gpu"}):
+                if all(requires(way, key, value) for key, value in pool.items()):
+                    assert pool.items() <= labels.items()
+                    assert asks_for(way, pool)
+                if asks_for(way, pool):
+                    assert pool.keys() <= labels.keys()
+
+    @pytest.mark.parametrize(
+        ("words", "asks"),
+        [
+            ("gpu In true", True),
+            ("gpu In true false", True),
+            ("gpu Exists", True),
+            ("gpu NotIn false", False),
+            ("gpu In false", False),
+            ("gpu DoesNotExist", False),
+            ("other Exists", False),
+        ],
+    )
+    def test_it_asks_for_a_label_that_the_node_must_have(self, words: str, asks: bool) -> None:
+        assert asks_for(way_of(words), {"gpu": "true"}) is asks
+
+    def test_it_asks_for_nothing_where_nothing_is_named(self) -> None:
+        assert not asks_for(way_of("gpu Exists"), {})
+
+
+def gpu(value: str) -> Taint:
+    return Taint("gpu", "NoSchedule", value)
+
+
+def term(words: str) -> JSON:
+    """Return the term that ``count Gt 7`` says."""
+    key, operator, *values = words.split()
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
+
+
+def affine(terms: Any) -> JSON:
+    required = {"nodeSelectorTerms": terms}
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    return {"affinity": {"nodeAffinity": affinity}}
+
+
+def way_of(*words: str) -> Alternative:
+    expressions = [term(one)["matchExpressions"][0] for one in words]
+    (way,) = alternatives(affine([{"matchExpressions": expressions}]))
+    return way
+
+
+def tries(way: Alternative) -> list[Mapping[str, str]]:
+    """Return labels that tell the expressions apart: values named, and those beside numbers."""
+    values: dict[str, set[str | None]] = {}
+    for expression in way.expressions:
+        named = expression.get("values") or ()
+        numbers = [int(value) for value in named if value.isdigit()]
+        near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "000")}
+        here = values.setdefault(expression["key"], {None, "unlike-any"})
+        here |= {*named, *(value for value in near if "-" not in value)}
+    return [
+        {key: value for key, value in zip(values, chosen, strict=True) if value is not None}
+        for chosen in itertools.product(*values.values())
+    ]

@@ -1,0 +1,437 @@
+"""The setter `restricted-security-context`: what it adds, and what it must leave alone."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pod_security_strategies import creatable_pods, pods
+from policies.facts import Facts
+from policies.kubernetes.pod import Pod
+from policies.policy import Hardening, Policy
+from policies.rules.check_unrestricted_gpu_pod import check
+from policies.rules.set_restricted_security_context import apply
+
+if TYPE_CHECKING:
+    from oracle.driver import Oracle
+
+JSON = dict[str, Any]
+
+POLICY = Policy(())
+POLICIES = st.builds(
+    lambda user, group, volumes: Policy((), Hardening("restricted", user, group, volumes)),
+    st.sampled_from([None, 65532, 1000]),
+    st.sampled_from([None, 3000]),
+    st.sampled_from([None, 2000]),
+)
+FILLED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+SECCOMP = {"seccompProfile": {"type": "RuntimeDefault"}}
+IDENTITY = {"runAsNonRoot": True, "runAsUser": 65532}
+WINDOWS = {"name": "windows"}
+
+
+def container(context: JSON | None = None, name: str = "train") -> JSON:
+    """Return a container with this security context, or none."""
+    bare = {"name": name, "image": "registry.example/app"}
+    return bare if context is None else {**bare, "securityContext": context}
+
+
+def pod(context: JSON | None = None, *containers: JSON, **spec: Any) -> JSON:
+    """Return a Pod with this security context, or none, and these containers, or a bare one."""
+    if context is not None:
+        spec["securityContext"] = context
+    return {
+        "metadata": {"name": "pod"},
+        "spec": {"containers": list(containers) or [container()], **spec},
+    }
+
+
+def hardened(raw: JSON, policy: Policy = POLICY, facts: Facts | None = None) -> JSON:
+    """Return what the setter makes of a Pod; the Pod stays."""
+    copied = copy.deepcopy(raw)
+    apply(Pod(copied), policy, facts or Facts())
+    return copied
+
+
+def debugged(old: JSON, *added: JSON, policy: Policy = POLICY) -> list[JSON]:
+    """Return what the setter makes of ephemeral containers that a request adds to a Pod."""
+    before = copy.deepcopy(old)
+    new = copy.deepcopy(old)
+    new["spec"]["ephemeralContainers"] = [
+        *(new["spec"].get("ephemeralContainers") or []),
+        *copy.deepcopy(added),
+    ]
+    apply(Pod(new), policy, Facts(operation="UPDATE", subresource="ephemeralcontainers", old=old))
+    assert old == before
+    ephemeral: list[JSON] = new["spec"].pop("ephemeralContainers")
+    kept = before["spec"].pop("ephemeralContainers", None) or []
+    assert new == before, "everything else is immutable in such a request"
+    assert ephemeral[: len(kept)] == kept, "so are the ephemeral containers that exist"
+    return ephemeral[len(kept) :]
+
+
+def contexts(raw: JSON, kind: str = "containers") -> list[JSON | None]:
+    return [each.get("securityContext") for each in raw["spec"][kind]]
+
+
+class TestAPodThatSetsNothing:
+    def test_gets_everything_once_and_passes(self) -> None:
+        raw = pod(
+            initContainers=[container(name="setup"), container(name="sidecar")],
+            ephemeralContainers=[container(name="debug")],
+        )
+        after = hardened(raw)
+        assert after["spec"]["securityContext"] == {**IDENTITY, **SECCOMP}
+        for kind in ("initContainers", "containers", "ephemeralContainers"):
+            assert contexts(after, kind) == [FILLED] * len(raw["spec"][kind])
+        assert list(check(Pod(after), POLICY, Facts())) == []
+
+    def test_counts_null_as_nothing(self) -> None:
+        context = {"runAsNonRoot": None, "runAsUser": None, "seccompProfile": None}
+        nothing = {"allowPrivilegeEscalation": None, "capabilities": {"add": None, "drop": None}}
+        after = hardened(pod(context, container(nothing), initContainers=None))
+        assert after["spec"]["securityContext"] == {**IDENTITY, **SECCOMP}
+        assert contexts(after) == [
+            {"allowPrivilegeEscalation": False, "capabilities": {"add": None, "drop": ["ALL"]}}
+        ]
+
+    def test_gets_the_ids_of_the_policy(self) -> None:
+        policy = Policy((), Hardening(run_as_user=1000, run_as_group=3000, fs_group=2000))
+        assert hardened(pod(), policy)["spec"]["securityContext"] == {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "runAsGroup": 3000,
+            "fsGroup": 2000,
+            **SECCOMP,
+        }
+
+    def test_keeps_the_user_of_its_image_where_the_policy_says_so(self) -> None:
+        after = hardened(pod(), Policy((), Hardening(run_as_user=None)))
+        assert after["spec"]["securityContext"] == {"runAsNonRoot": True, **SECCOMP}
+
+    def test_gets_no_more_than_windows_has(self) -> None:
+        after = hardened(pod(os=WINDOWS), Policy((), Hardening(run_as_group=1, fs_group=1)))
+        assert after == pod({"runAsNonRoot": True}, os=WINDOWS)
+        assert list(check(Pod(after), POLICY, Facts())) == []
+
+    def test_gets_nothing_from_the_baseline_profile(self) -> None:
+        policy = Policy((), Hardening("baseline", fs_group=2000))
+        assert hardened(pod(), policy) == pod()
+
+
+class TestWhatTheAuthorWrote:
+    @pytest.mark.parametrize(
+        ("context", "expected"),
+        [
+            ({"runAsUser": 1000}, {"runAsUser": 1000, "runAsNonRoot": True, **SECCOMP}),
+            ({"runAsNonRoot": True}, {**IDENTITY, **SECCOMP}),
+            (
+                {"seccompProfile": {"type": "Localhost", "localhostProfile": "gpu.json"}},
+                {
+                    **IDENTITY,
+                    "seccompProfile": {"type": "Localhost", "localhostProfile": "gpu.json"},
+                },
+            ),
+            ({"seccompProfile": {}}, {**IDENTITY, "seccompProfile": {}}),
+            (
+                {"fsGroup": 5, "runAsGroup": 0},
+                {**IDENTITY, "fsGroup": 5, "runAsGroup": 0, **SECCOMP},
+            ),
+        ],
+    )
+    def test_stays_at_pod_level(self, context: JSON, expected: JSON) -> None:
+        policy = Policy((), Hardening(run_as_group=3000, fs_group=2000))
+        groups = {"runAsGroup": 3000, "fsGroup": 2000}
+        assert hardened(pod(context), policy)["spec"]["securityContext"] == {**groups, **expected}
+
+    @pytest.mark.parametrize(
+        ("context", "expected"),
+        [
+            (
+                {"capabilities": {"drop": ["NET_RAW"], "add": ["NET_BIND_SERVICE"]}},
+                {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["NET_RAW", "ALL"], "add": ["NET_BIND_SERVICE"]},
+                },
+            ),
+            (
+                {"capabilities": {"drop": ["all"]}},
+                {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["all", "ALL"]}},
+            ),
+            ({"allowPrivilegeEscalation": True}, {**FILLED, "allowPrivilegeEscalation": True}),
+            ({"readOnlyRootFilesystem": True}, {**FILLED, "readOnlyRootFilesystem": True}),
+            ({"runAsUser": 7}, {**FILLED, "runAsUser": 7}),
+        ],
+    )
+    def test_stays_in_a_container(self, context: JSON, expected: JSON) -> None:
+        assert contexts(hardened(pod(None, container(context)))) == [expected]
+
+    @pytest.mark.parametrize("name", ["SYS_ADMIN", "CAP_SYS_ADMIN"])
+    def test_is_not_joined_by_a_pair_that_the_api_server_refuses(self, name: str) -> None:
+        admin = {"capabilities": {"add": [name]}}
+        after = hardened(pod(None, container({"privileged": True}), container(admin)))
+        assert contexts(after) == [
+            {"privileged": True, "capabilities": {"drop": ["ALL"]}},
+            {"capabilities": {"add": [name], "drop": ["ALL"]}},
+        ]
+
+    @pytest.mark.parametrize("name", ["ALL", "CAP_ALL", "all"])
+    def test_is_not_undone_by_dropping_what_it_adds(self, name: str) -> None:
+        context = {"allowPrivilegeEscalation": False, "capabilities": {"add": [name]}}
+        assert contexts(hardened(pod(None, container(context)))) == [context]
+
+
+class TestRootByItsAuthorsWord:
+    """Under `warn` such a Pod goes through: it must not be made one that cannot start."""
+
+    @pytest.mark.parametrize("root", [{"runAsUser": 0}, {"runAsNonRoot": False}])
+    def test_stays_in_one_container_and_the_others_are_filled_one_by_one(self, root: JSON) -> None:
+        raw = pod(
+            None,
+            container(root),
+            container(name="web"),
+            initContainers=[container({"runAsUser": 5}, "setup")],
+        )
+        after = hardened(raw)
+        assert after["spec"]["securityContext"] == SECCOMP
+        assert contexts(after) == [{**root, **FILLED}, {**IDENTITY, **FILLED}]
+        assert contexts(after, "initContainers") == [
+            {"runAsUser": 5, "runAsNonRoot": True, **FILLED}
+        ]
+
+    @pytest.mark.parametrize("root", [{"runAsUser": 0}, {"runAsNonRoot": False}])
+    def test_stays_for_the_pod_and_for_containers_that_do_not_contradict(self, root: JSON) -> None:
+        raw = pod(root, container(), container({"runAsUser": 9, "runAsNonRoot": True}))
+        after = hardened(raw)
+        assert after["spec"]["securityContext"] == {**root, **SECCOMP}
+        assert contexts(after) == [FILLED, {"runAsUser": 9, "runAsNonRoot": True, **FILLED}]
+
+    def test_of_the_pod_is_not_that_of_a_container_with_its_own_user(self) -> None:
+        after = hardened(pod({"runAsUser": 0}, container({"runAsUser": 9})))
+        assert contexts(after) == [{"runAsUser": 9, "runAsNonRoot": True, **FILLED}]
+
+    def test_leaves_the_rest_to_the_pod_where_the_pod_has_it(self) -> None:
+        after = hardened(pod(IDENTITY, container({"runAsUser": 0}), container(name="web")))
+        assert after["spec"]["securityContext"] == {**IDENTITY, **SECCOMP}
+        assert contexts(after) == [{"runAsUser": 0, **FILLED}, FILLED]
+
+    @pytest.mark.parametrize("name", ["ContainerAdministrator", "containeradministrator"])
+    def test_is_a_user_name_on_windows(self, name: str) -> None:
+        admin = {"windowsOptions": {"runAsUserName": name}}
+        raw = pod(
+            admin, container(), container({"windowsOptions": {"runAsUserName": "u"}}), os=WINDOWS
+        )
+        after = hardened(raw)
+        assert after["spec"]["securityContext"] == admin
+        assert contexts(after) == [
+            None,
+            {"windowsOptions": {"runAsUserName": "u"}, "runAsNonRoot": True},
+        ]
+
+
+class TestADebugContainer:
+    def test_gets_everything_where_the_pod_has_nothing(self) -> None:
+        assert debugged(pod(), container(name="debug")) == [
+            container({**IDENTITY, **SECCOMP, **FILLED}, "debug")
+        ]
+
+    def test_gets_only_its_own_share_where_the_pod_has_the_rest(self) -> None:
+        assert debugged(pod({**IDENTITY, **SECCOMP}), container(name="debug")) == [
+            container(FILLED, "debug")
+        ]
+
+    def test_gets_what_the_policy_names(self) -> None:
+        policy = Policy((), Hardening(run_as_user=None, run_as_group=3000, fs_group=2000))
+        given = {"runAsUser": 5, "capabilities": {"add": ["SYS_PTRACE"]}}
+        assert debugged(pod(), container(given, "debug"), policy=policy) == [
+            container(
+                {
+                    "runAsUser": 5,
+                    "runAsNonRoot": True,
+                    "runAsGroup": 3000,
+                    "capabilities": {"add": ["SYS_PTRACE"], "drop": ["ALL"]},
+                    "allowPrivilegeEscalation": False,
+                    **SECCOMP,
+                },
+                "debug",
+            )
+        ]
+
+    def test_leaves_those_before_it_alone(self) -> None:
+        old = pod(None, ephemeralContainers=[container(name="first"), container(name="second")])
+        (added,) = debugged(old, container(name="third"))
+        assert added["securityContext"] == {**IDENTITY, **SECCOMP, **FILLED}
+
+    def test_stays_root_where_its_author_or_the_pods_says_so(self) -> None:
+        assert debugged(pod(), container({"runAsUser": 0}, "debug")) == [
+            container({"runAsUser": 0, **SECCOMP, **FILLED}, "debug")
+        ]
+        assert debugged(pod({"runAsUser": 0, **SECCOMP}), container(name="debug")) == [
+            container(FILLED, "debug")
+        ]
+
+    def test_gets_no_more_than_windows_has(self) -> None:
+        assert debugged(pod(os=WINDOWS), container(name="debug")) == [
+            container({"runAsNonRoot": True}, "debug")
+        ]
+        assert debugged(pod({"runAsNonRoot": True}, os=WINDOWS), container(name="debug")) == [
+            container(name="debug")
+        ]
+
+    def test_gets_nothing_from_the_baseline_profile(self) -> None:
+        policy = Policy((), Hardening("baseline"))
+        assert debugged(pod(), container(name="debug"), policy=policy) == [container(name="debug")]
+
+    def test_is_filled_where_the_old_pod_is_not_known(self) -> None:
+        raw = pod(None, ephemeralContainers=[container(name="debug")])
+        after = hardened(raw, facts=Facts(subresource="ephemeralcontainers"))
+        assert contexts(after, "ephemeralContainers") == [{**IDENTITY, **SECCOMP, **FILLED}]
+        assert "securityContext" not in after["spec"]
+
+    @settings(max_examples=200)
+    @given(raw=creatable_pods(ephemeral=True), count=st.integers(0, 1), policy=POLICIES)
+    def test_is_all_that_changes(self, raw: JSON, count: int, policy: Policy) -> None:
+        old = copy.deepcopy(raw)
+        added = old["spec"]["ephemeralContainers"][count:]
+        del old["spec"]["ephemeralContainers"][count:]
+        filled = debugged(old, *added, policy=policy)
+        for before, after in zip(added, filled, strict=True):
+            assert_holds(before, after)
+            assert_starts_as_before(raw["spec"], before, raw["spec"], after)
+        assert debugged(old, *filled, policy=policy) == filled
+
+
+@settings(max_examples=300)
+@given(raw=pods(), policy=POLICIES)
+def test_a_second_call_changes_nothing(raw: JSON, policy: Policy) -> None:
+    once = hardened(raw, policy)
+    assert hardened(once, policy) == once
+
+
+@settings(max_examples=300)
+@given(raw=pods(), policy=POLICIES)
+def test_nothing_that_the_author_wrote_is_gone_or_changed(raw: JSON, policy: Policy) -> None:
+    assert_holds(raw, hardened(raw, policy))
+
+
+@settings(max_examples=300)
+@given(raw=pods(), policy=POLICIES)
+def test_nobody_who_was_root_is_stopped_and_nobody_else_becomes_root(
+    raw: JSON, policy: Policy
+) -> None:
+    after = hardened(raw, policy)
+    for kind in ("initContainers", "containers", "ephemeralContainers"):
+        for before, then in zip(
+            raw["spec"].get(kind) or (), after["spec"].get(kind) or (), strict=True
+        ):
+            assert_starts_as_before(raw["spec"], before, after["spec"], then)
+
+
+@settings(max_examples=300)
+@given(raw=pods(), policy=POLICIES)
+def test_what_is_found_afterwards_was_found_before(raw: JSON, policy: Policy) -> None:
+    before = {finding.reason for finding in check(Pod(raw), policy, Facts())}
+    after = {finding.reason for finding in check(Pod(hardened(raw, policy)), policy, Facts())}
+    assert after <= before
+
+
+@settings(max_examples=100)
+@given(
+    shape=st.fixed_dictionaries(
+        {"containers": st.integers(1, 3)},
+        optional={"initContainers": st.integers(1, 2), "ephemeralContainers": st.just(1)},
+    ),
+    os=st.sampled_from([None, {"name": "linux"}, WINDOWS]),
+    policy=POLICIES,
+)
+def test_a_pod_that_sets_nothing_passes(shape: dict[str, int], os: JSON, policy: Policy) -> None:
+    kinds = {kind: [container(name=f"{kind}{n}") for n in range(m)] for kind, m in shape.items()}
+    after = hardened({"metadata": {}, "spec": {**kinds, "os": os}}, policy)
+    assert list(check(Pod(after), policy, Facts())) == []
+
+
+@pytest.mark.timeout(900)
+class TestTheApiServer:
+    """The first of these tests may have to build what stands in for it."""
+
+    @settings(max_examples=80)
+    @given(batch=st.lists(creatable_pods(), min_size=1, max_size=10), policy=POLICIES)
+    def test_still_creates_what_it_would_have_created(
+        self, oracle: Oracle, batch: list[JSON], policy: Policy
+    ) -> None:
+        verdicts = zip(batch, oracle.validate_each(batch), strict=True)
+        valid = [raw for raw, verdict in verdicts if verdict.valid]
+        assume(valid)
+        after = [hardened(raw, policy) for raw in valid]
+        for raw, verdict in zip(after, oracle.validate_each(after), strict=True):
+            assert verdict.valid, (raw, verdict.errors)
+
+    @settings(max_examples=80)
+    @given(batch=st.lists(pods(), min_size=1, max_size=10), policy=POLICIES)
+    def test_finds_no_new_fault_by_pod_security(
+        self, oracle: Oracle, batch: list[JSON], policy: Policy
+    ) -> None:
+        after = [hardened(raw, policy) for raw in batch]
+        for was, now in zip(
+            oracle.pod_security_each(batch), oracle.pod_security_each(after), strict=True
+        ):
+            assert set(now.reasons) <= set(was.reasons)
+
+    @pytest.mark.parametrize("os", [None, WINDOWS])
+    def test_accepts_a_pod_that_set_nothing(self, oracle: Oracle, os: JSON | None) -> None:
+        raw = pod(initContainers=[container(name="setup")], os=os)
+        assert not oracle.pod_security(raw).allowed
+        after = hardened(raw)
+        assert oracle.pod_security(after).allowed
+        assert oracle.validate(after).valid
+
+
+def assert_holds(before: Any, after: Any) -> None:
+    """Assert that `after` is `before` plus something: null is nothing, lists grow at their end."""
+    if isinstance(before, dict):
+        for key, value in before.items():
+            if value is not None:
+                assert_holds(value, after[key])
+    elif isinstance(before, list):
+        assert len(after) >= len(before)
+        for old, new in zip(before, after[: len(before)], strict=True):
+            assert_holds(old, new)
+    else:
+        assert before == after
+        assert type(before) is type(after)
+
+
+def assert_starts_as_before(pod: JSON, container: JSON, pod_after: JSON, after: JSON) -> None:
+    """Assert that the kubelet starts a root container as before, and no other one as root.
+
+    Source: verifyRunAsNonRoot in pkg/kubelet/kuberuntime/security_context_{others,windows}.go.
+    """
+    was = {field: effective(field, pod, container) for field in ("runAsNonRoot", "runAsUser")}
+    now = {field: effective(field, pod_after, after) for field in ("runAsNonRoot", "runAsUser")}
+    if (pod.get("os") or {}).get("name") == "windows":
+        is_root = windows_user(pod, container).lower() == "containeradministrator"
+        assert was["runAsUser"] == now["runAsUser"], "Windows has no such IDs"
+    else:
+        is_root = was["runAsUser"] == 0
+        assert is_root or was["runAsNonRoot"] is False or now["runAsUser"] != 0
+    if is_root or was["runAsNonRoot"] is False:
+        assert now == was
+    else:
+        assert now["runAsNonRoot"] is True
+
+
+def windows_user(pod: JSON, container: JSON) -> str:
+    own, common = (
+        ((each.get("securityContext") or {}).get("windowsOptions") or {}).get("runAsUserName")
+        for each in (container, pod)
+    )
+    return own or common or ""
+
+
+def effective(field: str, pod: JSON, container: JSON) -> Any:
+    own = (container.get("securityContext") or {}).get(field)
+    return (pod.get("securityContext") or {}).get(field) if own is None else own

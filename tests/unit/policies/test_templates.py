@@ -1,0 +1,184 @@
+"""Pod templates are found wherever an object embeds them, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.kubernetes.template import field_path
+from policies.kubernetes.templates import MAX_DEPTH, is_core_workload, templates
+
+JSON = dict[str, Any]
+
+SPEC: JSON = {"containers": [{"name": "main", "image": "i"}]}
+TEMPLATE: JSON = {"metadata": {"labels": {"app": "x"}}, "spec": SPEC}
+
+
+def found(api_version: str, kind: str, **fields: Any) -> list[str]:
+    obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, **fields}
+    return [f"{template.kind} {field_path(template.spec_path)}" for template in templates(obj)]
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "fields", "path"),
+    [
+        ("v1", "Pod", {"spec": SPEC}, "spec"),
+        ("v1", "PodTemplate", {"template": TEMPLATE}, "template.spec"),
+        ("v1", "ReplicationController", {"spec": {"template": TEMPLATE}}, "spec.template.spec"),
+        ("apps/v1", "Deployment", {"spec": {"template": TEMPLATE}}, "spec.template.spec"),
+        ("apps/v1", "StatefulSet", {"spec": {"template": TEMPLATE}}, "spec.template.spec"),
+        ("apps/v1", "DaemonSet", {"spec": {"template": TEMPLATE}}, "spec.template.spec"),
+        ("apps/v1", "ReplicaSet", {"spec": {"template": TEMPLATE}}, "spec.template.spec"),
+        (
+            "extensions/v1beta1",
+            "Deployment",
+            {"spec": {"template": TEMPLATE}},
+            "spec.template.spec",
+        ),
+        ("batch/v1", "Job", {"spec": {"template": TEMPLATE}}, "spec.template.spec"),
+        (
+            "batch/v1",
+            "CronJob",
+            {"spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}},
+            "spec.jobTemplate.spec.template.spec",
+        ),
+    ],
+)
+def test_core_kinds_have_theirs_in_a_known_place(
+    api_version: str, kind: str, fields: JSON, path: str
+) -> None:
+    assert found(api_version, kind, **fields) == [f"{kind} {path}"]
+    assert is_core_workload({"apiVersion": api_version, "kind": kind}) is (kind != "Pod")
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "paths"),
+    [
+        pytest.param(
+            "PyTorchJob",
+            {
+                "pytorchReplicaSpecs": {
+                    "Master": {"template": TEMPLATE},
+                    "Worker": {"template": TEMPLATE},
+                }
+            },
+            [
+                "spec.pytorchReplicaSpecs.Master.template.spec",
+                "spec.pytorchReplicaSpecs.Worker.template.spec",
+            ],
+            id="PyTorchJob",
+        ),
+        pytest.param(
+            "RayCluster",
+            {
+                "headGroupSpec": {"template": TEMPLATE},
+                "workerGroupSpecs": [{"replicas": 1}, {"template": TEMPLATE}],
+            },
+            ["spec.headGroupSpec.template.spec", "spec.workerGroupSpecs[1].template.spec"],
+            id="RayCluster",
+        ),
+        pytest.param(
+            "JobSet",
+            {"replicatedJobs": [{"template": {"spec": {"template": TEMPLATE}}}]},
+            ["spec.replicatedJobs[0].template.spec.template.spec"],
+            id="JobSet",
+        ),
+        pytest.param(
+            "InferenceService",
+            {"predictor": {"containers": [{"name": "kserve-container", "image": "i"}]}},
+            ["spec.predictor"],
+            id="a Pod's spec in the open",
+        ),
+        pytest.param("Service", {"template": {"spec": SPEC}}, ["spec.template.spec"], id="Knative"),
+        pytest.param("Thing", {"containers": [{"image": 7}]}, [], id="images that are numbers"),
+        pytest.param("Thing", {"containers": []}, [], id="no containers"),
+        pytest.param("Thing", {"containers": ["a", "b"]}, [], id="a list of names"),
+        pytest.param("Thing", {"containers": [{"name": "a"}]}, [], id="containers without images"),
+        pytest.param("Thing", None, [], id="no spec"),
+    ],
+)
+def test_custom_resources_are_searched_by_structure(kind: str, spec: Any, paths: list[str]) -> None:
+    assert found("example.dev/v1", kind, spec=spec) == [f"{kind} {path}" for path in paths]
+    assert not is_core_workload({"apiVersion": "example.dev/v1", "kind": kind})
+
+
+def test_an_embedded_object_lends_its_kind() -> None:
+    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "spec": {"template": TEMPLATE}}
+    assert found("workload.codeflare.dev/v1", "AppWrapper", spec={"components": [daemon_set]}) == [
+        "DaemonSet spec.components[0].spec.template.spec"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [
+        ("v1", "ConfigMap"),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+        ("kustomize.config.k8s.io/v1beta1", "Kustomization"),
+        ("resource.k8s.io/v1", "ResourceClaim"),
+    ],
+)
+def test_objects_that_only_describe_have_none(api_version: str, kind: str) -> None:
+    assert found(api_version, kind, spec={"template": TEMPLATE}) == []
+
+
+def test_a_status_is_not_searched() -> None:
+    assert found("example.dev/v1", "Thing", spec={}, status={"template": TEMPLATE}) == []
+
+
+@pytest.mark.parametrize("spec", [None, [], "x", {"template": None}, {"template": [TEMPLATE]}])
+def test_a_core_workload_without_its_template_has_none(spec: Any) -> None:
+    assert found("apps/v1", "Deployment", spec=spec) == []
+
+
+def test_editing_a_template_edits_its_object() -> None:
+    for fields in ({"predictor": {**SPEC}}, {"template": {"spec": {**SPEC}}}):
+        obj = {"apiVersion": "example.dev/v1", "kind": "Thing", "spec": fields}
+        (template,) = templates(obj)
+        template.raw["spec"]["nodeName"] = "n"
+        assert "'nodeName': 'n'" in str(obj)
+
+
+def test_the_search_ends_at_a_depth() -> None:
+    nested: Any = TEMPLATE
+    for _ in range(5000):
+        nested = {"deeper": nested}
+    assert found("example.dev/v1", "Thing", spec=nested) == []
+    assert MAX_DEPTH > 12
+
+
+@pytest.mark.parametrize("obj", [{}, {"kind": "Pod"}, {"apiVersion": 7, "kind": []}])
+def test_what_is_no_object_has_none_or_its_own(obj: JSON) -> None:
+    assert len(templates(obj)) == (obj.get("kind") == "Pod")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "trusted"),
+    [("apps/v1", True), ("apps.kruise.io/v1beta1", False), ("v1", False)],
+)
+def test_only_the_daemon_sets_of_kubernetes_are_daemon_sets(
+    api_version: str, trusted: bool
+) -> None:
+    template = {"spec": {"containers": [{"name": "agent", "image": "agent"}]}}
+    daemon_set = {"apiVersion": api_version, "kind": "DaemonSet", "spec": {"template": template}}
+    wrapper = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "spec": {"components": [{"template": daemon_set}]},
+    }
+    (embedded,) = templates(wrapper)
+    assert (embedded.kind == "DaemonSet") is trusted
+    if api_version != "v1":
+        (own,) = templates(daemon_set)
+        assert (own.kind == "DaemonSet") is trusted
+
+
+def test_an_embedded_pod_is_no_pod_that_is_admitted() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": "a"}]}}
+    wrapper = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "spec": {"components": [{"template": pod}]},
+    }
+    assert [template.kind for template in templates(wrapper)] == ["AppWrapper"]

@@ -1,0 +1,42 @@
+"""Webhooks to speak to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from certs.files import issue
+from reviewing import default_policy
+from served import Hook, MakeHook, serve_policy
+
+if TYPE_CHECKING:
+    from policies.policy import Policy
+
+
+@pytest.fixture
+async def make_hook() -> AsyncIterator[MakeHook]:
+    """Return what serves a policy until the end of the test."""
+    async with AsyncExitStack() as stack:
+
+        async def make(policy: Policy) -> Hook:
+            return await serve_policy(stack, policy)
+
+        yield make
+
+
+@pytest.fixture
+async def hook(make_hook: MakeHook) -> Hook:
+    """Serve the default policy."""
+    return await make_hook(default_policy())
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """Return a folder with an authority and a serving leaf."""
+    issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
+    return tmp_path

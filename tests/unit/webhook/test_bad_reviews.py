@@ -1,0 +1,211 @@
+"""Bodies that are no review, or hardly one: a clear answer, and the next review is served."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reviewing import JSON, UID, encode, gpu_pod, plain_pod, review, with_value, without
+from served import Hook
+from webhook.admission.review import BadReviewError, decode
+
+GOOD = review(plain_pod())
+WITHOUT_UID = with_value(GOOD, "request.uid", "")
+BODY = encode(GOOD)
+
+
+def inside(written: bytes, body: JSON = GOOD) -> bytes:
+    """Return a body with raw JSON in its object's metadata."""
+    marked = encode(with_value(body, "request.object.metadata.labels", "MARK"))
+    return marked.replace(b'"MARK"', written)
+
+
+PLAIN_ERRORS: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "the body is empty: POST an AdmissionReview"),
+    "blanks": (b" \n ", "is no JSON that gpufence can read"),
+    "text": (b"let me in", "is no JSON that gpufence can read"),
+    "a form": (b"uid=1&kind=Pod", "is no JSON that gpufence can read"),
+    "XML": (b"<AdmissionReview/>", "is no JSON that gpufence can read"),
+    "YAML": (b"kind: AdmissionReview\n", "is no JSON that gpufence can read"),
+    "protobuf": (b"k8s\x00\n\x1e\n\x17admission.k8s.io/v1", "is no JSON"),
+    "zeroes": (b"\0" * 100, "is no JSON that gpufence can read"),
+    "UTF-16": (BODY.decode().encode("utf-16"), "is no JSON that gpufence can read"),
+    "cut off before the uid": (BODY[:40], "is no JSON that gpufence can read"),
+    "null": (b"null", "answers admission.k8s.io/v1 AdmissionReview only"),
+    "a number": (b"5", "answers admission.k8s.io/v1 AdmissionReview only"),
+    "a string": (b'"AdmissionReview"', "answers admission.k8s.io/v1 AdmissionReview only"),
+    "a list": (b"[" + BODY + b"]", "answers admission.k8s.io/v1 AdmissionReview only"),
+    "an empty mapping": (b"{}", 'was sent apiVersion "", kind ""'),
+    "deeply nested lists": (b"[" * 200_000, "is nested too deeply"),
+    "deeply nested mappings": (b'{"a":' * 200_000, "is nested too deeply"),
+    "a Pod": (encode(plain_pod()), 'was sent apiVersion "v1", kind "Pod"'),
+    "no request": (encode(without(GOOD, "request")), "has no request with a uid"),
+    "request: null": (encode(with_value(GOOD, "request", None)), "has no request with a uid"),
+    "request: a list": (encode(with_value(GOOD, "request", [])), "Expected `object | null`"),
+    "no uid": (encode(without(GOOD, "request.uid")), "missing required field `uid`"),
+    "uid: empty": (encode(WITHOUT_UID), "has no request with a uid"),
+    "uid: null": (encode(with_value(GOOD, "request.uid", None)), "`$.request.uid`"),
+    "uid: a number": (encode(with_value(GOOD, "request.uid", 7)), "`$.request.uid`"),
+    "an answer": (
+        encode(without(GOOD, "request") | {"response": {"uid": "1", "allowed": True}}),
+        "has no request with a uid",
+    ),
+}
+
+REFUSED_REVIEWS: dict[str, tuple[bytes, str]] = {
+    "cut off after the uid": (BODY[:-100], "is no JSON that gpufence can read"),
+    "one brace too many": (BODY + b"}", "is no JSON that gpufence can read"),
+    "two reviews": (BODY + BODY, "is no JSON that gpufence can read"),
+    "a byte order mark": (b"\xef\xbb\xbf" + BODY, "is no JSON that gpufence can read"),
+    "NaN": (inside(b'{"a":NaN}'), "is no JSON that gpufence can read"),
+    "infinity": (inside(b'{"a":-Infinity}'), "is no JSON that gpufence can read"),
+    "a comment": (inside(b"/* none */{}"), "is no JSON that gpufence can read"),
+    "single quotes": (inside(b"{'a':1}"), "is no JSON that gpufence can read"),
+    "a line break in a string": (inside(b'{"a":"\n"}'), "is no JSON that gpufence can read"),
+    "a number beyond all bounds": (inside(b'{"a":1e999}'), "is no JSON that gpufence can read"),
+    "a number of 5000 digits": (inside(b'{"a":' + b"9" * 5000 + b"}"), "is no JSON"),
+    "invalid UTF-8": (inside(b'{"a":"\xff"}'), "is no JSON that gpufence can read"),
+    "half a surrogate pair": (inside(b'{"a":"\\ud800"}'), "is no JSON that gpufence can read"),
+    "deep nesting in the object": (inside(b'{"a":' * 100_000), "is nested too deeply"),
+    "apiVersion: v2": (
+        encode(GOOD | {"apiVersion": "admission.k8s.io/v2"}),
+        'apiVersion "admission.k8s.io/v2", kind "AdmissionReview"; register it with',
+    ),
+    "no apiVersion": (encode(without(GOOD, "apiVersion")), 'was sent apiVersion ""'),
+    "apiVersion: a list": (encode(GOOD | {"apiVersion": ["v1"]}), "apiVersion"),
+    "kind: ConversionReview": (encode(GOOD | {"kind": "ConversionReview"}), "ConversionReview"),
+    "kind: a number": (encode(GOOD | {"kind": 3}), 'kind "3"'),
+    "no object type": (encode(without(GOOD, "request.kind")), "missing required field `kind`"),
+    "object type: text": (encode(with_value(GOOD, "request.kind", "Pod")), "`$.request.kind`"),
+    "object type without a kind": (encode(without(GOOD, "request.kind.kind")), "`$.request.kind`"),
+    "object type: kind a number": (encode(with_value(GOOD, "request.kind.kind", 1)), "kind"),
+    "group: null": (encode(with_value(GOOD, "request.kind.group", None)), "group"),
+    "version: a list": (encode(with_value(GOOD, "request.kind.version", ["v1"])), "version"),
+    "no operation": (
+        encode(without(GOOD, "request.operation")),
+        "missing required field `operation`",
+    ),
+    "operation: invented": (encode(with_value(GOOD, "request.operation", "PATCH")), "PATCH"),
+    "operation: a number": (encode(with_value(GOOD, "request.operation", 1)), "operation"),
+    "no user": (encode(without(GOOD, "request.userInfo")), "missing required field `userInfo`"),
+    "user: null": (encode(with_value(GOOD, "request.userInfo", None)), "userInfo"),
+    "username: a list": (encode(with_value(GOOD, "request.userInfo.username", [])), "username"),
+    "namespace: a number": (encode(with_value(GOOD, "request.namespace", 5)), "namespace"),
+    "name: a mapping": (encode(with_value(GOOD, "request.name", {})), "`$.request.name`"),
+    "subResource: null": (encode(with_value(GOOD, "request.subResource", None)), "subResource"),
+    "dryRun: text": (encode(with_value(GOOD, "request.dryRun", "no")), "`$.request.dryRun`"),
+    "object: text": (encode(with_value(GOOD, "request.object", "Pod")), "`$.request.object`"),
+    "object: a list": (encode(with_value(GOOD, "request.object", [])), "`$.request.object`"),
+    "object: a number": (encode(with_value(GOOD, "request.object", 1)), "`$.request.object`"),
+    "oldObject: a list": (encode(with_value(GOOD, "request.oldObject", [])), "oldObject"),
+    "object: null": (
+        encode(with_value(GOOD, "request.object", None)),
+        "request.kind says v1 Pod, but there is no request.object",
+    ),
+    "an object of another kind": (
+        encode(with_value(GOOD, "request.object.kind", "Service")),
+        "request.kind says v1 Pod, but request.object is v1 Service",
+    ),
+    "an object whose kind is a number": (
+        encode(with_value(GOOD, "request.object.kind", 5)),
+        "request.kind says v1 Pod, but request.object is v1 5",
+    ),
+    "an object without a version": (
+        encode(without(GOOD, "request.object.apiVersion")),
+        "request.kind says v1 Pod, but request.object is None Pod",
+    ),
+}
+
+
+async def assert_good_ones_are_served(hook: Hook) -> None:
+    assert await hook.response("/validate", GOOD) == {"uid": UID, "allowed": True}
+    assert "patch" in await hook.response("/mutate", review(gpu_pod()))
+
+
+@pytest.mark.parametrize("name", PLAIN_ERRORS)
+async def test_a_body_without_a_uid_is_a_plain_error(hook: Hook, name: str) -> None:
+    body, problem = PLAIN_ERRORS[name]
+    for path in ("/mutate", "/validate"):
+        status, text = await hook.ask(path, body)
+        assert status == 400
+        assert problem in text
+        assert text.endswith("\n")
+        await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize("name", REFUSED_REVIEWS)
+async def test_a_bad_review_is_refused_under_its_uid(hook: Hook, name: str) -> None:
+    body, problem = REFUSED_REVIEWS[name]
+    for path in ("/mutate", "/validate"):
+        status, answer = await hook.ask(path, body)
+        assert status == 200
+        assert answer["apiVersion"] == "admission.k8s.io/v1"
+        message = answer["response"]["status"].pop("message")
+        assert problem in message
+        assert answer["response"] == {
+            "uid": UID,
+            "allowed": False,
+            "status": {"code": 400, "reason": "BadRequest"},
+        }
+        await assert_good_ones_are_served(hook)
+
+
+async def test_a_v1beta1_review_is_refused_in_its_own_version(hook: Hook) -> None:
+    old = review(gpu_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}
+    status, answer = await hook.ask("/mutate", old)
+    assert (status, answer) == (
+        200,
+        {
+            "apiVersion": "admission.k8s.io/v1beta1",
+            "kind": "AdmissionReview",
+            "response": {
+                "uid": UID,
+                "allowed": False,
+                "status": {
+                    "code": 400,
+                    "reason": "BadRequest",
+                    "message": "gpufence answers admission.k8s.io/v1 AdmissionReview only, and was "
+                    'sent apiVersion "admission.k8s.io/v1beta1", kind "AdmissionReview"; '
+                    'register it with admissionReviewVersions: ["v1"]',
+                },
+            },
+        },
+    )
+
+
+async def test_the_last_of_two_equal_keys_counts(hook: Hook) -> None:
+    doubled = BODY.replace(b'"uid":', b'"uid":"first","uid":')
+    assert await hook.response("/validate", doubled) == {"uid": UID, "allowed": True}
+    twice = inside(b'{"a":"1","a":"2"}')
+    assert await hook.response("/validate", twice) == {"uid": UID, "allowed": True}
+
+
+async def test_fields_of_tomorrow_are_ignored(hook: Hook) -> None:
+    tomorrow = with_value(GOOD, "request.requestScope", {"cluster": [1]}) | {"status": {}}
+    assert await hook.response("/validate", tomorrow) == {"uid": UID, "allowed": True}
+
+
+@given(st.integers(0, len(BODY) - 1))
+def test_a_review_that_breaks_off_anywhere_still_shows_its_uid(length: int) -> None:
+    with pytest.raises(BadReviewError) as caught:
+        decode(BODY[:length])
+    assert caught.value.uid == (UID if length >= BODY.index(UID.encode()) + len(UID) + 1 else "")
+
+
+@given(
+    st.binary()
+    | st.text().map(str.encode)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(["request", "uid", "kind", "apiVersion", "object"]), inner
+            )
+        ),
+    ).map(encode)
+)
+def test_whatever_else_arrives_is_called_a_bad_review(body: bytes) -> None:
+    with pytest.raises(BadReviewError):
+        decode(body)

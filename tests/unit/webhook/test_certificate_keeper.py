@@ -1,0 +1,263 @@
+"""The Secret with several replicas at work on it, and everything that can happen in between."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
+from certs.errors import StorageError
+from certs.keypair import parse_certificates
+from certs.names import Names
+from certs.secret import read_secret, write_secret
+from certs.source import HeldSource
+from certs.succession import Change, Stored, Timing
+from fake_kubeapi import FakeKubeApi
+from webhook.kube.errors import ApiError, ClusterError
+from webhook.registration.certificates import CertificateKeeper, SecretName
+from webhook.registration.registrar import KINDS
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+DAY = timedelta(days=1)
+SECRET = SecretName("system", "certificates")
+NAMES = Names.parse(["gpufence.system.svc"])
+TIMING = Timing(authority=300 * DAY, leaf=30 * DAY, settle=timedelta(seconds=30), overlap=DAY)
+
+
+class Replica:
+    def __init__(self, api: FakeKubeApi) -> None:
+        self.clock = 0.0
+        self.changes: list[Change] = []
+        self.source = HeldSource(str(SECRET))
+        self.keeper = CertificateKeeper(
+            api,
+            SECRET,
+            NAMES,
+            TIMING,
+            self.source,
+            configuration="gpufence",
+            clock=lambda: self.clock,
+            changed=self.changes.append,
+        )
+
+
+@pytest.fixture
+def api() -> FakeKubeApi:
+    return FakeKubeApi()
+
+
+def carry(api: FakeKubeApi, *bundles: bytes) -> None:
+    """Have each configuration's webhook carry a bundle."""
+    for path, bundle in zip(KINDS.values(), bundles, strict=True):
+        encoded = base64.b64encode(bundle).decode()
+        webhooks = [
+            {"clientConfig": {"caBundle": encoded}},
+            {"clientConfig": {"caBundle": encoded}},
+        ]
+        api.objects[f"{path}/gpufence"] = {"metadata": {}, "webhooks": webhooks}
+
+
+async def test_the_first_replica_creates_the_secret_and_the_next_one_follows(
+    api: FakeKubeApi,
+) -> None:
+    first, second = Replica(api), Replica(api)
+    with pytest.raises(StorageError, match="has not been read yet"):
+        first.source.read()
+    stored = await first.keeper.keep(NOW)
+    assert await second.keeper.keep(NOW) == stored
+    assert first.changes == [Change.CREATE]
+    assert second.changes == []
+    assert first.source.read() == second.source.read() == stored.leaf
+
+
+async def test_of_two_that_create_it_at_once_the_slower_takes_what_the_other_wrote(
+    api: FakeKubeApi,
+) -> None:
+    first, second = Replica(api), Replica(api)
+    api.between(lambda: first.keeper.keep(NOW))
+    stored = await second.keeper.keep(NOW)
+    assert stored == first.keeper.stored == read_secret(api.objects[SECRET.path])
+    assert (first.changes, second.changes) == ([Change.CREATE], [])
+
+
+async def test_of_two_that_renew_it_at_once_the_slower_takes_what_the_other_wrote(
+    api: FakeKubeApi,
+) -> None:
+    first, second = Replica(api), Replica(api)
+    await first.keeper.keep(NOW)
+    await second.keeper.keep(NOW)
+    api.between(lambda: first.keeper.keep(NOW + 20 * DAY))
+    stored = await second.keeper.keep(NOW + 20 * DAY)
+    assert stored == first.keeper.stored
+    assert (first.changes, second.changes) == ([Change.CREATE, Change.RENEW], [])
+
+
+async def test_an_empty_secret_of_the_installer_is_filled(api: FakeKubeApi) -> None:
+    await api.create(SECRET.collection, {"metadata": {"name": SECRET.name}, "type": "Opaque"})
+    replica = Replica(api)
+    assert read_secret(api.objects[SECRET.path]) is None
+    stored = await replica.keeper.keep(NOW)
+    assert read_secret(api.objects[SECRET.path]) == stored
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+async def test_a_secret_that_is_lost_comes_back_as_it_was(api: FakeKubeApi, emptied: bool) -> None:
+    replica = Replica(api)
+    stored = await replica.keeper.keep(NOW)
+    if emptied:
+        api.objects[SECRET.path]["data"] = {}
+    else:
+        del api.objects[SECRET.path]
+    assert await replica.keeper.keep(NOW) == stored
+    assert read_secret(api.objects[SECRET.path]) == stored
+
+
+async def test_a_rotation_waits_until_every_configuration_has_carried_both_for_a_while(
+    api: FakeKubeApi,
+) -> None:
+    replica, now = Replica(api), NOW
+    before = await replica.keeper.keep(now)
+    now += 199 * DAY
+    await replica.keeper.keep(now)  # a leaf for the time of the rotation
+    now += DAY
+    published = await replica.keeper.keep(now)
+    assert published.next is not None
+    old, both = before.bundle, published.bundle
+
+    async def signs() -> bool:
+        return (await replica.keeper.keep(now)).authority == published.next
+
+    assert not await signs()  # there is no configuration at all
+    carry(api, both, old)
+    replica.clock += 100
+    assert not await signs()
+    carry(api, both, both)
+    assert not await signs()
+    replica.clock += 29
+    assert not await signs()
+    carry(api, old, both)  # somebody put an old one back
+    assert not await signs()
+    carry(api, both, both)
+    assert not await signs()
+    replica.clock += 29
+    assert not await signs()
+    replica.clock += 1
+    assert await signs()
+    assert replica.changes[-2:] == [Change.PUBLISH, Change.PROMOTE]
+    now += DAY
+    after = await replica.keeper.keep(now)
+    assert after.authorities == (published.next.certificate_pem,)
+    assert replica.changes[-1] is Change.RETIRE
+
+
+async def test_a_refusal_is_not_taken_for_a_conflict(api: FakeKubeApi) -> None:
+    api.write_error = ApiError(403, "secrets is forbidden")
+    with pytest.raises(ApiError, match="forbidden"):
+        await Replica(api).keeper.keep(NOW)
+
+
+async def test_a_secret_that_somebody_else_writes_all_the_time_is_given_up_for_now(
+    api: FakeKubeApi,
+) -> None:
+    api.write_error = ApiError(409, "the object has been modified")
+    with pytest.raises(ClusterError, match=r"changed by others 5 times in a row.*managedFields"):
+        await Replica(api).keeper.keep(NOW)
+
+
+# A Secret that somebody edits under running replicas.
+
+
+def put(api: FakeKubeApi, stored: Stored, **parts: bytes) -> None:
+    """Have the Secret hold this, with other parts (`ca_crt`) in the place of some."""
+    wanted = write_secret(stored, SECRET.name, SECRET.namespace, api.objects[SECRET.path])
+    wanted["data"] |= {
+        part.replace("_", "."): base64.b64encode(value).decode() for part, value in parts.items()
+    }
+    api.objects[SECRET.path] = wanted
+
+
+OTHER = create_authority(NOW)
+DAMAGE: dict[str, dict[str, bytes]] = {
+    "an authority that is cut off": {"ca_crt": OTHER.certificate_pem[:200]},
+    "an authority without its key": {"ca_crt": OTHER.certificate_pem},
+    "keys that are none": {"ca_key": b"no key", "tls_key": b"no key"},
+    "nothing but words": dict.fromkeys(("ca_crt", "ca_key", "tls_crt", "tls_key"), b"none"),
+}
+
+
+@pytest.mark.parametrize("parts", DAMAGE.values(), ids=DAMAGE)
+async def test_a_secret_that_is_damaged_comes_back_as_it_was(
+    api: FakeKubeApi, parts: dict[str, bytes]
+) -> None:
+    first, second = Replica(api), Replica(api)
+    stored = await first.keeper.keep(NOW)
+    await second.keeper.keep(NOW)
+    put(api, stored, **parts)
+    for replica in (second, first):
+        assert await replica.keeper.keep(NOW) == stored
+    assert read_secret(api.objects[SECRET.path]) == stored
+    assert (first.changes, second.changes) == ([Change.CREATE], [Change.CREATE])
+    # Who knows of nothing else begins anew.
+    put(api, stored, **parts)
+    assert (await Replica(api).keeper.keep(NOW)).authority != stored.authority
+
+
+async def test_a_damaged_secret_is_not_put_back_where_what_was_served_has_expired(
+    api: FakeKubeApi,
+) -> None:
+    replica = Replica(api)
+    stored = await replica.keeper.keep(NOW)
+    put(api, stored, ca_crt=b"none")
+    after = await replica.keeper.keep(NOW + 31 * DAY)
+    assert after.authority != stored.authority
+
+
+@pytest.mark.parametrize("leaf", [True, False], ids=["with its leaf", "beside our leaf"])
+async def test_another_authority_that_is_put_into_the_secret_signs_once_it_is_trusted(
+    api: FakeKubeApi, leaf: bool
+) -> None:
+    first, second = Replica(api), Replica(api)
+    stored = await first.keeper.keep(NOW)
+    await second.keeper.keep(NOW)
+    carry(api, stored.bundle, stored.bundle)
+    put(api, Stored(OTHER, issue_leaf(OTHER, NAMES, NOW) if leaf else stored.leaf))
+    for replica in (first, second):
+        published = await replica.keeper.keep(NOW)
+        assert published == replace(stored, next=OTHER)
+    carry(api, published.bundle, published.bundle)
+    await first.keeper.keep(NOW)
+    first.clock += 30
+    promoted = await first.keeper.keep(NOW)
+    assert (promoted.authority, promoted.old) == (OTHER, stored.authority.certificate_pem)
+    assert await second.keeper.keep(NOW) == promoted
+    assert first.changes == [Change.CREATE, Change.PUBLISH, Change.PROMOTE]
+
+
+async def test_an_authority_that_is_trusted_already_is_followed(api: FakeKubeApi) -> None:
+    """A cluster that was restored, and a replica that could not look while others had rotated."""
+    replica = Replica(api)
+    stored = await replica.keeper.keep(NOW)
+    restored = Stored(OTHER, issue_leaf(OTHER, NAMES, NOW, 30 * DAY))
+    put(api, restored)
+    carry(api, restored.bundle, restored.bundle)
+    assert await replica.keeper.keep(NOW) == restored
+    assert replica.changes == [Change.CREATE]
+    assert restored.authority != stored.authority
+
+
+async def test_the_time_is_that_of_the_api_server(api: FakeKubeApi) -> None:
+    """It is API servers that judge what is issued; a replica's own clock may be anything."""
+    right, ahead, behind = Replica(api), Replica(api), Replica(api)
+    api.now = NOW
+    stored = await right.keeper.keep(NOW)
+    for replica, own in ((ahead, NOW + 25 * DAY), (behind, NOW - DAY)):
+        assert await replica.keeper.keep(own) == stored
+        assert replica.changes == []
+    api.now += 20 * DAY
+    renewed = await behind.keeper.keep(NOW)
+    assert behind.changes == [Change.RENEW]
+    begins = parse_certificates(renewed.leaf.certificate_pem, "test")[0].not_valid_before_utc
+    assert begins == api.now - CLOCK_SKEW

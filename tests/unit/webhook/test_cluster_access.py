@@ -1,0 +1,213 @@
+"""The authorities of clusters that are older than what Python asks of them today."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509.oid import NameOID
+
+from certs.authority import create_authority
+from clusters import around_a_pod
+from controlplane.pki import pem, private_pem, write
+from webhook.kube.connection import Connection
+from webhook.kube.credentials import Load, in_cluster, kubeconfig
+from webhook.kube.errors import ConfigurationError, UnreachableError
+
+Way = Callable[[Path, TestServer], Load]
+
+
+def of_an_old_cluster(folder: Path) -> None:
+    """Write an authority and a leaf as EKS made them until Kubernetes 1.16.
+
+    They say nothing of the identifiers of their keys, for which RFC 5280 (4.2.1) asks.
+    """
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        for name in ("kubernetes", "kube-apiserver")
+    ]
+    now = datetime.now(UTC)
+    authority, leaf = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(names[0])
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        for name, key in zip(names, keys, strict=True)
+    )
+    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    leaf = leaf.add_extension(address, False)
+    write(folder / "ca.crt", pem(authority.sign(keys[0], SHA256())))
+    write(folder / "tls.crt", pem(leaf.sign(keys[0], SHA256())))
+    write(folder / "tls.key", private_pem(keys[1]))
+
+
+@pytest.fixture
+async def old_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TestServer]:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text="old")
+
+    of_an_old_cluster(tmp_path)
+    async with around_a_pod(tmp_path, answer, monkeypatch) as server:
+        yield server
+
+
+@pytest.fixture
+def of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have any Python ask of authorities what 3.13 asks."""
+    make = ssl.create_default_context
+
+    def strict(*args: object, **options: object) -> ssl.SSLContext:
+        context = make(*args, **options)  # type: ignore[arg-type]
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+
+
+def by_service_account(folder: Path, _server: TestServer) -> Load:
+    (folder / "token").write_text("token")
+    return in_cluster(folder)
+
+
+def by_kubeconfig(folder: Path, server: TestServer) -> Load:
+    path = folder / "kubeconfig"
+    cluster = {
+        "server": f"https://127.0.0.1:{server.port}",
+        "certificate-authority": str(folder / "ca.crt"),
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "old",
+        "clusters": [{"name": "old", "cluster": cluster}],
+        "contexts": [{"name": "old", "context": {"cluster": "old", "user": "me"}}],
+        "users": [{"name": "me", "user": {"token": "token"}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return kubeconfig(path)
+
+
+@pytest.mark.usefixtures("of_today")
+@pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
+async def test_an_authority_from_before_identifiers_is_trusted(
+    by: Way, old_cluster: TestServer, tmp_path: Path
+) -> None:
+    connection = Connection(by(tmp_path, old_cluster))
+    assert await connection.get("/version", seconds=5) == b"old"
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "time"),
+    [
+        ("Sun, 01 Mar 2026 12:00:00 GMT", datetime(2026, 3, 1, 12, tzinfo=UTC)),
+        ("noon", None),
+        ("Sun, 01 Mar 2026 12:00:00 -0000", None),
+    ],
+)
+async def test_the_time_is_what_the_api_server_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, time: datetime | None
+) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(headers={"Date": said})
+
+    of_an_old_cluster(tmp_path)
+    async with around_a_pod(tmp_path, answer, monkeypatch) as server:
+        connection = Connection(by_service_account(tmp_path, server))
+        assert connection.time() is None
+        await connection.get("/version", seconds=5)
+        assert connection.time() == time
+        await connection.close()
+
+
+@pytest.mark.usefixtures("of_today")
+async def test_another_authority_is_not(old_cluster: TestServer, tmp_path: Path) -> None:
+    load = by_service_account(tmp_path, old_cluster)
+    of_an_old_cluster(tmp_path)
+    connection = Connection(load)
+    with pytest.raises(UnreachableError, match="certificate"):
+        await connection.get("/version", seconds=5)
+    await connection.close()
+
+
+@pytest.mark.usefixtures("of_today")
+@pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
+async def test_an_authority_that_has_succeeded_another_is_read_without_a_restart(
+    by: Way, old_cluster: TestServer, tmp_path: Path
+) -> None:
+    """A kubelet writes the new one into the same file, as soon as the cluster has it."""
+    file = tmp_path / "ca.crt"
+    of_the_server = file.read_bytes()
+    file.write_bytes(create_authority(datetime.now(UTC)).certificate_pem)
+    connection = Connection(by(tmp_path, old_cluster))
+    for _ in range(2):
+        with pytest.raises(UnreachableError, match="certificate"):
+            await connection.get("/version", seconds=5)
+    file.write_bytes(of_the_server)
+    assert await connection.get("/version", seconds=5) == b"old"
+    await connection.close()
+
+
+def by_plugin(folder: Path, command: str, *args: str) -> Load:
+    """Return the way by a plugin that prints credentials, to where nobody is."""
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": command,
+        "args": [*args],
+        "interactiveMode": "Never",
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "far",
+        "clusters": [{"name": "far", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "contexts": [{"name": "far", "context": {"cluster": "far", "user": "me"}}],
+        "users": [{"name": "me", "user": {"exec": plugin}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return kubeconfig(path)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("no-such-plugin",), "No such file or directory: 'no-such-plugin'"),
+        (("sh", "-c", "echo log in first >&2; exit 3"), "process returned 3.*log in first"),
+        (("echo", "hello"), "failed to decode process output"),
+        (
+            ("echo", '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "", "status": {}}'),
+            "missing token",
+        ),
+    ],
+)
+async def test_nobody_goes_on_unknown_whose_plugin_gives_no_credentials(
+    command: tuple[str, ...], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        await by_plugin(tmp_path, *command)()
+    assert not caplog.records
+
+
+async def test_a_plugin_that_gives_a_token_is_gone_by(tmp_path: Path) -> None:
+    given = (
+        '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
+        ' "status": {"token": "secret"}}'
+    )
+    access = await by_plugin(tmp_path, "echo", given)()
+    assert await access.authorization() == "Bearer secret"

@@ -1,0 +1,196 @@
+"""Reviews are answered with what is known of the cluster, and in time whatever the cluster does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+from prometheus_client import CollectorRegistry
+
+from clusters import facts_of, gpu_node, named, node, policy
+from fake_apiserver import CLAIM_TEMPLATES, DEVICE_CLASSES, NODES, FakeApiServer, eventually
+from policies.facts import Facts, JSONObject
+from reviewing import plain_pod, review
+from served import Hook, serve_policy
+from webhook.metrics.cluster import ClusterMetrics
+
+JSON = dict[str, Any]
+
+TEMPLATE = {
+    **named("one-gpu"),
+    "spec": {
+        "spec": {
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+            }
+        }
+    },
+}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApiServer]:
+    api = FakeApiServer(NODES, DEVICE_CLASSES, CLAIM_TEMPLATES)
+    api.put(NODES, gpu_node("gpu-1"))
+    api.put(NODES, node("plain-1"))
+    api.put(CLAIM_TEMPLATES, TEMPLATE)
+    await api.start()
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def hook(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[Hook]:
+    async with AsyncExitStack() as stack:
+        registry = CollectorRegistry()
+        metrics = ClusterMetrics(registry)
+        cluster = await stack.enter_async_context(facts_of(api, tmp_path, observer=metrics))
+        metrics.track(cluster)
+        hook = await serve_policy(stack, policy(), cluster)
+        hook.metrics.registry.register(registry)
+        await eventually(lambda: not cluster.unready(), "the cluster to be known")
+        yield hook
+
+
+def pod(**spec: Any) -> JSON:
+    obj = plain_pod()
+    obj["metadata"]["namespace"] = "ml"
+    obj["spec"] |= spec
+    return obj
+
+
+def claiming(name: str, **spec: Any) -> JSON:
+    return pod(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": name}], **spec)
+
+
+def asks(obj: JSON) -> JSON:
+    return review(obj, namespace="ml")
+
+
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+async def test_a_pod_that_is_bound_to_a_gpu_node_is_refused_and_one_elsewhere_is_not(
+    hook: Hook,
+) -> None:
+    refused = await hook.response("/validate", asks(pod(nodeName="gpu-1")))
+    assert not refused["allowed"]
+    assert "node gpu-1 belongs to pool nvidia" in refused["status"]["message"]
+    assert (await hook.response("/validate", asks(pod(nodeName="plain-1"))))["allowed"]
+
+
+async def test_a_pod_with_a_claim_on_a_gpu_gets_what_a_gpu_pod_gets_and_passes(hook: Hook) -> None:
+    obj = claiming("one-gpu")
+    answer = await hook.response("/mutate", asks(obj))
+    patch = base64.b64decode(answer["patch"])
+    changed = jsonpatch.apply_patch(obj, patch.decode())
+    assert changed["spec"]["tolerations"] == [TOLERATION]
+    assert "affinity" in changed["spec"]
+    assert (await hook.response("/validate", asks(changed)))["allowed"]
+
+
+async def test_a_pod_whose_claim_is_not_there_is_let_be_and_its_toleration_is_not(
+    hook: Hook,
+) -> None:
+    answer = await hook.response("/mutate", asks(claiming("none")))
+    assert answer["allowed"]
+    assert "patch" not in answer
+    assert (await hook.response("/validate", asks(claiming("none"))))["allowed"]
+    refused = await hook.response("/validate", asks(claiming("none", tolerations=[TOLERATION])))
+    assert not refused["allowed"]
+    assert "of its resource claims, nothing is known of none" in refused["status"]["message"]
+
+
+async def test_an_api_server_that_does_not_answer_keeps_nobody_waiting_for_long(
+    api: FakeApiServer, hook: Hook
+) -> None:
+    held = api.held[f"{CLAIM_TEMPLATES}/one-gpu"] = asyncio.Event()
+    began = time.monotonic()
+    status, answer = await hook.ask("/mutate?timeout=10s", asks(claiming("one-gpu")))
+    # A second, whereas its caller would wait for nine, and the request goes on for five.
+    assert time.monotonic() - began < 4
+    held.set()
+    assert status == 200
+    assert answer["response"]["allowed"]
+    assert "patch" not in answer["response"]
+
+
+async def test_what_is_known_and_what_was_looked_up_is_told_to_prometheus(hook: Hook) -> None:
+    await hook.response("/mutate", asks(claiming("one-gpu")))
+    await hook.response("/validate", asks(claiming("one-gpu")))
+    await hook.response("/validate", asks(claiming("none")))
+    lookups = await hook.metric("gpufence_claim_lookups_total")
+    assert lookups == {
+        '{result="cached"}': 1.0,
+        '{result="found"}': 1.0,
+        '{result="missing"}': 1.0,
+        '{result="failed"}': 0.0,
+        '{result="late"}': 0.0,
+    }
+    assert await hook.metric("gpufence_cluster_objects") == {
+        '{resource="nodes"}': 2.0,
+        '{resource="deviceclasses"}': 0.0,
+    }
+    assert await hook.metric("gpufence_cluster_watch_restarts_total") == {
+        '{resource="nodes"}': 0.0,
+        '{resource="deviceclasses"}': 0.0,
+    }
+    heard = await hook.metric("gpufence_cluster_last_event_timestamp_seconds")
+    assert set(heard) == {'{resource="nodes"}', '{resource="deviceclasses"}'}
+    assert all(0 <= time.time() - at < 60 for at in heard.values())
+
+
+class BrokenCluster:
+    async def facts_for(self, facts: Facts, obj: JSONObject, seconds: float) -> Facts:
+        raise RuntimeError("a bug")
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+async def test_a_bug_in_the_facts_is_answered_like_any_other(path: str) -> None:
+    async with AsyncExitStack() as stack:
+        hook = await serve_policy(stack, policy(), BrokenCluster())
+        response = await hook.response(path, asks(pod()))
+        assert not response["allowed"]
+        assert "gpufence itself failed on this Pod" in response["status"]["message"]
+        assert await hook.metric("gpufence_internal_errors_total") == {"": 1.0}
+
+
+async def test_a_workload_is_not_looked_at_where_it_is_not_changed(hook: Hook) -> None:
+    template = {"spec": claiming("one-gpu")["spec"]}
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "ml"},
+        "spec": {"template": template},
+    }
+    assert (await hook.response("/mutate", asks(workload)))["allowed"]
+    assert sum((await hook.metric("gpufence_claim_lookups_total")).values()) == 0
+    template["spec"]["tolerations"] = [TOLERATION]
+    assert (await hook.response("/validate", asks(workload)))["allowed"]
+    assert sum((await hook.metric("gpufence_claim_lookups_total")).values()) == 1
+
+
+class RecordingCluster:
+    def __init__(self) -> None:
+        self.given: list[float] = []
+
+    async def facts_for(self, facts: Facts, obj: JSONObject, seconds: float) -> Facts:
+        self.given.append(seconds)
+        return facts
+
+
+async def test_the_cluster_is_told_how_much_of_the_callers_time_is_left() -> None:
+    cluster = RecordingCluster()
+    async with AsyncExitStack() as stack:
+        hook = await serve_policy(stack, policy(), cluster)
+        for path in ("/mutate?timeout=3s", "/validate?timeout=30s", "/validate"):
+            await hook.response(path, asks(pod()))
+    for given, least, most in zip(cluster.given, (0.0, 9.0, 2.7), (2.7, 27.0, 9.0), strict=True):
+        assert least < given < most

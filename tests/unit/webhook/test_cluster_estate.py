@@ -1,0 +1,386 @@
+"""Which devices are counted: what Pods and claims hold or wait for, and what nodes offer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from clusters import FAST, gpu_node, node, policy
+from fake_apiserver import NODES, FakeApiServer, eventually
+from policies.policy import Policy
+from webhook.cluster.device_inventory import Estate
+from webhook.cluster.holders import (
+    ClaimObject,
+    Holding,
+    NodeObject,
+    PodObject,
+    of_claim,
+    of_node,
+    of_pod,
+)
+from webhook.cluster.tally import Tally
+from webhook.kube.connection import Connection
+from webhook.kube.credentials import kubeconfig
+from webhook.metrics.cluster import ClusterMetrics
+from webhook.metrics.devices import MOST_NAMESPACES, OTHER_NAMESPACES, EstateMetrics
+
+JSON = dict[str, Any]
+
+PODS = "/api/v1/pods"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+GPU = "nvidia.com/gpu"
+MIG = "nvidia.com/mig-1g.10gb"
+CLASS = "gpu.nvidia.com"
+
+
+def container(limits: JSON | None = None, **more: Any) -> JSON:
+    return {"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}]} | {
+        "resources": {"limits": limits or {}, "requests": {"cpu": "1", **(limits or {})}},
+        **more,
+    }
+
+
+def pod(
+    name: str, *containers: JSON, namespace: str = "ml", bound: bool = True, **spec: Any
+) -> JSON:
+    where = {"nodeName": "gpu-1"} if bound else {}
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": list(containers), **where, **spec},
+        "status": {"phase": "Running" if bound else "Pending"},
+    }
+
+
+def gpu_pod(name: str, count: int = 1, **more: Any) -> JSON:
+    return pod(name, container({GPU: str(count)}), **more)
+
+
+def claim(name: str, *requests: JSON, allocated: tuple[str, ...] = (), **metadata: Any) -> JSON:
+    obj: JSON = {
+        "metadata": {"name": name, "namespace": "dra", **metadata},
+        "spec": {"devices": {"requests": list(requests)}},
+    }
+    if allocated:
+        results = [{"request": each, "device": "gpu-0"} for each in allocated]
+        obj["status"] = {"allocation": {"devices": {"results": results}}}
+    return obj
+
+
+def exactly(name: str, device_class: str = CLASS, **more: Any) -> JSON:
+    return {"name": name, "exactly": {"deviceClassName": device_class, **more}}
+
+
+def counted(obj: JSON) -> dict[Holding, int]:
+    return dict(of_pod(msgspec.convert(obj, PodObject), policy()))
+
+
+def claimed(obj: JSON) -> dict[Holding, int]:
+    return dict(of_claim(msgspec.convert(obj, ClaimObject), policy()))
+
+
+# What is counted of one object.
+
+
+def test_a_pod_counts_what_the_scheduler_reserves_for_it_at_its_peak() -> None:
+    obj = pod(
+        "p",
+        container({GPU: "2", MIG: 3}),
+        container({GPU: "1", "example.com/nic": "4"}),
+        initContainers=[
+            container({GPU: "1"}, restartPolicy="Always"),
+            container({GPU: "6"}),
+        ],
+    )
+    assert counted(obj) == {Holding(GPU, "ml", True): 7, Holding(MIG, "ml", True): 3}
+
+
+def test_a_pod_that_no_node_has_taken_yet_waits_for_its_devices() -> None:
+    assert counted(gpu_pod("p", 2, bound=False)) == {Holding(GPU, "ml", False): 2}
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {GPU: "0"}, {"example.com/nic": "1"}, {"hugepages-2Mi": "1Gi"}], ids=str
+)
+def test_a_pod_without_a_device_of_a_pool_counts_nothing(limits: JSON) -> None:
+    assert counted(pod("p", container(limits))) == {}
+
+
+def test_a_device_class_that_is_asked_for_as_a_resource_is_counted_with_the_pod() -> None:
+    name = f"deviceclass.resource.kubernetes.io/{CLASS}"
+    assert counted(pod("p", container({name: "2"}))) == {Holding(name, "ml", True): 2}
+
+
+def test_a_claim_waits_for_what_it_asks_for_and_holds_what_was_allocated() -> None:
+    requests = (exactly("a", count=2), exactly("b", "mig.nvidia.com"), exactly("c", "nic.example"))
+    assert claimed(claim("c", *requests)) == {
+        Holding(CLASS, "dra", False): 2,
+        Holding("mig.nvidia.com", "dra", False): 1,
+    }
+    assert claimed(claim("c", *requests, allocated=("a", "a", "b", "c"))) == {
+        Holding(CLASS, "dra", True): 2,
+        Holding("mig.nvidia.com", "dra", True): 1,
+    }
+
+
+def test_what_a_claim_does_not_say_yet_counts_once_it_is_allocated() -> None:
+    alternatives = [
+        {"name": "large", "deviceClassName": CLASS},
+        {"name": "small", "deviceClassName": "mig.nvidia.com", "count": 2},
+    ]
+    either = {"name": "either", "firstAvailable": alternatives}
+    every = exactly("every", allocationMode="All")
+    assert claimed(claim("c", either, every)) == {}
+    allocated = ("either/small", "either/small", "every", "every", "every")
+    assert claimed(claim("c", either, every, allocated=allocated)) == {
+        Holding("mig.nvidia.com", "dra", True): 2,
+        Holding(CLASS, "dra", True): 3,
+    }
+
+
+def test_a_claim_that_only_looks_holds_nothing_nor_does_one_of_a_pods_resource() -> None:
+    looking = exactly("watch", adminAccess=True)
+    assert claimed(claim("c", looking)) == claimed(claim("c", looking, allocated=("watch",))) == {}
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert claimed(claim("c", exactly("a"), allocated=("a",), annotations=annotations)) == {}
+
+
+def test_a_node_offers_the_devices_of_pools() -> None:
+    obj = node("a", allocatable={GPU: "8", MIG: "0", "example.com/nic": "2"})
+    assert of_node(msgspec.convert(obj, NodeObject), policy()) == {GPU: 8}
+
+
+# The sums.
+
+
+def test_items_of_one_name_in_two_namespaces_are_two() -> None:
+    tally = Tally[PodObject, Holding](lambda each: of_pod(each, policy()))
+    for namespace in ("one", "two"):
+        tally.put(msgspec.convert(gpu_pod("same", 2, namespace=namespace), PodObject))
+    assert tally.totals == {Holding(GPU, "one", True): 2, Holding(GPU, "two", True): 2}
+    tally.remove("one/same")
+    assert tally.totals == {Holding(GPU, "two", True): 2}
+    assert list(tally.names()) == ["two/same"]
+
+
+def test_an_item_that_changes_is_counted_once_and_one_that_adds_nothing_is_not_kept() -> None:
+    tally = Tally[PodObject, Holding](lambda each: of_pod(each, policy()))
+    for obj in (gpu_pod("p", 2, bound=False), gpu_pod("p", 2), gpu_pod("p", 2)):
+        tally.put(msgspec.convert(obj, PodObject))
+    assert tally.totals == {Holding(GPU, "ml", True): 2}
+    tally.put(msgspec.convert(pod("p", container()), PodObject))
+    tally.put(msgspec.convert(pod("plain", container()), PodObject))
+    assert not tally.totals
+    assert len(tally) == 0
+
+
+# The watches.
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApiServer]:
+    """A cluster with a GPU node, GPU Pods over two pages, Pods without GPUs, and a claim."""
+    api = FakeApiServer(NODES, PODS, CLAIMS)
+    api.put(NODES, gpu_node("gpu-1"))
+    api.put(NODES, node("plain-1"))
+    for number in range(4):
+        api.put(PODS, gpu_pod(f"gpu-{number}"))
+        api.put(PODS, pod(f"plain-{number}", container()))
+    api.put(PODS, gpu_pod("waits", 8, namespace="lab", bound=False))
+    api.put(CLAIMS, claim("c", exactly("a"), allocated=("a",)))
+    await api.start()
+    yield api
+    await api.stop()
+
+
+@asynccontextmanager
+async def estate_of(
+    api: FakeApiServer, folder: Path, of: Policy | None = None
+) -> AsyncIterator[Estate]:
+    estate = Estate(
+        Connection(kubeconfig(api.kubeconfig(folder / "kubeconfig"))), of or policy(), timing=FAST
+    )
+    await estate.keep(True)
+    try:
+        yield estate
+    finally:
+        await estate.keep(False)
+
+
+EVERYTHING = {
+    Holding(GPU, "ml", True): 4,
+    Holding(GPU, "lab", False): 8,
+    Holding(CLASS, "dra", True): 1,
+}
+
+
+async def becomes(estate: Estate, wanted: dict[Holding, int]) -> None:
+    await eventually(lambda: dict(estate.holdings()) == wanted, f"{wanted}")
+
+
+async def test_devices_are_counted_and_only_what_has_some_is_kept(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with estate_of(api, tmp_path) as estate:
+        await becomes(estate, EVERYTHING)
+        await eventually(lambda: estate.allocatable() == {GPU: 8}, "the node")
+        assert estate.objects() == {"pods": 5, "resourceclaims": 1, "nodes": 1}
+        assert set(estate.staleness()) == {"pods", "resourceclaims", "nodes"}
+        unfinished = "status.phase!=Succeeded,status.phase!=Failed"
+        assert {asked.query["fieldSelector"] for asked in api.lists(PODS)} == {unfinished}
+        assert len(api.lists(PODS)) == 3, "pages of three"
+        await eventually(lambda: api.watching(PODS), "a watch")
+        assert api.watches(PODS)[0].query["fieldSelector"] == unfinished
+        assert "fieldSelector" not in api.lists(NODES)[0].query
+
+
+async def test_nothing_is_told_before_the_last_page_has_come(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    api.held[CLAIMS] = asyncio.Event()
+    async with estate_of(api, tmp_path) as estate:
+        await eventually(lambda: api.watching(PODS), "the Pods")
+        assert dict(estate.holdings()) == {}
+        api.held[CLAIMS].set()
+        await becomes(estate, EVERYTHING)
+
+
+async def test_pods_that_come_are_bound_and_go_change_the_sums(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with estate_of(api, tmp_path) as estate:
+        await becomes(estate, EVERYTHING)
+        await eventually(lambda: api.watching(PODS), "a watch")
+        api.put(PODS, gpu_pod("waits", 8, namespace="lab"))
+        held = EVERYTHING | {Holding(GPU, "lab", True): 8}
+        del held[Holding(GPU, "lab", False)]
+        await becomes(estate, held)
+        # A Pod that ends is deleted from what the field selector selects.
+        for name in ("waits", "gpu-0"):
+            api.remove(PODS, name)
+        await becomes(estate, {Holding(GPU, "ml", True): 3, Holding(CLASS, "dra", True): 1})
+
+
+async def test_a_cluster_without_dynamic_resource_allocation_has_no_claims(tmp_path: Path) -> None:
+    api = FakeApiServer(NODES, PODS)
+    api.put(PODS, gpu_pod("p"))
+    await api.start()
+    async with estate_of(api, tmp_path) as estate:
+        await becomes(estate, {Holding(GPU, "ml", True): 1})
+    await api.stop()
+
+
+async def test_other_pools_are_counted_from_a_new_list(api: FakeApiServer, tmp_path: Path) -> None:
+    api.put(PODS, pod("nic", container({"example.com/nic": "3"})))
+    async with estate_of(api, tmp_path) as estate:
+        await becomes(estate, EVERYTHING)
+        lists = len(api.lists(PODS))
+        estate.use(policy())
+        assert len(api.lists(PODS)) == lists, "the same pools"
+        estate.use(policy(resources=["example.com/nic"], sharedResources=[], deviceClasses=[]))
+        await becomes(estate, {Holding("example.com/nic", "ml", True): 3})
+
+
+async def test_a_count_that_ends_forgets_everything_and_can_begin_anew(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with estate_of(api, tmp_path) as estate:
+        await becomes(estate, EVERYTHING)
+        await estate.keep(False)
+        assert dict(estate.holdings()) == {}
+        assert estate.allocatable() == estate.objects() == {}
+        await eventually(lambda: not api.watching(PODS), "the watch to end")
+        await estate.keep(True)
+        await becomes(estate, EVERYTHING)
+
+
+# The metrics.
+
+
+class Known:
+    """An estate that is said."""
+
+    def __init__(self, held: dict[Holding, int], offered: dict[str, int]) -> None:
+        self.policy = policy(
+            resources=[GPU, "nvidia.com/mig-*"], sharedResources=[], deviceClasses=[CLASS]
+        )
+        self._held = held
+        self._offered = offered
+
+    def holdings(self) -> list[tuple[Holding, int]]:
+        return list(self._held.items())
+
+    def allocatable(self) -> dict[str, int]:
+        return self._offered
+
+    def samples(self) -> dict[tuple[str, ...], float]:
+        """Return the samples by metric and the values of its labels."""
+        return {
+            (family.name, *sample.labels.values()): sample.value
+            for family in EstateMetrics(self).collect()  # type: ignore[arg-type]
+            for sample in family.samples
+        }
+
+
+REQUESTED = "gpufence_pool_devices_requested"
+ALLOCATABLE = "gpufence_pool_devices_allocatable"
+
+
+def test_the_metrics_tell_pool_resource_namespace_and_whether_devices_are_held() -> None:
+    known = Known(
+        {Holding(GPU, "ml", True): 4, Holding(GPU, "ml", False): 2, Holding(CLASS, "dra", True): 1},
+        {GPU: 8},
+    )
+    assert known.samples() == {
+        (ALLOCATABLE, "nvidia", GPU): 8,
+        (REQUESTED, "nvidia", GPU, "ml", "true"): 4,
+        (REQUESTED, "nvidia", GPU, "ml", "false"): 2,
+        (REQUESTED, "nvidia", CLASS, "dra", "true"): 1,
+    }
+
+
+def test_resources_that_pods_make_up_are_shown_as_the_policys_pattern() -> None:
+    made_up = {Holding(f"nvidia.com/mig-{number}", "ml", False): 1 for number in range(50)}
+    assert Known({**made_up, Holding(MIG, "ml", True): 2}, {MIG: 7}).samples() == {
+        (ALLOCATABLE, "nvidia", MIG): 7,
+        (REQUESTED, "nvidia", MIG, "ml", "true"): 2,
+        (REQUESTED, "nvidia", "nvidia.com/mig-*", "ml", "false"): 50,
+    }
+
+
+def test_the_namespaces_with_the_fewest_devices_are_shown_as_one() -> None:
+    held = {Holding(GPU, f"n{number:04}", True): number for number in range(1, 1001)}
+    samples = Known(held, {}).samples()
+    assert len(samples) == MOST_NAMESPACES + 1
+    assert samples[REQUESTED, "nvidia", GPU, "n0801", "true"] == 801
+    assert samples[REQUESTED, "nvidia", GPU, OTHER_NAMESPACES, "true"] == sum(range(1, 801))
+    assert sum(samples.values()) == sum(range(1, 1001))
+
+
+async def test_facts_and_estate_that_both_follow_nodes_are_shown_once() -> None:
+    class Following:
+        def __init__(self, **objects: int) -> None:
+            self._objects = objects
+
+        def objects(self) -> dict[str, int]:
+            return self._objects
+
+        def staleness(self) -> dict[str, float | None]:
+            return dict.fromkeys(self._objects, 1.0)
+
+    registry = CollectorRegistry()
+    ClusterMetrics(registry).track(Following(nodes=100, namespaces=3), Following(nodes=5, pods=9))
+    shown = Counter(
+        (sample.labels["resource"], sample.value)
+        for family in registry.collect()
+        if family.name == "gpufence_cluster_objects"
+        for sample in family.samples
+    )
+    assert shown == {("nodes", 100.0): 1, ("namespaces", 3.0): 1, ("pods", 9.0): 1}

@@ -1,0 +1,557 @@
+"""Nodes are listed, watched, and known again after whatever befalls the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clusters import (
+    FAST,
+    Clock,
+    Counts,
+    facts_of,
+    gpu_node,
+    known,
+    named,
+    node,
+    node_names,
+    policy,
+)
+from fake_apiserver import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    RUNTIME_CLASSES,
+    FakeApiServer,
+    eventually,
+)
+from webhook.cluster.facts import ClusterFacts
+from webhook.kube.connection import Connection
+from webhook.kube.credentials import kubeconfig
+from webhook.kube.errors import ApiError, UnreachableError
+from webhook.kube.reflector import Timing
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApiServer]:
+    """A cluster of seven nodes, three pages full."""
+    api = FakeApiServer(NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
+    for number in range(7):
+        api.put(NODES, node(f"n{number}"))
+    await api.start()
+    yield api
+    await api.stop()
+
+
+ALL = {f"n{number}" for number in range(7)}
+
+
+async def has(cluster: ClusterFacts, names: set[str]) -> None:
+    """Wait until the cluster's nodes are these."""
+    for _ in range(2000):
+        if await node_names(cluster) == names:
+            return
+        await asyncio.sleep(0.005)
+    assert await node_names(cluster) == names
+
+
+async def test_a_list_of_several_pages_is_followed_by_a_watch_from_its_version(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with facts_of(api, tmp_path) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        version = api.version
+        api.put(NODES, gpu_node("n7"))
+        api.remove(NODES, "n0")
+        api.put(NODES, gpu_node("n1"))
+        await has(cluster, ALL - {"n0"} | {"n7"})
+        nodes = (await known(cluster)).nodes
+        assert nodes is not None
+        changed = nodes.get("n1")
+        assert changed is not None
+        assert changed.labels["nvidia.com/gpu.present"] == "true"
+        assert [str(taint) for taint in changed.taints] == ["nvidia.com/gpu=present:NoSchedule"]
+        assert changed.allocatable == {"nvidia.com/gpu": 8}
+    assert [asked.query.get("continue") for asked in api.lists(NODES)] == [
+        None,
+        f"{version}/3",
+        f"{version}/6",
+    ]
+    [watch] = api.watches(NODES)
+    assert watch.query["resourceVersion"] == version
+    assert watch.query["allowWatchBookmarks"] == "true"
+    assert 300 <= int(watch.query["timeoutSeconds"]) <= 600
+    assert watch.authorization == "Bearer first"
+
+
+async def test_no_node_is_known_until_the_last_page_of_the_first_list_has_come(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    seen: list[bool] = []
+    api.before_page = lambda _path, offset: seen.append(offset == 6)
+    async with facts_of(api, tmp_path) as cluster:
+        assert await node_names(cluster) is None
+        assert cluster.unready() == "waiting for the cluster's nodes, deviceclasses"
+        while not any(seen):
+            assert await node_names(cluster) is None
+            await asyncio.sleep(0)
+        await has(cluster, ALL)
+        await eventually(lambda: not cluster.unready(), "everything to be known")
+
+
+async def test_a_change_that_placement_does_not_depend_on_leaves_the_node_as_it_is(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with facts_of(api, tmp_path) as cluster:
+        await has(cluster, ALL)
+        nodes = (await known(cluster)).nodes
+        assert nodes is not None
+        before = nodes.get("n1")
+        heartbeat = node("n1")
+        heartbeat["status"]["conditions"][0]["lastHeartbeatTime"] = "later"
+        heartbeat["status"]["allocatable"]["cpu"] = "15"
+        await eventually(lambda: api.watching(NODES), "a watch")
+        api.put(NODES, heartbeat)
+        api.put(NODES, gpu_node("after"))
+        await has(cluster, ALL | {"after"})
+        assert nodes.get("n1") is before
+
+
+async def test_a_lost_connection_is_taken_up_from_the_last_event_without_a_new_list(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        api.put(NODES, node("n7"))
+        await has(cluster, ALL | {"n7"})
+        version = api.version
+        lists = len(api.lists(NODES))
+        api.cut()
+        await eventually(lambda: len(api.watches(NODES)) > 1, "another watch")
+        assert api.watches(NODES)[-1].query["resourceVersion"] == version
+        api.put(NODES, node("n8"))
+        await has(cluster, ALL | {"n7", "n8"})
+    assert len(api.lists(NODES)) == lists
+    assert counts.restarts["nodes"] == 1
+
+
+async def test_what_happened_while_the_api_server_was_away_is_learned_when_it_is_back(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with facts_of(api, tmp_path) as cluster:
+        await has(cluster, ALL)
+        await api.stop()
+        api.remove(NODES, "n3")
+        api.put(NODES, node("n9"))
+        assert await node_names(cluster) == ALL, "until then, what was known stands"
+        await api.start()
+        await has(cluster, ALL - {"n3"} | {"n9"})
+
+
+@pytest.mark.parametrize("as_event", [True, False], ids=["as an event", "as a status"])
+async def test_a_version_that_is_too_old_leads_to_a_new_list_and_what_is_gone_goes(
+    api: FakeApiServer, tmp_path: Path, as_event: bool
+) -> None:
+    api.gone_as_event = as_event
+    counts = Counts()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        await api.stop()
+        api.remove(NODES, "n3")
+        api.put(NODES, node("n9"))
+        api.forget()
+        await api.start()
+        await has(cluster, ALL - {"n3"} | {"n9"})
+    assert len(api.lists(NODES)) >= 6
+    assert counts.restarts["nodes"] >= 2
+
+
+@pytest.mark.parametrize("collection", [NODES, RUNTIME_CLASSES], ids=["nodes", "runtimeclasses"])
+@pytest.mark.parametrize("as_event", [True, False], ids=["as an event", "as a status"])
+async def test_a_version_that_is_too_old_is_not_tried_twice(
+    api: FakeApiServer, tmp_path: Path, collection: str, as_event: bool
+) -> None:
+    api.gone_as_event = as_event
+    counts = Counts()
+    async with facts_of(api, tmp_path, policy(runtimeClass="x"), observer=counts) as cluster:
+        await eventually(lambda: not cluster.unready(), "everything to be known")
+        await eventually(lambda: api.watching(collection), "a watch")
+        lists = len(api.lists(collection))
+        api.forget()
+        api.cut()
+        await eventually(lambda: len(api.lists(collection)) > lists, "a new list")
+        await eventually(lambda: api.watching(collection), "another watch")
+    assert counts.restarts[collection.rpartition("/")[2]] == 2, "the cut, and the old version"
+
+
+async def test_losses_that_are_far_apart_lead_to_no_new_list(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        await has(cluster, ALL)
+        for number in range(7, 15):
+            await eventually(lambda: api.watching(NODES), "a watch")
+            api.put(NODES, node(f"n{number}"))
+            await has(cluster, {f"n{known}" for known in range(number + 1)})
+            api.cut()
+        await eventually(lambda: counts.restarts["nodes"] == 8, "the losses to count")
+    assert len(api.lists(NODES)) == 3
+
+
+async def test_a_collection_that_is_no_longer_served_is_empty(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    spec = {"extendedResourceName": "example.com/gpu"}
+    api.put(DEVICE_CLASSES, {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec})
+    async with facts_of(api, tmp_path) as cluster:
+        await eventually(lambda: cluster.objects()["deviceclasses"] == 1, "the class to be known")
+        await eventually(lambda: api.watching(DEVICE_CLASSES), "a watch")
+        api.refuse[DEVICE_CLASSES] = (404, "the server could not find the requested resource")
+        api.cut()
+        await eventually(lambda: cluster.objects()["deviceclasses"] == 0, "the class to be gone")
+        assert (await known(cluster)).extended_resource_classes == {}
+
+
+async def test_a_list_whose_next_page_is_too_old_is_begun_anew(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    forgotten: list[bool] = []
+
+    def forget_once(path: str, offset: int) -> None:
+        if (path, offset) == (NODES, 3) and not forgotten:
+            forgotten.append(True)
+            api.forget()
+
+    api.before_page = forget_once
+    async with facts_of(api, tmp_path) as cluster:
+        await has(cluster, ALL)
+    assert [asked.query.get("continue", "").rpartition("/")[2] for asked in api.lists(NODES)] == [
+        "",
+        "3",
+        "",
+        "3",
+        "6",
+    ]
+
+
+async def test_a_connection_on_which_nothing_comes_counts_as_lost(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    timing = Timing(page=3, quiet_seconds=0.05, first_delay=0.01, longest_delay=0.05)
+    async with facts_of(api, tmp_path, timing=timing, observer=counts) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: len(api.watches(NODES)) > 2, "watches after the first")
+        api.put(NODES, node("n7"))
+        await has(cluster, ALL | {"n7"})
+    assert counts.restarts["nodes"] >= 2
+    assert len(api.lists(NODES)) == 3
+
+
+async def test_a_bookmark_moves_the_version_on_from_which_a_lost_watch_is_taken_up(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    clock = Clock()
+    async with facts_of(api, tmp_path, clock=clock) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        clock.now += 30
+        assert cluster.staleness()["nodes"] == 30
+        api.bookmark(NODES)
+        await eventually(lambda: cluster.staleness()["nodes"] == 0, "the bookmark to arrive")
+        version = api.version
+        api.cut()
+        await eventually(lambda: len(api.watches(NODES)) > 1, "another watch")
+        assert api.watches(NODES)[-1].query["resourceVersion"] == version
+        assert await node_names(cluster) == ALL
+
+
+async def test_a_watch_that_ends_in_its_time_is_taken_up_and_not_counted(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    timing = Timing(page=3, watch_seconds=0.6, first_delay=0.01, longest_delay=0.05)
+    async with facts_of(api, tmp_path, timing=timing, observer=counts) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: len(api.watches(NODES)) > 1, "another watch")
+        await eventually(lambda: api.watching(NODES), "it to be served")
+    assert counts.restarts["nodes"] == 0
+    assert len(api.lists(NODES)) == 3
+
+
+async def test_a_watch_that_ends_before_its_time_is_counted(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        api.end(NODES)
+        await eventually(lambda: counts.restarts["nodes"] == 1, "it to be counted")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type": "MODIFIED", "object": {"meta',
+        b"\xff\xfe\n",
+        b'{"type": "MODIFIED", "object": {"metadata": {"name": 5}}}\n',
+        b'{"type": "ERROR", "object": {"code": 500, "message": "etcd has a bad day"}}\n',
+        b'{"type": "ERROR", "object": {"status": "Failure", "metadata": {}, "code": 500}}\n',
+        b"[]\n",
+    ],
+    ids=["broken off", "not JSON", "a wrong type", "an error", "a whole Status", "no event"],
+)
+async def test_a_line_that_is_no_event_is_a_lost_watch(
+    api: FakeApiServer, tmp_path: Path, line: bytes
+) -> None:
+    counts = Counts()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        api.send(NODES, line)
+        api.end(NODES)
+        await eventually(lambda: counts.restarts["nodes"] == 1, "it to be counted")
+        await eventually(lambda: api.watching(NODES), "another watch")
+        api.put(NODES, node("n7"))
+        await has(cluster, ALL | {"n7"})
+
+
+async def test_an_event_of_an_unknown_type_is_passed_over(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        api.send(NODES, b'{"type": "SPLIT", "object": {"metadata": {"name": "n1"}}}\n')
+        api.put(NODES, node("n7"))
+        await has(cluster, ALL | {"n7"})
+    assert not counts.restarts
+
+
+async def test_a_version_that_no_watch_can_begin_from_is_given_up_after_a_few_failures(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with facts_of(api, tmp_path) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        api.refuse_watch[NODES] = (504, "Too large resource version")
+        api.cut()
+        await eventually(lambda: len(api.lists(NODES)) > 3, "a new list")
+        api.refuse_watch.clear()
+        api.put(NODES, node("n7"))
+        await has(cluster, ALL | {"n7"})
+
+
+async def test_a_collection_that_may_not_be_read_is_gone_without_and_said_once(
+    api: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "gpufence")
+    message = 'nodes is forbidden: User "fence" cannot list resource "nodes"'
+    api.refuse[NODES] = (403, message)
+    of = policy(allowedNamespaces={"matchLabels": {"team": "ml"}})
+    api.put(NAMESPACES, named("ml", {"team": "ml"}))
+    clock, counts = Clock(), Counts()
+    async with facts_of(api, tmp_path, of, clock=clock, observer=counts) as cluster:
+        await eventually(lambda: counts.restarts["nodes"] > 3, "some attempts")
+        facts = await known(cluster)
+        assert facts.nodes is None
+        assert facts.namespace_labels == {"team": "ml"}
+        assert cluster.unready() == "waiting for the cluster's nodes"
+        clock.now += 16
+        assert cluster.unready() == "", "better without nodes than not at all"
+        assert cluster.staleness()["nodes"] is None
+        api.refuse.clear()
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+    told = [record for record in caplog.records if record.message.startswith("watch")]
+    assert [record.message for record in told] == ["watch lost", "watch restored"]
+    assert told[0].__dict__["gpufence_fields"] == {
+        "resource": "nodes",
+        "problem": f"{message} (HTTP 403)",
+    }
+
+
+async def test_an_api_server_that_is_away_at_the_start_is_no_reason_not_to_start(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    await api.stop()
+    counts = Counts()
+    async with facts_of(api, tmp_path, observer=counts) as cluster:
+        await eventually(lambda: counts.restarts["nodes"] > 1, "some attempts")
+        assert await node_names(cluster) is None
+        await api.start()
+        await has(cluster, ALL)
+
+
+async def test_credentials_that_are_no_longer_accepted_are_read_again(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    api.accepted = "first"
+    async with facts_of(api, tmp_path) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        api.accepted = "newer"
+        api.kubeconfig(tmp_path / "kubeconfig", "newer")
+        api.cut()
+        api.put(NODES, node("n7"))
+        await has(cluster, ALL | {"n7"})
+    assert {asked.authorization for asked in api.asked} == {"Bearer first", "Bearer newer"}
+
+
+async def test_an_api_without_dynamic_resource_allocation_is_gone_without(
+    tmp_path: Path,
+) -> None:
+    api = FakeApiServer(NODES)
+    await api.start()
+    counts = Counts()
+    try:
+        async with facts_of(api, tmp_path, observer=counts) as cluster:
+            await eventually(lambda: not cluster.unready(), "everything to be known")
+            assert (await known(cluster)).extended_resource_classes == {}
+            await eventually(lambda: len(api.lists(DEVICE_CLASSES)) > 2, "it to be asked again")
+        assert not counts.restarts
+    finally:
+        await api.stop()
+
+
+async def test_nodes_are_a_must_even_where_the_api_server_says_that_there_is_no_such_thing(
+    tmp_path: Path,
+) -> None:
+    api = FakeApiServer(DEVICE_CLASSES)
+    await api.start()
+    counts = Counts()
+    try:
+        async with facts_of(api, tmp_path, observer=counts) as cluster:
+            await eventually(lambda: counts.restarts["nodes"] > 1, "some attempts")
+            assert await node_names(cluster) is None
+    finally:
+        await api.stop()
+
+
+async def test_what_the_policy_does_not_need_is_not_watched(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with facts_of(api, tmp_path, policy(deviceClasses=[])) as cluster:
+        await eventually(lambda: not cluster.unready(), "everything to be known")
+        assert set(cluster.objects()) == {"nodes"}
+        facts = await known(cluster)
+        assert facts.runtime_classes is None
+        assert facts.namespace_labels is None
+    assert {asked.path for asked in api.asked} == {NODES}
+
+
+async def test_namespaces_runtime_classes_and_device_classes_are_known_where_they_are_needed(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    of = policy(runtimeClass="nvidia", allowedNamespaces={"matchLabels": {"team": "ml"}})
+    api.put(NAMESPACES, named("ml", {"team": "ml"}))
+    api.put(RUNTIME_CLASSES, named("nvidia"))
+    gpu_class = {"metadata": {"name": "gpu.nvidia.com"}, "spec": {}}
+    api.put(DEVICE_CLASSES, gpu_class)
+    async with facts_of(api, tmp_path, of) as cluster:
+        await eventually(lambda: not cluster.unready(), "everything to be known")
+        facts = await known(cluster)
+        assert facts.runtime_classes == frozenset({"nvidia"})
+        assert facts.namespace_labels == {"team": "ml"}
+        assert facts.extended_resource_classes == {}
+        assert (await known(cluster, "unheard-of")).namespace_labels is None
+        await eventually(lambda: api.watching(DEVICE_CLASSES), "a watch")
+        assert cluster.objects() == {
+            "nodes": 7,
+            "namespaces": 1,
+            "runtimeclasses": 1,
+            "deviceclasses": 1,
+        }
+        await eventually(
+            lambda: api.watching(RUNTIME_CLASSES) and api.watching(NAMESPACES), "watches"
+        )
+        api.remove(RUNTIME_CLASSES, "nvidia")
+        api.put(NAMESPACES, named("ml"))
+        gpu_class["spec"] = {"extendedResourceName": "example.com/gpu"}
+        api.put(DEVICE_CLASSES, gpu_class)
+        await eventually(lambda: cluster.objects()["runtimeclasses"] == 0, "it to go")
+        for _ in range(1000):
+            facts = await known(cluster)
+            if facts.extended_resource_classes and not facts.namespace_labels:
+                break
+            await asyncio.sleep(0.005)
+        assert facts.runtime_classes == frozenset()
+        assert facts.namespace_labels == {}
+        assert facts.extended_resource_classes == {"example.com/gpu": "gpu.nvidia.com"}
+
+
+async def test_another_policy_has_other_things_watched_and_other_resources_taken_for_devices(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    api.put(RUNTIME_CLASSES, named("nvidia"))
+    spec = {"extendedResourceName": "example.com/any"}
+    api.put(DEVICE_CLASSES, {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec})
+    api.put(NODES, node("n1", allocatable={"example.com/gpu": "4"}))
+    async with facts_of(api, tmp_path) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES) and api.watching(DEVICE_CLASSES), "watches")
+        cluster.use(policy(runtimeClass="nvidia"))
+        await eventually(lambda: api.watching(RUNTIME_CLASSES), "another watch")
+        assert (await known(cluster)).runtime_classes == frozenset({"nvidia"})
+        assert len(api.watches(NODES)) == 1, "the nodes are the same"
+
+        cluster.use(policy(resources=["example.com/gpu"], sharedResources=[], deviceClasses=[]))
+        assert await node_names(cluster) == ALL, "what was known stands until all is listed again"
+        assert (await known(cluster)).runtime_classes is None
+        assert (await known(cluster)).extended_resource_classes == {}
+        assert set(cluster.objects()) == {"nodes"}
+        nodes = (await known(cluster)).nodes
+        assert nodes is not None
+        changed = nodes.get("n1")
+        assert changed is not None
+        assert changed.allocatable == {}
+        await eventually(lambda: changed is not nodes.get("n1"), "the nodes to be listed again")
+        changed = nodes.get("n1")
+        assert changed is not None
+        assert changed.allocatable == {"example.com/gpu": 4}
+        await eventually(lambda: len(api.watches(NODES)) == 2, "another watch")
+    assert {
+        task.get_name() for task in asyncio.all_tasks() if "watch of" in task.get_name()
+    } == set()
+
+
+async def test_a_stop_leaves_nothing_behind(api: FakeApiServer, tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with facts_of(api, tmp_path, timing=FAST) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+    ours = {task for task in asyncio.all_tasks() - before if "watch of" in task.get_name()}
+    assert not ours
+
+
+async def test_a_cluster_can_be_learned_once_without_being_followed(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    cluster = ClusterFacts(
+        Connection(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))), policy(), timing=FAST
+    )
+    try:
+        await cluster.load()
+        assert await node_names(cluster) == ALL
+        api.refuse[NODES] = (403, "no")
+        with pytest.raises(ApiError, match=r"^no \(HTTP 403\)$"):
+            await cluster.load()
+        await api.stop()
+        with pytest.raises(
+            UnreachableError, match=r"the API server at http://127.0.0.1:\d+ is out"
+        ):
+            await cluster.load()
+    finally:
+        await cluster.stop()
+    assert not api.watches(NODES)

@@ -1,0 +1,51 @@
+"""Callers say how long they wait, in Go's notation."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.http.deadline import deadline, parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("3s", 3.0),
+        ("30s", 30.0),
+        ("1m0s", 60.0),
+        ("1m30s", 90.0),
+        ("1h0m0.5s", 3600.5),
+        ("1.5h", 5400.0),
+        (".5s", 0.5),
+        ("2.s", 2.0),
+        ("300ms", 0.3),
+        ("10us", 1e-5),
+        ("10µs", 1e-5),
+        ("7ns", 7e-9),
+        ("0", 0.0),
+    ],
+)
+def test_go_durations_are_read(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "3", "s", ".s", "-3s", "+3s", "3 s", "3s ", "3S", "1s2", "soon", "1e3s", "٣s", "3s\n"],
+)
+def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration; write it like 3s, 1m30s or 500ms"):
+        parse_duration(text)
+
+
+def test_an_answer_is_due_before_its_caller_stops_waiting() -> None:
+    assert deadline("3s") == pytest.approx(2.7)
+    assert deadline("500ms") == pytest.approx(0.45)
+
+
+def test_a_caller_that_says_nothing_waits_as_long_as_an_api_server() -> None:
+    assert deadline(None) == pytest.approx(9.0)
+
+
+def test_no_caller_is_waited_for_longer_than_a_configuration_can_say() -> None:
+    assert deadline("8760h") == pytest.approx(27.0)

@@ -1,0 +1,397 @@
+"""The HTTP edge: what is refused before a review is read, and that nothing wears it out."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import zlib
+from asyncio import StreamWriter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.parser import BytesParser
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+
+import pytest
+from aiohttp import http_parser, web_protocol
+
+from reviewing import UID, encode, plain_pod, review, with_value
+from served import Hook
+from webhook.http import edge as app
+from webhook.http.edge import MAX_BODY, MOST_VALUES
+
+GOOD = encode(review(plain_pod()))
+POST = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+JSON_TYPE = {"Content-Type": "application/json"}
+BOTH = pytest.mark.parametrize("path", ["/mutate", "/validate"])
+
+
+async def assert_good_ones_are_served(hook: Hook) -> None:
+    assert await hook.response("/validate", GOOD) == {"uid": UID, "allowed": True}
+
+
+async def post(
+    hook: Hook, body: bytes, headers: dict[str, str], query: str = ""
+) -> tuple[int, str]:
+    data = io.BytesIO(body)
+    async with hook.client.post(f"/validate{query}", data=data, headers=headers) as response:
+        return response.status, await response.text()
+
+
+@asynccontextmanager
+async def connection(hook: Hook) -> AsyncIterator[tuple[asyncio.StreamReader, StreamWriter]]:
+    """Yield a connection of its own, to speak byte by byte; nothing in it takes long."""
+    reader, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
+    try:
+        async with asyncio.timeout(10):
+            yield reader, writer
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def converse(hook: Hook, sent: bytes) -> bytes:
+    """Send bytes, and return all that comes until the connection is closed."""
+    async with connection(hook) as (reader, writer):
+        writer.write(sent)
+        return await reader.read()
+
+
+async def begun(hook: Hook) -> None:
+    """Return when a request is under way."""
+    while not hook.lifecycle.under_way:  # noqa: ASYNC110 - a beginning is no event
+        await asyncio.sleep(0)
+
+
+@BOTH
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"])
+async def test_only_post_is_served(hook: Hook, path: str, method: str) -> None:
+    async with hook.client.request(method, path, data=GOOD, headers=JSON_TYPE) as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "POST"
+        expected = f"{method} is not served here: POST an AdmissionReview\n"
+        assert await response.text() == expected
+    await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json",
+        "application/json; charset=utf-8",
+        "application/json;charset=UTF-8",
+        "Application/JSON",
+    ],
+)
+async def test_json_is_json_whatever_its_parameters(hook: Hook, content_type: str) -> None:
+    status, _ = await post(hook, GOOD, {"Content-Type": content_type})
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "",
+        "text/plain",
+        "application/json-patch+json",
+        "application/vnd.kubernetes.protobuf",
+        "json",
+    ],
+)
+async def test_another_content_type_is_refused(hook: Hook, content_type: str) -> None:
+    status, text = await post(hook, GOOD, {"Content-Type": content_type})
+    assert status == 415
+    assert text == (
+        f"Content-Type '{content_type}' is not read here: "
+        "send an AdmissionReview as plain application/json\n"
+    )
+    await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(GOOD)),
+        ("deflate", zlib.compress(GOOD)),
+        ("gzip", gzip.compress(b" " * 100_000_000, compresslevel=1)),
+    ],
+    ids=["gzip", "deflate", "a bomb"],
+)
+async def test_a_compressed_body_is_not_unpacked(hook: Hook, coding: str, body: bytes) -> None:
+    status, text = await post(hook, body, JSON_TYPE | {"Content-Encoding": coding})
+    assert status == 415
+    assert text.startswith(f"Content-Encoding '{coding}' is not read here")
+    await assert_good_ones_are_served(hook)
+
+
+def body_of(size: int) -> bytes:
+    """Return a good review of a size in bytes."""
+    empty = with_value(review(plain_pod()), "request.object.metadata.annotations.a", "")
+    filler = "x" * (size - len(encode(empty)))
+    return encode(with_value(empty, "request.object.metadata.annotations.a", filler))
+
+
+async def test_two_of_the_largest_objects_are_judged(hook: Hook) -> None:
+    status, answer = await hook.ask("/validate", body_of(MAX_BODY))
+    assert (status, answer["response"]["allowed"]) == (200, True)
+
+
+async def test_a_body_beyond_that_is_refused_by_its_length(hook: Hook) -> None:
+    status, text = await post(hook, body_of(MAX_BODY + 1), JSON_TYPE)
+    assert (status, text) == (
+        413,
+        "the body is over 8 MiB: no review with two objects is as large\n",
+    )
+    await assert_good_ones_are_served(hook)
+
+
+async def test_a_body_beyond_that_is_refused_where_it_does_not_say_its_length(hook: Hook) -> None:
+    answer = await converse(
+        hook,
+        POST
+        + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"%x\r\n%b\r\n0\r\n\r\n" % (MAX_BODY + 1, body_of(MAX_BODY + 1)),
+    )
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.endswith(b"the body is over 8 MiB: no review with two objects is as large\n")
+    await assert_good_ones_are_served(hook)
+
+
+async def test_a_body_of_more_values_than_any_object_has_is_not_parsed(hook: Hook) -> None:
+    def of(values: int) -> bytes:
+        return GOOD.replace(
+            b'"spec":{', b'"spec":{"x":[%b],' % b",".join([b"[]"] * (values // 2)), 1
+        )
+
+    assert (await hook.ask("/validate", of(MOST_VALUES - 200)))[0] == 200
+    assert await hook.ask("/validate", of(MOST_VALUES + 2)) == (
+        413,
+        "the body holds more than 1,500,000 JSON values: no object of a cluster does\n",
+    )
+    await assert_good_ones_are_served(hook)
+
+
+async def test_bodies_that_are_arriving_are_bounded_all_together(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MOST_ARRIVING", 2**20)
+    whole = body_of(2 * app.SMALL_BODY)
+    head = POST + f"Content-Length: {len(whole)}\r\n\r\n".encode()
+    async with AsyncExitStack() as held:
+        waiting = [await held.enter_async_context(connection(hook)) for _ in range(2)]
+        for _, writer in waiting:
+            writer.write(head + whole[:-1])
+        while hook.lifecycle.arriving < 2 * (len(whole) - 1):  # noqa: ASYNC110 - nor is an arrival
+            await asyncio.sleep(0)
+        reader, writer = await held.enter_async_context(connection(hook))
+        writer.write(head + whole[:-1])
+        answer = await reader.readuntil(b"bodies of 1 MiB are arriving already: try again\n")
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert b"\r\nRetry-After: 1\r\n" in answer
+        # What nearly all send has its place beside them.
+        await assert_good_ones_are_served(hook)
+        small = body_of(app.SMALL_BODY)
+        assert (await hook.ask("/validate", small))[0] == 200
+        for reader, writer in waiting:
+            writer.write(whole[-1:])
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    assert hook.lifecycle.arriving == 0
+    counted = await hook.metric("gpufence_admission_requests_total")
+    assert sum(n for key, n in counted.items() if 'result="overloaded"' in key) == 1
+
+
+async def test_a_length_of_a_terabyte_is_refused_unread(hook: Hook) -> None:
+    async with connection(hook) as (reader, writer):
+        writer.write(POST + b"Content-Length: 1000000000000\r\n\r\n{")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+    await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize("seconds", ["3s", "10s", "1m0s", "500ms"])
+async def test_the_timeout_that_an_api_server_appends_is_understood(
+    hook: Hook, seconds: str
+) -> None:
+    status, _ = await post(hook, GOOD, JSON_TYPE, f"?timeout={seconds}")
+    assert status == 200
+
+
+async def test_a_timeout_that_is_none_is_named(hook: Hook) -> None:
+    status, text = await post(hook, GOOD, JSON_TYPE, "?timeout=soon")
+    assert status == 400
+    assert text == (
+        "the query's timeout is at fault: 'soon' is no duration; write it like 3s, 1m30s or 500ms\n"
+    )
+
+
+async def test_a_body_that_does_not_come_is_given_up_before_its_caller_gives_up(hook: Hook) -> None:
+    async with connection(hook) as (reader, writer):
+        head = POST.replace(b"/validate", b"/validate?timeout=100ms")
+        writer.write(head + b"Content-Length: 1000\r\n\r\n" + GOOD[:100])
+        assert await reader.readline() == b"HTTP/1.1 408 Request Timeout\r\n"
+        await reader.readuntil(
+            b"\r\n\r\nthe body did not arrive within 0.09 s, as its caller's timeout asks\n"
+        )
+    await assert_good_ones_are_served(hook)
+
+
+async def test_a_body_that_is_held_back_until_it_is_wanted_is_asked_for(hook: Hook) -> None:
+    length = f"Content-Length: {len(GOOD)}\r\n".encode()
+    async with connection(hook) as (reader, writer):
+        writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(GOOD)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+
+
+async def test_a_body_that_is_too_large_is_not_asked_for(hook: Hook) -> None:
+    length = f"Content-Length: {MAX_BODY + 1}\r\n".encode()
+    async with connection(hook) as (reader, writer):
+        writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
+        # Python 3.13 took the newer phrase, of RFC 9110.
+        phrase = HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase.encode()
+        assert await reader.readline() == b"HTTP/1.1 413 " + phrase + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "told"),
+    [
+        ("1.1", None, None),
+        ("1.1", "close", "close"),
+        ("1.0", None, None),
+        ("1.0", "keep-alive", "keep-alive"),
+    ],
+)
+async def test_an_answer_says_what_it_is_and_keeps_the_connection_where_its_caller_does(
+    hook: Hook, version: str, asked: str | None, told: str | None
+) -> None:
+    head = POST.replace(b"HTTP/1.1", f"HTTP/{version}".encode())
+    if asked:
+        head += f"Connection: {asked}\r\n".encode()
+    request = head + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD
+    keeps = (version, asked) in {("1.1", None), ("1.0", "keep-alive")}
+    async with connection(hook) as (reader, writer):
+        for _ in range(2 if keeps else 1):
+            writer.write(request)
+            line, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
+            assert line == f"HTTP/{version} 200 OK".encode()
+            headers = BytesParser().parsebytes(rest)
+            assert headers["Content-Type"] == "application/json"
+            assert headers["Connection"] == told
+            sent = parsedate_to_datetime(headers["Date"])
+            assert abs(datetime.now(UTC) - sent) < timedelta(minutes=1)
+            answer = json.loads(await reader.readexactly(int(headers["Content-Length"])))
+            assert answer["response"] == {"uid": UID, "allowed": True}
+        if not keeps:
+            assert await reader.read() == b""
+
+
+NO_HTTP = {
+    "TLS on a plain port": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "text": b"let me in\r\n\r\n",
+    "HTTP 9.9": b"POST /validate HTTP/9.9\r\n\r\n",
+    "a header without a colon": POST + b"no colon\r\n\r\n",
+    "a length that is none": POST + b"Content-Length: many\r\n\r\n",
+    "a negative length": POST + b"Content-Length: -1\r\n\r\n",
+    "a long header": POST + b"Long: " + b"x" * 100_000 + b"\r\n\r\n",
+    "a chunk without a size": POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", NO_HTTP)
+async def test_what_is_no_http_is_a_plain_error(hook: Hook, name: str) -> None:
+    answer = await converse(hook, NO_HTTP[name])
+    assert answer.split(b" ", 2)[1] == b"400"
+    await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize(
+    ("parser", "seconds", "status", "problem"),
+    [
+        ("HttpRequestParserC", b"100ms", b"408", b"the body did not arrive within 0.09 s"),
+        ("HttpRequestParserPy", b"10s", b"400", b"the body is not framed as HTTP/1.1 says"),
+    ],
+)
+async def test_a_body_that_breaks_its_framing_is_a_plain_error_with_either_parser(
+    hook: Hook,
+    monkeypatch: pytest.MonkeyPatch,
+    parser: str,
+    seconds: bytes,
+    status: bytes,
+    problem: bytes,
+) -> None:
+    monkeypatch.setattr(web_protocol, "HttpRequestParser", getattr(http_parser, parser))
+    async with connection(hook) as (reader, writer):
+        head = POST.replace(b"/validate", b"/validate?timeout=" + seconds)
+        writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+        await begun(hook)
+        writer.write(b"no size\r\n\r\n")
+        assert (await reader.readline()).split()[1] == status
+        await reader.readuntil(b"\r\n\r\n" + problem)
+    await assert_good_ones_are_served(hook)
+
+
+@pytest.mark.parametrize("sent", [0, 10, len(GOOD) - 1])
+async def test_a_caller_that_hangs_up_leaves_nothing_behind(
+    hook: Hook, sent: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connection(hook) as (_, writer):
+        writer.write(POST + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD[:sent])
+        await begun(hook)
+    async with asyncio.timeout(10):
+        await hook.lifecycle.finished()
+    await assert_good_ones_are_served(hook)
+    assert caplog.records == []
+
+
+async def test_what_is_not_served_is_not_found(hook: Hook) -> None:
+    for path in ("/", "/mutate/", "/healthz", "/metrics", "/validate/../mutate/x"):
+        async with hook.client.post(path, data=GOOD, headers=JSON_TYPE) as response:
+            assert response.status == 404
+            text = "nothing is served here, but at /mutate and /validate\n"
+            assert await response.text() == text
+
+
+async def test_a_hundred_reviews_at_once_are_each_answered_under_their_own_uid(hook: Hook) -> None:
+    uids = [f"uid-{number}" for number in range(100)]
+    answers = await asyncio.gather(
+        *(hook.response("/validate", review(plain_pod(), uid=uid)) for uid in uids)
+    )
+    assert [answer["uid"] for answer in answers] == uids
+
+
+async def test_the_operations_port_tells_health_readiness_and_metrics(hook: Hook) -> None:
+    for path, text in (("/healthz", "ok\n"), ("/readyz", "ok\n")):
+        async with hook.operations.get(path) as response:
+            assert (response.status, await response.text()) == (200, text)
+    async with hook.operations.get("/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain; version=")
+    openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    async with hook.operations.get("/metrics", headers=openmetrics) as response:
+        assert response.content_type == "application/openmetrics-text"
+
+
+@pytest.mark.parametrize(
+    ("serving", "draining", "reason"),
+    [(False, False, "starting\n"), (True, True, "shutting down\n")],
+)
+async def test_a_server_that_is_not_to_be_sent_requests_says_why(
+    hook: Hook, serving: bool, draining: bool, reason: str
+) -> None:
+    hook.lifecycle.serving, hook.lifecycle.draining = serving, draining
+    async with hook.operations.get("/readyz") as response:
+        assert (response.status, await response.text()) == (503, reason)
+    async with hook.operations.get("/healthz") as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("body", [GOOD, b"{}"], ids=["a review", "an error"])
+async def test_a_draining_server_sends_its_callers_elsewhere(hook: Hook, body: bytes) -> None:
+    async with hook.client.post("/validate", data=body, headers=JSON_TYPE) as response:
+        assert "Connection" not in response.headers
+    hook.lifecycle.draining = True
+    async with hook.client.post("/validate", data=body, headers=JSON_TYPE) as response:
+        assert response.headers["Connection"] == "close"

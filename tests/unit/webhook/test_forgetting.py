@@ -1,0 +1,34 @@
+"""Nothing of an object outlives its review: users choose how large its parts are."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from policies.engine import decide
+from policies.facts import Facts
+from reviewing import default_policy
+from strategies import JSON
+from webhook.admission.patch import diff
+
+LONG = 1_000_000
+
+
+def with_a_key(key: str) -> JSON:
+    """Return a custom resource with a template below the key, as training operators have it."""
+    container = {"name": "a", "image": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    spec = {"roles": {key: {"template": {"spec": {"containers": [container]}}}}}
+    return {"apiVersion": "example.com/v1", "kind": "Training", "spec": spec}
+
+
+def test_long_keys_on_the_way_to_a_template_are_forgotten() -> None:
+    policy = default_policy()
+    tracemalloc.start()
+    try:
+        for letter in "abcdefgh":
+            decision = decide(with_a_key(letter * LONG + "~"), policy, Facts())
+            assert diff(decision.original, decision.mutated)
+        del decision
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < LONG

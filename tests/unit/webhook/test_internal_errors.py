@@ -1,0 +1,147 @@
+"""A bug in a rule: answered, counted, logged, and over with the request that met it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from policies import engine
+from policies.facts import Facts
+from policies.finding import Finding
+from policies.kubernetes.pod import Pod
+from policies.policy import Policy
+from policies.registry import Check, Setter
+from reviewing import UID, default_policy, gpu_pod, plain_pod, review
+from served import Hook
+
+BUGS = pytest.mark.parametrize(
+    "bug",
+    [
+        KeyError("spec"),
+        ZeroDivisionError("division by zero"),
+        RecursionError("maximum recursion depth exceeded"),
+        MemoryError(),
+        AssertionError("never happens"),
+        StopIteration(),
+        ValueError("with a \n line break"),
+    ],
+    ids=lambda bug: type(bug).__name__,
+)
+
+Break = Callable[[BaseException], None]
+
+
+@pytest.fixture
+def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
+    """Return what puts a bug into the rule pool-trespass."""
+
+    def put(bug: BaseException) -> None:
+        def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+            raise bug
+
+        broken = Check("pool-trespass", "", check, gpu_pods_only=False)
+        monkeypatch.setattr(engine, "CHECKS", (broken,))
+
+    return put
+
+
+@pytest.fixture
+def break_setter(monkeypatch: pytest.MonkeyPatch) -> Break:
+    """Return what puts a bug into the rule pool-toleration."""
+
+    def put(bug: BaseException) -> None:
+        def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
+            raise bug
+
+        broken = Setter("pool-toleration", "", apply, "nothing", gpu_pods_only=True)
+        monkeypatch.setattr(engine, "SETTERS", (broken,))
+
+    return put
+
+
+async def assert_apologises(hook: Hook, path: str) -> None:
+    response = await hook.response(path, review(gpu_pod()))
+    assert response == {
+        "uid": UID,
+        "allowed": False,
+        "status": {
+            "code": 500,
+            "reason": "InternalError",
+            "message": "gpufence itself failed on this Pod, and lets nothing pass that it could "
+            "not judge. The fault is gpufence's, not the Pod's: please tell whoever runs the "
+            f"cluster. gpufence's log has the details under uid {UID}; until it is mended, the "
+            "policy's exemptions, or the action of the rule that is named there, let such objects "
+            "through",
+        },
+    }
+
+
+@BUGS
+async def test_a_bug_in_a_check_is_an_answer(
+    hook: Hook,
+    break_check: Break,
+    bug: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    break_check(bug)
+    await assert_apologises(hook, "/validate")
+    # What the mutating webhook does, it does without the checks.
+    assert "patch" in await hook.response("/mutate", review(gpu_pod()))
+    assert await hook.metric("gpufence_internal_errors_total") == {"": 1}
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.getMessage() == "internal error"
+    assert record.exc_info
+    monkeypatch.undo()
+    assert await hook.response("/validate", review(plain_pod())) == {"uid": UID, "allowed": True}
+
+
+@BUGS
+async def test_a_bug_in_a_setter_is_an_answer(
+    hook: Hook, break_setter: Break, bug: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_setter(bug)
+    await assert_apologises(hook, "/mutate")
+    assert await hook.metric("gpufence_internal_errors_total") == {"": 1}
+    assert await hook.metric("gpufence_admission_requests_total") == {
+        '{kind="Pod",operation="CREATE",path="/mutate",result="error"}': 1
+    }
+    monkeypatch.undo()
+    assert "patch" in await hook.response("/mutate", review(gpu_pod()))
+
+
+async def test_the_exempt_are_let_through_whatever_is_broken(
+    hook: Hook, break_check: Break
+) -> None:
+    break_check(ZeroDivisionError())
+    exempt = min(default_policy().exemptions.namespaces)
+    assert (await hook.response("/validate", review(gpu_pod(), namespace=exempt)))["allowed"]
+
+
+async def test_a_refusal_is_one_line_of_log_and_a_plain_pod_none(
+    hook: Hook, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="gpufence")
+    pod = plain_pod()
+    await hook.response("/mutate", review(pod))
+    await hook.response("/validate", review(pod))
+    assert caplog.records == []
+    pod["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
+    pod["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    pod["metadata"] = {"generateName": "web-"}
+    await hook.response("/validate", review(pod, namespace="shop", dryRun=True))
+    [record] = caplog.records
+    assert record.getMessage() == "denied"
+    assert vars(record)["gpufence_fields"] == {
+        "path": "/validate",
+        "uid": UID,
+        "operation": "CREATE",
+        "kind": "Pod",
+        "namespace": "shop",
+        "name": "web-",
+        "user": "jane",
+        "dryRun": True,
+        "rules": ["pool-trespass"],
+    }

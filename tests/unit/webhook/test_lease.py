@@ -1,0 +1,195 @@
+"""Who leads: one Lease, several candidates, and clocks that are set by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from fake_kubeapi import FakeKubeApi
+from webhook.kube.errors import ApiError, UnreachableError
+from webhook.registration.leader_election import (
+    PAUSED,
+    Elector,
+    LeaseTiming,
+    claimed,
+    lease_path,
+    pause,
+)
+
+PATH = lease_path("system", "gpufence")
+NOW = datetime(2026, 11, 21, 12, 0, 0, 250000, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def api() -> FakeKubeApi:
+    return FakeKubeApi()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def candidate(api: FakeKubeApi, clock: Clock) -> Callable[[str], Elector]:
+    def make(identity: str) -> Elector:
+        timing = LeaseTiming(duration=15)
+        return Elector(api, "system", "gpufence", identity, clock=clock, timing=timing)
+
+    return make
+
+
+async def test_the_first_takes_the_lease_and_the_second_waits(
+    api: FakeKubeApi, candidate: Callable[[str], Elector]
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    assert await first.campaign()
+    assert not await second.campaign()
+    assert (first.leading, second.leading) == (True, False)
+    assert api.objects[PATH]["spec"]["holderIdentity"] == "first"
+
+
+async def test_a_lease_that_is_renewed_is_never_taken(
+    candidate: Callable[[str], Elector], clock: Clock
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    await first.campaign()
+    for _ in range(10):
+        clock.now += 10
+        assert await first.campaign()
+        assert not await second.campaign()
+
+
+async def test_a_leader_leads_while_it_renews(
+    api: FakeKubeApi, candidate: Callable[[str], Elector]
+) -> None:
+    first = candidate("first")
+    await first.campaign()
+    seen: list[bool] = []
+
+    async def look() -> None:
+        seen.append(first.leading)
+
+    api.between(look)
+    await first.campaign()
+    assert seen == [True]
+
+
+async def test_a_lease_is_taken_when_it_was_seen_unchanged_for_its_duration(
+    api: FakeKubeApi, candidate: Callable[[str], Elector], clock: Clock
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    await first.campaign()
+    assert not await second.campaign()
+    clock.now += 14.9
+    assert not await second.campaign()
+    clock.now += 0.1
+    assert await second.campaign()
+    assert not await first.campaign()
+    assert api.objects[PATH]["spec"]["leaseTransitions"] == 1
+
+
+async def test_the_wall_clock_of_another_replica_is_not_trusted(
+    api: FakeKubeApi, candidate: Callable[[str], Elector], clock: Clock
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    await first.campaign()
+    api.objects[PATH]["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
+    assert not await second.campaign()
+
+
+async def test_a_lease_that_is_given_up_is_free_at_once(
+    candidate: Callable[[str], Elector],
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    await first.campaign()
+    await second.campaign()
+    await first.resign()
+    assert not first.leading
+    assert await second.campaign()
+
+
+async def test_only_the_holder_gives_a_lease_up(
+    api: FakeKubeApi, candidate: Callable[[str], Elector], clock: Clock
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    await first.campaign()
+    await second.campaign()
+    clock.now += 20
+    await second.campaign()
+    await first.resign()  # it still believed to lead
+    assert api.objects[PATH]["spec"]["holderIdentity"] == "second"
+
+
+async def test_of_two_that_write_at_once_one_leads(
+    api: FakeKubeApi, candidate: Callable[[str], Elector]
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    api.between(lambda: first.campaign())
+    assert not await second.campaign()
+    assert first.leading
+
+
+async def test_a_leader_that_cannot_ask_does_not_lead(
+    api: FakeKubeApi, candidate: Callable[[str], Elector]
+) -> None:
+    first = candidate("first")
+    await first.campaign()
+    api.error = UnreachableError("nobody answers")
+    with pytest.raises(UnreachableError):
+        await first.campaign()
+    assert not first.leading
+
+
+async def test_a_refusal_that_is_no_conflict_is_not_taken_for_one(
+    api: FakeKubeApi, candidate: Callable[[str], Elector]
+) -> None:
+    api.write_error = ApiError(403, "leases is forbidden")
+    with pytest.raises(ApiError, match="forbidden"):
+        await candidate("first").campaign()
+
+
+async def test_a_pause_is_seen_by_whoever_leads_and_outlives_renewals(
+    api: FakeKubeApi, candidate: Callable[[str], Elector]
+) -> None:
+    first = candidate("first")
+    assert not await pause(api, "system", "gpufence", "today")
+    await first.campaign()
+    assert await pause(api, "system", "gpufence", "today")
+    for _ in range(3):
+        assert await first.campaign()
+        assert first.paused == "today"
+    assert api.objects[PATH]["metadata"]["annotations"] == {PAUSED: "today"}
+    assert await pause(api, "system", "gpufence", None)
+    await first.campaign()
+    assert first.paused == ""
+
+
+def test_times_are_in_utc_and_microseconds_as_the_api_has_them() -> None:
+    spec = claimed(None, "first", NOW, 15)["spec"]
+    assert spec["renewTime"] == spec["acquireTime"] == "2026-11-21T12:00:00.250000Z"
+    whole = claimed(None, "first", NOW.replace(microsecond=0), 15)["spec"]
+    assert whole["renewTime"] == "2026-11-21T12:00:00.000000Z"
+
+
+def test_a_renewal_keeps_when_it_was_acquired_and_what_others_wrote() -> None:
+    first = claimed(None, "first", NOW, 15)
+    first["spec"]["strategy"] = "OldestEmulationVersion"
+    later = NOW.replace(minute=1)
+    renewed = claimed(first, "first", later, 15)["spec"]
+    assert renewed["acquireTime"] == first["spec"]["acquireTime"]
+    assert renewed["strategy"] == "OldestEmulationVersion"
+    assert renewed["leaseTransitions"] == 0
+    taken = claimed(first, "second", later, 15)["spec"]
+    assert taken["acquireTime"] == taken["renewTime"]
+    assert taken["leaseTransitions"] == 1

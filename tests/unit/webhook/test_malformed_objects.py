@@ -1,0 +1,280 @@
+"""Objects of which some field that rules read is of the wrong type: refused, naming the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reviewing import (
+    JSON,
+    UID,
+    deployment,
+    gpu_pod,
+    plain_pod,
+    pytorch_job,
+    review,
+    with_value,
+    without,
+)
+from served import Hook
+
+CONTAINER = "spec.containers.0"
+CONTEXT = f"{CONTAINER}.securityContext"
+TERM = (
+    "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0"
+)
+
+# Dotted path to a value that does not belong there.
+WRONG: list[tuple[str, Any]] = [
+    ("metadata", []),
+    ("metadata.name", 5),
+    ("metadata.generateName", ["web-"]),
+    ("metadata.namespace", {}),
+    ("metadata.annotations", ["a"]),
+    ("metadata.annotations.a", True),
+    ("metadata.deletionTimestamp", 5),
+    ("metadata.ownerReferences", {}),
+    ("metadata.ownerReferences.0", "DaemonSet"),
+    ("metadata.ownerReferences.0.kind", 1),
+    ("metadata.ownerReferences.0.controller", "true"),
+    ("spec", []),
+    ("spec", "none"),
+    ("spec.containers", {}),
+    ("spec.containers.0", "train"),
+    (f"{CONTAINER}.name", 5),
+    (f"{CONTAINER}.image", ["train:1"]),
+    (f"{CONTAINER}.env", {"NVIDIA_VISIBLE_DEVICES": "all"}),
+    (f"{CONTAINER}.env.0", "NVIDIA_VISIBLE_DEVICES=all"),
+    (f"{CONTAINER}.env.0.name", 1),
+    (f"{CONTAINER}.env.0.value", 1),
+    (f"{CONTAINER}.env.0.valueFrom", "secret"),
+    (f"{CONTAINER}.ports", {}),
+    (f"{CONTAINER}.ports.0.hostPort", "80"),
+    (f"{CONTAINER}.resources", []),
+    (f"{CONTAINER}.resources.limits", ["nvidia.com/gpu"]),
+    (f"{CONTAINER}.resources.requests", 1),
+    (f"{CONTAINER}.volumeMounts", {}),
+    (CONTEXT, []),
+    (f"{CONTEXT}.privileged", "true"),
+    (f"{CONTEXT}.allowPrivilegeEscalation", "false"),
+    (f"{CONTEXT}.capabilities", ["ALL"]),
+    (f"{CONTEXT}.capabilities.add", "SYS_ADMIN"),
+    (f"{CONTEXT}.capabilities.drop.0", 1),
+    (f"{CONTEXT}.procMount", 1),
+    (f"{CONTEXT}.runAsNonRoot", "yes"),
+    (f"{CONTEXT}.runAsUser", "0"),
+    (f"{CONTEXT}.runAsUser", 1.5),
+    (f"{CONTEXT}.seccompProfile", "RuntimeDefault"),
+    (f"{CONTEXT}.seccompProfile.type", 1),
+    (f"{CONTEXT}.appArmorProfile", "Unconfined"),
+    (f"{CONTEXT}.seLinuxOptions.type", 1),
+    (f"{CONTEXT}.windowsOptions.hostProcess", "true"),
+    (f"{CONTAINER}.livenessProbe", "http"),
+    (f"{CONTAINER}.livenessProbe.httpGet.host", 1),
+    (f"{CONTAINER}.readinessProbe.tcpSocket.host", 1),
+    (f"{CONTAINER}.startupProbe.httpGet", "localhost"),
+    (f"{CONTAINER}.lifecycle", []),
+    (f"{CONTAINER}.lifecycle.postStart.httpGet.host", {}),
+    ("spec.initContainers", {}),
+    ("spec.initContainers.0.image", 1),
+    ("spec.ephemeralContainers", "debug"),
+    ("spec.ephemeralContainers.0.securityContext.privileged", 1),
+    ("spec.securityContext", []),
+    ("spec.securityContext.runAsUser", "root"),
+    ("spec.securityContext.runAsGroup", "root"),
+    ("spec.securityContext.fsGroup", "root"),
+    ("spec.securityContext.sysctls", {"kernel.shm_rmid_forced": "1"}),
+    ("spec.securityContext.sysctls.0.name", 1),
+    ("spec.hostNetwork", "true"),
+    ("spec.hostPID", 1),
+    ("spec.hostIPC", "no"),
+    ("spec.hostUsers", "no"),
+    ("spec.nodeName", 5),
+    ("spec.nodeSelector", ["gpu"]),
+    ("spec.nodeSelector.gpu", True),
+    ("spec.tolerations", {"key": "nvidia.com/gpu"}),
+    ("spec.tolerations.0", "nvidia.com/gpu"),
+    ("spec.tolerations.0.key", 1),
+    ("spec.tolerations.0.operator", True),
+    ("spec.tolerations.0.value", True),
+    ("spec.tolerations.0.effect", ["NoSchedule"]),
+    ("spec.affinity", []),
+    ("spec.affinity.nodeAffinity", "required"),
+    (TERM.removesuffix(".0"), {}),
+    (TERM, "gpu=true"),
+    (f"{TERM}.matchExpressions", {}),
+    (f"{TERM}.matchExpressions.0.key", 1),
+    (f"{TERM}.matchExpressions.0.operator", 1),
+    (f"{TERM}.matchExpressions.0.values", "true"),
+    (f"{TERM}.matchExpressions.0.values.0", True),
+    (f"{TERM}.matchFields", "metadata.name"),
+    ("spec.resourceClaims", {"gpu": "one"}),
+    ("spec.resourceClaims.0", "gpu"),
+    ("spec.resourceClaims.0.resourceClaimName", 1),
+    ("spec.resourceClaims.0.resourceClaimTemplateName", 1),
+    ("spec.runtimeClassName", 5),
+    ("spec.os", "linux"),
+    ("spec.os.name", 1),
+    ("spec.volumes", {}),
+    ("spec.volumes.0", "/dev/nvidia0"),
+    ("spec.volumes.0.name", 1),
+    ("spec.volumes.0.hostPath", "/dev/nvidia0"),
+    ("spec.volumes.0.hostPath.path", 1),
+]
+
+QUANTITIES = ["", "one", "1 GPU", "0x10", "1.2.3", "1e", "NaN", "--1", True, [], {}, "1" * 10_000]
+
+
+def name(value: Any) -> str:
+    return f"{value[0]}-{type(value[1]).__name__}"
+
+
+def notation(path: str) -> str:
+    """Return a dotted path as an API server would print it."""
+    text = ""
+    for step in path.split("."):
+        is_free = text.endswith((".annotations", ".nodeSelector"))
+        text += f"[{step}]" if step.isdigit() or is_free else f".{step}"
+    return text.removeprefix(".")
+
+
+async def refusal(hook: Hook, path: str, obj: JSON) -> str:
+    """Return why an object is refused as malformed, after a good one has been served as well."""
+    response = await hook.response(path, review(obj, name="x", namespace="ml"))
+    message: str = response["status"].pop("message")
+    assert response == {
+        "uid": UID,
+        "allowed": False,
+        "status": {"code": 422, "reason": "Invalid"},
+    }
+    assert await hook.response("/validate", review(plain_pod())) == {"uid": UID, "allowed": True}
+    return message
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=name)
+async def test_a_field_of_the_wrong_type_is_named(hook: Hook, wrong: tuple[str, Any]) -> None:
+    path, value = wrong
+    for endpoint in ("/mutate", "/validate"):
+        message = await refusal(hook, endpoint, with_value(gpu_pod(), path, value))
+        beginning, problem, expectation = message.split(": ")
+        assert beginning == "gpufence cannot judge this Pod, because it is malformed"
+        assert problem == notation(path)
+        assert expectation.startswith("must be ")
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: repr(quantity)[:20])
+async def test_what_is_no_quantity_is_named(hook: Hook, quantity: Any) -> None:
+    pod = gpu_pod()
+    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = quantity
+    for endpoint in ("/mutate", "/validate"):
+        message = await refusal(hook, endpoint, pod)
+        assert "spec.containers[0].resources.limits[nvidia.com/gpu]: " in message
+        assert len(message) < 1000
+
+
+@pytest.mark.parametrize("quantity", ["1e999999999", "1e-999999999", "9" * 4000, 10**300, 1e300])
+async def test_an_absurd_quantity_is_answered_at_once(hook: Hook, quantity: Any) -> None:
+    pod = gpu_pod()
+    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = quantity
+    for endpoint in ("/mutate", "/validate"):
+        response = await hook.response(endpoint, review(pod))
+        assert response.get("status", {}).get("code", 200) in (200, 403, 422)
+    assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
+
+
+async def test_a_field_of_a_template_is_named_from_the_root_of_its_object(hook: Hook) -> None:
+    workload = deployment(with_value(plain_pod(), "spec.tolerations", "all"))
+    assert await refusal(hook, "/validate", workload) == (
+        "gpufence cannot judge this Deployment, because it is malformed: "
+        "spec.template.spec.tolerations: must be a list, but is a string"
+    )
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        without(deployment(plain_pod()), "spec"),
+        without(deployment(plain_pod()), "spec.template"),
+        with_value(deployment(plain_pod()), "spec", []),
+        with_value(deployment(plain_pod()), "spec.template", "web"),
+        with_value(deployment(plain_pod()), "spec.template", None),
+    ],
+    ids=["no spec", "no template", "spec: a list", "template: text", "template: null"],
+)
+async def test_a_workload_without_a_template_is_no_way_past_the_rules(
+    hook: Hook, workload: JSON
+) -> None:
+    assert await refusal(hook, "/validate", workload) == (
+        "gpufence cannot judge this Deployment, because it is malformed: "
+        "it has no pod template where its kind has one"
+    )
+
+
+async def test_what_a_custom_resource_may_hold_is_its_operators_to_say(hook: Hook) -> None:
+    workload = pytorch_job(with_value(plain_pod(), "spec.tolerations", "{{tolerations}}"))
+    response = await hook.response("/validate", review(workload))
+    [warning] = response.pop("warnings")
+    assert warning == (
+        "gpufence cannot judge this PyTorchJob, because it is malformed: spec.pytorchReplicaSpecs"
+        ".Worker.template.spec.tolerations: must be a list, but is a string"
+    )
+    assert response == {"uid": UID, "allowed": True}
+
+
+async def test_what_is_too_large_to_judge_is_not_called_malformed(hook: Hook) -> None:
+    many = [{"name": f"c{number}", "image": "a"} for number in range(5001)]
+    assert await refusal(hook, "/validate", with_value(plain_pod(), "spec.containers", many)) == (
+        "gpufence cannot judge this Pod, because it is too large: "
+        "it has 5,001 containers; gpufence judges up to 5,000 at a time"
+    )
+    response = await hook.response("/validate", review(workflow(templates=1000, tolerations=100)))
+    assert response["allowed"]
+    [warning] = response["warnings"]
+    assert warning.startswith("gpufence cannot judge this Workflow, because it is too large: spec:")
+
+
+def workflow(*, templates: int, tolerations: int) -> JSON:
+    step = {"name": "train", "container": {"image": "a"}}
+    spec = {"templates": [step] * templates, "tolerations": [{"key": "a"}] * tolerations}
+    metadata = {"name": "nightly", "namespace": "default"}
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def nested_deeply() -> JSON:
+    deep: Any = "bottom"
+    for _ in range(700):
+        deep = [deep]
+    return with_value(gpu_pod(), "spec.unknown", deep)
+
+
+async def test_what_no_rule_reads_may_be_nested_deeply(hook: Hook) -> None:
+    response = await hook.response("/mutate", review(nested_deeply()))
+    assert response["allowed"]
+    assert response["patchType"] == "JSONPatch"
+
+
+async def test_a_pod_that_is_nested_too_deeply_is_at_fault_itself(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def walk_all_of_it(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("webhook.admission.handler.decide", walk_all_of_it)
+    response = await hook.response("/mutate", review(nested_deeply()))
+    assert response["status"]["message"] == (
+        "gpufence cannot judge this Pod, because it is malformed: it is nested too deeply"
+    )
+    assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
+
+
+async def test_an_old_object_of_the_wrong_types_excuses_nothing(hook: Hook) -> None:
+    new = with_value(plain_pod(), "spec.tolerations", [{"operator": "Exists"}])
+    old = with_value(new, "spec.containers.0.image", 5)
+    response = await hook.response("/validate", review(new, operation="UPDATE", oldObject=old))
+    assert response["status"]["code"] == 403

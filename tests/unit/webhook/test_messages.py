@@ -1,0 +1,136 @@
+"""What people read: refusals word for word, warnings and annotations within their limits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from paths import PROJECT
+from policies.engine import Decision
+from policies.finding import Action, Finding
+from webhook.admission.messages import REFUSAL_LENGTH, audit_annotations, refusal, warnings
+
+
+def finding(**fields: Any) -> Finding:
+    values: dict[str, Any] = {
+        "rule": "unequal-device-limits",
+        "path": "spec.containers[0].resources",
+        "reason": "request and limit of a device differ",
+        "detail": 'container "train" requests 1 of nvidia.com/gpu, but is limited to 2',
+        "advice": "Write the same whole number on both sides",
+    }
+    return Finding(**values | fields)
+
+
+def test_a_refusal_says_how_much_there_is_to_change_and_then_what() -> None:
+    other = finding(
+        rule="pool-trespass",
+        path="spec.tolerations[0]",
+        reason="a Pod without a GPU request tolerates the taint of GPU nodes",
+        detail="it asks for nothing",
+        advice="",
+    )
+    assert refusal([finding()], "Pod") == (
+        "gpufence found 1 thing to change in this Pod:\n"
+        "- unequal-device-limits: request and limit of a device differ: container "
+        '"train" requests 1 of nvidia.com/gpu, but is limited to 2 '
+        "(at spec.containers[0].resources). Write the same whole number on both sides"
+    )
+    assert refusal([finding(), other], "Deployment") == (
+        "gpufence found 2 things to change in this Deployment:\n"
+        "- unequal-device-limits: request and limit of a device differ: container "
+        '"train" requests 1 of nvidia.com/gpu, but is limited to 2 '
+        "(at spec.containers[0].resources). Write the same whole number on both sides\n"
+        "- pool-trespass: a Pod without a GPU request tolerates the taint of GPU nodes: "
+        "it asks for nothing (at spec.tolerations[0])"
+    )
+
+
+def test_a_refusal_begins_as_the_page_about_it_says() -> None:
+    page = PROJECT / "docs" / "how-to" / "refused.md"
+    assert f"`{refusal([finding()], 'Pod').splitlines()[0]}`" in page.read_text()
+
+
+def test_a_refusal_for_thousands_of_things_says_how_many_it_leaves_out() -> None:
+    found = [finding(detail=f"tolerates taint {number}") for number in range(4000)]
+    heading, *lines, last = refusal(found, "Pod").split("\n")
+    assert heading == "gpufence found 4000 things to change in this Pod:"
+    assert last == f"- and {4000 - len(lines)} more; `gpufence check` on the manifest shows all"
+    assert REFUSAL_LENGTH * 0.9 < sum(map(len, lines)) <= REFUSAL_LENGTH
+
+
+def test_a_finding_about_thousands_of_containers_is_cut() -> None:
+    text = refusal([finding(detail='"train", ' * 10_000)], "Pod")
+    assert len(text) < REFUSAL_LENGTH + 100
+    assert text.endswith("…")
+
+
+def test_a_short_warning_is_the_whole_finding() -> None:
+    [text] = warnings([finding(detail="1 is not 2")])
+    assert text == (
+        "unequal-device-limits: request and limit of a device differ: 1 is not 2 "
+        "(at spec.containers[0].resources). Write the same whole number on both sides"
+    )
+
+
+def test_a_long_warning_keeps_its_place_and_its_advice() -> None:
+    [text] = warnings([finding(detail="long " * 50)])
+    assert text == (
+        "unequal-device-limits: request and limit of a device differ "
+        "(at spec.containers[0].resources). Write the same whole number on both sides"
+    )
+
+
+def test_no_warning_is_longer_than_an_api_server_passes_on() -> None:
+    [text] = warnings([finding(reason="ü" * 300)])
+    assert len(text) == 256
+    assert text.endswith("…")
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\t", "\0", "\x7f", "\x85", "\u2028"])
+def test_a_warning_holds_no_character_for_which_an_api_server_drops_it(character: str) -> None:
+    [text] = warnings([finding(detail=f"one{character}two")])
+    assert "one two" in text
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 400])
+def test_all_warnings_together_fit_what_an_api_server_passes_on(count: int) -> None:
+    texts = warnings([finding(detail=f"{number} " * 200) for number in range(count)])
+    assert len(texts) == min(count, 16)
+    assert sum(map(len, texts)) <= 4096
+    if count > 16:
+        assert texts[-1] == (
+            f"gpufence found {count - 15} more; `gpufence check` on the manifest shows all"
+        )
+
+
+def decision(*findings: Finding, **fields: Any) -> Decision:
+    return Decision({}, {}, findings, **fields)
+
+
+@pytest.mark.parametrize("action", ["enforce", "warn", "audit"])
+def test_the_audit_log_learns_what_each_rule_found(action: Action) -> None:
+    found = [finding(detail=detail, action=action) for detail in ("1 is not 2", "3 is not 4")]
+    assert audit_annotations(decision(*found)) == {
+        "unequal-device-limits": f"{action}: {found[0].message}; {found[1].message}"
+    }
+
+
+def test_the_audit_log_learns_what_was_let_go_and_why() -> None:
+    excepted = finding()
+    noted = decision(exemption="the policy exempts user root", excepted=(excepted,))
+    assert audit_annotations(noted) == {
+        "excepted": f"unequal-device-limits: {excepted.message}",
+        "exempt": "the policy exempts user root",
+    }
+
+
+def test_annotations_are_named_and_sized_as_an_api_server_takes_them() -> None:
+    found = decision(finding(detail="long " * 5000), exemption="x" * 20_000)
+    for key, text in audit_annotations(found).items():
+        # k8s.io/apimachinery, IsQualifiedName, whose prefix is the webhook's name.
+        assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key)
+        assert len(text) == 10 * 1024

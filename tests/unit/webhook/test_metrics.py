@@ -1,0 +1,91 @@
+"""Counters that say what happened, with labels that nobody can multiply."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from reviewing import default_policy, deployment, gpu_pod, plain_pod, review, trespassing_pod
+from served import Hook, MakeHook
+from webhook.metrics.admission import kind_label
+
+REQUESTS = "gpufence_admission_requests_total"
+
+
+async def test_each_answer_is_counted_by_what_became_of_it(hook: Hook) -> None:
+    await hook.ask("/mutate", review(gpu_pod()))
+    await hook.ask("/mutate", review(plain_pod()))
+    await hook.ask("/validate", review(plain_pod()))
+    await hook.ask("/validate", review(deployment(trespassing_pod())))
+    await hook.ask("/validate", review(plain_pod() | {"spec": None}))
+    await hook.ask("/validate", b"no JSON")
+    await hook.ask("/validate", review(plain_pod(), operation="GUESS"))
+
+    def labels(kind: str, operation: str, path: str, result: str) -> str:
+        return f'{{kind="{kind}",operation="{operation}",path="{path}",result="{result}"}}'
+
+    assert await hook.metric(REQUESTS) == {
+        labels("Pod", "CREATE", "/mutate", "patched"): 1,
+        labels("Pod", "CREATE", "/mutate", "allowed"): 1,
+        labels("Pod", "CREATE", "/validate", "allowed"): 1,
+        labels("Deployment", "CREATE", "/validate", "denied"): 1,
+        labels("Pod", "CREATE", "/validate", "malformed"): 1,
+        labels("other", "unknown", "/validate", "bad_request"): 2,
+    }
+    assert await hook.metric("gpufence_admission_duration_seconds_count") == {
+        '{path="/mutate"}': 2,
+        '{path="/validate"}': 5,
+    }
+    assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
+
+
+async def test_findings_are_counted_by_rule_and_action(make_hook: MakeHook) -> None:
+    hook = await make_hook(default_policy(pool_trespass="warn"))
+    await hook.ask("/mutate", review(trespassing_pod()))
+    await hook.ask("/validate", review(trespassing_pod()))
+    assert await hook.metric("gpufence_findings_total") == {
+        '{action="warn",rule="pool-trespass"}': 1
+    }
+
+
+async def test_invented_kinds_make_no_new_series(hook: Hook) -> None:
+    for number in range(50):
+        custom = plain_pod() | {"apiVersion": f"v{number}.example/v1", "kind": f"Kind{number}"}
+        await hook.ask("/validate", review(custom))
+        await hook.ask(f"/validate?timeout={number + 1}s", review(custom | {"kind": "Pod"}))
+    assert len(await hook.metric(REQUESTS)) == 1
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "label"),
+    [
+        ("v1", "Pod", "Pod"),
+        ("apps/v1", "Deployment", "Deployment"),
+        ("batch/v1", "CronJob", "CronJob"),
+        ("example.com/v1", "Pod", "other"),
+        ("example.com/v1", "Deployment", "other"),
+        ("v1", "ConfigMap", "other"),
+    ],
+)
+def test_only_kinds_of_the_core_groups_are_named(api_version: str, kind: str, label: str) -> None:
+    assert kind_label(api_version, kind) == label
+
+
+async def test_the_policy_and_the_version_are_shown(hook: Hook) -> None:
+    assert await hook.metric("gpufence_policy_info") == {'{policy="test",pools="nvidia"}': 1}
+    [labels] = await hook.metric("gpufence_build_info")
+    assert re.fullmatch(r'\{python="3\.\d+\.\d+\S*",version="\d\S*"\}', labels)
+
+
+async def test_two_servers_in_one_process_count_apart(make_hook: MakeHook) -> None:
+    one, other = await make_hook(default_policy()), await make_hook(default_policy())
+    await one.ask("/validate", review(plain_pod()))
+    assert len(await one.metric(REQUESTS)) == 1
+    assert await other.metric(REQUESTS) == {}
+
+
+async def test_the_end_of_the_certificate_is_shown(hook: Hook) -> None:
+    hook.metrics.track_certificate(lambda: 1795000000.0)
+    name = "gpufence_certificate_expiry_timestamp_seconds"
+    assert await hook.metric(name) == {"": 1795000000.0}

@@ -1,0 +1,128 @@
+"""A policy that changes while a server runs: what is taken up, what is refused, what is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.policy import Policy
+from reviewing import default_policy
+from webhook.server.policy_reload import NoPolicyError, PolicyUnusableError, ReloadingPolicy
+
+
+class Source:
+    """A document that the test writes; ``bad`` stands for one that is no policy.
+
+    Of one that starts with ``dead``, the reader has died.
+    """
+
+    def __init__(self) -> None:
+        self.document = b"first"
+        self.gone = False
+        self.parsed = 0
+        self.policies: dict[bytes, Policy] = {}
+
+    def read(self) -> bytes:
+        if self.gone:
+            raise PolicyUnusableError("policy.yaml: does not exist")
+        return self.document
+
+    async def parse(self, document: bytes) -> Policy:
+        self.parsed += 1
+        if document.startswith(b"bad"):
+            raise NoPolicyError(f"policy.yaml: {document.decode()}: unknown key")
+        if document.startswith(b"dead"):
+            raise PolicyUnusableError("policy.yaml: the process that reads it ended")
+        return self.policies.setdefault(document, default_policy())
+
+
+class Watched:
+    def __init__(self, source: Source, policy: ReloadingPolicy) -> None:
+        self.source = source
+        self.policy = policy
+        self.applied: list[Policy] = []
+        self.counted: list[str] = []
+        self.policy.followers.append(self.applied.append)
+        self.policy.counters.append(self.counted.append)
+
+    async def poll(self, document: bytes) -> None:
+        self.source.document = document
+        await self.policy.poll()
+
+
+@pytest.fixture
+async def watched() -> Watched:
+    source = Source()
+    return Watched(source, await ReloadingPolicy.load(source))
+
+
+async def test_nothing_happens_where_nothing_changed(watched: Watched) -> None:
+    for _ in range(3):
+        await watched.policy.poll()
+    assert (watched.applied, watched.counted) == ([], [])
+    assert watched.policy.generation == 1
+
+
+async def test_a_new_policy_is_in_force_at_once(watched: Watched) -> None:
+    await watched.poll(b"second")
+    assert watched.applied == [watched.source.policies[b"second"]] == [watched.policy.current]
+    assert watched.counted == ["applied"]
+    assert watched.policy.generation == 2
+
+
+async def test_the_last_good_one_goes_on_where_the_new_one_is_refused(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        await watched.poll(b"bad: poolz")
+    assert watched.policy.current is watched.source.policies[b"first"]
+    assert watched.policy.problem == "policy.yaml: bad: poolz: unknown key"
+    assert watched.counted == ["refused"]
+    assert [record.getMessage() for record in caplog.records] == ["policy refused"]
+    await watched.poll(b"bad: pools")
+    assert watched.counted == ["refused", "refused"]
+
+
+@pytest.mark.parametrize(("cure", "generation"), [(b"first", 1), (b"second", 2)])
+async def test_a_good_one_clears_the_problem(
+    watched: Watched, cure: bytes, generation: int
+) -> None:
+    await watched.poll(b"bad: poolz")
+    await watched.poll(cure)
+    assert watched.policy.problem == ""
+    assert watched.policy.generation == generation
+
+
+async def test_what_is_no_policy_is_read_once_until_it_is_another_one(watched: Watched) -> None:
+    for _ in range(3):
+        await watched.poll(b"bad: poolz")
+    assert watched.source.parsed == 2
+    watched.source.gone = True
+    await watched.policy.poll()
+    watched.source.gone = False
+    await watched.policy.poll()
+    assert watched.policy.problem == "policy.yaml: bad: poolz: unknown key"
+
+
+async def test_a_document_whose_reader_died_is_tried_again(watched: Watched) -> None:
+    for _ in range(3):
+        await watched.poll(b"dead")
+    assert watched.source.parsed == 4
+    assert watched.counted == ["refused"]
+    assert watched.policy.current is watched.source.policies[b"first"]
+
+
+async def test_a_file_that_is_gone_for_a_moment_changes_nothing(watched: Watched) -> None:
+    watched.source.gone = True
+    await watched.policy.poll()
+    assert watched.policy.problem == "policy.yaml: does not exist"
+    watched.source.gone = False
+    await watched.policy.poll()
+    assert (watched.policy.problem, watched.policy.generation) == ("", 1)
+    assert watched.applied == []
+
+
+async def test_a_start_with_a_bad_policy_is_refused() -> None:
+    source = Source()
+    source.document = b"bad"
+    with pytest.raises(PolicyUnusableError):
+        await ReloadingPolicy.load(source)

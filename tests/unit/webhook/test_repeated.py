@@ -1,0 +1,79 @@
+"""What is done every few seconds outlives its failures, and says each of them once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from webhook.kube.errors import UnreachableError
+from webhook.server.periodic_task import Repeated
+
+
+class Work:
+    def __init__(self) -> None:
+        self.done = 0
+        self.error: Exception | None = None
+
+    async def __call__(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self.done += 1
+
+
+async def test_a_failure_that_goes_on_is_one_line_and_counted_each_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    work, failed = Work(), list[str]()
+    task = Repeated("upkeep", work, failed.append)
+    assert await task.once()
+    work.error = UnreachableError("nobody answers")
+    for _ in range(3):
+        assert not await task.once()
+    assert task.problem == "nobody answers"
+    work.error = UnreachableError("nobody listens")
+    assert not await task.once()
+    work.error = None
+    assert await task.once()
+    assert task.problem == ""
+    assert failed == ["upkeep"] * 4
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert lines == [
+        ("WARNING", "upkeep failed"),
+        ("WARNING", "upkeep failed"),
+        ("INFO", "upkeep restored"),
+    ]
+
+
+async def test_a_bug_is_logged_with_its_traceback_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    work = Work()
+    work.error = KeyError("spec")
+    task = Repeated("upkeep", work)
+    assert not await task.once()
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.exc_info
+    work.error = None
+    assert await task.once()
+
+
+async def test_it_goes_on_until_it_is_cancelled() -> None:
+    work = Work()
+    task = asyncio.create_task(Repeated("upkeep", work).forever(0))
+    async with asyncio.timeout(10):
+        while work.done < 3:  # noqa: ASYNC110 - a counter, and a deadline around it
+            await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
+async def test_work_that_is_no_coroutine_is_done_too() -> None:
+    done: list[int] = []
+    assert await Repeated("policy reload", lambda: done.append(1)).once()
+    assert done == [1]

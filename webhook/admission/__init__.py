@@ -1,0 +1,1 @@
+"""The data path: an AdmissionReview, its decision, its response."""

@@ -1,0 +1,258 @@
+"""From the body of a review to the body of its answer: decode, decide, encode.
+
+``/mutate`` adds to Pods what the setters add, and says nothing of findings: later webhooks and the
+API server's defaults may still change the Pod. ``/validate`` judges what came out of all that. An
+object that is not what its kind promises is refused by either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Any, Literal, Protocol
+
+from policies.engine import decide
+from policies.facts import Facts, JSONObject
+from policies.finding import Finding
+from policies.kubernetes.shape import MalformedObjectError
+from policies.kubernetes.templates import is_core_workload
+from policies.policy import Policy
+from webhook.admission import messages, response, review
+from webhook.admission.patch import diff
+from webhook.admission.phases import setters_only
+from webhook.logs import event
+from webhook.metrics.admission import Metrics, Result, kind_label
+
+Endpoint = Literal["/mutate", "/validate"]
+ENDPOINTS: tuple[Endpoint, ...] = ("/mutate", "/validate")
+
+_OPERATIONS = frozenset({"CREATE", "UPDATE"})
+
+# Of a Pod's subresources, those whose object is the Pod with another spec. The others (status,
+# binding, scale, ...) change nothing that a rule judges, and a cluster stands still without them.
+_SUBRESOURCES = frozenset({"", "ephemeralcontainers", "resize"})
+
+# The deepest objects of the API, custom resources with embedded schemas, stay far below this.
+_DEEP = 200
+
+_log = logging.getLogger("gpufence")
+
+
+class Cluster(Protocol):
+    """What is known of the cluster (``webhook.cluster.facts``)."""
+
+    async def facts_for(self, facts: Facts, obj: JSONObject, seconds: float) -> Facts:
+        """Return the facts of a request with those of the cluster beside them."""
+
+
+class Admission:
+    """Answers reviews by one policy. Holds no state between calls but the counters.
+
+    Without a ``cluster``, a Pod is judged by itself: the request tells nothing of nodes or claims.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        metrics: Metrics,
+        today: Callable[[], date],
+        cluster: Cluster | None = None,
+    ) -> None:
+        self.use(policy)
+        self._metrics = metrics
+        self._today = today
+        self._cluster = cluster
+
+    def use(self, policy: Policy) -> None:
+        """Answer by another policy from now on."""
+        self._policy = policy
+        self._mutating = setters_only(policy)
+
+    async def answer(self, endpoint: Endpoint, body: bytes, seconds: float) -> bytes:
+        """Return the body of the answer within ``seconds``: a review with the caller's uid.
+
+        Raises:
+            BadReviewError: the body holds no uid, so that no review can answer it.
+        """
+        try:
+            request = review.decode(body)
+        except review.BadReviewError as error:
+            if not error.uid:
+                raise
+            self._metrics.answered(endpoint, "bad_request")
+            event(
+                _log,
+                logging.WARNING,
+                "bad request",
+                path=endpoint,
+                uid=error.uid,
+                problem=str(error),
+            )
+            return response.encode(response.bad_request(error.uid, str(error)), error.api_version)
+        answer, result = await self._respond(endpoint, request, seconds)
+        kind = kind_label(request.kind.api_version, request.kind.kind)
+        self._metrics.answered(endpoint, result, request.operation, kind)
+        return response.encode(answer)
+
+    async def _respond(
+        self, endpoint: Endpoint, request: review.Request, seconds: float
+    ) -> tuple[response.Response, Result]:
+        """Return the response, whatever goes wrong."""
+        uid, kind = request.uid, request.kind.kind
+        try:
+            if request.operation not in _OPERATIONS or request.sub_resource not in _SUBRESOURCES:
+                return response.allowed(uid), "allowed"
+            obj = review.object_of(request)
+            if endpoint == "/validate":
+                facts = await self._facts(request, obj, final=True, seconds=seconds)
+                return self._validate(request, obj, facts)
+            if not _is_pod(request):
+                # A change of a workload would show as drift in GitOps, and the Pods that are made
+                # of it are changed in their turn.
+                return response.allowed(uid), "allowed"
+            facts = await self._facts(request, obj, final=False, seconds=seconds)
+            return self._mutate(request, obj, facts)
+        except review.BadReviewError as error:
+            _log_request(logging.WARNING, "bad request", endpoint, request, problem=str(error))
+            return response.bad_request(uid, str(error)), "bad_request"
+        except MalformedObjectError as error:
+            fault, problem = error.fault, str(error)
+        except Exception as error:
+            if not (isinstance(error, RecursionError) and _is_deep(request.object)):
+                self._metrics.failed()
+                _log_request(logging.ERROR, "internal error", endpoint, request, failure=True)
+                return response.errored(uid, _apology(request)), "error"
+            fault, problem = MalformedObjectError.fault, "it is nested too deeply"
+        _log_request(logging.INFO, "malformed object", endpoint, request, problem=problem)
+        message = f"gpufence cannot judge this {kind}, because it is {fault}: {problem}"
+        if _is_custom(request):
+            # What its fields may hold is its operator's to say, and its Pods are judged themselves.
+            return response.allowed(uid, warnings=[messages.warning(message)]), "malformed"
+        return response.malformed(uid, message), "malformed"
+
+    async def _facts(
+        self, request: review.Request, obj: JSONObject, *, final: bool, seconds: float
+    ) -> Facts:
+        facts = request.facts(self._today(), final=final)
+        if self._cluster is None:
+            return facts
+        return await self._cluster.facts_for(facts, obj, seconds)
+
+    def _mutate(
+        self, request: review.Request, obj: JSONObject, facts: Facts
+    ) -> tuple[response.Response, Result]:
+        """Add what the setters add to a Pod.
+
+        No audit annotations: an API server calls again when another webhook has changed the Pod,
+        and takes a second annotation of the same name with another value for a mistake.
+        """
+        decision = decide(obj, self._mutating, facts)
+        operations = diff(obj, decision.mutated)
+        return response.patched(request.uid, operations), "patched" if operations else "allowed"
+
+    def _validate(
+        self, request: review.Request, obj: JSONObject, facts: Facts
+    ) -> tuple[response.Response, Result]:
+        """Refuse what an enforced rule finds, and tell of the rest.
+
+        A Pod is judged as it stands; the template of a workload as the Pods that will be made of
+        it, which the setters will change first.
+        """
+        decision = decide(obj, self._policy, facts)
+        if not decision.has_template and is_core_workload(obj):
+            raise MalformedObjectError("", "it has no pod template where its kind has one")
+        findings = decision.findings
+        annotations = messages.audit_annotations(decision)
+        known = _worth_telling(request, obj, decision.known)
+        warnings = messages.warnings([f for f in findings if f.action == "warn"], known)
+        self._metrics.found(findings)
+        if decision.allowed:
+            answer = response.allowed(request.uid, annotations=annotations, warnings=warnings)
+            return answer, "allowed"
+        enforced = [finding for finding in findings if finding.action == "enforce"]
+        rules = sorted({finding.rule for finding in enforced})
+        _log_request(logging.INFO, "denied", "/validate", request, rules=rules)
+        message = messages.refusal(enforced, request.kind.kind)
+        answer = response.denied(request.uid, message, annotations=annotations, warnings=warnings)
+        return answer, "denied"
+
+
+def _is_pod(request: review.Request) -> bool:
+    return (request.kind.api_version, request.kind.kind) == ("v1", "Pod")
+
+
+def _is_custom(request: review.Request) -> bool:
+    kind = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
+    return not (_is_pod(request) or is_core_workload(kind))
+
+
+def _worth_telling(
+    request: review.Request, obj: JSONObject, known: Sequence[Finding]
+) -> list[Finding]:
+    """Return those known findings of which somebody reads: of workloads that people change.
+
+    Pods, and what a controller owns (ReplicaSets), are updated by controllers alone.
+    """
+    if not known:
+        return []
+    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
+    if _is_pod(request) or any(owner.get("controller") for owner in owners):
+        return []
+    return [finding for finding in known if finding.action in ("enforce", "warn")]
+
+
+def _is_deep(value: Any) -> bool:
+    """Tell whether a value is nested more deeply than any object of the API."""
+    level = [value]
+    for _ in range(_DEEP):
+        level = [
+            item
+            for value in level
+            if isinstance(value, (dict, list))
+            for item in (value.values() if isinstance(value, dict) else value)
+        ]
+    return bool(level)
+
+
+def _apology(request: review.Request) -> str:
+    kind = request.kind.kind
+    return (
+        f"gpufence itself failed on this {kind}, and lets nothing pass that it could not judge. "
+        f"The fault is gpufence's, not the {kind}'s: please tell whoever runs the cluster. "
+        f"gpufence's log has the details under uid {request.uid}; until it is mended, the policy's "
+        "exemptions, or the action of the rule that is named there, let such objects through"
+    )
+
+
+def _log_request(
+    level: int,
+    name: str,
+    endpoint: Endpoint,
+    request: review.Request,
+    *,
+    failure: bool = False,
+    **fields: object,
+) -> None:
+    event(
+        _log,
+        level,
+        name,
+        failure=failure,
+        path=endpoint,
+        uid=request.uid,
+        operation=request.operation,
+        kind=request.kind.kind,
+        namespace=request.namespace,
+        name=_name(request),
+        user=request.user_info.username,
+        dryRun=bool(request.dry_run),
+        **fields,
+    )
+
+
+def _name(request: review.Request) -> str:
+    """Return the object's name, or what it will begin with."""
+    metadata = (request.object or {}).get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    return str(request.name or known.get("name") or known.get("generateName") or "")

@@ -1,0 +1,110 @@
+"""AdmissionReview as an API server is answered.
+
+Source of the wire format: ``k8s.io/api/admission/v1``, ``types.go``; of what is accepted and shown:
+``k8s.io/apiserver``, ``pkg/admission/plugin/webhook/request/admissionreview.go`` and
+``pkg/admission/plugin/webhook/errors/statuserror.go``.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+from webhook.admission.patch import Operation
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+_encoder = msgspec.json.Encoder()
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Why a request was refused (``metav1.Status``)."""
+
+    code: int
+    reason: str
+    message: str
+
+
+class Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An AdmissionResponse. ``patch`` holds JSON, which the wire carries in base64."""
+
+    uid: str
+    allowed: bool
+    status: Status | None = None
+    patch_type: str = ""
+    patch: bytes = b""
+    audit_annotations: dict[str, str] = {}
+    warnings: list[str] = []
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    response: Response
+
+
+def encode(response: Response, api_version: str = API_VERSION) -> bytes:
+    """Return the body of the answer."""
+    return _encoder.encode(_Answer(api_version, KIND, response))
+
+
+def allowed(
+    uid: str, *, annotations: dict[str, str] | None = None, warnings: list[str] | None = None
+) -> Response:
+    """Let the request go as it is."""
+    return Response(uid, True, audit_annotations=annotations or {}, warnings=warnings or [])
+
+
+def patched(uid: str, operations: list[Operation]) -> Response:
+    """Let the request go with a change; without operations, as it is."""
+    if not operations:
+        return allowed(uid)
+    return Response(uid, True, patch_type="JSONPatch", patch=_encoder.encode(operations))
+
+
+def denied(
+    uid: str,
+    message: str,
+    *,
+    annotations: dict[str, str] | None = None,
+    warnings: list[str] | None = None,
+) -> Response:
+    """Refuse the request for what the policy found: the user can do something about it."""
+    return _refused(
+        uid, HTTPStatus.FORBIDDEN, "Forbidden", message, annotations=annotations, warnings=warnings
+    )
+
+
+def malformed(uid: str, message: str) -> Response:
+    """Refuse the request because its object is not what its kind promises."""
+    return _refused(uid, HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
+
+
+def bad_request(uid: str, message: str) -> Response:
+    """Refuse the request because the call itself is at fault."""
+    return _refused(uid, HTTPStatus.BAD_REQUEST, "BadRequest", message)
+
+
+def errored(uid: str, message: str) -> Response:
+    """Refuse the request because gpufence failed on it; nothing else is answered with a 500."""
+    return _refused(uid, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message)
+
+
+def _refused(
+    uid: str,
+    code: HTTPStatus,
+    reason: str,
+    message: str,
+    *,
+    annotations: dict[str, str] | None = None,
+    warnings: list[str] | None = None,
+) -> Response:
+    return Response(
+        uid,
+        False,
+        status=Status(code.value, reason, message),
+        audit_annotations=annotations or {},
+        warnings=warnings or [],
+    )

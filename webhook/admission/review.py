@@ -1,0 +1,158 @@
+"""AdmissionReview as an API server sends it.
+
+The envelope is typed; ``object`` and ``oldObject`` stay the raw JSON that they came as. Source of
+the wire format: ``k8s.io/api/admission/v1``, ``types.go``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Any
+
+import msgspec
+
+from policies.facts import Facts, JSONObject, Operation
+from webhook.admission.response import API_VERSION, KIND
+
+# An API server writes the uid as the first field of the request (Go writes fields in the order of
+# their declaration), so that a body which breaks off or is nested too deeply still shows it.
+_LEADING_UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([!#-\[\]-~]{1,128})"')
+_LEADING_BYTES = 1024
+
+
+class BadReviewError(ValueError):
+    """The call is at fault: its body is no AdmissionReview that can be answered on its merits.
+
+    ``uid`` is the request's, where the body holds one: the answer is then a review. ``api_version``
+    is the one to answer in.
+    """
+
+    def __init__(self, problem: str, uid: str = "", api_version: str = API_VERSION) -> None:
+        super().__init__(problem)
+        self.uid = uid
+        self.api_version = api_version
+
+
+class GroupVersionKind(msgspec.Struct, frozen=True):
+    """The type of the object, as the webhook's configuration matched it."""
+
+    kind: str
+    version: str
+    group: str = ""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class UserInfo(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    username: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of an AdmissionRequest that a decision can depend on."""
+
+    uid: str
+    kind: GroupVersionKind
+    operation: Operation
+    user_info: UserInfo
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    object: JSONObject | None = None
+    old_object: JSONObject | None = None
+    dry_run: bool | None = None
+
+    def facts(self, today: date, *, final: bool) -> Facts:
+        """Return what is known beyond the object: who asks for what, and when.
+
+        ``final`` says that nothing will change the object any more.
+        """
+        return Facts(
+            namespace=self.namespace,
+            username=self.user_info.username,
+            operation=self.operation,
+            subresource=self.sub_resource,
+            old=self.old_object,
+            final=final,
+            today=today,
+        )
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    request: Request | None = None
+
+
+_decoder = msgspec.json.Decoder(_Review)
+
+
+def decode(body: bytes) -> Request:
+    """Return the request of an AdmissionReview.
+
+    Raises:
+        BadReviewError: the body is something else.
+    """
+    try:
+        review = _decoder.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(body, error) from None
+    request = review.request
+    if review.kind == KIND and review.api_version == API_VERSION and request and request.uid:
+        return request
+    raise _foreign(review.api_version, review.kind, request.uid if request else "")
+
+
+def object_of(request: Request) -> JSONObject:
+    """Return the request's object.
+
+    Raises:
+        BadReviewError: it is missing, or not what the request calls it: trusting either of the two
+            would let objects past the rules.
+    """
+    said = f"{request.kind.api_version} {request.kind.kind}"
+    if request.object is None:
+        raise BadReviewError(f"request.kind says {said}, but there is no request.object")
+    found = f"{request.object.get('apiVersion')} {request.object.get('kind')}"
+    if found != said:
+        raise BadReviewError(f"request.kind says {said}, but request.object is {found:.200}")
+    return request.object
+
+
+def _unreadable(body: bytes, error: Exception) -> BadReviewError:
+    """Return the error for a body that is no JSON, or not that of a review."""
+    try:
+        found = msgspec.json.decode(body)
+    except (ValueError, RecursionError) as broken:
+        leading = _LEADING_UID.search(body, 0, _LEADING_BYTES)
+        problem = "is nested too deeply" if isinstance(broken, RecursionError) else f"({broken})"
+        return BadReviewError(
+            f"the body is no JSON that gpufence can read {problem}",
+            leading[1].decode("ascii") if leading else "",
+        )
+    review = found if isinstance(found, dict) else {}
+    request = review.get("request")
+    uid = request.get("uid") if isinstance(request, dict) else ""
+    uid = uid if isinstance(uid, str) else ""
+    api_version, kind = review.get("apiVersion"), review.get("kind")
+    if (api_version, kind) != (API_VERSION, KIND):
+        return _foreign(api_version, kind, uid)
+    return BadReviewError(f"the body is no {API_VERSION} {KIND}: {error}", uid)
+
+
+def _foreign(api_version: Any, kind: Any, uid: str) -> BadReviewError:
+    """Return the error for a review of another kind or version, or one that asks nothing."""
+    if kind != KIND or api_version != API_VERSION:
+        problem = (
+            f"gpufence answers {API_VERSION} {KIND} only, and was sent "
+            f'apiVersion "{api_version!s:.100}", kind "{kind!s:.100}"; '
+            'register it with admissionReviewVersions: ["v1"]'
+        )
+        # The one other version that an API server speaks reads answers in that version only.
+        spoken = "admission.k8s.io/v1beta1"
+        return BadReviewError(problem, uid, spoken if api_version == spoken else API_VERSION)
+    return BadReviewError(f"the {KIND} has no request with a uid", uid)

@@ -1,0 +1,1 @@
+"""The commands of ``gpufence``, one module each."""

@@ -1,0 +1,271 @@
+"""``gpufence check``: verdicts, findings and changes, over files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
+from webhook.cli.options.cluster_context import surroundings_options
+from webhook.cli.options.common import (
+    exclude_option,
+    namespace_option,
+    paths_argument,
+    policy_option,
+)
+from webhook.cli.options.outputs import (
+    STDOUT,
+    Output,
+    color_option,
+    keep_inputs,
+    opened,
+    output_option,
+    place_of,
+)
+from webhook.cli.report.formats import TEXT
+
+# What checking needs is imported where it is used: help and completion need none of it.
+if TYPE_CHECKING:
+    from webhook.cli.manifests.evaluate import Result, Verdict
+    from webhook.cli.manifests.files import ToRead
+    from webhook.cli.options.cluster_context import Surroundings
+    from webhook.cli.report.terminal import Color
+
+
+def _rule_names(
+    _ctx: click.Context, _param: click.Parameter, given: Sequence[str]
+) -> frozenset[str]:
+    """Return the names of rules that stand in lists, each with commas."""
+    names = frozenset(name.strip() for names in given for name in names.split(",")) - {""}
+    if names:
+        from policies.registry import RULES
+
+        known = [rule.id for rule in RULES]
+        for name in sorted(names.difference(known)):
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, known) or known
+            raise click.BadParameter(f"{name!r} is no rule; is it {' or '.join(near)}?")
+    return names
+
+
+def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the rules that the last name of a list may be, each behind those before it."""
+    from policies.registry import RULES
+
+    before, comma, start = incomplete.rpartition(",")
+    return [f"{before}{comma}{rule.id}" for rule in RULES if rule.id.startswith(start)]
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0    nothing was found that counts (--fail-on)
+  1    something was
+  2    the input or the usage is at fault; the rest was checked all the same
+  70   a bug in gpufence: please report it
+  130  interrupted
+  141  whoever read the report closed the pipe
+
+\b
+Examples:
+  gpufence check train.yaml
+  gpufence check --policy policy.yaml --namespace ml deploy/
+  gpufence check --exclude charts --exclude '**/testdata' .
+  kustomize build . | gpufence check -
+  helm template chart/ | gpufence check --output json - > report.json
+  kubectl get nodes -o json | gpufence check --nodes - deploy/
+
+\b
+In a pipeline:
+  gpufence check --output github --output sarif=gpufence.sarif deploy/
+  gpufence check --output text --output junit=gpufence.xml --fail-on warn deploy/
+  gpufence check --output markdown deploy/ > comment.md
+  gpufence check --quiet --rules pool-trespass,device-leak deploy/
+
+\b
+To enforce before everything is cleaned up:
+  gpufence check --policy policy.yaml --generate-exceptions exceptions.yaml deploy/
+  (put its list into policy.yaml under exceptions:, with a reason for each)
+  gpufence check --policy policy.yaml deploy/
+""",
+)
+@paths_argument
+@exclude_option
+@policy_option
+@namespace_option
+@surroundings_options
+@output_option
+@color_option
+@click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="Leave out of the text what is in order, the changes and the summary; show no progress.",
+)
+@click.option(
+    "--rules",
+    multiple=True,
+    callback=_rule_names,
+    shell_complete=_complete_rules,
+    metavar="RULE,...",
+    help="Report only what these rules find. What setters add is shown all the same.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["enforce", "warn"]),
+    default="enforce",
+    show_default=True,
+    help="Exit with 1 where a finding is enforced, or also where one is only a warning.",
+)
+@click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Take it for success, too, where none of the files holds an object: all are empty, or of "
+    "comments only. An empty standard input is at fault all the same.",
+)
+@click.option(
+    "--generate-exceptions",
+    "exceptions_path",
+    metavar="FILE|-",
+    help="Write exceptions for what is found today to a new file, or for - to standard output "
+    "instead of the report: a list to put into the policy, which --policy then names. What the "
+    "policy excepts already is left out. The status is 0 where they are for all that is found.",
+)
+@click.option(
+    "--expires",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
+    help="The day from which the exceptions no longer count: 2026-12-31; 90 days from today by "
+    "default.",
+)
+def check(
+    paths: tuple[str, ...],
+    exclude: tuple[str, ...],
+    policy_path: str | None,
+    namespace: str,
+    surroundings: Surroundings,
+    outputs: Sequence[Output],
+    color: Color,
+    quiet: bool,
+    rules: frozenset[str],
+    fail_on: str,
+    allow_empty: bool,
+    exceptions_path: str | None,
+    expires: datetime | None,
+) -> int:
+    """Check manifests: what the webhook would refuse, and what it would change.
+
+    PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside), a pattern
+    ('apps/*/deploy') or - for the standard input. YAML of any number of documents, JSON, JSON lines
+    and Lists are read. ResourceClaims, their templates, DeviceClasses and Namespaces among the
+    manifests are taken into account for the Pods beside them; the nodes of a cluster with --nodes,
+    and the whole of it with --cluster.
+    """
+    from webhook.cli.manifests.evaluate import evaluate, nothing_to_do, read_manifests
+    from webhook.cli.manifests.exclusion import Exclusion
+    from webhook.cli.manifests.files import STDIN
+    from webhook.cli.options.policy_file import compiled_policy
+    from webhook.cli.report.progress import watched
+
+    today = datetime.now(UTC).date()
+    until = _until(exceptions_path, expires, today)
+    if exceptions_path == STDOUT:
+        outputs = [output for output in outputs if output.path != STDOUT]
+    elif exceptions_path and place_of(exceptions_path) in (place_of(o.path) for o in outputs):
+        raise click.UsageError(
+            f"a report and the exceptions would both go to {exceptions_path}: name two files"
+        )
+    policy = compiled_policy(policy_path)
+    tally = _Tally()
+
+    def watch(files: Sequence[ToRead]) -> Iterable[ToRead]:
+        inputs = [policy_path, surroundings.nodes, *(path for path, _ in files)]
+        keep_inputs(outputs, inputs, "name another file for the report, or --exclude that one")
+        return watched("Reading", not quiet)(files)
+
+    with opened(outputs) as write:
+        manifests = read_manifests(paths, Exclusion(exclude), watch)
+        with surroundings.known(policy) as complete:
+            results: Iterable[Result]
+            results = evaluate(manifests, policy, namespace, today, complete)
+            results = tally.counting(_only(rules, results) if rules else results)
+            if until is not None:
+                results = list(results)
+            write(results, color, quiet)
+    if Output(TEXT) not in outputs:
+        tally.tell_errors()
+    if not tally.verdicts:
+        if STDIN in paths:
+            raise InputError([nothing_to_do(paths)])
+        if not allow_empty:
+            cure = "look at what wrote them, or add --allow-empty if they may be without any"
+            raise InputError([nothing_to_do(paths, cure)])
+    if exceptions_path is not None and until is not None:
+        from webhook.cli.commands.generate_exceptions import write_exceptions
+
+        write_exceptions(exceptions_path, results, today, until)
+        tally.verdicts.discard("denied")
+    if "invalid" in tally.verdicts:
+        return EXIT_INPUT
+    failed = "denied" in tally.verdicts or (fail_on == "warn" and tally.warned)
+    return EXIT_FOUND if failed else 0
+
+
+def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
+    """Yield the results with what the rules have found, and nothing else."""
+    from msgspec.structs import replace
+
+    for result in results:
+        if result.decision is not None:
+            findings = tuple(f for f in result.decision.findings if f.rule in rules)
+            excepted = tuple(f for f in result.decision.excepted if f.rule in rules)
+            result.decision = replace(result.decision, findings=findings, excepted=excepted)
+            result.verdict = result.decision.verdict
+        yield result
+
+
+class _Tally:
+    """What the exit status depends on, and the sentences about what is broken."""
+
+    def __init__(self) -> None:
+        self.verdicts: set[Verdict] = set()
+        self.warned = False
+        self.errors: list[str] = []
+
+    def counting(self, results: Iterable[Result]) -> Iterator[Result]:
+        """Yield the results, and count them as they pass."""
+        from webhook.cli.report.sentence import sentence
+
+        for result in results:
+            self.verdicts.add(result.verdict)
+            if result.error is not None:
+                self.errors.append(sentence(result.manifest.document, result.error))
+            elif result.decision is not None:
+                self.warned |= any(f.action == "warn" for f in result.decision.findings)
+            yield result
+
+    def tell_errors(self) -> None:
+        """Write what is broken to standard error, where no text report says it."""
+        from webhook.cli.report.lines import clean
+
+        for error in self.errors:
+            click.echo(f"Error: {clean(error)}", err=True)
+
+
+def _until(path: str | None, expires: datetime | None, today: date) -> date | None:
+    """Return the day from which generated exceptions no longer count, where any are asked for."""
+    if path is None:
+        if expires is not None:
+            raise click.UsageError("--expires says until when: add --generate-exceptions FILE")
+        return None
+    if expires is not None:
+        if expires.date() <= today:
+            raise click.UsageError(f"--expires {expires.date()}: give a day after today, {today}")
+        return expires.date()
+    from webhook.cli.commands.generate_exceptions import default_expiry
+
+    return default_expiry(today)

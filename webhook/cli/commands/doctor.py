@@ -1,0 +1,154 @@
+"""``gpufence doctor``: whether an installation works, and what to do where it does not."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.options.access import (
+    context_option,
+    kubeconfig_option,
+    release_namespace_option,
+    with_api,
+)
+from webhook.cli.options.outputs import color_option
+from webhook.cli.options.registration import DEFAULT_NAME
+
+if TYPE_CHECKING:
+    from policies.facts import JSONObject
+    from webhook.cli.report.terminal import Color
+    from webhook.doctor.installation import Installation
+    from webhook.doctor.line import Line
+    from webhook.kube.client import KubeApi
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  nothing is broken; warnings and what could not be checked are said
+  1  something is broken: each such line says what to do
+  2  the cluster could not be asked
+
+\b
+Examples:
+  gpufence doctor
+  gpufence doctor --context production --try-in ml
+  gpufence doctor --output json | jq '.lines[] | select(.status == "fail")'
+""",
+)
+@kubeconfig_option
+@context_option
+@release_namespace_option
+@click.option(
+    "--name",
+    default=DEFAULT_NAME,
+    show_default=True,
+    metavar="NAME",
+    help="The name of the release: its Deployment, Lease and webhook configurations.",
+)
+@click.option(
+    "--policy",
+    "policy_path",
+    metavar="FILE",
+    help="The policy that should be in force; without it, the one in the release's ConfigMap.",
+)
+@click.option(
+    "--try-in",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help="The namespace in which two Pods are created as a dry run. Nothing is stored.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="A report for people, or one for programs (a DoctorReport).",
+)
+@color_option
+def doctor(
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    name: str,
+    policy_path: str | None,
+    try_in: str,
+    output: str,
+    color: Color,
+) -> int:
+    """Check an installation from end to end: each line says what to do.
+
+    Nothing in the cluster is changed. What this account may not read, or cannot reach from here, is
+    skipped, and said.
+    """
+    from webhook.audit.names import name_problem
+    from webhook.cli.report import doctor_text as report
+    from webhook.cli.report import terminal
+
+    for option, given in (("--namespace", namespace), ("--name", name), ("--try-in", try_in)):
+        if problem := name_problem(given):
+            raise click.BadParameter(problem, param_hint=f"'{option}'")
+
+    async def work(api: KubeApi) -> list[Line]:
+        return await diagnosed(api, namespace, name, policy_path, try_in)
+
+    lines = with_api(kubeconfig, work, context)
+    if output == "json":
+        sys.stdout.write(report.as_json(lines))
+    else:
+        terminal.write(report.as_text(lines), sys.stdout, color)
+    return EXIT_FOUND if any(line.status == "fail" for line in lines) else 0
+
+
+async def diagnosed(
+    api: KubeApi, namespace: str, name: str, policy_path: str | None, try_in: str
+) -> list[Line]:
+    """Return what there is to say of an installation; the arguments are the command's options.
+
+    Raises:
+        ClusterError: the cluster cannot be asked.
+        InputError: the policy's file is at fault, or the command line of the replicas.
+    """
+    from certs.errors import CertificateError
+    from webhook.cli.options.cluster import names_of
+    from webhook.cli.options.deployed import read_arguments
+    from webhook.doctor.doctor import diagnose
+    from webhook.doctor.installation import examine
+
+    def read_policy(config_map: JSONObject | None, found: Installation) -> None:
+        _read_policy(config_map, found, policy_path)
+
+    found = await examine(api, namespace, name, read_policy, read_arguments)
+    try:
+        names = names_of(found.address) if found.address else None
+    except CertificateError as error:
+        raise InputError([str(error)]) from error
+    return await diagnose(api, found, names, try_in, datetime.now(UTC))
+
+
+def _read_policy(
+    config_map: JSONObject | None, found: Installation, policy_path: str | None
+) -> None:
+    """Fill in the policy: the file's, or that of the release's ConfigMap."""
+    from webhook.cli.options.policy_file import compiled_policy, read_policy
+
+    if policy_path is not None:
+        found.refused.pop("policy", None)
+        found.policy, found.policy_source = compiled_policy(policy_path), policy_path
+        return
+    where = f"ConfigMap {found.namespace}/{found.name}-policy"
+    text = ((config_map or {}).get("data") or {}).get("policy.yaml")
+    if text is None:
+        found.policy_problem = f"there is no {where}" if config_map is None else f"{where} is empty"
+        return
+    try:
+        found.policy, found.policy_source = read_policy(where, text).compile(), where
+    except InputError as error:
+        found.policy_problem = " ".join(error.lines)

@@ -1,0 +1,208 @@
+"""``gpufence krm``: a KRM function, for kustomize and kpt.
+
+Source: the KRM Functions Specification, ``config.kubernetes.io/v1``
+(``cmd/config/docs/api-conventions/functions-spec.md`` of kubernetes-sigs/kustomize).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.options.common import policy_option
+
+# What the function needs is imported where it is used: help and completion need none of it.
+if TYPE_CHECKING:
+    from policies.facts import JSONObject
+    from policies.finding import Action, Finding
+    from webhook.cli.commands.krm_config import Mode
+    from webhook.cli.manifests.documents import Document
+    from webhook.cli.manifests.evaluate import Result
+
+KIND = "ResourceList"
+GROUP = "config.kubernetes.io"
+
+_LOCAL_CONFIG = f"{GROUP}/local-config"
+# The first is kyaml's today; the second, which older orchestrators set, is the specification's.
+_PATH_ANNOTATIONS = (f"internal.{GROUP}/path", f"{GROUP}/path")
+_INDEX_ANNOTATIONS = (f"internal.{GROUP}/index", f"{GROUP}/index")
+_LONGEST_INDEX = 9
+_SEVERITIES: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "info"}
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  nothing that the policy enforces was found
+  1  something was: the results and standard error say what
+  2  the input or the usage is at fault: nothing is printed
+
+\b
+In a kustomization, under transformers:, a file with
+  apiVersion: v1
+  kind: ConfigMap
+  metadata:
+    name: gpufence
+    annotations:
+      config.kubernetes.io/function: |
+        exec: {path: gpufence, args: [krm]}
+  data:
+    mode: mutate
+
+
+With mode: check it says what is wrong, and changes nothing. Put that under transformers: as well:
+under validators: kustomize takes no function at all (kubernetes-sigs/kustomize issue 5036).
+
+\b
+Examples:
+  kustomize build --enable-alpha-plugins --enable-exec .
+  kpt fn eval --exec "gpufence krm" package/ -- mode=check
+""",
+)
+@policy_option
+@click.option(
+    "--namespace",
+    "-n",
+    metavar="NAME",
+    help="The namespace of objects that name none. The functionConfig's option comes first, and "
+    "without either it is default.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["mutate", "check"]),
+    help="Whether to change the items, or only to say what is wrong with them. The "
+    "functionConfig's option comes first, and without either it is mutate.",
+)
+def krm(policy_path: str | None, namespace: str | None, mode: Mode | None) -> int:
+    """Work as a KRM function: a ResourceList on standard input, a ResourceList on standard output.
+
+    Items are mutated as the webhook would mutate Pods, workloads too. What is found stands in the
+    list's results. The functionConfig is a FencePolicy (with the annotation gpufence.dev/mode, if
+    it is not to mutate), or a ConfigMap whose data name mode, namespace and policy, the path of a
+    file. Comments are kept by kustomize and kpt, not by this command itself.
+    """
+    from webhook.cli.commands.krm_config import read_function_config
+    from webhook.cli.manifests.evaluate import evaluate
+    from webhook.cli.manifests.files import STDIN
+    from webhook.cli.manifests.mutated import mutated_documents, tell_refused
+    from webhook.cli.manifests.objects import read_objects
+    from webhook.cli.options.policy_file import compiled_policy
+
+    document = _read()
+    config = read_function_config(document.value.get("functionConfig"))
+    path = config.policy_path or policy_path
+    if path == STDIN and config.policy is None:
+        raise click.UsageError("the ResourceList is on the standard input: name a policy's file")
+    policy = config.policy or compiled_policy(path)
+    manifests = [
+        manifest
+        for manifest in read_objects(document)
+        if _annotations(manifest.value).get(_LOCAL_CONFIG) != "true"
+    ]
+    where, today = config.namespace or namespace or "default", datetime.now(UTC).date()
+    results = list(evaluate(manifests, policy, where, today))
+    output = document.value
+    if (config.mode or mode or "mutate") == "mutate":
+        output = next(mutated_documents(results), output)
+    found = [entry for result in results for entry in _entries(result)]
+    _write(output | {"results": found}, as_json=document.text.lstrip().startswith("{"))
+    status = tell_refused(results)
+    return EXIT_FOUND if any(result.error for result in results) else status
+
+
+def _read() -> Document:
+    """Return the one document of the standard input.
+
+    Raises:
+        InputError: it is no ResourceList.
+    """
+    from webhook.cli.manifests.documents import read_documents, unreadable
+    from webhook.cli.manifests.errors import ManifestError
+    from webhook.cli.manifests.files import STDIN, STDIN_NAME, read_text
+    from webhook.cli.report.lines import clean
+    from webhook.cli.report.sentence import sentence
+
+    try:
+        documents = list(read_documents(STDIN_NAME, read_text(STDIN)))
+    except ManifestError as error:
+        raise InputError([sentence(unreadable(STDIN_NAME, error), error)]) from error
+    for document in documents:
+        if document.error is not None:
+            raise InputError([clean(sentence(document, document.error))])
+    if len(documents) == 1 and _is_resource_list(documents[0].value):
+        return documents[0]
+    cure = "kustomize and kpt pipe one in; for files there are gpufence check and gpufence mutate"
+    raise InputError([f"{STDIN_NAME} is not one object of kind {KIND} ({GROUP}/v1): {cure}."])
+
+
+def _is_resource_list(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.get("kind") == KIND
+        and str(value.get("apiVersion")).startswith(f"{GROUP}/")
+        and isinstance(value.get("items"), list | None)
+    )
+
+
+def _entries(result: Result) -> Iterator[JSONObject]:
+    """Yield a result of the specification for each finding, or for what is broken."""
+    reference = {
+        key: value
+        for key, value in (
+            ("apiVersion", result.api_version),
+            ("kind", result.kind),
+            ("name", result.name),
+            ("namespace", result.namespace),
+        )
+        if value
+    }
+    common: JSONObject = {"resourceRef": reference} | _file(result.manifest.value)
+    if result.error is not None:
+        problem = f"{result.error}. {result.error.cure}".rstrip()
+        yield {"message": problem, "severity": "error"} | common
+    findings: Iterable[Finding] = result.decision.findings if result.decision else ()
+    for finding in findings:
+        advice = f" {finding.advice}." if finding.advice else ""
+        yield {
+            "message": f"{finding.reason}: {finding.detail}.{advice}",
+            "severity": _SEVERITIES[finding.action],
+            **common,
+            "field": {"path": finding.path},
+            "tags": {"rule": finding.rule, "action": finding.action},
+        }
+
+
+def _file(value: JSONObject | None) -> JSONObject:
+    """Return where the orchestrator read the object from, if it says so."""
+    annotations = _annotations(value)
+    path = next((annotations[name] for name in _PATH_ANNOTATIONS if name in annotations), None)
+    if path is None:
+        return {}
+    index = next((annotations[name] for name in _INDEX_ANNOTATIONS if name in annotations), "0")
+    is_index = str(index).isdecimal() and len(str(index)) <= _LONGEST_INDEX
+    return {"file": {"path": path, "index": int(index) if is_index else 0}}
+
+
+def _annotations(value: JSONObject | None) -> JSONObject:
+    metadata = (value or {}).get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations if isinstance(annotations, dict) else {}
+
+
+def _write(output: JSONObject, *, as_json: bool) -> None:
+    """Write the list in the format that it came in, as the specification wishes."""
+    from webhook.cli.manifests.yaml_writer import to_yaml
+
+    if as_json:
+        import json
+
+        text = f"{json.dumps(output, indent=2, ensure_ascii=False)}\n"
+    else:
+        text = to_yaml(output)
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.flush()

@@ -1,0 +1,92 @@
+"""``gpufence manifests``: the webhook configurations as YAML, for those who keep them in Git."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli.errors import InputError
+from webhook.cli.options.common import policy_option
+from webhook.cli.options.registration import registration_options
+
+if TYPE_CHECKING:
+    from webhook.registration.configurations import Registration
+
+INJECT = "cert-manager.io/inject-ca-from"
+"""cert-manager's injector writes the authority of the Certificate that this annotation names."""
+
+
+@click.command(
+    epilog="""\b
+The configurations are generated from the policy: print them again whenever it changes, and let the
+server run with --register=false, which otherwise writes them itself.
+
+\b
+Examples:
+  gpufence manifests --service gpufence-system/gpufence --ca-file ca.crt | kubectl apply -f -
+  gpufence manifests --policy policy.yaml --service gpufence-system/gpufence \\
+    --cert-manager gpufence-system/gpufence > configurations.yaml
+""",
+)
+@policy_option
+@click.option(
+    "--ca-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The authority (PEM) of the serving certificate, for caBundle.",
+)
+@click.option(
+    "--cert-manager",
+    metavar="NAMESPACE/CERTIFICATE",
+    help="The Certificate from which cert-manager's injector takes the authority.",
+)
+@registration_options
+def manifests(
+    policy_path: str | None,
+    ca_file: Path | None,
+    cert_manager: str | None,
+    registration: Registration,
+) -> None:
+    """Print the webhook configurations that fit a policy."""
+    import yaml
+
+    from webhook.cli.options.policy_file import load_policy
+    from webhook.registration.configurations import configurations
+
+    if not registration.is_addressed:
+        raise click.UsageError(
+            "say how API servers reach gpufence, with --service NAMESPACE/NAME or --url"
+        )
+    if (ca_file is None) == (cert_manager is None):
+        raise click.UsageError(
+            "say where the authority comes from: --ca-file FILE, or "
+            "--cert-manager NAMESPACE/CERTIFICATE"
+        )
+    if cert_manager is not None:
+        if "/" not in cert_manager:
+            raise click.UsageError(f"--cert-manager {cert_manager}: write NAMESPACE/CERTIFICATE")
+        annotations = {**registration.annotations, INJECT: cert_manager}
+        registration = replace(registration, annotations=annotations)
+    else:
+        registration = replace(registration, ca_bundle=_bundle(ca_file))
+    policy = load_policy(policy_path).compile()
+    documents = configurations(policy, registration)
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=100), nl=False)
+
+
+def _bundle(path: Path | None) -> str:
+    from certs.errors import CertificateError
+    from certs.files import read_file
+    from certs.keypair import parse_certificates
+
+    assert path is not None  # noqa: S101 - the caller has looked
+    try:
+        pem = read_file(path)
+        parse_certificates(pem, str(path))
+    except CertificateError as error:
+        raise InputError([str(error)]) from error
+    return base64.b64encode(pem).decode("ascii")

@@ -1,0 +1,102 @@
+"""``gpufence mutate``: manifests as the cluster will get them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webhook.cli.errors import InputError
+from webhook.cli.options.cluster_context import surroundings_options
+from webhook.cli.options.common import (
+    exclude_option,
+    namespace_option,
+    paths_argument,
+    policy_option,
+)
+
+# What mutating needs is imported where it is used: help and completion need none of it.
+if TYPE_CHECKING:
+    from webhook.cli.options.cluster_context import Surroundings
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  nothing that the policy enforces was found
+  1  something was: standard error says what, and the manifests are printed all the same, those
+     that are refused among them
+  2  the input or the usage is at fault: nothing is printed
+
+\b
+Examples:
+  gpufence mutate train.yaml
+  gpufence mutate --output json train.yaml | jq .spec.tolerations
+
+\b
+To apply what is printed where nothing is refused (a pipe into kubectl would not wait):
+  kustomize build . | gpufence mutate - > mutated.yaml && kubectl apply -f mutated.yaml
+""",
+)
+@paths_argument
+@exclude_option
+@policy_option
+@namespace_option
+@surroundings_options
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="YAML documents, or JSON values one after the other.",
+)
+def mutate(
+    paths: tuple[str, ...],
+    exclude: tuple[str, ...],
+    policy_path: str | None,
+    namespace: str,
+    surroundings: Surroundings,
+    output: str,
+) -> int:
+    """Print manifests with what the webhook would add to their Pods.
+
+    PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside), a pattern
+    ('apps/*/deploy') or - for the standard input. Documents come out in the order in which they go
+    in, Lists as Lists, unchanged ones too. Keys keep their order. Comments are not kept, and
+    anchors are written out.
+    """
+    from webhook.cli.manifests.evaluate import evaluate, nothing_to_do, read_manifests
+    from webhook.cli.manifests.exclusion import Exclusion
+    from webhook.cli.manifests.mutated import mutated_documents, tell_refused
+    from webhook.cli.manifests.yaml_writer import to_yaml
+    from webhook.cli.options.policy_file import compiled_policy
+    from webhook.cli.report.lines import clean
+    from webhook.cli.report.sentence import sentence
+
+    policy = compiled_policy(policy_path)
+    manifests, today = read_manifests(paths, Exclusion(exclude)), datetime.now(UTC).date()
+    with surroundings.known(policy) as complete:
+        results = list(evaluate(manifests, policy, namespace, today, complete))
+    if broken := [result for result in results if result.error is not None]:
+        raise InputError(
+            clean(sentence(result.manifest.document, error))
+            for result in broken
+            if (error := result.error) is not None
+        )
+    if not results:
+        raise InputError([nothing_to_do(paths)])
+    documents = mutated_documents(results)
+    text = _to_json(documents) if output == "json" else "---\n".join(map(to_yaml, documents))
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.flush()
+    return tell_refused(results)
+
+
+def _to_json(documents: Iterable[Any]) -> str:
+    import json
+
+    return "".join(f"{json.dumps(d, indent=2, ensure_ascii=False)}\n" for d in documents)

@@ -1,0 +1,161 @@
+"""``gpufence serve``: the admission webhook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from webhook.cli.errors import InputError
+from webhook.cli.options.cluster import cluster_options
+from webhook.cli.options.common import policy_option
+
+if TYPE_CHECKING:
+    from webhook.kube.credentials import Load
+    from webhook.registration.controller import ClusterOptions
+
+_PORT = click.IntRange(0, 65535)
+_SECONDS = click.FloatRange(min=0)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpufence serve --tls-cert certs/tls.crt --tls-key certs/tls.key
+  gpufence serve --policy policy.yaml --host 127.0.0.1 --tls-cert tls.crt --tls-key tls.key
+  gpufence serve --service gpufence-system/gpufence --owner clusterrole/gpufence
+""",
+)
+@policy_option
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The serving certificate, PEM; read again when it changes. Without one, gpufence keeps an "
+    "authority and a certificate of its own, in a Secret.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Its private key, PEM, not encrypted.",
+)
+@click.option(
+    "--client-authority",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take reviews only from clients with a certificate of this authority, PEM; read again "
+    "when it changes. API servers must be told to show one.",
+)
+@click.option(
+    "--host",
+    default="0.0.0.0",  # noqa: S104 - a Pod is reached on its own address
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where to listen for reviews (/mutate and /validate), over TLS.",
+)
+@click.option("--port", type=_PORT, default=9443, show_default=True, help="Port for reviews.")
+@click.option(
+    "--metrics-host",
+    default="0.0.0.0",  # noqa: S104 - the kubelet probes it there
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where to listen for /healthz, /readyz and /metrics, without TLS.",
+)
+@click.option(
+    "--metrics-port", type=_PORT, default=8080, show_default=True, help="Port for metrics."
+)
+@click.option(
+    "--drain-seconds",
+    type=_SECONDS,
+    default=5.0,
+    show_default=True,
+    help="How long to go on serving after SIGTERM, not ready, until nobody calls any more.",
+)
+@click.option(
+    "--grace-seconds",
+    type=_SECONDS,
+    default=10.0,
+    show_default=True,
+    help="How long to wait then for requests that are under way.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many processes to serve with: each can use one core, and has its own facts of the "
+    "cluster. --max-in-flight and the bounds of connections hold for each.",
+)
+@click.option(
+    "--max-in-flight",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="How many reviews to answer at a time; callers are told to try others again.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    show_default=True,
+    help="How to log, to standard error.",
+)
+@cluster_options
+def serve(
+    policy_path: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    client_authority: Path | None,
+    cluster: ClusterOptions | None,
+    facts: Load | None,
+    estate: Load | None,
+    host: str,
+    port: int,
+    metrics_host: str,
+    metrics_port: int,
+    drain_seconds: float,
+    grace_seconds: float,
+    workers: int,
+    max_in_flight: int,
+    log_format: Literal["json", "text"],
+) -> int:
+    """Serve admission reviews: the webhook.
+
+    Answers AdmissionReview v1 at /mutate and /validate until SIGTERM, and then drains. Port 0 takes
+    a free one; the log's line "ready" names it. Policy and certificate are read again when their
+    files change.
+    """
+    from certs.errors import CertificateError
+    from webhook.cli.options.policy_file import policy_name
+    from webhook.cli.options.policy_source import policy_source
+    from webhook.http.listener import ListenError
+    from webhook.kube.errors import ConfigurationError
+    from webhook.server import workers as processes
+    from webhook.server.options import ServeOptions
+    from webhook.server.policy_reload import PolicyUnusableError
+
+    options = ServeOptions(
+        policy=policy_source(policy_path),
+        policy_name=policy_name(policy_path),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        client_authority=client_authority,
+        cluster=cluster,
+        facts=facts,
+        estate=estate,
+        host=host,
+        port=port,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        drain_seconds=drain_seconds,
+        grace_seconds=grace_seconds,
+        workers=workers,
+        most_under_way=max_in_flight,
+        log_format=log_format,
+    )
+    try:
+        return processes.serve(options)
+    except (CertificateError, ConfigurationError, ListenError, PolicyUnusableError) as error:
+        raise InputError([str(error)]) from error

@@ -1,0 +1,161 @@
+"""``gpufence unregister``: the break-glass."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook.cli.errors import EXIT_FOUND
+from webhook.cli.options.access import (
+    context_option,
+    kubeconfig_option,
+    release_namespace_option,
+    with_api,
+)
+from webhook.cli.options.registration import DEFAULT_NAME
+
+if TYPE_CHECKING:
+    from webhook.kube.client import KubeApi
+
+_LOOK_EVERY = 0.5
+
+
+@click.command(
+    epilog="""\b
+When to use it: GPU Pods are refused, and gpufence cannot be mended at once. It deletes both webhook
+configurations, so that API servers ask gpufence about nothing. Replicas that still run are told, by
+an annotation of their Lease, not to write them again; --undo takes that back.
+
+\b
+Without gpufence at hand, the same is as follows. Without the first of the two, replicas that still
+run write the configurations again within seconds.
+  kubectl --namespace gpufence-system annotate --overwrite lease/gpufence \\
+    gpufence.dev/unregistered="$(date -u +%FT%TZ)"
+  kubectl delete --ignore-not-found mutatingwebhookconfiguration/gpufence \\
+    validatingwebhookconfiguration/gpufence
+
+\b
+Exit status:
+  0  neither configuration is there
+  1  another release is registered, or replicas write this one's again: it is said which, and where
+  2  the cluster could not be asked
+
+\b
+Examples:
+  gpufence unregister                        now
+  gpufence unregister --undo                 when gpufence is mended
+  gpufence unregister --context production --watch-seconds 60
+""",
+)
+@kubeconfig_option
+@context_option
+@release_namespace_option
+@click.option(
+    "--name",
+    default=DEFAULT_NAME,
+    show_default=True,
+    metavar="NAME",
+    help="The name of both webhook configurations, and of the Lease.",
+)
+@click.option(
+    "--watch-seconds",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="How long to look whether a replica writes them again, and delete them again.",
+)
+@click.option("--undo", is_flag=True, help="Let replicas register again.")
+def unregister(
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    name: str,
+    watch_seconds: float,
+    undo: bool,
+) -> int:
+    """Take gpufence out of the API servers' way."""
+
+    async def work(api: KubeApi) -> bool:
+        click.echo(f"The cluster of {await api.host()}:")
+        if undo:
+            await _undo(api, namespace, name)
+            return True
+        return await break_glass(api, namespace, name, watch_seconds)
+
+    return 0 if with_api(kubeconfig, work, context) else EXIT_FOUND
+
+
+async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -> bool:
+    """Tell the replicas, and delete; tell whether the glass is broken, as far as can be seen."""
+    from webhook.kube.errors import ClusterError
+    from webhook.registration.leader_election import pause
+    from webhook.registration.registrar import unregister
+
+    # First the Lease, or a replica would be faster; but the glass breaks without it, too.
+    told = False
+    try:
+        told = await pause(api, namespace, name, datetime.now(UTC).isoformat(timespec="seconds"))
+    except ClusterError as error:
+        click.echo(f"Replicas could not be told not to register again: {error}", err=True)
+    else:
+        done = "told" if told else "no Lease, so no replica to tell"
+        click.echo(f"Lease {namespace}/{name}: {done}.")
+    registered = await _ours(api)
+    deleted = await unregister(api, name)
+    for kind, was_there in deleted.items():
+        click.echo(f"{kind} {name}: {'deleted' if was_there else 'was not there'}.")
+    again = False
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        await asyncio.sleep(_LOOK_EVERY)
+        for kind, was_there in (await unregister(api, name)).items():
+            if was_there:
+                again = True
+                click.echo(f"{kind} {name}: was written again, and deleted again.")
+    if again and not told:
+        at = registered.get(name) or namespace
+        cure = f"give --namespace {at}, where theirs is" if at != namespace else "see who they are"
+        click.echo(f"Replicas that no Lease has told write them again: {cure}.", err=True)
+        return False
+    if registered and not any(deleted.values()):
+        for each in sorted(registered):
+            click.echo(f"Still registered is release {each}: give --name {each}.", err=True)
+        return False
+    return True
+
+
+async def _ours(api: KubeApi) -> dict[str, str]:
+    """Return the namespace of each release that is registered, by the configurations' name.
+
+    It is empty where a release has no Service, and so is all where they may not be listed.
+    """
+    from webhook.kube.errors import ClusterError
+    from webhook.registration.drift import is_ours
+    from webhook.registration.registrar import KINDS
+
+    found: dict[str, str] = {}
+    for path in KINDS.values():
+        try:
+            listed = await api.read(path)
+        except ClusterError:
+            continue
+        for each in (listed or {}).get("items") or ():
+            for webhook in each.get("webhooks") or ():
+                if is_ours(webhook.get("name")):
+                    service = webhook["clientConfig"].get("service") or {}
+                    found[each["metadata"]["name"]] = service.get("namespace", "")
+    return found
+
+
+async def _undo(api: KubeApi, namespace: str, name: str) -> None:
+    from webhook.registration.leader_election import pause
+
+    if await pause(api, namespace, name, None):
+        click.echo(f"Lease {namespace}/{name}: replicas register again, within seconds.")
+    else:
+        click.echo(f"Lease {namespace}/{name}: is not there, so nothing kept replicas from it.")

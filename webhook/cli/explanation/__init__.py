@@ -1,0 +1,1 @@
+"""``gpufence explain``: a rule's page, or what happens to the Pods of a file."""

@@ -1,0 +1,101 @@
+"""What kube-scheduler will be able to do with a Pod: what it asks for, and the nodes that fit.
+
+Of a node count its labels, its taints and the devices that it offers. What other Pods hold of them,
+and CPU and memory, are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from policies.facts import JSONObject
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.peak import device_peaks
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import (
+    FENCING_EFFECTS,
+    Alternative,
+    can_match,
+    matches_node,
+    tolerates,
+)
+from policies.policy import Policy, Pool, Taint
+
+_SIGNS = {"In": "in", "NotIn": "not in", "Exists": "is there", "DoesNotExist": "is not there"}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlacement:
+    """Which nodes of a pool can take a Pod: by name, and of the others why they cannot."""
+
+    pool: Pool
+    fitting: tuple[str, ...]
+    others: Mapping[str, tuple[str, ...]]
+    """Names of nodes by the reason."""
+
+
+def selection(pod: Pod) -> list[str]:
+    """Return the ORed ways in which the Pod's node selection can be met, each in words.
+
+    None at all where no node can meet it; an empty text where any node does.
+    """
+    return [_in_words(alternative) for alternative in pod.selection()]
+
+
+def obstacle(pod: Pod, pool: Pool) -> str:
+    """Return what keeps the Pod off the pool's nodes, as far as the policy says; empty if nothing.
+
+    Source: the predicates of kube-scheduler (``policies.kubernetes.scheduling``).
+    """
+    if not any(can_match(alternative, pool.labels) for alternative in pod.selection()):
+        return "its node selection excludes them"
+    taint = _untolerated(pod, pool.taints)
+    return "" if taint is None else f"it does not tolerate their taint {taint}"
+
+
+def placement(pod: Pod, pool: Pool, policy: Policy, nodes: NodeIndex) -> PoolPlacement:
+    """Return which of the pool's nodes can take the Pod."""
+    wanted = device_peaks(pod, policy)
+    fitting: list[str] = []
+    others: dict[str, list[str]] = {}
+    for node in sorted(nodes.members(pool), key=lambda node: node.name):
+        reason = next(_obstacles(pod, node, wanted), None)
+        if reason is None:
+            fitting.append(node.name)
+        else:
+            others.setdefault(reason, []).append(node.name)
+    return PoolPlacement(pool, tuple(fitting), {r: tuple(names) for r, names in others.items()})
+
+
+def _obstacles(pod: Pod, node: Node, wanted: Mapping[str, int]) -> Iterator[str]:
+    bound = pod.spec.get("nodeName")
+    if bound and bound != node.name:
+        yield f"nodeName binds the Pod to {bound}"
+    if not matches_node(pod.spec, node.name, node.labels):
+        yield "the Pod's node selection excludes it"
+    if (taint := _untolerated(pod, node.taints)) is not None:
+        yield f"the Pod does not tolerate its taint {taint}"
+    for resource, count in wanted.items():
+        offered = (node.allocatable or {}).get(resource, 0)
+        if offered < count:
+            yield f"it offers {offered} {resource}, and the Pod needs {count}"
+
+
+def _untolerated(pod: Pod, taints: tuple[Taint, ...]) -> Taint | None:
+    tolerations: list[JSONObject] = pod.spec.get("tolerations") or []
+    for taint in taints:
+        if taint.effect in FENCING_EFFECTS and not any(tolerates(t, taint) for t in tolerations):
+            return taint._replace(value=taint.value or None)
+    return None
+
+
+def _in_words(alternative: Alternative) -> str:
+    parts = [f"{key}={value}" for key, value in alternative.labels.items()]
+    for requirement in (*alternative.expressions, *alternative.fields):
+        operator, values = requirement["operator"], ", ".join(requirement.get("values") or ())
+        if operator == "In" and len(requirement["values"]) == 1:
+            parts.append(f"{requirement['key']}={values}")
+        else:
+            parts.append(f"{requirement['key']} {_SIGNS.get(operator, operator)} {values}".rstrip())
+    return " and ".join(dict.fromkeys(parts))

@@ -1,0 +1,109 @@
+"""The pages of the rules, for the terminal, for pipes and for a wiki."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from policies.policy import Policy
+from policies.registry import Check, Setter
+from webhook.cli.report import terminal
+from webhook.cli.report.lines import Line, clean
+
+Rule = Setter | Check
+Output = Literal["text", "markdown"]
+
+_FENCE = "```"
+_CODE_INDENT = "    "
+
+
+def unknown(name: str, rules: Sequence[str]) -> str:
+    """Return what to say of a name that is neither a rule's nor a file's."""
+    near = difflib.get_close_matches(name.lower(), rules, n=3, cutoff=0.5)
+    near += [rule for rule in rules if name and name.lower() in rule and rule not in near]
+    if near:
+        cure = f"did you mean {' or '.join(near)}?"
+    else:
+        cure = "gpufence explain lists the rules, and files are named by their path."
+    return f"{clean(name)} is neither a rule nor a file: {cure}"
+
+
+def write_list(
+    rules: Iterable[Rule],
+    policy: Policy,
+    namespace: str,
+    output: Output,
+    color: terminal.Color,
+) -> None:
+    """Write every rule in a line: its name, its action, and the title of its page."""
+    rows = [(rule.id, policy.actions_in(namespace)[rule.id], _title(rule)) for rule in rules]
+    if output == "markdown":
+        table = ["| rule | action | |", "| --- | --- | --- |"]
+        sys.stdout.writelines(
+            f"{line}\n" for line in [*table, *(f"| {r} | {a} | {t} |" for r, a, t in rows)]
+        )
+        return
+    width = max(len(rule) for rule, _, _ in rows)
+    lines = [
+        Line(((f"{rule:{width}}  ", "rule"), (f"{action:7}  ", "aside"), (title, "")))
+        for rule, action, title in rows
+    ]
+    terminal.write(lines, sys.stdout, color)
+
+
+def write(
+    rule: Rule, policy: Policy, namespace: str, output: Output, color: terminal.Color
+) -> None:
+    """Write a rule's page, and what the policy makes of its findings."""
+    page = markdown(rule, policy, namespace)
+    if output == "markdown":
+        sys.stdout.write(page)
+    elif sys.stdout.isatty() or color == "always":
+        _write_styled(page, color)
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in plain(page))
+
+
+def markdown(rule: Rule, policy: Policy, namespace: str) -> str:
+    """Return a rule's page as Markdown: its name for a title, its docstring, its action."""
+    what = "setter: it adds to Pods" if isinstance(rule, Setter) else "check: it finds faults"
+    action = policy.actions_in(namespace)[rule.id]
+    here = "" if action == rule.default else f" This policy has it on `{action}`."
+    return (
+        f"# {rule.id}\n\n{rule.page.strip()}\n\n## Action\n\n"
+        f"The rule is a {what}. It is on `{rule.default}` where a policy does not name it.{here}\n"
+    )
+
+
+def plain(page: str) -> Iterator[str]:
+    """Yield the lines of a page as a manual has them: headings bare, code indented."""
+    in_code = False
+    for line in page.splitlines():
+        if line.startswith(_FENCE):
+            in_code = not in_code
+        elif in_code:
+            yield f"{_CODE_INDENT}{line}".rstrip()
+        elif heading := re.fullmatch(r"#+ (.*)", line):
+            yield heading[1].upper() if line.startswith("## ") else heading[1]
+        else:
+            yield line
+
+
+def _write_styled(page: str, color: terminal.Color) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    # NO_COLOR counts where nothing else is said, as in every report: rich sees to that.
+    console = Console(
+        file=sys.stdout,
+        force_terminal=True if color == "always" else None,
+        no_color={"auto": None, "always": False, "never": True}[color],
+    )
+    console.print(Markdown(page, code_theme="ansi_dark"))
+
+
+def _title(rule: Rule) -> str:
+    return rule.page.partition("\n")[0]

@@ -1,0 +1,221 @@
+"""The explanation of an object, for people: why, what is added, what is checked, and where to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from policies.facts import Facts
+from policies.kubernetes.peak import device_peaks
+from policies.kubernetes.pod import RESOURCE_SIDES, Pod
+from policies.kubernetes.quantity import parse_quantity
+from policies.policy import ExceptionEntry, Policy
+from policies.registry import CHECKS, Setter
+from policies.requests import unresolved_claims
+from webhook.cli.explanation.placement import PoolPlacement, obstacle, placement, selection
+from webhook.cli.explanation.pod_trace import Explanation, Step, Template
+from webhook.cli.report import text
+from webhook.cli.report.lines import Line, Role, clean
+
+_MOST_NAMES = 8
+_ZERO = "a quantity of 0 asks for nothing"
+_NEGATIVE = "the API server takes no quantity below 0"
+
+
+def report(explained: Iterable[Explanation], policy: Policy) -> Iterator[Line]:
+    """Yield the lines of every explanation, with an empty one between two objects."""
+    for number, explanation in enumerate(explained):
+        if number:
+            yield Line()
+        yield from text.heading(explanation.result)
+        if explanation.facts is None and explanation.result.error is None:
+            yield _line("It makes no Pods: nothing is decided about it.", role="aside", indent=2)
+        elif explanation.facts is not None:
+            yield from _object(explanation, explanation.facts, policy)
+
+
+def _object(explanation: Explanation, facts: Facts, policy: Policy) -> Iterator[Line]:
+    decision = explanation.result.decision
+    exemption = decision.exemption if decision else ""
+    for template in explanation.templates:
+        if len(explanation.templates) > 1:
+            yield _title(f"The Pod at {template.written.spec_path}")
+        yield from _why(template.written, policy, facts)
+        if not exemption:
+            yield from _additions(template, explanation)
+            yield from _scheduler(template.made, policy, facts)
+    yield _title("What is checked")
+    if exemption:
+        yield _line(f"Nothing: {exemption}. No rule looks at it.", indent=4)
+        return
+    yield from _checks(explanation)
+    for entry in explanation.exceptions:
+        yield _line(_exception(entry, facts), indent=4)
+
+
+def _why(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Line]:
+    """Say why the Pod is a GPU Pod, or why it is none although it may look like one."""
+    if pod.requests:
+        yield _title("Why it is a GPU Pod")
+        containers = {pod.at(container.field): container.name for container in pod.containers()}
+        for request in pod.requests:
+            holder = next((n for at, n in containers.items() if request.path.startswith(at)), None)
+            who = "The Pod" if holder is None else f"Container {holder}"
+            sure = "" if request.certain else ", though other devices would do as well"
+            yield _line(
+                f"{who} requests {request.what}, which pool {request.pool.name} offers{sure} "
+                f"(at {request.path}).",
+                indent=4,
+            )
+    else:
+        yield _title("Why it is no GPU Pod")
+        pools = ", ".join(pool.name for pool in policy.pools)
+        yield _line(f"It requests no device of a pool; the policy's pools: {pools}.", indent=4)
+    for path, name, why in _not_requests(pod, policy):
+        yield _line(f"{name} is no request for a pool's device: {why} (at {path}).", indent=4)
+    for path, name in unresolved_claims(pod, facts):
+        yield _line(
+            f"Of claim {name} nothing is known, so it counts for nothing (at {path}): it stands "
+            "neither beside the manifest nor in a cluster that was asked (--cluster).",
+            indent=4,
+        )
+
+
+def _not_requests(pod: Pod, policy: Policy) -> Iterator[tuple[str, str, str]]:
+    """Yield path, resource and reason of what looks like a request for devices and is none."""
+    counted = {request.path for request in pod.requests}
+    for container in pod.device_containers():
+        seen = set()
+        for side in RESOURCE_SIDES:
+            for name, quantity in container.resources(side).items():
+                path = pod.at(f"{container.field}.resources.{side}[{name}]")
+                if "/" not in name or name in seen or path in counted:
+                    seen.add(name)
+                elif (count := parse_quantity(quantity)) <= 0:
+                    seen.add(name)
+                    yield path, f"{name}: {quantity}", _NEGATIVE if count else _ZERO
+                elif policy.pool_of_resource(name) is None:
+                    seen.add(name)
+                    yield path, f"{name}: {quantity}", "no pool of the policy offers it"
+
+
+def _additions(template: Template, explanation: Explanation) -> Iterator[Line]:
+    yield _title("What is added")
+    for step in template.steps:
+        if step.added:
+            yield Line(((step.setter.id, "rule"), (f"  {step.setter.summary}", "")), indent=4)
+            for addition in step.added:
+                yield Line(((clean(f"+ {addition}"), "added"),), indent=6, wraps=False)
+            yield _line(f"Why: {_reason(step.setter)}", role="aside", indent=6)
+    silent = [_silent(step, explanation) for step in template.steps if not step.added]
+    if len(silent) == len(template.steps):
+        yield _line("Nothing.", indent=4)
+    elif silent:
+        yield _line(f"Nothing by {', '.join(silent)}.", indent=4)
+
+
+def _silent(step: Step, explanation: Explanation) -> str:
+    action = explanation.actions[step.setter.id]
+    return step.setter.id if action == "enforce" else f"{step.setter.id} (on {action})"
+
+
+def _reason(setter: Setter) -> str:
+    """Return the first paragraph under the heading Why of the setter's page, on one line."""
+    why = re.search(r"^## Why\n\n(.*?)\n\n", setter.page, re.MULTILINE | re.DOTALL)
+    return " ".join(why[1].split()) if why else setter.summary
+
+
+def _scheduler(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Line]:
+    yield _title("What the scheduler can do")
+    if pod.requests:
+        yield from _asks(pod, policy)
+    pools = dict.fromkeys(request.pool for request in pod.requests)
+    for pool in pools or policy.pools:
+        reason = obstacle(pod, pool)
+        if facts.nodes is not None:
+            yield from _nodes(placement(pod, pool, policy, facts.nodes))
+        elif reason:
+            yield _line(f"Not place it on the nodes of pool {pool.name}: {reason}.", indent=4)
+        else:
+            yield _line(
+                f"Place it on the nodes of pool {pool.name}: its node selection and its "
+                "tolerations admit them.",
+                indent=4,
+            )
+    if facts.nodes is None and pools:
+        yield _line("Which nodes these are, --nodes and --cluster tell.", role="aside", indent=4)
+
+
+def _asks(pod: Pod, policy: Policy) -> Iterator[Line]:
+    """Say what the Pod will ask of a node."""
+    ways = selection(pod)
+    if not ways:
+        yield _line("Its node selection can be met by no node at all.", indent=4)
+    elif all(ways):
+        yield _line(f"It asks for a node with {', or with '.join(ways)}.", indent=4)
+    counts = [f"{count} {resource}" for resource, count in device_peaks(pod, policy).items()]
+    if counts:
+        yield _line(f"It needs {' and '.join(counts)} of that node.", indent=4)
+
+
+def _nodes(found: PoolPlacement) -> Iterator[Line]:
+    others = sum(map(len, found.others.values()))
+    total = others + len(found.fitting)
+    pool = f"pool {found.pool.name}"
+    if not total:
+        yield _line(f"No node that is known belongs to {pool}.", indent=4)
+        return
+    nodes = f"{total} node{'s'[total == 1 :]}"
+    if found.fitting:
+        count, fitting = len(found.fitting), _names(found.fitting)
+        yield _line(f"{count} of {nodes} of {pool} can take it: {fitting}.", indent=4)
+    else:
+        yield _line(f"None of {nodes} of {pool} can take it.", indent=4)
+    for reason, names in found.others.items():
+        yield _line(f"Not {_names(names)}: {reason}.", indent=6)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    more = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _checks(explanation: Explanation) -> Iterator[Line]:
+    result, decision = explanation.result, explanation.result.decision
+    if decision is None:
+        return
+    for finding in decision.findings:
+        for line in text.finding_lines(result, finding):
+            yield msgspec.structs.replace(line, indent=line.indent + 2)
+    for finding in decision.excepted:
+        yield _line(f"excepted  {finding.rule}  {finding.message}", role="aside", indent=4)
+    found = {finding.rule for finding in (*decision.findings, *decision.excepted)}
+    is_gpu_pod = bool(decision.pools)
+    quiet: dict[str, list[str]] = {}
+    for check in CHECKS:
+        if explanation.actions[check.id] == "off":
+            quiet.setdefault("Switched off by the policy", []).append(check.id)
+        elif check.gpu_pods_only and not is_gpu_pod:
+            quiet.setdefault("For GPU Pods only", []).append(check.id)
+        elif check.id not in found:
+            quiet.setdefault("Nothing found by", []).append(check.id)
+    for what, ids in quiet.items():
+        yield _line(f"{what}: {', '.join(ids)}.", indent=4)
+
+
+def _exception(entry: ExceptionEntry, facts: Facts) -> str:
+    rules = ", ".join(sorted(entry.rules)) or "every rule"
+    state = "has expired on" if entry.has_expired(facts.today) else "counts until"
+    until = f", and {state} {entry.expires}" if entry.expires else ""
+    return f"An exception of the policy is about it, for {rules}{until}: {entry.reason}"
+
+
+def _title(words: str) -> Line:
+    return Line(((words, "object"),), indent=2)
+
+
+def _line(words: str, *, role: Role = "", indent: int) -> Line:
+    return Line(((clean(words), role),), indent=indent)

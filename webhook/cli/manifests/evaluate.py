@@ -1,0 +1,187 @@
+"""Verdicts on manifests: what the engine says of each object, and what is broken."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
+from functools import cache
+from typing import Any, Literal
+
+import msgspec
+
+from policies.engine import Decision
+from policies.excluded_namespaces import decide_if_asked
+from policies.facts import Facts, JSONObject
+from policies.kubernetes.claims import read_claims
+from policies.kubernetes.shape import MalformedObjectError
+from policies.policy import Policy
+from webhook.cli.manifests.documents import Document, read_documents, unreadable
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.exclusion import NOTHING, Exclusion
+from webhook.cli.manifests.files import ToRead, display_name, expand, read_text
+from webhook.cli.manifests.locate import locate
+from webhook.cli.manifests.objects import Manifest, read_objects
+
+Verdict = Literal["allowed", "mutated", "denied", "skipped", "invalid"]
+Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
+_MISSING_CURE = "Write it as the API documents it, or remove the object"
+
+VERDICTS: tuple[Verdict, ...] = ("allowed", "mutated", "denied", "skipped", "invalid")
+
+
+class Result(msgspec.Struct, eq=False):
+    """The verdict on one object.
+
+    ``decision`` is there unless the verdict is ``invalid``, which ``error`` explains, or the
+    document does not claim to be an object of the API. ``namespace`` is the object's own, or the
+    one that it was judged in; empty where neither matters.
+    """
+
+    manifest: Manifest
+    verdict: Verdict
+    decision: Decision | None = None
+    namespace: str = ""
+    error: ManifestError | None = None
+
+    @property
+    def api_version(self) -> str:
+        return _text(self._value.get("apiVersion"))
+
+    @property
+    def kind(self) -> str:
+        return _text(self._value.get("kind"))
+
+    @property
+    def name(self) -> str:
+        """The object's name; of a generated name the part that is known, with ``*`` at its end."""
+        metadata = _metadata(self._value)
+        generated = _text(metadata.get("generateName"))
+        return _text(metadata.get("name")) or (generated and f"{generated}*")
+
+    @property
+    def _value(self) -> JSONObject:
+        return self.manifest.value or {}
+
+
+def read_manifests(
+    paths: Iterable[str], exclude: Exclusion = NOTHING, watch: Watch = iter
+) -> list[Manifest]:
+    """Read every object of the files, folders and standard input that ``paths`` name, in order.
+
+    ``watch`` gets all that will be read, and hands it on one by one.
+    """
+    # What is parsed has no cycles: to look for some again and again took a third of the time.
+    gc.disable()
+    try:
+        return [
+            manifest
+            for path, error in watch(list(expand(paths, exclude)))
+            for document in _documents(path, error)
+            for manifest in read_objects(document)
+        ]
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def nothing_to_do(paths: Iterable[str], cure: str = "look at what wrote them") -> str:
+    """Return what to say where the paths hold no objects at all: that is no success."""
+    return f"there are no objects in {', '.join(map(display_name, paths))}: {cure}."
+
+
+def evaluate(
+    manifests: Sequence[Manifest],
+    policy: Policy,
+    namespace: str,
+    today: date,
+    complete: Callable[[Facts, JSONObject], Facts] = lambda facts, _obj: facts,
+) -> Iterator[Result]:
+    """Yield a result for each object, in order.
+
+    Claims, claim templates, device classes and namespaces among the objects are facts for the Pods
+    beside them. ``namespace`` is that of objects that name none; ``today`` is the day on which the
+    policy's exceptions expire or not. ``complete`` adds what else is known to an object's facts.
+    """
+    facts_in = _facts(manifests, namespace, today)
+    for manifest in manifests:
+        if manifest.error is not None:
+            yield Result(manifest, "invalid", error=manifest.error)
+            continue
+        if manifest.value is None:
+            yield Result(manifest, "skipped")
+            continue
+        own = _namespace(manifest.value)
+        facts = complete(facts_in(own or namespace), manifest.value)
+        yield _judge(manifest, manifest.value, policy, facts, own)
+
+
+def _facts(manifests: Iterable[Manifest], namespace: str, today: date) -> Callable[[str], Facts]:
+    """Return a function from a namespace to what is known there."""
+    objects = [manifest.value for manifest in manifests if manifest.value is not None]
+    claims, templates, classes = read_claims((_namespace(o) or namespace, o) for o in objects)
+    labels = {
+        _text(_metadata(obj).get("name")): _labels(_metadata(obj))
+        for obj in objects
+        if obj.get("kind") == "Namespace" and obj.get("apiVersion") == "v1"
+    }
+
+    @cache
+    def facts_in(name: str) -> Facts:
+        return Facts(
+            namespace=name,
+            claims=claims,
+            claim_templates=templates,
+            extended_resource_classes=classes,
+            namespace_labels=labels.get(name),
+            today=today,
+        )
+
+    return facts_in
+
+
+def _judge(manifest: Manifest, value: JSONObject, policy: Policy, facts: Facts, own: str) -> Result:
+    try:
+        decision = decide_if_asked(value, policy, facts)
+    except MalformedObjectError as malformed:
+        position = locate(manifest.document, manifest.path, malformed.path)
+        line, column = position[:2] if position else (manifest.line, 0)
+        cure = _MISSING_CURE if malformed.problem == "is missing" else ""
+        error = ManifestError(str(malformed), line=line, column=column, cure=cure)
+        return Result(manifest, "invalid", namespace=own, error=error)
+    namespace = facts.namespace if decision.has_template else own
+    return Result(manifest, decision.verdict, decision, namespace)
+
+
+def _documents(path: str, error: ManifestError | None) -> Iterator[Document]:
+    name = display_name(path)
+    try:
+        if error is not None:
+            raise error
+        text = read_text(path)
+    except ManifestError as problem:
+        yield unreadable(name, problem)
+        return
+    yield from read_documents(name, text)
+
+
+def _namespace(value: JSONObject) -> str:
+    return _text(_metadata(value).get("namespace"))
+
+
+def _metadata(value: JSONObject) -> JSONObject:
+    metadata = value.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _labels(namespace: JSONObject) -> JSONObject:
+    """Return a namespace's labels, from its metadata, as they are in a cluster."""
+    from webhook.registration.configurations import NAMESPACE_LABEL  # Few files hold a namespace.
+
+    labels = namespace.get("labels")
+    written = labels if isinstance(labels, dict) else {}
+    return {**written, NAMESPACE_LABEL: _text(namespace.get("name"))}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,43 @@
+"""What becomes of manifests: documents with their objects mutated, and what is refused of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from webhook.cli.errors import EXIT_FOUND
+from webhook.cli.manifests.documents import Document
+from webhook.cli.manifests.evaluate import Result
+from webhook.cli.manifests.objects import Path
+from webhook.cli.manifests.pointer import replaced
+from webhook.cli.report.lines import clean
+
+
+def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
+    """Yield each document with its objects as they become."""
+    by_document: dict[Document, dict[Path, Any]] = {}
+    for result in results:
+        replacements = by_document.setdefault(result.manifest.document, {})
+        if result.decision is not None and result.decision.mutated is not result.decision.original:
+            mutated = dict(result.decision.mutated)
+            for key in result.manifest.added:
+                del mutated[key]
+            replacements[result.manifest.path] = mutated
+    for document, replacements in by_document.items():
+        yield replaced(document.value, replacements)
+
+
+def tell_refused(results: Iterable[Result]) -> int:
+    """Write what the policy refuses to standard error; return the exit status that this makes."""
+    status = 0
+    for result in results:
+        findings = result.decision.findings if result.decision else ()
+        for finding in findings:
+            if finding.action == "enforce":
+                status = EXIT_FOUND
+                what = f"{result.kind} {result.name}: {finding.rule}: {finding.message}."
+                place = f"{result.manifest.document.path}:{result.manifest.line}"
+                click.echo(f"Refused: {clean(f'{place}: {what}')}", err=True)
+    return status

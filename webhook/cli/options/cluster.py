@@ -1,0 +1,204 @@
+"""The options of ``gpufence serve`` that have to do with its cluster."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from webhook.cli.errors import InputError
+from webhook.cli.options.access import access, is_inside, kubeconfig_option
+from webhook.cli.options.durations import duration
+from webhook.cli.options.registration import registration_options
+
+if TYPE_CHECKING:
+    from certs.names import Names
+    from webhook.registration.configurations import Registration
+    from webhook.registration.controller import ClusterOptions
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def _owner(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+    from webhook.registration.registrar import Owner
+
+    try:
+        return None if value is None else Owner.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _duration(name: str, default: str, text: str) -> Callable[..., Any]:
+    return click.option(
+        name, callback=duration, default=default, show_default=True, metavar="TIME", help=text
+    )
+
+
+_OPTIONS = (
+    click.option(
+        "--register",
+        type=click.BOOL,
+        default=None,
+        metavar="true|false",
+        help="Whether to write the webhook configurations; by default, inside of a cluster only. "
+        "With false, take them from gpufence manifests.",
+    ),
+    kubeconfig_option,
+    click.option(
+        "--namespace",
+        metavar="NAME",
+        help="Where Lease and Secret are; by default the namespace of the service account.",
+    ),
+    click.option(
+        "--owner",
+        callback=_owner,
+        metavar="KIND/NAME",
+        help="The cluster-scoped object of the release that owns the configurations, such as "
+        "clusterrole/gpufence: they are deleted with it.",
+    ),
+    click.option(
+        "--secret",
+        default="gpufence-certificates",
+        show_default=True,
+        metavar="NAME",
+        help="The Secret with authority and certificate, where --tls-cert names none.",
+    ),
+    click.option(
+        "--ca-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The authority of --tls-cert, for the configurations to carry; without it, they carry "
+        "what somebody else puts there (cert-manager's injector).",
+    ),
+    click.option(
+        "--estate-metrics/--no-estate-metrics",
+        default=False,
+        help="Whether to count the devices that the cluster's nodes offer and its Pods and claims "
+        "hold, for Prometheus. The replica that registers does so; with --register=false, each.",
+    ),
+    _duration("--leaf-lifetime", "8760h", "Life of the certificate; renewed at 2/3."),
+    _duration("--authority-lifetime", "87600h", "Life of the authority; succeeded at 2/3."),
+    _duration(
+        "--authority-settle", "30s", "How long configurations carry an authority before it signs."
+    ),
+    _duration(
+        "--authority-overlap", "1h", "How long an authority that signs no more stays trusted."
+    ),
+    click.option(
+        "--poll-seconds",
+        type=click.FloatRange(min=0.1),
+        default=5.0,
+        show_default=True,
+        help="How often Secret, Lease and configurations are looked at.",
+    ),
+    click.option(
+        "--lease-seconds",
+        type=click.IntRange(min=2),
+        default=15,
+        show_default=True,
+        help="After how long another replica leads when the leader falls silent.",
+    ),
+)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets three arguments: ``cluster``, ``facts``, ``estate``.
+
+    ``cluster`` is None for a server that keeps nothing in a cluster, ``facts`` for one that takes
+    none of it into account, and ``estate`` for one that does not count its devices.
+    """
+
+    @functools.wraps(command)
+    def with_cluster(tls_cert: Path | None, tls_key: Path | None, **given: Any) -> Any:
+        if (tls_cert is None) != (tls_key is None):
+            raise click.UsageError("--tls-cert and --tls-key belong together: give both, or none")
+        from certs.errors import CertificateError
+
+        own = {name: given.pop(name) for name in _NAMES}
+        try:
+            cluster = _read(files=tls_cert is not None, **own)
+        except CertificateError as error:
+            raise InputError([str(error)]) from error
+        to_cluster = access(own["kubeconfig"])
+        facts = to_cluster if own["registration"].with_nodes else None
+        estate = to_cluster if own["estate_metrics"] else None
+        return command(
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            cluster=cluster,
+            facts=facts,
+            estate=estate,
+            **given,
+        )
+
+    decorated: Callable[..., Any] = registration_options(with_cluster)
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+_NAMES = (
+    *("registration", "register", "kubeconfig", "namespace", "owner", "secret", "ca_file"),
+    *("leaf_lifetime", "authority_lifetime", "authority_settle", "authority_overlap"),
+    *("poll_seconds", "lease_seconds", "estate_metrics"),
+)
+
+
+def _read(
+    *, files: bool, registration: Registration, register: bool | None, **given: Any
+) -> ClusterOptions | None:
+    register = is_inside() if register is None else register
+    if files and not register:
+        return None
+    if not registration.is_addressed:
+        raise click.UsageError(
+            "say how API servers reach gpufence, with --service NAMESPACE/NAME or --url; to serve "
+            "without a cluster, give --tls-cert and --tls-key and --register=false"
+        )
+    from certs.succession import Timing
+    from webhook.registration.certificates import SecretName
+    from webhook.registration.controller import ClusterOptions
+    from webhook.registration.leader_election import LeaseTiming
+
+    namespace = given["namespace"] or _own_namespace(registration)
+    return ClusterOptions(
+        load=access(given["kubeconfig"]),
+        namespace=namespace,
+        registration=registration,
+        register=register,
+        owner=given["owner"],
+        secret=None if files else SecretName(namespace, given["secret"]),
+        names=None if files else names_of(registration),
+        timing=Timing(
+            authority=given["authority_lifetime"],
+            leaf=given["leaf_lifetime"],
+            settle=given["authority_settle"],
+            overlap=given["authority_overlap"],
+        ),
+        lease=LeaseTiming(duration=given["lease_seconds"]),
+        ca_file=given["ca_file"],
+        poll_seconds=given["poll_seconds"],
+    )
+
+
+def names_of(registration: Registration) -> Names:
+    """Return the names that API servers call gpufence by."""
+    from certs.names import Names
+
+    if registration.service is not None:
+        namespace, name, _ = registration.service
+        return Names.parse([f"{name}.{namespace}.svc"])
+    host = urlsplit(registration.url).hostname or ""
+    is_address = ":" in host or host.replace(".", "").isdecimal()
+    return Names.parse([], [host]) if is_address else Names.parse([host])
+
+
+def _own_namespace(registration: Registration) -> str:
+    try:
+        return (_SERVICE_ACCOUNT / "namespace").read_text().strip()
+    except OSError:
+        return registration.service[0] if registration.service else "gpufence-system"

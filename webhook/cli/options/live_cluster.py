@@ -1,0 +1,140 @@
+"""``--cluster``: what a live cluster knows, asked once, and for each claim that is named."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from policies.facts import Facts, JSONObject
+from policies.policy import Policy
+from webhook.cli.errors import InputError
+from webhook.cluster.claims import LookupResult, LookupTiming
+from webhook.cluster.facts import ClusterFacts
+from webhook.kube import wire
+from webhook.kube.connection import Connection
+from webhook.kube.credentials import Load
+from webhook.kube.errors import ClusterError
+from webhook.kube.listing import list_all
+
+if TYPE_CHECKING:
+    from webhook.cli.options.cluster_context import Complete
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+# Nobody else waits, so a claim may be waited for.
+_PATIENT = LookupTiming(keep=3600.0, keep_failure=3600.0, wait=10.0, request=10.0)
+_SECONDS = 2 * _PATIENT.wait
+
+
+class _Manifest(msgspec.Struct):
+    """As much of a manifest as is asked for."""
+
+    metadata: wire.Metadata = wire.Metadata()
+
+
+class _Lookups:
+    """Counts what became of the lookups."""
+
+    def __init__(self) -> None:
+        self.results: Counter[LookupResult] = Counter()
+
+    def watch_restarted(self, resource: str) -> None:
+        pass
+
+    def claim_looked_up(self, result: LookupResult) -> None:
+        self.results[result] += 1
+
+
+@contextmanager
+def asked(load: Load, policy: Policy) -> Iterator[Complete]:
+    """Provide what adds a cluster's facts to those of an object; what the object brings counts.
+
+    Raises:
+        InputError: the cluster cannot be asked.
+    """
+    lookups = _Lookups()
+    # What the server would log is said below.
+    logging.getLogger("gpufence").addHandler(logging.NullHandler())
+    with asyncio.Runner() as runner:
+        connection = Connection(load)
+        cluster = ClusterFacts(connection, policy, observer=lookups, lookup_timing=_PATIENT)
+
+        @cache
+        def applied(namespace: str) -> _Labels:
+            return runner.run(_applied(connection, namespace))
+
+        def complete(facts: Facts, obj: JSONObject) -> Facts:
+            known = runner.run(cluster.facts_for(facts, obj, _SECONDS))
+            own = facts.namespace_labels
+            if own is not None and known.namespace_labels is not None:
+                labels = {**applied(facts.namespace).staying(own), **own}
+                known = replace(known, namespace_labels=labels)
+            elif own is not None:
+                known = replace(known, namespace_labels=own)
+            return _merged(facts, known)
+
+        try:
+            runner.run(cluster.load())
+            yield complete
+        except ClusterError as error:
+            raise InputError([str(error)]) from error
+        finally:
+            runner.run(cluster.stop())
+    if unanswered := lookups.results["failed"] + lookups.results["late"]:
+        claims = "1 claim" if unanswered == 1 else f"{unanswered} claims"
+        problem = cluster.claim_problem() or "the answers did not come in time"
+        click.echo(f"Warning: {claims} could not be looked up: {problem}", err=True)
+
+
+def _merged(own: Facts, known: Facts) -> Facts:
+    """Return what is known of the cluster, as it will be once the manifests are applied."""
+    classes = {**known.extended_resource_classes, **own.extended_resource_classes}
+    return replace(
+        known,
+        claims={**known.claims, **own.claims},
+        claim_templates={**known.claim_templates, **own.claim_templates},
+        extended_resource_classes=classes,
+    )
+
+
+class _Labels(NamedTuple):
+    """A namespace's labels, and those that ``kubectl apply`` gave it and takes away again."""
+
+    all: Mapping[str, str]
+    applied: Mapping[str, str]
+
+    def staying(self, own: Mapping[str, str]) -> Mapping[str, str]:
+        """Return those that are left once a manifest with labels of its ``own`` is applied."""
+        return {k: v for k, v in self.all.items() if k in own or k not in self.applied}
+
+
+async def _applied(connection: Connection, namespace: str) -> _Labels:
+    """Return what ``kubectl apply`` finds of a namespace.
+
+    Source: ``k8s.io/kubectl/pkg/util/apply.go``, and the three-way merge of its patcher.
+
+    Raises:
+        ClusterError: the cluster cannot be asked.
+    """
+    found = await list_all(
+        connection,
+        "/api/v1/namespaces",
+        lambda obj: obj["metadata"],
+        fields=f"metadata.name={namespace}",
+    )
+    metadata: JSONObject = next((each for each in found if each["name"] == namespace), {})
+    text = (metadata.get("annotations") or {}).get(_LAST_APPLIED, "{}")
+    try:
+        last = msgspec.json.decode(text, type=_Manifest).metadata.labels
+    except msgspec.DecodeError:
+        last = None
+    return _Labels(metadata.get("labels") or {}, last or {})

@@ -1,0 +1,38 @@
+"""``--nodes FILE``: the nodes of a cluster, as kubectl prints them."""
+
+from __future__ import annotations
+
+from policies.kubernetes.nodes import NodeIndex
+from policies.policy import Policy
+from webhook.cli.errors import InputError
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.evaluate import read_manifests
+from webhook.cli.manifests.files import display_name
+from webhook.cli.report.lines import clean
+from webhook.cli.report.sentence import sentence
+from webhook.cluster.nodes import node_of
+
+
+def read_nodes(path: str, policy: Policy) -> NodeIndex:
+    """Return the nodes in a file, of which the policy's devices are kept; other kinds may be there.
+
+    Raises:
+        InputError: the file cannot be read, a part of it is broken, or it holds no nodes.
+    """
+    index, problems = NodeIndex(), []
+    for manifest in read_manifests([path]):
+        error, value = manifest.error, manifest.value or {}
+        if error is None and (value.get("apiVersion"), value.get("kind")) == ("v1", "Node"):
+            try:
+                index.update(node_of(value, policy))
+            except ValueError as problem:
+                error = ManifestError(f"is no Node: {problem}", line=manifest.line)
+        if error is not None:
+            problems.append(clean(sentence(manifest.document, error)))
+    if problems:
+        raise InputError(problems)
+    if not index:
+        raise InputError(
+            [f"{display_name(path)} holds no nodes: write it with kubectl get nodes -o json"]
+        )
+    return index

@@ -1,0 +1,50 @@
+"""Read a policy document in a separate process.
+
+Usage: `python -m webhook.cli.options.policy_process NAME`.
+
+To validate a document takes pydantic and its models, 9 MiB that a server would hold for good. So
+this reads it from standard input, writes the compiled policy, or what is wrong, and ends.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from policies.document.shipped import encoded
+from webhook.cli.errors import EXIT_INPUT, InputError
+from webhook.cli.manifests.documents import unreadable
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.files import decode
+from webhook.cli.options.policy_file import read_policy
+from webhook.cli.report.sentence import sentence
+
+LONGEST_SECONDS = 60
+"""How long a server waits for it."""
+
+SENTENCE = ("utf-8", "surrogatepass")
+"""How a fault is encoded: it quotes the document, which may hold what is no character."""
+
+
+def main(name: str) -> int:
+    """Return 0 and write the policy, or ``EXIT_INPUT`` and one sentence, to standard output."""
+    # A server that was killed does not end this: it ends by itself, and without a word.
+    signal.alarm(LONGEST_SECONDS + 5)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    status, answer = _answer(name, sys.stdin.buffer.read())
+    sys.stdout.buffer.write(answer)
+    return status
+
+
+def _answer(name: str, document: bytes) -> tuple[int, bytes]:
+    try:
+        return 0, encoded(read_policy(name, decode(document)).compile())
+    except ManifestError as error:
+        fault = sentence(unreadable(name, error), error)
+    except InputError as error:
+        fault = " ".join(error.lines)
+    return EXIT_INPUT, fault.encode(*SENTENCE)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

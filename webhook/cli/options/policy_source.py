@@ -1,0 +1,98 @@
+"""The policy file of a server, which reads it again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+
+from policies.document.shipped import decoded
+from policies.policy import Policy
+from webhook.cli.errors import EXIT_INPUT
+from webhook.cli.manifests.documents import unreadable
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.files import STDIN, read_bytes
+from webhook.cli.options import policy_process
+from webhook.cli.options.exit_status import told
+from webhook.cli.options.policy_file import compiled_policy
+from webhook.cli.report.sentence import sentence
+from webhook.server.policy_reload import (
+    FixedPolicy,
+    NoPolicyError,
+    PolicySource,
+    PolicyUnusableError,
+)
+
+_READER = policy_process.__name__
+
+
+def policy_source(path: str | None) -> PolicySource:
+    """Return where a server's policy comes from: the file, or once and for all the default.
+
+    Raises:
+        InputError: the policy comes on standard input, and is none.
+    """
+    if path is None or path == STDIN:
+        return FixedPolicy(compiled_policy(path))
+    return PolicyFile(path)
+
+
+class PolicyFile:
+    """A ``PolicySource``: a policy document in a file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self) -> bytes:
+        try:
+            return read_bytes(self._path)
+        except ManifestError as error:
+            fault = sentence(unreadable(self._path, error), error)
+            raise PolicyUnusableError(fault) from error
+
+    async def parse(self, document: bytes) -> Policy:
+        return await _read_aside(self._path, document)
+
+
+async def _read_aside(path: str, document: bytes) -> Policy:
+    """Have a process of its own validate a document, which takes what it needed with it.
+
+    What that process says on standard error is said on this one's.
+
+    Raises:
+        NoPolicyError: what it says of the document.
+        PolicyUnusableError: it could not read the document: what to do.
+    """
+    # Without -P, modules in the working directory would stand before those of gpufence.
+    command = (sys.executable, "-P", "-m", _READER, path)
+    try:
+        # A Ctrl-C in a terminal is for the server, which ends it.
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, start_new_session=True
+        )
+    except OSError as error:
+        problem = f"cannot be read, as no process can be started for it ({error.strerror or error})"
+        raise PolicyUnusableError(f"{path}: {problem}. Let gpufence start one more.") from error
+    try:
+        async with asyncio.timeout(policy_process.LONGEST_SECONDS):
+            try:
+                answer, _ = await process.communicate(document)
+            except RuntimeError:
+                # uvloop's, where the process has ended before anything was written to it.
+                answer = b""
+                await process.wait()
+    except TimeoutError as error:
+        problem = f"was not read within {policy_process.LONGEST_SECONDS} seconds"
+        raise PolicyUnusableError(
+            f"{path}: {problem}. Give gpufence more CPU, or make the policy smaller."
+        ) from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode == EXIT_INPUT:
+        raise NoPolicyError(answer.decode(*policy_process.SENTENCE))
+    if process.returncode:
+        ended = told(process.returncode, "make the policy smaller")
+        raise PolicyUnusableError(f"{path}: the process that reads it ended with {ended}.")
+    return decoded(answer)

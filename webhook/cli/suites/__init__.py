@@ -1,0 +1,1 @@
+"""``gpufence test``: suites of cases for a policy."""

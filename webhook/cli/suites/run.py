@@ -1,0 +1,233 @@
+"""Runs the cases of suites, each through the engine that the webhook and ``check`` go through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from policies.facts import Facts, JSONObject
+from policies.kubernetes.nodes import NodeIndex
+from policies.policy import Policy
+from webhook.cli.errors import InputError
+from webhook.cli.explanation.pod_trace import Explanation, explanations
+from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.evaluate import Result, read_manifests
+from webhook.cli.manifests.objects import Manifest
+from webhook.cli.manifests.pointer import ABSENT, field_value
+from webhook.cli.options.policy_file import compiled_policy
+from webhook.cli.report.difference import Marked, difference
+from webhook.cli.report.sentence import sentence
+from webhook.cli.suites.suite import CaseSpec, ExpectSpec, Suite
+
+State = Literal["passed", "failed", "error"]
+
+_NODE = ("v1", "Node")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One expectation that was not met: a sentence, and the lines that show it."""
+
+    message: str
+    lines: tuple[Marked | str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one case. ``error`` says why it could not be run."""
+
+    suite: Suite
+    number: int
+    case: CaseSpec
+    failures: tuple[Failure, ...] = ()
+    error: str = ""
+    exercised: frozenset[str] = field(default_factory=frozenset)
+    """The rules that did something: setters that added, checks that found."""
+
+    @property
+    def state(self) -> State:
+        return "error" if self.error else "failed" if self.failures else "passed"
+
+    @property
+    def line(self) -> int:
+        return self.suite.line(self.number)
+
+
+def policy_of(suite: Suite) -> Policy:
+    """Return the policy that a suite is about.
+
+    Raises:
+        InputError: it cannot be read, or is no valid policy.
+    """
+    path = suite.spec.policy
+    return compiled_policy(None if path is None else str(suite.folder / path))
+
+
+def run(suite: Suite, policy: Policy) -> Iterator[Outcome]:
+    """Yield what comes of each case, in order."""
+    for number, case in enumerate(suite.spec.cases):
+        try:
+            explanation = _judged(suite, number, case, policy)
+        except InputError as error:
+            yield Outcome(suite, number, case, error=" ".join(error.lines))
+            continue
+        failures = tuple(_failures(case.expect, explanation.result))
+        yield Outcome(suite, number, case, failures, exercised=_exercised(explanation))
+
+
+def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Explanation:
+    """Judge a case's object beside what its cluster has.
+
+    Raises:
+        InputError: a manifest cannot be read, or it is not clear which object is meant.
+    """
+    at = ("cases", number)
+    cluster = [
+        *_manifests(suite, ("cluster",), suite.spec.cluster),
+        *_manifests(suite, (*at, "cluster"), case.cluster),
+    ]
+    own = _manifests(suite, at, [case.manifest], key="manifest")
+    namespace = case.namespace or suite.spec.namespace
+    known = _Known(case, cluster, policy)
+    # No exception has expired where the suite names no day: it shall not fail next year by itself.
+    today = case.today or suite.spec.today or date.min
+    judged = explanations([*cluster, *own], policy, namespace, today, known.complete)
+    return _subject(case, list(judged)[len(cluster) :])
+
+
+class _Known:
+    """What a case says of the request, and of its cluster beyond what manifests say themselves."""
+
+    def __init__(self, case: CaseSpec, cluster: Iterable[Manifest], policy: Policy) -> None:
+        self._case = case
+        objects = [manifest.value or {} for manifest in cluster]
+        nodes = [obj for obj in objects if (obj.get("apiVersion"), obj.get("kind")) == _NODE]
+        self._nodes = _index(nodes, policy) if nodes else None
+        classes = [obj for obj in objects if obj.get("kind") == "RuntimeClass"]
+        names = frozenset(str((obj.get("metadata") or {}).get("name")) for obj in classes)
+        self._runtime_classes = names or None
+
+    def complete(self, facts: Facts, _obj: JSONObject) -> Facts:
+        return replace(
+            facts,
+            username=self._case.username,
+            operation=self._case.operation,
+            old=self._case.old,
+            nodes=self._nodes,
+            runtime_classes=self._runtime_classes,
+        )
+
+
+def _index(nodes: Iterable[JSONObject], policy: Policy) -> NodeIndex:
+    from webhook.cluster.nodes import node_of
+
+    index = NodeIndex()
+    for node in nodes:
+        try:
+            index.update(node_of(node, policy))
+        except ValueError as problem:
+            raise InputError([f"a Node of its cluster is none: {problem}."]) from problem
+    return index
+
+
+def _manifests(
+    suite: Suite, at: tuple[str | int, ...], given: Sequence[Any], key: str = ""
+) -> list[Manifest]:
+    """Return the manifests of files, and of objects that are written out in the suite.
+
+    Raises:
+        InputError: a file cannot be read, or what it holds is no object.
+    """
+    found: list[Manifest] = []
+    for index, entry in enumerate(given):
+        if isinstance(entry, str):
+            found += read_manifests([str(suite.folder / entry)])
+        else:
+            path = (*at, key or index)
+            found.append(Manifest(suite.document, None, path, suite.document.line, entry))
+    _raise_errors((manifest, manifest.error) for manifest in found)
+    return found
+
+
+def _raise_errors(found: Iterable[tuple[Manifest, ManifestError | None]]) -> None:
+    problems = [sentence(manifest.document, error) for manifest, error in found if error]
+    if problems:
+        raise InputError(problems)
+
+
+def _subject(case: CaseSpec, judged: Sequence[Explanation]) -> Explanation:
+    """Return the object that a case is about.
+
+    Raises:
+        InputError: none is, or several are.
+    """
+    _raise_errors((each.result.manifest, each.result.error) for each in judged)
+    names = {_name(each.result): each for each in judged}
+    if case.object is not None:
+        if case.object in names:
+            return names[case.object]
+        raise InputError([f"{case.object} is not in its manifest, which has {', '.join(names)}."])
+    makers = [each for each in judged if each.facts is not None] or list(judged)
+    if len(makers) == 1:
+        return makers[0]
+    several = f"{', '.join(_name(each.result) for each in makers)}; name one of them with object:"
+    raise InputError([f"its manifest has {several}." if makers else "its manifest has no object."])
+
+
+def _name(result: Result) -> str:
+    return f"{result.kind}/{result.name}"
+
+
+def _failures(expect: ExpectSpec, result: Result) -> Iterator[Failure]:
+    decision = result.decision
+    if decision is None:
+        return
+    findings = tuple(f"{f.action} {f.rule}: {f.message}" for f in decision.findings)
+    if expect.verdict is not None and expect.verdict != result.verdict:
+        yield Failure(f"expected to be {expect.verdict}, but it is {result.verdict}", findings)
+        findings = ()
+    if expect.rules is not None:
+        found = [finding.rule for finding in decision.findings]
+        if set(expect.rules) != set(found):
+            message = f"expected findings of {_listed(expect.rules)}, but there are of"
+            yield Failure(f"{message} {_listed(found)}", findings)
+    if expect.excepted is not None:
+        found = [finding.rule for finding in decision.excepted]
+        if set(expect.excepted) != set(found):
+            message = f"expected an exception for {_listed(expect.excepted)}, but there is one for"
+            yield Failure(f"{message} {_listed(found)}")
+    for path, value in expect.values.items():
+        actual = field_value(decision.mutated, path)
+        if value != (None if actual is ABSENT else actual):
+            yield _other_value(path, value, actual)
+
+
+def _other_value(path: str, expected: Any, actual: Any) -> Failure:
+    if isinstance(expected, dict | list) and isinstance(actual, dict | list):
+        return Failure(f"{path} is not as expected", tuple(difference(expected, actual)))
+    return Failure(f"expected {_shown(expected)} at {path}, but there is {_shown(actual)}")
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None or value is ABSENT else json.dumps(value)
+
+
+def _listed(rules: Iterable[str]) -> str:
+    return ", ".join(sorted(set(rules))) or "no rule"
+
+
+def _exercised(explanation: Explanation) -> frozenset[str]:
+    decision = explanation.result.decision
+    found = (*decision.findings, *decision.excepted) if decision else ()
+    added = (
+        step.setter.id
+        for template in explanation.templates
+        for step in template.steps
+        if step.added
+    )
+    return frozenset({*(finding.rule for finding in found), *added})

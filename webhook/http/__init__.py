@@ -1,0 +1,1 @@
+"""The HTTP edge: listener, connections, TLS, limits, deadlines."""

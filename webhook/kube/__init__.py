@@ -1,0 +1,1 @@
+"""Talking to an API server: connection, credentials, client, reflector, listing, errors."""

@@ -1,0 +1,100 @@
+"""Reading and writing single objects of an API server, as the raw JSON that they are.
+
+What keeps gpufence itself going (its Secret, its Lease, its webhook configurations) is written
+here; the facts about the cluster are read through ``webhook.cluster`` and never written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from webhook.kube.connection import Connection, Query
+from webhook.kube.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
+
+JSONObject = dict[str, Any]
+
+CONFLICT = 409
+FORBIDDEN = 403
+
+FIELD_MANAGER = "gpufence"
+
+SECONDS = 5.0
+"""How long one request may take: upkeep that waits longer is better begun anew."""
+
+_JSON = "application/json"
+_MERGE = "application/merge-patch+json"
+_APPLY = "application/apply-patch+yaml"
+
+
+class KubeApi(Connection):
+    """A Connection that can write, too.
+
+    Every method raises ClusterError (webhook.kube.errors): ApiError where the API server
+    refuses, UnreachableError where it does not answer within ``SECONDS``.
+    """
+
+    async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
+        """Return the object at ``path``; None where there is none."""
+        try:
+            return _object(await self.get(path, query, seconds=SECONDS), path)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    async def create(
+        self, collection: str, obj: JSONObject, *, dry_run: bool = False
+    ) -> JSONObject:
+        """Create an object in the collection at that path; ApiError CONFLICT where it exists.
+
+        As a dry run, all is done but to store it.
+        """
+        query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        return await self._send("POST", collection, obj, query)
+
+    async def replace(self, path: str, obj: JSONObject) -> JSONObject:
+        """Replace an object; ApiError CONFLICT where its resourceVersion is no longer current."""
+        return await self._send("PUT", path, obj, {"fieldManager": FIELD_MANAGER})
+
+    async def apply(self, path: str, obj: JSONObject) -> JSONObject:
+        """Apply an object (server-side apply), taking fields over that others manage."""
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._send("PATCH", path, obj, query, _APPLY)
+
+    async def merge(self, path: str, patch: JSONObject) -> JSONObject:
+        """Merge a patch into an object (RFC 7386): null takes a field away."""
+        return await self._send("PATCH", path, patch, {"fieldManager": FIELD_MANAGER}, _MERGE)
+
+    async def delete(self, path: str) -> bool:
+        """Delete an object; tell whether it was there."""
+        try:
+            await self._send("DELETE", path, None, {})
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: JSONObject | None,
+        query: dict[str, str],
+        content_type: str = _JSON,
+    ) -> JSONObject:
+        headers = {"Accept": _JSON, "Content-Type": content_type}
+        sent = None if body is None else msgspec.json.encode(body)
+        limits = aiohttp.ClientTimeout(total=SECONDS)
+        async with self._asked(method, path, query, headers, limits, sent) as response:
+            return _object(await response.read(), path)
+
+
+def _object(body: bytes, path: str) -> JSONObject:
+    try:
+        return msgspec.json.decode(body, type=JSONObject)
+    except msgspec.DecodeError as error:
+        raise UnexpectedAnswerError(f"{path}: the API server sent no object: {error}") from error

@@ -1,0 +1,187 @@
+"""A connection to one API server: JSON by GET, and the lines of a watch.
+
+The model objects of ``kubernetes.aio`` are not used: to make one of a Node's watch event takes
+0.85 ms, and to read the fields that matter 0.01 ms (``tests/performance/bench/cluster_facts.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+import aiohttp
+import msgspec
+
+from webhook.kube.errors import UNAUTHORIZED, ApiError, UnreachableError
+from webhook.kube.wire import Status
+
+if TYPE_CHECKING:
+    from webhook.kube.credentials import Access, Load
+
+Query = Mapping[str, str]
+
+_CONNECT_SECONDS = 10.0
+
+_HEADERS = {
+    "Accept": "application/json",
+    # Compressing a long list costs both sides more than it saves on a cluster's own network.
+    "Accept-Encoding": "identity",
+}
+
+# aiohttp takes lines of up to twice as much, and a watch's event holds an object of up to 3 MiB.
+_BUFFER = 2 * 1024 * 1024
+
+
+class Connection:
+    """Talks to the API server to which ``load`` knows the way.
+
+    ``load`` is called before the first request, and again once the API server no longer accepts the
+    credentials, or shows a certificate that is not trusted: files and plugins may have newer ones.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._access: Access | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._fresh = False
+        self._date = ""
+        self._connecting = asyncio.Lock()
+
+    async def prepare(self) -> None:
+        """Read the configuration, without asking the API server anything.
+
+        Raises:
+            ConfigurationError: it leads nowhere.
+        """
+        await self._connected()
+
+    async def host(self) -> str:
+        """Return where the API server is, as the configuration says.
+
+        Raises:
+            ConfigurationError: it leads nowhere.
+        """
+        return (await self._connected()).host
+
+    def time(self) -> datetime | None:
+        """Return the time by the API server's clock as it last answered; None if it did not say.
+
+        Its header Date has whole seconds (RFC 9110, 6.6.1).
+        """
+        try:
+            time = parsedate_to_datetime(self._date)
+        except ValueError:
+            return None
+        return time if time.tzinfo else None
+
+    async def get(self, path: str, query: Query | None = None, *, seconds: float) -> bytes:
+        """Return the body of what stands at ``path``, within ``seconds``.
+
+        Raises:
+            ApiError: the API server refuses.
+            UnreachableError: it does not answer, or not in time.
+            ConfigurationError: there is no way to it.
+        """
+        limits = aiohttp.ClientTimeout(total=seconds)
+        async with self._asked("GET", path, query or {}, _HEADERS, limits) as response:
+            return await response.read()
+
+    @asynccontextmanager
+    async def lines(
+        self, path: str, query: Query, *, quiet_seconds: float
+    ) -> AsyncIterator[AsyncIterable[bytes]]:
+        """Open ``path``, and provide its lines as they come.
+
+        A connection on which nothing comes for ``quiet_seconds`` counts as lost.
+
+        Raises:
+            ClusterError: as ``get`` does; from inside the block, too.
+        """
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=quiet_seconds
+        )
+        async with self._asked("GET", path, query, _HEADERS, limits) as response:
+            yield response.content
+
+    async def close(self) -> None:
+        """Close what is open."""
+        session, self._session, self._access = self._session, None, None
+        if session is not None:
+            await session.close()
+
+    @asynccontextmanager
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        headers: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+        body: bytes | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, and provide the answer to it, which is none of failure.
+
+        Where credentials that were good are so no more, it is sent again with fresh ones: whoever
+        lists a collection page by page would have to begin anew.
+        """
+        for is_last in (False, True):
+            used = self._access if self._fresh else None
+            access = await self._connected()
+            if self._session is None:
+                self._session = aiohttp.ClientSession(trust_env=True, read_bufsize=_BUFFER)
+            try:
+                authorization = await access.authorization()
+                shown = {"Authorization": authorization} if authorization else {}
+                async with self._session.request(
+                    method,
+                    access.host + path,
+                    params=query,
+                    headers={**headers, **shown},
+                    data=body,
+                    timeout=limits,
+                    ssl=access.tls,
+                    server_hostname=access.server_name,
+                    proxy=access.proxy,
+                ) as response:
+                    self._date = response.headers.get("Date", "")
+                    if response.status == UNAUTHORIZED:
+                        self._fresh = False
+                        if access is used and not is_last:
+                            continue
+                    if response.status >= 400:
+                        raise ApiError(response.status, _message(await response.read()))
+                    yield response
+                    return
+            except (aiohttp.ClientError, OSError) as error:
+                if isinstance(error, aiohttp.ClientConnectorCertificateError):
+                    self._fresh = False
+                raise UnreachableError(
+                    f"the API server at {access.host} is out of reach: {_reason(error)}"
+                ) from error
+
+    async def _connected(self) -> Access:
+        """Return the way there, with credentials that were good when they were last used."""
+        async with self._connecting:
+            if self._access is None or not self._fresh:
+                self._access = await self._load()
+            self._fresh = True
+            return self._access
+
+
+def _reason(error: aiohttp.ClientError | OSError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        # Its own text shows the TLS context, as an address in memory. It may be a proxy's address.
+        return f"{error.host}:{error.port}: {error.__cause__}"
+    return str(error) or "nothing came in time"
+
+
+def _message(body: bytes) -> str:
+    """Return what a Status says, or the beginning of whatever else was sent."""
+    try:
+        return msgspec.json.decode(body, type=Status).message
+    except msgspec.DecodeError:
+        return body[:200].decode(errors="replace").strip()

@@ -1,0 +1,194 @@
+"""Ways to an API server: a kubeconfig, or the service account of the Pod that this runs in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from webhook.kube.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where an API server is, how it is known, and what it is shown."""
+
+    host: str
+    """Its address, and what stands before the API's own paths."""
+    tls: ssl.SSLContext
+    """The authority that it is known by, and the client certificate, if there is one."""
+    authorization: Callable[[], Awaitable[str | None]]
+    """Returns the header of that name, newly where it is renewed; None for none."""
+    proxy: str | None = None
+    server_name: str | None = None
+    """The name in its certificate, where that is not the address'."""
+
+
+Load = Callable[[], Awaitable[Access]]
+"""Returns the way to an API server; may be called again for fresh credentials.
+
+Raises ConfigurationError.
+"""
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a kubelet puts a container's service account (k8s.io/client-go/rest, config.go)."""
+
+_ADDRESS = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+
+
+def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
+    """Return what loads a kubeconfig: ``path``, or what kubectl would take.
+
+    That is the files in ``$KUBECONFIG``, or ``~/.kube/config``. ``context`` is the name of one of
+    its contexts; ``None`` for the current one.
+    """
+
+    async def load() -> Access:
+        from kubernetes.aio import config
+        from kubernetes.aio.client import Configuration
+
+        files = _files(path)
+        configuration = Configuration()
+        try:
+            with _complaints_heeded():
+                await config.load_kube_config(
+                    config_file=files,
+                    context=context,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+            return _configured(configuration)
+        except Exception as error:
+            # The library raises what its parsing happens to raise: YAML's errors, its own, and
+            # where a field is of another type, what only its authors can make sense of.
+            is_of_types = isinstance(error, AttributeError | KeyError | TypeError)
+            reason = "it is not as a kubeconfig should be" if is_of_types else error
+            chosen = f", context {context}" if context else ""
+            raise ConfigurationError(
+                f"{files}{chosen}: does not lead to a cluster: {reason}; "
+                "see what kubectl config view and kubectl config get-contexts print"
+            ) from error
+
+    return load
+
+
+@contextmanager
+def _complaints_heeded() -> Iterator[None]:
+    """Heed what the library only logs inside of the block: that a plugin gave no credentials.
+
+    It would go on without any, as somebody unknown who may list nothing.
+
+    Raises:
+        ConfigurationError: at the end of the block, with what was logged.
+    """
+    said: list[str] = []
+
+    def gather(record: logging.LogRecord) -> bool:
+        if record.levelno < logging.ERROR:
+            return True
+        said.append(record.getMessage())
+        return False
+
+    logger = logging.getLogger("kubernetes.aio.config.kube_config")
+    logger.addFilter(gather)
+    try:
+        yield
+    finally:
+        logger.removeFilter(gather)
+    if said:
+        raise ConfigurationError("; ".join(said))
+
+
+def _files(path: Path | None) -> str:
+    """Return the files to load, as ``$KUBECONFIG`` has them: in a row, with colons in between.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if path is not None:
+        files, cure = [str(path)], "give the path of a kubeconfig, as kubectl takes it"
+    else:
+        given = os.environ.get("KUBECONFIG")
+        named = (given or "~/.kube/config").split(os.pathsep)
+        files = [os.path.expanduser(file) for file in named if file]  # noqa: PTH111 - no error
+        why = "KUBECONFIG names it" if given else "kubectl looks there"
+        cure = f"{why}; name another kubeconfig with --kubeconfig, or in KUBECONFIG"
+    there = [file for file in files if os.path.isfile(file)]  # noqa: PTH113 - no error
+    if not there:
+        raise ConfigurationError(f"{' and '.join(files)}: no such file; {cure}")
+    return os.pathsep.join(there)
+
+
+def in_cluster(account: Path = ACCOUNT) -> Load:
+    """Return what loads the service account that Kubernetes gives to a Pod.
+
+    Not by ``kubernetes.aio``, which could: importing it takes 19 MiB of memory, a third of what a
+    replica needs for all else.
+    """
+
+    async def load() -> Access:
+        host, port = (os.environ.get(name, "") for name in _ADDRESS)
+        if not (host and port):
+            raise _no_account(f"{' and '.join(_ADDRESS)} are not set")
+        try:
+            await authorization()
+            tls = _trusting(account / "ca.crt")
+        except OSError as error:
+            raise _no_account(f"{account}: {error}") from error
+        address = f"[{host}]" if ":" in host else host
+        return Access(f"https://{address}:{port}", tls, authorization)
+
+    async def authorization() -> str:
+        # Read each time: a kubelet writes another one before it ends. The file is in memory.
+        token = (account / "token").read_text().strip()
+        if not token:
+            raise _no_account(f"{account / 'token'} is empty")
+        return f"Bearer {token}"
+
+    return load
+
+
+def _no_account(problem: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"there is no service account to use: {problem}. Inside of a Pod, let its service "
+        "account's token be mounted; outside, give a kubeconfig"
+    )
+
+
+def _configured(configuration: Configuration) -> Access:
+    """Return the access that ``kubernetes.aio`` has read."""
+    tls = _trusting(configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+
+    async def authorization() -> str | None:
+        value: str | None = await configuration.get_api_key_with_prefix("BearerToken")
+        return value
+
+    return Access(
+        configuration.host,
+        tls,
+        authorization,
+        proxy=configuration.proxy,
+        server_name=configuration.tls_server_name,
+    )
+
+
+def _trusting(authority: Path | str | None) -> ssl.SSLContext:
+    """Return a client's context; without an ``authority``, those of the machine are trusted."""
+    context = ssl.create_default_context(cafile=authority)
+    # The authority is the cluster's own, and pinned. Python 3.13 asks more of authorities than
+    # earlier versions did, and more than those of existing clusters fulfil.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

@@ -1,0 +1,81 @@
+"""Whole collections of an API server, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from policies.facts import JSONObject
+from webhook.kube.connection import Connection
+from webhook.kube.errors import GONE, ApiError, ClusterError, UnexpectedAnswerError
+
+PAGE = 500
+"""How many objects are asked for at a time, as kubectl does."""
+
+_SECONDS = 60.0
+_ATTEMPTS = 5
+
+T = TypeVar("T")
+
+
+class _Metadata(msgspec.Struct):
+    rest: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct):
+    metadata: _Metadata
+    items: list[JSONObject] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Page)
+
+
+async def list_all(
+    connection: Connection,
+    path: str,
+    take: Callable[[JSONObject], T],
+    *,
+    page: int = PAGE,
+    labels: str = "",
+    fields: str = "",
+) -> list[T]:
+    """Return what ``take`` makes of each object of the collection at ``path``.
+
+    ``labels`` is a label selector, ``fields`` a field selector: the API server leaves out what they
+    do not select.
+
+    Objects are taken a page at a time, so that of a large collection only what is made of it is
+    held. Where the API server no longer has the version that the first page was of (410 Expired:
+    it compacts after some minutes), everything is listed again.
+
+    Raises:
+        ApiError: the API server refuses (webhook.kube.client.FORBIDDEN), or has no such collection.
+        ClusterError: it cannot be asked, or does not answer as it should.
+    """
+    selectors = {"labelSelector": labels, "fieldSelector": fields}
+    for _ in range(_ATTEMPTS):
+        taken: list[T] = []
+        query = {"limit": str(page)} | {name: text for name, text in selectors.items() if text}
+        try:
+            while True:
+                found = _decode(path, await connection.get(path, query, seconds=_SECONDS))
+                taken += map(take, found.items or ())
+                if not found.metadata.rest:
+                    return taken
+                query["continue"] = found.metadata.rest
+        except ApiError as error:
+            if error.status != GONE:
+                raise
+    raise ClusterError(
+        f"{path}: the list expired {_ATTEMPTS} times before its end; the API server compacts "
+        "faster than it lists: see --etcd-compaction-interval of kube-apiserver"
+    )
+
+
+def _decode(path: str, body: bytes) -> _Page:
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise UnexpectedAnswerError(f"{path} is no list as it should be: {error}") from error

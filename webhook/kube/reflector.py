@@ -1,0 +1,254 @@
+"""Keeps a store equal to a collection of the API: lists it once, then watches it for good.
+
+What client-go's Reflector does (``k8s.io/client-go/tools/cache/reflector.go``): pages of a
+consistent list, a watch from the list's version on, bookmarks that move the version forward, and a
+new list where the version has become too old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn
+
+import msgspec
+
+from webhook.kube.backoff import Backoff
+from webhook.kube.collection import Collection, ItemT, Store
+from webhook.kube.connection import Connection, Query
+from webhook.kube.errors import (
+    GONE,
+    NOT_FOUND,
+    ApiError,
+    ClusterError,
+    UnexpectedAnswerError,
+    UnreachableError,
+)
+from webhook.kube.wire import Event, Page, Status
+from webhook.logs import event
+
+_log = logging.getLogger("gpufence")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds, all of them but ``page``."""
+
+    page: int = 100
+    """How many items are listed at a time. A hundred Nodes are 2 MB, which are read in 6 ms."""
+    list_seconds: float = 60.0
+    """How long a page may take."""
+    watch_seconds: float = 300.0
+    """How long a watch is asked to last at least; up to twice that, as client-go has it."""
+    quiet_seconds: float = 150.0
+    """The silence after which a watch counts as lost: API servers send a bookmark each minute."""
+    first_delay: float = 0.25
+    longest_delay: float = 10.0
+    steady_seconds: float = 10.0
+    """How long an attempt must have lasted for delays to begin anew."""
+    missing_seconds: float = 60.0
+    """How long until a collection that the API server does not serve is asked for again."""
+
+
+DEFAULT_TIMING = Timing()
+
+# After so many failures on one version, the version may be at fault: a cluster that is restored
+# from a backup counts from there.
+_FAILURES_ON_A_VERSION = 5
+
+# The share of the time that a watch asks for which is all of it, give or take what clocks differ.
+_WHOLE = 0.9
+
+
+class Reflector(Generic[ItemT]):
+    """One collection, one store. ``run`` ends only by being cancelled.
+
+    ``clock`` returns seconds that never go back. ``restarted`` is called with the collection's name
+    each time that a list or a watch has failed, and is about to be begun anew.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        collection: Collection[ItemT],
+        store: Store[ItemT],
+        *,
+        clock: Callable[[], float],
+        restarted: Callable[[str], None] = lambda _name: None,
+        timing: Timing = DEFAULT_TIMING,
+    ) -> None:
+        self.collection = collection
+        self.store = store
+        self.synced = False
+        """Whether the store has been equal to the collection once."""
+        self.problem = ""
+        """What keeps the store from following the collection now, if anything does."""
+        self._connection = connection
+        self._clock = clock
+        self._restarted = restarted
+        self._timing = timing
+        self._selector = {"fieldSelector": collection.fields} if collection.fields else {}
+        self._version = ""
+        self._failures = 0
+        self._heard_at: float | None = None
+        kind: Any = collection.item  # a variable, which mypy takes for no type
+        self._pages: msgspec.json.Decoder[Page[ItemT]] = msgspec.json.Decoder(Page[kind])
+        self._events: msgspec.json.Decoder[Event[ItemT]] = msgspec.json.Decoder(Event[kind])
+
+    def staleness(self) -> float | None:
+        """Return the seconds since the API server was last heard, ``None`` if it never was."""
+        return None if self._heard_at is None else self._clock() - self._heard_at
+
+    def begin_anew(self) -> None:
+        """Have the next ``run`` list everything again; what is known stands until then."""
+        self._version = ""
+
+    async def run(self) -> NoReturn:
+        """Follow the collection for good."""
+        timing = self._timing
+        backoff = Backoff(timing.first_delay, timing.longest_delay, timing.steady_seconds)
+        while True:
+            began = self._clock()
+            pause = 0.0
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except ApiError as error:
+                if self._may_miss(error):
+                    self._is_missing(error)
+                    pause = timing.missing_seconds
+                else:
+                    self._failed(error)
+            except Exception as error:
+                # Whatever it is: a fence that no longer follows its cluster must not fall silent.
+                self._failed(error)
+            await asyncio.sleep(max(pause, backoff.after(self._clock() - began)))
+
+    async def load(self) -> None:
+        """Make the store equal to the collection once; go without one that may be missing.
+
+        Raises:
+            ClusterError: the API server cannot be asked, or does not answer as it should.
+        """
+        try:
+            await self._list()
+        except ApiError as error:
+            if not self._may_miss(error):
+                raise
+            self._is_missing(error)
+
+    async def _list(self) -> None:
+        # Of a store that keeps few of many items, this is less than the names of all items.
+        gone = set(self.store.names())
+        query = {"limit": str(self._timing.page), **self._selector}
+        while True:
+            page = await self._page(query)
+            for item in page.items or ():
+                gone.discard(item.metadata.key)
+                self.store.put(item)
+            if not page.metadata.rest:
+                break
+            query["continue"] = page.metadata.rest
+        for name in gone:
+            self.store.remove(name)
+        self._version = page.metadata.resource_version
+        self.synced = True
+
+    async def _page(self, query: Query) -> Page[ItemT]:
+        path, seconds = self.collection.path, self._timing.list_seconds
+        body = await self._connection.get(path, query, seconds=seconds)
+        try:
+            page = self._pages.decode(body)
+        except msgspec.DecodeError as error:
+            raise UnexpectedAnswerError(f"{path} is no list as it should be: {error}") from error
+        self._heard_at = self._clock()
+        return page
+
+    async def _watch(self) -> None:
+        """Follow the watch until the API server ends it because its time is over.
+
+        Raises:
+            ClusterError: it ended otherwise.
+        """
+        timing = self._timing
+        seconds = round(timing.watch_seconds * (1 + random.random()))  # noqa: S311 - spreads load
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(seconds),
+            **self._selector,
+        }
+        path, quiet_seconds = self.collection.path, timing.quiet_seconds
+        began = self._clock()
+        async with self._connection.lines(path, query, quiet_seconds=quiet_seconds) as lines:
+            self._is_followed()
+            async for line in lines:
+                self._apply(line)
+        if self._clock() - began < seconds * _WHOLE:
+            raise UnreachableError("the API server ended the watch before its time")
+
+    def _apply(self, line: bytes) -> None:
+        try:
+            change = self._events.decode(line)
+        except msgspec.DecodeError as error:
+            # The Status of an ERROR need not look like an object of the collection.
+            raise _failure(line, str(error)) from error
+        match change.type:
+            case "ADDED" | "MODIFIED":
+                self.store.put(change.object)
+            case "DELETED":
+                self.store.remove(change.object.metadata.key)
+            case "ERROR":
+                raise _failure(line, "an ERROR")
+        self._version = change.object.metadata.resource_version or self._version
+        self._heard_at = self._clock()
+        self._failures = 0
+
+    def _is_followed(self) -> None:
+        if self.problem:
+            event(_log, logging.INFO, "watch restored", resource=self.collection.name)
+        self.problem = ""
+
+    def _failed(self, error: Exception) -> None:
+        """Count, and begin anew; from a new list where the version may be to blame."""
+        self._restarted(self.collection.name)
+        self._failures += 1
+        gone = isinstance(error, ApiError) and error.status == GONE
+        if gone or self._failures % _FAILURES_ON_A_VERSION == 0:
+            self._version = ""
+        problem = str(error) or type(error).__name__
+        # A failure that goes on is one line, and not one each time that it is tried again.
+        if problem != self.problem:
+            self.problem = problem
+            level = logging.INFO if gone else logging.WARNING
+            unexpected = not isinstance(error, ClusterError)
+            fields = {"resource": self.collection.name, "problem": problem}
+            event(_log, level, "watch lost", failure=unexpected, **fields)
+
+    def _may_miss(self, error: ApiError) -> bool:
+        return self.collection.optional and error.status == NOT_FOUND
+
+    def _is_missing(self, error: ApiError) -> None:
+        """Go without: the API server does not serve the collection."""
+        for name in list(self.store.names()):
+            self.store.remove(name)
+        self._version, self.synced = "", True
+        if not self.problem:
+            event(_log, logging.INFO, "not served", resource=self.collection.name)
+        self.problem = str(error)
+
+
+def _failure(line: bytes, problem: str) -> ClusterError:
+    """Return the error that a line of a watch tells of, or is."""
+    try:
+        failure = msgspec.json.decode(line, type=Event[Status])
+    except msgspec.DecodeError:
+        return UnexpectedAnswerError(f"the watch broke off, or sent no event: {problem}")
+    if failure.type != "ERROR":
+        return UnexpectedAnswerError(f"the watch sent an object as it should not be: {problem}")
+    return ApiError(failure.object.code, failure.object.message)

@@ -1,0 +1,144 @@
+"""What Prometheus is told. Every label has a bounded set of values, whatever is sent."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import metadata
+from typing import Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+)
+from prometheus_client.exposition import choose_encoder
+
+from policies.finding import Finding
+from policies.kubernetes.templates import is_core_workload
+from policies.policy import Policy
+from webhook.http.connections import Refusal
+
+Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error", "overloaded"]
+"""What became of a request; ``malformed`` faults the object, ``bad_request`` the call, and
+``overloaded`` was not looked at."""
+
+UNKNOWN = "unknown"
+OTHER_KIND = "other"
+
+# From a small Pod's decision, tens of microseconds, to the webhook's own timeout of 3 s.
+_BUCKETS = (50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0, 3.0)
+
+
+class Metrics:
+    """The metrics of one server, in a registry of their own."""
+
+    def __init__(self, policy: Policy, policy_name: str) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._requests = Counter(
+            "gpufence_admission_requests",
+            "Admission requests that were answered.",
+            ("path", "operation", "kind", "result"),
+            registry=self.registry,
+        )
+        self._duration = Histogram(
+            "gpufence_admission_duration_seconds",
+            "Time from a request's headers to its answer.",
+            ("path",),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        # Looked up once: the sets of values are small, and every request asks.
+        self._answers = cache(self._requests.labels)
+        self._durations = cache(self._duration.labels)
+        self._findings = Counter(
+            "gpufence_findings",
+            "Findings of the rules, at the validating endpoint.",
+            ("rule", "action"),
+            registry=self.registry,
+        )
+        self._internal_errors = Counter(
+            "gpufence_internal_errors",
+            "Requests on which gpufence itself failed; each is in the log with its traceback.",
+            registry=self.registry,
+        )
+        self._refused_connections = Counter(
+            "gpufence_connections_refused",
+            "Connections that were not taken: too_many, or a failed handshake.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self._policy_name = policy_name
+        self._policy = Info("gpufence_policy", "The policy in force.", registry=self.registry)
+        self.use(policy)
+        Info("gpufence_build", "The version that runs.", registry=self.registry).info(
+            {"version": metadata.version("gpufence"), "python": platform.python_version()}
+        )
+
+    def use(self, policy: Policy) -> None:
+        """Show which policy is in force."""
+        pools = ",".join(pool.name for pool in policy.pools)
+        self._policy.info({"policy": self._policy_name, "pools": pools})
+
+    def track_under_way(self, count: Callable[[], int]) -> None:
+        """Show how many requests are being answered."""
+        Gauge(
+            "gpufence_admission_requests_in_flight",
+            "Admission requests that are being answered.",
+            registry=self.registry,
+        ).set_function(lambda: float(count()))
+
+    def track_certificate(self, expiry: Callable[[], float]) -> None:
+        """Show when the serving certificate ends; ``expiry`` returns it in seconds of the epoch."""
+        Gauge(
+            "gpufence_certificate_expiry_timestamp_seconds",
+            "End of the life of the serving certificate.",
+            registry=self.registry,
+        ).set_function(expiry)
+
+    def answered(
+        self, path: str, result: Result, operation: str = UNKNOWN, kind: str = OTHER_KIND
+    ) -> None:
+        """Count an answer; ``kind`` is what ``kind_label`` makes of it."""
+        self._answers(path, operation, kind, result).inc()
+
+    def took(self, path: str, seconds: float) -> None:
+        """Record how long an answer took."""
+        self._durations(path).observe(seconds)
+
+    def found(self, findings: Iterable[Finding]) -> None:
+        """Count findings."""
+        for finding in findings:
+            self._findings.labels(finding.rule, finding.action).inc()
+
+    def refused_connection(self, reason: Refusal) -> None:
+        """Count a connection that was not taken."""
+        self._refused_connections.labels(reason).inc()
+
+    def failed(self) -> None:
+        """Count a failure of gpufence itself."""
+        self._internal_errors.inc()
+
+    def expose(self, accept: str) -> tuple[bytes, str]:
+        """Return all metrics, and their content type, in a format that ``accept`` asks for."""
+        return expose(self.registry, accept)
+
+
+def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """Return the metrics of a registry, and their content type, as ``accept`` asks for them."""
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+def kind_label(api_version: str, kind: str) -> str:
+    """Return the kind where it is one of the core groups', which are few, and ``other`` if not."""
+    if (api_version, kind) == ("v1", "Pod"):
+        return kind
+    if is_core_workload({"apiVersion": api_version, "kind": kind}):
+        return kind
+    return OTHER_KIND

@@ -1,0 +1,93 @@
+"""What Prometheus is told about a replica's upkeep: certificates, registration, policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from certs.keypair import parse_certificates
+from certs.succession import Change, Stored
+from webhook.server.policy_reload import ReloadResult
+
+
+class UpkeepMetrics:
+    """Counters and gauges in the registry of the server. Labels have few values, all known."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._reloads = Counter(
+            "gpufence_policy_reload",
+            "New policy documents, by what became of them: applied or refused.",
+            ("result",),
+            registry=registry,
+        )
+        for result in ("applied", "refused"):
+            self._reloads.labels(result)
+        self._writes = Counter(
+            "gpufence_registration_writes",
+            "Writes of a webhook configuration: created, changed by us, or drift repaired.",
+            ("kind", "reason"),
+            registry=registry,
+        )
+        self._changes = Counter(
+            "gpufence_certificate_changes",
+            "Changes of the Secret with authority and leaf that this replica made.",
+            ("change",),
+            registry=registry,
+        )
+        self._failures = Counter(
+            "gpufence_upkeep_failures",
+            "Attempts to keep certificates, registration or policy up that failed.",
+            ("task",),
+            registry=registry,
+        )
+        self._authorities = Gauge(
+            "gpufence_authority_expiry_timestamp_seconds",
+            "End of the life of the authority that signs, in seconds of the epoch.",
+            registry=registry,
+        )
+        self._published = Gauge(
+            "gpufence_authorities_published",
+            "Authorities that callers are to trust: two in a rotation.",
+            registry=registry,
+        )
+
+    def reloaded(self, result: ReloadResult) -> None:
+        self._reloads.labels(result).inc()
+
+    def registered(self, kind: str, reason: str) -> None:
+        self._writes.labels(kind, reason).inc()
+
+    def certificates_changed(self, change: Change) -> None:
+        self._changes.labels(str(change)).inc()
+
+    def failed(self, task: str) -> None:
+        self._failures.labels(task).inc()
+
+    def authorities(self, stored: Stored) -> None:
+        """Show what is in the Secret."""
+        [authority, *_] = parse_certificates(stored.authority.certificate_pem, "authority")
+        self._authorities.set(authority.not_valid_after_utc.timestamp())
+        self._published.set(len(stored.authorities))
+
+    def track_policy(self, generation: Callable[[], int], problem: Callable[[], str]) -> None:
+        """Show how many policies have been in force, and whether the newest document is."""
+        Gauge(
+            "gpufence_policy_generation",
+            "How many policies have been in force since the start.",
+            registry=self._registry,
+        ).set_function(lambda: float(generation()))
+        Gauge(
+            "gpufence_policy_stale",
+            "1 while the newest policy document is refused and an older one is in force.",
+            registry=self._registry,
+        ).set_function(lambda: float(bool(problem())))
+
+    def track_leader(self, leading: Callable[[], bool]) -> None:
+        """Show whether this replica writes the webhook configurations."""
+        Gauge(
+            "gpufence_leader",
+            "1 on the replica that writes the webhook configurations.",
+            registry=self._registry,
+        ).set_function(lambda: float(leading()))

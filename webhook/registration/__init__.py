@@ -1,0 +1,1 @@
+"""Webhook configurations, leader election, drift, and the certificate Secret."""

@@ -1,0 +1,85 @@
+"""How a webhook configuration in the cluster differs from the one that is wanted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from policies.facts import JSONObject
+from webhook.registration.configurations import DOMAIN
+
+
+def drift(wanted: JSONObject, found: JSONObject) -> list[str]:
+    """Return what differs, a clause each; nothing if all is as wanted.
+
+    Our webhooks must be exactly as wanted: a further matchCondition or a selector of somebody
+    else's would let Pods past, and a further webhook of ours is one that an earlier policy has
+    left. Further labels and annotations are nobody's business, and so are a webhook of somebody
+    else's, and a caBundle where none is wanted (cert-manager injects it).
+    """
+    return [*_metadata(wanted["metadata"], found.get("metadata") or {}), *_webhooks(wanted, found)]
+
+
+def repaired(wanted: JSONObject, found: JSONObject) -> JSONObject:
+    """Return what is to replace ``found``: our part as wanted, and all else as it is."""
+    before = {webhook.get("name"): webhook for webhook in found.get("webhooks") or ()}
+    webhooks = [
+        _with_bundle(webhook, before.get(webhook["name"])) for webhook in wanted["webhooks"]
+    ]
+    metadata = {**(found.get("metadata") or {})}
+    for key, value in wanted["metadata"].items():
+        metadata[key] = {**(metadata.get(key) or {}), **value} if isinstance(value, dict) else value
+    return {
+        **found,
+        "metadata": metadata,
+        "webhooks": [*webhooks, *(w for name, w in before.items() if not is_ours(name))],
+    }
+
+
+def bundles(configuration: JSONObject) -> Iterator[str]:
+    """Yield the caBundle (base64) of each webhook of a configuration."""
+    for webhook in configuration.get("webhooks") or ():
+        yield (webhook.get("clientConfig") or {}).get("caBundle") or ""
+
+
+def is_ours(name: str | None) -> bool:
+    """Tell whether a webhook of that name is gpufence's, of whichever policy or version."""
+    return (name or "").endswith(DOMAIN)
+
+
+def _metadata(wanted: JSONObject, found: JSONObject) -> Iterator[str]:
+    for part in ("labels", "annotations"):
+        present = found.get(part) or {}
+        for key, value in (wanted.get(part) or {}).items():
+            if present.get(key) != value:
+                yield f"{part[:-1]} {key} is {present.get(key)!r}"
+    owners = [owner.get("uid") for owner in found.get("ownerReferences") or ()]
+    for owner in wanted.get("ownerReferences") or ():
+        if owner["uid"] not in owners:
+            yield f"it is not owned by {owner['kind']} {owner['name']}"
+
+
+def _webhooks(wanted: JSONObject, found: JSONObject) -> Iterator[str]:
+    present = {webhook.get("name"): webhook for webhook in found.get("webhooks") or ()}
+    for webhook in wanted["webhooks"]:
+        name = webhook["name"]
+        if name not in present:
+            yield f"webhook {name} is missing"
+            continue
+        target = _with_bundle(webhook, present[name])
+        for field in sorted({*target, *present[name]}):
+            if target.get(field) != present[name].get(field):
+                yield f"{field} of webhook {name} differs"
+    names = {webhook["name"] for webhook in wanted["webhooks"]}
+    for name in present:
+        if name not in names and is_ours(name):
+            yield f"webhook {name} is not wanted"
+
+
+def _with_bundle(webhook: JSONObject, found: Any) -> JSONObject:
+    """Return the webhook with the caBundle that is there, where none is wanted."""
+    config = webhook["clientConfig"]
+    bundle = ((found or {}).get("clientConfig") or {}).get("caBundle")
+    if "caBundle" in config or not bundle:
+        return webhook
+    return {**webhook, "clientConfig": {**config, "caBundle": bundle}}

@@ -1,0 +1,127 @@
+"""matchConditions: what the API server may decide by itself, generated from the policy.
+
+A Pod that neither requests a device nor touches a fence never leaves the API server, so such Pods
+do not notice when gpufence is down. The conditions may ask too often and must never ask too little:
+they are at most as narrow as the engine. Each is one CEL expression over ``object`` and
+``request``, and must not fail for any valid object, since a failure is a refusal under
+``failurePolicy: Fail``. So every field that the API leaves out when it is empty is guarded by
+``has()``; the others (``containers``, an ``env``'s ``name``, an expression's ``key``) are always
+there (``k8s.io/api/core/v1``, the ``omitempty`` of each field).
+
+The API server evaluates them for every Pod: each list is walked once, for one plain Pod all
+alternatives are, and ``in`` a constant list costs less than one ``==``. Most of what a condition
+costs is none of its text, though, and cannot be avoided: the API server first converts the object
+for it, anew for each webhook (``k8s.io/apiserver/pkg/admission/plugin/cel``, ``newActivation``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED
+from policies.policy import Policy
+from policies.rules.check_device_leak import VISIBLE_DEVICES
+
+
+def names_devices(spec: str, *, defaulted: bool) -> str:
+    """Return CEL that holds for a Pod spec whose resources or claims name a device.
+
+    ``spec`` is CEL for the spec. Where it is ``defaulted`` (a Pod's, not a template's), the API
+    server has copied limits into requests, and looking at requests is enough.
+    """
+    container = _device(defaulted)
+    return _any(
+        f"has({spec}.resourceClaims)",
+        f"{spec}.containers.exists(c, {container})",
+        f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
+    )
+
+
+def concerns(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool) -> str:
+    """Return CEL that holds for a Pod spec that names a device, or reaches for a pool's nodes.
+
+    ``with_nodes`` says that gpufence knows the cluster's nodes: any node selection may then turn
+    out to pick a pool's. Of an existing Pod that is ``defaulted``, the node is fixed.
+    """
+    env = f"has(c.env) && c.env.exists(e, e.name in {_list([VISIBLE_DEVICES])})"
+    container = _any(_device(defaulted), env)
+    return _any(
+        f"has({spec}.resourceClaims)",
+        f"has({spec}.resources)",
+        *_selections(spec, policy, defaulted=defaulted, with_nodes=with_nodes),
+        *_tolerations(spec, policy),
+        f"{spec}.containers.exists(c, {container})",
+        f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
+        f"has({spec}.ephemeralContainers) && {spec}.ephemeralContainers.exists(c, {env})",
+        f"has({spec}.volumes) && {spec}.volumes.exists(v, has(v.hostPath))",
+    )
+
+
+def differs(field: str) -> str:
+    """Return CEL that holds for a new object, and for one whose ``field`` is another than before.
+
+    ``field`` is what the engine judges, as CEL below the object (``spec.template``). Where it stays
+    the same, every finding is one that the object had already, and those never block: finalizers
+    go, labels change and replicas scale while nobody answers.
+    """
+    return f'request.operation == "CREATE" || object.{field} != oldObject.{field}'
+
+
+def differs_where_there_is(field: str) -> str:
+    """Return the same for a ``field`` that an object need not have."""
+    there = f"has(object.{field}) && has(oldObject.{field})"
+    return f'request.operation == "CREATE" || !({there}) || object.{field} != oldObject.{field}'
+
+
+def _device(defaulted: bool) -> str:
+    """Return CEL that holds for a container ``c`` whose resources name a device.
+
+    Device resources carry a domain (``nvidia.com/gpu``), the others do not.
+    """
+    sides = ("requests",) if defaulted else ("limits", "requests")
+    named = _any(
+        *(
+            f'has(c.resources.{side}) && c.resources.{side}.exists(k, k.contains("/"))'
+            for side in sides
+        )
+    )
+    return f"has(c.resources) && {named}"
+
+
+def _selections(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool) -> tuple[str, ...]:
+    node_affinity = f"{spec}.affinity.nodeAffinity"
+    required = f"has({spec}.affinity) && has({node_affinity}) && has({node_affinity}.{REQUIRED})"
+    if with_nodes:
+        named = f"has({spec}.nodeName)"
+        return (
+            f"has({spec}.nodeSelector)",
+            f'request.operation == "CREATE" && {named}' if defaulted else named,
+            required,
+        )
+    labels = _list({key for pool in policy.pools for key in pool.labels})
+    in_term = f"has(t.matchExpressions) && t.matchExpressions.exists(e, e.key in {labels})"
+    terms = f"{node_affinity}.{REQUIRED}.nodeSelectorTerms"
+    return (
+        f"has({spec}.nodeSelector) && {spec}.nodeSelector.exists(k, k in {labels})",
+        f"{required} && {terms}.exists(t, {in_term})",
+    )
+
+
+def _tolerations(spec: str, policy: Policy) -> tuple[str, ...]:
+    fencing = [t for pool in policy.pools for t in pool.taints if t.effect in FENCING_EFFECTS]
+    if not fencing:
+        return ()
+    # An empty key or effect is that of every taint.
+    keys = _list({"", *(t.key for t in fencing)})
+    effects = _list({"", *(t.effect for t in fencing)})
+    toleration = f"(!has(t.key) || t.key in {keys}) && (!has(t.effect) || t.effect in {effects})"
+    return (f"has({spec}.tolerations) && {spec}.tolerations.exists(t, {toleration})",)
+
+
+def _any(*alternatives: str) -> str:
+    return "(" + " || ".join(f"({alternative})" for alternative in alternatives) + ")"
+
+
+def _list(names: Iterable[str]) -> str:
+    return json.dumps(sorted(names))

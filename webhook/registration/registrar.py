@@ -1,0 +1,159 @@
+"""Writes the two webhook configurations, and keeps them as they should be.
+
+They are written by the server that answers them, once it can, and never installed beside it: so
+there is no configuration without a server, its matchConditions fit the policy in force, and its
+caBundle the authority in use.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from policies.facts import JSONObject
+from webhook.kube.client import FORBIDDEN, KubeApi
+from webhook.kube.endpoints import ready_endpoints, slices_query
+from webhook.kube.errors import ApiError, ClusterError
+from webhook.logs import event
+from webhook.registration.drift import drift, repaired
+
+_API = "/apis/admissionregistration.k8s.io/v1"
+KINDS = {
+    "MutatingWebhookConfiguration": f"{_API}/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": f"{_API}/validatingwebhookconfigurations",
+}
+"""The kinds of configurations, and where the API has them."""
+
+_RBAC = "rbac.authorization.k8s.io/v1"
+_OWNERS = {
+    "clusterrole": (_RBAC, "ClusterRole", f"/apis/{_RBAC}/clusterroles"),
+    "clusterrolebinding": (_RBAC, "ClusterRoleBinding", f"/apis/{_RBAC}/clusterrolebindings"),
+    "namespace": ("v1", "Namespace", "/api/v1/namespaces"),
+}
+OWNER_KINDS = tuple(_OWNERS)
+
+_log = logging.getLogger("gpufence")
+
+
+class RegistrationError(ClusterError):
+    """The configurations cannot be written as they should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A cluster-scoped object of the release, with which the configurations go."""
+
+    kind: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Owner:
+        """Read ``clusterrole/NAME``; raises ValueError."""
+        kind, _, name = text.partition("/")
+        if kind.lower() not in _OWNERS or not name:
+            kinds = ", ".join(_OWNERS)
+            raise ValueError(f"{text!r} is no owner; write KIND/NAME with one of {kinds}")
+        return cls(kind.lower(), name)
+
+    async def reference(self, api: KubeApi) -> JSONObject:
+        """Look the object up, and return its ownerReference.
+
+        Raises:
+            RegistrationError: there is no such object: whatever it owned would be deleted at once.
+            ClusterError: it cannot be looked up.
+        """
+        api_version, kind, path = _OWNERS[self.kind]
+        found = await api.read(f"{path}/{self.name}")
+        if found is None:
+            raise RegistrationError(
+                f"there is no {kind} {self.name}, which is to own the webhook configurations; "
+                "name one of the release's own with --owner"
+            )
+        uid = found["metadata"]["uid"]
+        return {"apiVersion": api_version, "kind": kind, "name": self.name, "uid": uid}
+
+
+class Counter(Protocol):
+    """Is told of writes, to count them."""
+
+    def registered(self, kind: str, reason: str) -> None:
+        """A configuration of that kind was written: ``created``, ``changed`` or ``drift``."""
+
+
+class Registrar:
+    """Keeps both configurations as they are wanted; one pass at a time."""
+
+    def __init__(self, api: KubeApi, counter: Counter) -> None:
+        self._api = api
+        self._counter = counter
+        self._written: dict[str, JSONObject] = {}
+
+    async def register(self, configurations: tuple[JSONObject, ...]) -> None:
+        """Look at each configuration, and write it if it is not as wanted.
+
+        Raises:
+            ClusterError: one could not be read or written.
+        """
+        for wanted in configurations:
+            kind = wanted["kind"]
+            path = f"{KINDS[kind]}/{wanted['metadata']['name']}"
+            found = await self._api.read(path)
+            differences = ["it is missing"] if found is None else drift(wanted, found)
+            if differences:
+                await self._write(path, wanted)
+                self._tell(kind, wanted, found, differences)
+            self._written[kind] = wanted
+
+    def forget(self) -> None:
+        """Take whatever is found next for what others are meant to have written."""
+        self._written.clear()
+
+    async def _write(self, path: str, wanted: JSONObject) -> None:
+        """Apply; and where that leaves what others have added to our webhooks, replace."""
+        found = await self._api.apply(path, wanted)
+        if drift(wanted, found):
+            found = await self._api.replace(path, repaired(wanted, found))
+        if remaining := drift(wanted, found):
+            # A mutating admission policy, or another webhook, has the last word there.
+            raise RegistrationError(
+                f"{path} does not stay as it was written: {'; '.join(remaining)}; see who changes "
+                "it in metadata.managedFields and in the API server's audit log"
+            )
+
+    def _tell(
+        self, kind: str, wanted: JSONObject, found: JSONObject | None, differences: list[str]
+    ) -> None:
+        """Say what was done: drift is what somebody else has changed since we wrote the same."""
+        ours = self._written.get(kind) == wanted
+        reason = "drift" if ours else "created" if found is None else "changed"
+        self._counter.registered(kind, reason)
+        level = logging.WARNING if reason == "drift" else logging.INFO
+        event(_log, level, "registered", kind=kind, reason=reason, differences=differences[:10])
+
+
+async def unregister(api: KubeApi, name: str) -> dict[str, bool]:
+    """Delete both configurations; return for each kind whether it was there.
+
+    Raises:
+        ClusterError: one could not be deleted.
+    """
+    return {kind: await api.delete(f"{path}/{name}") for kind, path in KINDS.items()}
+
+
+async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:
+    """Tell whether API servers have an address for the Service: a ready endpoint.
+
+    Where endpoints may not be looked at, nothing is waited for.
+
+    Raises:
+        ClusterError: the API server could not be asked.
+    """
+    namespace, name, _ = service
+    try:
+        slices = await api.read(*slices_query(namespace, name))
+    except ApiError as error:
+        if error.status == FORBIDDEN:
+            return True
+        raise
+    return any(ready_endpoints(each) for each in (slices or {}).get("items") or ())

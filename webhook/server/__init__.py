@@ -1,0 +1,1 @@
+"""A replica: options, lifecycle, policy reload, signals."""

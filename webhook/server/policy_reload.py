@@ -1,0 +1,114 @@
+"""The policy in force, and how a new one takes its place while requests are answered.
+
+The document is a file, mostly of a mounted ConfigMap, which Kubernetes updates by swapping a
+symbolic link. Nothing says when, so it is read again and again, and compared by what is in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from policies.policy import Policy
+from webhook.logs import event
+
+ReloadResult = Literal["applied", "refused"]
+
+_log = logging.getLogger("gpufence")
+
+
+class PolicyUnusableError(Exception):
+    """The policy cannot be read, or is none: what, where, and what to do."""
+
+
+class NoPolicyError(PolicyUnusableError):
+    """What the document holds is no policy, and is none when it is read again."""
+
+
+class PolicySource(Protocol):
+    """Where the policy comes from."""
+
+    def read(self) -> bytes:
+        """Return the document as it is now; raises PolicyUnusableError."""
+
+    async def parse(self, document: bytes) -> Policy:
+        """Return the policy that a document holds; raises PolicyUnusableError."""
+
+
+class FixedPolicy:
+    """A policy that stays what it is."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def read(self) -> bytes:
+        return b""
+
+    async def parse(self, document: bytes) -> Policy:
+        return self._policy
+
+
+class ReloadingPolicy:
+    """Holds the last good policy of a source.
+
+    Whoever is in ``followers`` is called with each further one, and whoever is in ``counters`` with
+    what became of each new document.
+    """
+
+    def __init__(self, source: PolicySource, document: bytes, policy: Policy) -> None:
+        self.followers: list[Callable[[Policy], None]] = []
+        self.counters: list[Callable[[ReloadResult], None]] = []
+        self._source = source
+        self._document = document
+        self._refused: bytes | None = None
+        self.current = policy
+        """The policy in force."""
+        self.generation = 1
+        """How many policies have been in force."""
+        self.problem = ""
+        """Why the newest document is not in force; empty if it is."""
+
+    @classmethod
+    async def load(cls, source: PolicySource) -> ReloadingPolicy:
+        """Load the policy for the first time; raises PolicyUnusableError."""
+        document = source.read()
+        return cls(source, document, await source.parse(document))
+
+    async def poll(self) -> None:
+        """Look at the source, and put its policy in force if it is a new and a good one.
+
+        The one before answers reviews meanwhile.
+        """
+        document = None
+        try:
+            document = self._source.read()
+            if document == self._refused:
+                return
+            policy = None if document == self._document else await self._source.parse(document)
+        except PolicyUnusableError as error:
+            self._refused = document if isinstance(error, NoPolicyError) else None
+            self._refuse(str(error))
+            return
+        self._refused, self.problem = None, ""
+        if policy is None:
+            return
+        for follow in self.followers:
+            follow(policy)
+        self._document, self.current = document, policy
+        self.generation += 1
+        self._tell("applied")
+        pools = [pool.name for pool in policy.pools]
+        event(_log, logging.INFO, "policy applied", generation=self.generation, pools=pools)
+
+    def _refuse(self, problem: str) -> None:
+        """Say and count once why the document is not in force."""
+        if problem == self.problem:
+            return
+        self.problem = problem
+        self._tell("refused")
+        event(_log, logging.ERROR, "policy refused", problem=problem, inForce=self.generation)
+
+    def _tell(self, result: ReloadResult) -> None:
+        for count in self.counters:
+            count(result)
