@@ -89,7 +89,7 @@ def begin(root: Path, name: str) -> list[Path]:
     cases = root / "tests" / "cases" / name
     denied, allowed = POD.format(name="denied"), POD.format(name="allowed")
     files = {
-        root / "policies" / f"{stem}.py": MODULE.format(name=name, denied=denied, allowed=allowed),
+        root / "policies" / "rules" / f"{stem}.py": MODULE.format(name=name, denied=denied, allowed=allowed),
         cases / "fail" / "a-pod-that-is-wrong.yaml": denied,
         cases / "pass" / "a-pod-that-is-right.yaml": allowed,
     }

@@ -34,7 +34,7 @@ def test_rule_ids_are_unique_and_in_kebab_case() -> None:
 def test_a_rule_is_called_like_its_module(rule: Setter | Check) -> None:
     function = rule.apply if isinstance(rule, Setter) else rule.check
     prefix = "set" if isinstance(rule, Setter) else "check"
-    assert function.__module__ == f"policies.{prefix}_{rule.id.replace('-', '_')}"
+    assert function.__module__ == f"policies.rules.{prefix}_{rule.id.replace('-', '_')}"
 
 
 def test_every_module_of_a_rule_is_registered(pytestconfig: pytest.Config) -> None:
