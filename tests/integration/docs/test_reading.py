@@ -30,7 +30,7 @@ $ true
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(reading, "ROOT", tmp_path)
+    monkeypatch.setattr(reading, "PROJECT", tmp_path)
     return tmp_path / "page.md"
 
 

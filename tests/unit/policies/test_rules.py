@@ -38,7 +38,7 @@ def test_a_rule_is_called_like_its_module(rule: Setter | Check) -> None:
 
 
 def test_every_module_of_a_rule_is_registered(pytestconfig: pytest.Config) -> None:
-    folder = pytestconfig.rootpath / "policies"
+    folder = pytestconfig.rootpath / "policies" / "rules"
     modules = {file.stem for file in [*folder.glob("set_*.py"), *folder.glob("check_*.py")]}
     assert modules <= set(vars(registry)), "a rule that the registry does not import never runs"
     assert len(modules) == len(RULES)
