@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # The generated reference, and the helpers of the tests that it shares.
-sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "tests")]
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "tests" / "support")]
 
 project = "gpufence"
 release = version = version_of("gpufence")

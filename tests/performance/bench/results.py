@@ -63,7 +63,7 @@ def machine() -> dict[str, str]:
         "Python": sys.version,
         **{name: metadata.version(name) for name in ("aiohttp", "msgspec", "PyYAML", "uvloop")},
         **_required("peers", "sigs.k8s.io/controller-runtime"),
-        **_required("../controlplane", "k8s.io/kubernetes"),
+        **_required("../../support/controlplane", "k8s.io/kubernetes"),
         **cli_peers.versions(),
     }
 
