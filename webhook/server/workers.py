@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from time import monotonic
 
-from webhook.cli.options.exit_status import told
+from webhook.cli.policy.exit_status import describe_exit
 from webhook.http.listener import listen
 from webhook.logs import configure, event
 from webhook.metrics.gathered import LOOPBACK
@@ -131,7 +131,7 @@ class _Supervisor:
             logging.ERROR,
             "worker ended",
             worker=number,
-            problem=told(code, "use fewer workers"),
+            problem=describe_exit(code, "use fewer workers"),
             seconds=round(lived, 1),
             next="all end, as nothing says that another try would do better"
             if early

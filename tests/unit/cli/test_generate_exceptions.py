@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from policies.document.model import default_policy_text, parse_policy
 from running import BROKEN, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from strategies import JSON, workloads
-from webhook.cli.commands.generate_exceptions import exceptions_for, exceptions_yaml
 from webhook.cli.manifests.documents import read_documents
 from webhook.cli.manifests.evaluate import Result, evaluate
 from webhook.cli.manifests.objects import Manifest, read_objects
+from webhook.cli.policy.generated_exceptions import exceptions_for, exceptions_yaml
 
 TODAY = date(2026, 11, 21)
 EXPIRES = date(2027, 2, 19)

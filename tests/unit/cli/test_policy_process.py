@@ -21,8 +21,8 @@ from policies.document.shipped import compiled_text, shipped_policy
 from reviewing import encode, plain_pod, review
 from running import COMMAND, run_command
 from served_process import Server, read_response, request
-from webhook.cli.options import policy_process, policy_source
-from webhook.cli.options.policy_source import PolicyFile
+from webhook.cli.policy import policy_process, policy_source
+from webhook.cli.policy.policy_source import PolicyFile
 from webhook.server.policy_reload import NoPolicyError, PolicyUnusableError
 
 DEFAULT = run_command("policy", "show").out

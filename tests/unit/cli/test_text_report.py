@@ -21,9 +21,9 @@ from webhook.cli.manifests.documents import read_documents
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.objects import Manifest, read_objects
+from webhook.cli.manifests.sentence import explanation
+from webhook.cli.printable import printable
 from webhook.cli.report import text
-from webhook.cli.report.lines import clean
-from webhook.cli.report.sentence import explanation
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -161,12 +161,12 @@ def test_nothing_in_a_manifest_reaches_the_terminal_as_a_command() -> None:
 def test_what_nobody_sees_or_what_turns_the_writing_around_is_shown_as_an_escape(
     hidden: str,
 ) -> None:
-    assert clean(f"web{hidden}") == "web" + ascii(hidden)[1:-1]
+    assert printable(f"web{hidden}") == "web" + ascii(hidden)[1:-1]
 
 
 @pytest.mark.parametrize("text", ["größe", "東京", "العربية", "a\u00a0b"])
 def test_what_people_write_stays_as_it_is(text: str) -> None:
-    assert clean(text) == text
+    assert printable(text) == text
 
 
 def test_a_path_that_holds_a_colon_or_a_space_is_shown_as_it_is(

@@ -20,7 +20,7 @@ from certs.keypair import KeyPair
 from certs.names import Names
 from certs.succession import Stored
 from policies.document.shipped import shipped_policy
-from webhook.cli.options.cluster import names_of
+from webhook.cli.options.serve_cluster import names_of
 from webhook.doctor.certificate import check, check_served
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import ok

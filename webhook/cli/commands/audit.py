@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
-from webhook.cli.options.access import context_option, kubeconfig_option, with_api
 from webhook.cli.options.common import policy_option
+from webhook.cli.options.kubeconfig import context_option, kubeconfig_option, with_api
 from webhook.cli.options.outputs import (
     Forms,
     Output,
@@ -151,7 +151,7 @@ async def _audit(
 ) -> tuple[Audit, str]:
     """Return what was found, and what the cluster is called."""
     from webhook.audit.cluster_audit import audit as run
-    from webhook.cli.options.policy_file import compiled_policy
+    from webhook.cli.policy.policy_file import compiled_policy
 
     policy = (
         compiled_policy(policy_path) if policy_of is None else await _installed(api, *policy_of)
@@ -180,7 +180,7 @@ async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
     Raises:
         InputError: there is no such release, or its policy is none.
     """
-    from webhook.cli.options.policy_file import read_policy
+    from webhook.cli.policy.policy_file import read_policy
 
     where = f"ConfigMap {namespace}/{name}-policy"
     found = await api.read(f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
-from webhook.cli.options.access import (
+from webhook.cli.options.durations import duration
+from webhook.cli.options.kubeconfig import (
     context_option,
     kubeconfig_option,
     release_namespace_option,
     with_api,
 )
-from webhook.cli.options.durations import duration
 from webhook.cli.options.registration import DEFAULT_NAME
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
-from webhook.cli.options.cluster_context import surroundings_options
+from webhook.cli.options.cluster_context import cluster_context_options
 from webhook.cli.options.common import (
     exclude_option,
     namespace_option,
@@ -31,7 +31,7 @@ from webhook.cli.report.formats import TEXT
 if TYPE_CHECKING:
     from webhook.cli.manifests.evaluate import Result, Verdict
     from webhook.cli.manifests.files import ToRead
-    from webhook.cli.options.cluster_context import Surroundings
+    from webhook.cli.options.cluster_context import ClusterContext
     from webhook.cli.report.terminal import Color
 
 
@@ -97,7 +97,7 @@ To enforce before everything is cleaned up:
 @exclude_option
 @policy_option
 @namespace_option
-@surroundings_options
+@cluster_context_options
 @output_option
 @color_option
 @click.option(
@@ -147,7 +147,7 @@ def check(
     exclude: tuple[str, ...],
     policy_path: str | None,
     namespace: str,
-    surroundings: Surroundings,
+    cluster_context: ClusterContext,
     outputs: Sequence[Output],
     color: Color,
     quiet: bool,
@@ -165,10 +165,10 @@ def check(
     manifests are taken into account for the Pods beside them; the nodes of a cluster with --nodes,
     and the whole of it with --cluster.
     """
-    from webhook.cli.manifests.evaluate import evaluate, nothing_to_do, read_manifests
+    from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
     from webhook.cli.manifests.files import STDIN
-    from webhook.cli.options.policy_file import compiled_policy
+    from webhook.cli.policy.policy_file import compiled_policy
     from webhook.cli.report.progress import watched
 
     today = datetime.now(UTC).date()
@@ -183,13 +183,13 @@ def check(
     tally = _Tally()
 
     def watch(files: Sequence[ToRead]) -> Iterable[ToRead]:
-        inputs = [policy_path, surroundings.nodes, *(path for path, _ in files)]
+        inputs = [policy_path, cluster_context.nodes, *(path for path, _ in files)]
         keep_inputs(outputs, inputs, "name another file for the report, or --exclude that one")
         return watched("Reading", not quiet)(files)
 
     with opened(outputs) as write:
         manifests = read_manifests(paths, Exclusion(exclude), watch)
-        with surroundings.known(policy) as complete:
+        with cluster_context.facts(policy) as complete:
             results: Iterable[Result]
             results = evaluate(manifests, policy, namespace, today, complete)
             results = tally.counting(_only(rules, results) if rules else results)
@@ -197,15 +197,15 @@ def check(
                 results = list(results)
             write(results, color, quiet)
     if Output(TEXT) not in outputs:
-        tally.tell_errors()
+        tally.print_errors()
     if not tally.verdicts:
         if STDIN in paths:
-            raise InputError([nothing_to_do(paths)])
+            raise InputError([no_objects_message(paths)])
         if not allow_empty:
             cure = "look at what wrote them, or add --allow-empty if they may be without any"
-            raise InputError([nothing_to_do(paths, cure)])
+            raise InputError([no_objects_message(paths, cure)])
     if exceptions_path is not None and until is not None:
-        from webhook.cli.commands.generate_exceptions import write_exceptions
+        from webhook.cli.policy.generated_exceptions import write_exceptions
 
         write_exceptions(exceptions_path, results, today, until)
         tally.verdicts.discard("denied")
@@ -238,7 +238,7 @@ class _Tally:
 
     def counting(self, results: Iterable[Result]) -> Iterator[Result]:
         """Yield the results, and count them as they pass."""
-        from webhook.cli.report.sentence import sentence
+        from webhook.cli.manifests.sentence import sentence
 
         for result in results:
             self.verdicts.add(result.verdict)
@@ -248,12 +248,12 @@ class _Tally:
                 self.warned |= any(f.action == "warn" for f in result.decision.findings)
             yield result
 
-    def tell_errors(self) -> None:
+    def print_errors(self) -> None:
         """Write what is broken to standard error, where no text report says it."""
-        from webhook.cli.report.lines import clean
+        from webhook.cli.printable import printable
 
         for error in self.errors:
-            click.echo(f"Error: {clean(error)}", err=True)
+            click.echo(f"Error: {printable(error)}", err=True)
 
 
 def _until(path: str | None, expires: datetime | None, today: date) -> date | None:
@@ -266,6 +266,6 @@ def _until(path: str | None, expires: datetime | None, today: date) -> date | No
         if expires.date() <= today:
             raise click.UsageError(f"--expires {expires.date()}: give a day after today, {today}")
         return expires.date()
-    from webhook.cli.commands.generate_exceptions import default_expiry
+    from webhook.cli.policy.generated_exceptions import default_expiry
 
     return default_expiry(today)

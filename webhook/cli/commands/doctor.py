@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
-from webhook.cli.options.access import (
+from webhook.cli.options.kubeconfig import (
     context_option,
     kubeconfig_option,
     release_namespace_option,
@@ -117,8 +117,8 @@ async def diagnosed(
         InputError: the policy's file is at fault, or the command line of the replicas.
     """
     from certs.errors import CertificateError
-    from webhook.cli.options.cluster import names_of
-    from webhook.cli.options.deployed import read_arguments
+    from webhook.cli.options.replica_arguments import read_arguments
+    from webhook.cli.options.serve_cluster import names_of
     from webhook.doctor.doctor import diagnose
     from webhook.doctor.installation import examine
 
@@ -137,7 +137,7 @@ def _read_policy(
     config_map: JSONObject | None, found: Installation, policy_path: str | None
 ) -> None:
     """Fill in the policy: the file's, or that of the release's ConfigMap."""
-    from webhook.cli.options.policy_file import compiled_policy, read_policy
+    from webhook.cli.policy.policy_file import compiled_policy, read_policy
 
     if policy_path is not None:
         found.refused.pop("policy", None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from webhook.cli.errors import EXIT_INPUT, InputError
-from webhook.cli.options.cluster_context import surroundings_options
+from webhook.cli.options.cluster_context import cluster_context_options
 from webhook.cli.options.common import namespace_option, policy_option
 from webhook.cli.options.outputs import color_option
 
@@ -18,7 +18,7 @@ from webhook.cli.options.outputs import color_option
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from webhook.cli.options.cluster_context import Surroundings
+    from webhook.cli.options.cluster_context import ClusterContext
     from webhook.cli.report.terminal import Color
 
 
@@ -53,7 +53,7 @@ Examples:
 @click.argument("subject", required=False, metavar="[RULE|FILE]", shell_complete=_complete_subjects)
 @policy_option
 @namespace_option
-@surroundings_options
+@cluster_context_options
 @click.option(
     "--output",
     "-o",
@@ -67,7 +67,7 @@ def explain(
     subject: str | None,
     policy_path: str | None,
     namespace: str,
-    surroundings: Surroundings,
+    cluster_context: ClusterContext,
     output: Literal["text", "markdown"],
     color: Color,
 ) -> int:
@@ -80,7 +80,7 @@ def explain(
     """
     from policies.registry import RULES
     from webhook.cli.explanation import rule_page as explain_page
-    from webhook.cli.options.policy_file import compiled_policy
+    from webhook.cli.policy.policy_file import compiled_policy
 
     policy = compiled_policy(policy_path)
     if subject is None:
@@ -100,13 +100,13 @@ def explain(
 
     from webhook.cli.explanation import text as explanation
     from webhook.cli.explanation.pod_trace import explanations
-    from webhook.cli.manifests.evaluate import nothing_to_do, read_manifests
+    from webhook.cli.manifests.evaluate import no_objects_message, read_manifests
     from webhook.cli.report import terminal
 
-    with surroundings.known(policy) as complete:
+    with cluster_context.facts(policy) as complete:
         manifests, today = read_manifests([subject]), datetime.now(UTC).date()
         if not manifests:
-            raise InputError([nothing_to_do([subject])])
+            raise InputError([no_objects_message([subject])])
         explained = list(explanations(manifests, policy, namespace, today, complete))
     terminal.write(explanation.report(explained, policy), sys.stdout, color)
     return EXIT_INPUT if any(each.result.error for each in explained) else 0

@@ -20,9 +20,9 @@ from webhook.cli.options.common import policy_option
 if TYPE_CHECKING:
     from policies.facts import JSONObject
     from policies.finding import Action, Finding
-    from webhook.cli.commands.krm_config import Mode
     from webhook.cli.manifests.documents import Document
     from webhook.cli.manifests.evaluate import Result
+    from webhook.cli.options.function_config import Mode
 
 KIND = "ResourceList"
 GROUP = "config.kubernetes.io"
@@ -86,12 +86,12 @@ def krm(policy_path: str | None, namespace: str | None, mode: Mode | None) -> in
     it is not to mutate), or a ConfigMap whose data name mode, namespace and policy, the path of a
     file. Comments are kept by kustomize and kpt, not by this command itself.
     """
-    from webhook.cli.commands.krm_config import read_function_config
     from webhook.cli.manifests.evaluate import evaluate
     from webhook.cli.manifests.files import STDIN
-    from webhook.cli.manifests.mutated import mutated_documents, tell_refused
+    from webhook.cli.manifests.mutated import mutated_documents, report_denied
     from webhook.cli.manifests.objects import read_objects
-    from webhook.cli.options.policy_file import compiled_policy
+    from webhook.cli.options.function_config import read_function_config
+    from webhook.cli.policy.policy_file import compiled_policy
 
     document = _read()
     config = read_function_config(document.value.get("functionConfig"))
@@ -111,7 +111,7 @@ def krm(policy_path: str | None, namespace: str | None, mode: Mode | None) -> in
         output = next(mutated_documents(results), output)
     found = [entry for result in results for entry in _entries(result)]
     _write(output | {"results": found}, as_json=document.text.lstrip().startswith("{"))
-    status = tell_refused(results)
+    status = report_denied(results)
     return EXIT_FOUND if any(result.error for result in results) else status
 
 
@@ -124,8 +124,8 @@ def _read() -> Document:
     from webhook.cli.manifests.documents import read_documents, unreadable
     from webhook.cli.manifests.errors import ManifestError
     from webhook.cli.manifests.files import STDIN, STDIN_NAME, read_text
-    from webhook.cli.report.lines import clean
-    from webhook.cli.report.sentence import sentence
+    from webhook.cli.manifests.sentence import sentence
+    from webhook.cli.printable import printable
 
     try:
         documents = list(read_documents(STDIN_NAME, read_text(STDIN)))
@@ -133,7 +133,7 @@ def _read() -> Document:
         raise InputError([sentence(unreadable(STDIN_NAME, error), error)]) from error
     for document in documents:
         if document.error is not None:
-            raise InputError([clean(sentence(document, document.error))])
+            raise InputError([printable(sentence(document, document.error))])
     if len(documents) == 1 and _is_resource_list(documents[0].value):
         return documents[0]
     cure = "kustomize and kpt pipe one in; for files there are gpufence check and gpufence mutate"

@@ -54,7 +54,7 @@ def manifests(
     """Print the webhook configurations that fit a policy."""
     import yaml
 
-    from webhook.cli.options.policy_file import load_policy
+    from webhook.cli.policy.policy_file import load_policy
     from webhook.registration.configurations import configurations
 
     if not registration.is_addressed:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webhook.cli.errors import InputError
-from webhook.cli.options.cluster_context import surroundings_options
+from webhook.cli.options.cluster_context import cluster_context_options
 from webhook.cli.options.common import (
     exclude_option,
     namespace_option,
@@ -20,7 +20,7 @@ from webhook.cli.options.common import (
 
 # What mutating needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
-    from webhook.cli.options.cluster_context import Surroundings
+    from webhook.cli.options.cluster_context import ClusterContext
 
 
 @click.command(
@@ -45,7 +45,7 @@ To apply what is printed where nothing is refused (a pipe into kubectl would not
 @exclude_option
 @policy_option
 @namespace_option
-@surroundings_options
+@cluster_context_options
 @click.option(
     "--output",
     "-o",
@@ -59,7 +59,7 @@ def mutate(
     exclude: tuple[str, ...],
     policy_path: str | None,
     namespace: str,
-    surroundings: Surroundings,
+    cluster_context: ClusterContext,
     output: str,
 ) -> int:
     """Print manifests with what the webhook would add to their Pods.
@@ -69,31 +69,31 @@ def mutate(
     in, Lists as Lists, unchanged ones too. Keys keep their order. Comments are not kept, and
     anchors are written out.
     """
-    from webhook.cli.manifests.evaluate import evaluate, nothing_to_do, read_manifests
+    from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
-    from webhook.cli.manifests.mutated import mutated_documents, tell_refused
+    from webhook.cli.manifests.mutated import mutated_documents, report_denied
+    from webhook.cli.manifests.sentence import sentence
     from webhook.cli.manifests.yaml_writer import to_yaml
-    from webhook.cli.options.policy_file import compiled_policy
-    from webhook.cli.report.lines import clean
-    from webhook.cli.report.sentence import sentence
+    from webhook.cli.policy.policy_file import compiled_policy
+    from webhook.cli.printable import printable
 
     policy = compiled_policy(policy_path)
     manifests, today = read_manifests(paths, Exclusion(exclude)), datetime.now(UTC).date()
-    with surroundings.known(policy) as complete:
+    with cluster_context.facts(policy) as complete:
         results = list(evaluate(manifests, policy, namespace, today, complete))
     if broken := [result for result in results if result.error is not None]:
         raise InputError(
-            clean(sentence(result.manifest.document, error))
+            printable(sentence(result.manifest.document, error))
             for result in broken
             if (error := result.error) is not None
         )
     if not results:
-        raise InputError([nothing_to_do(paths)])
+        raise InputError([no_objects_message(paths)])
     documents = mutated_documents(results)
     text = _to_json(documents) if output == "json" else "---\n".join(map(to_yaml, documents))
     sys.stdout.buffer.write(text.encode())
     sys.stdout.flush()
-    return tell_refused(results)
+    return report_denied(results)
 
 
 def _to_json(documents: Iterable[Any]) -> str:

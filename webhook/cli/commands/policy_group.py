@@ -25,7 +25,7 @@ Examples:
 )
 def show(policy_path: str | None) -> None:
     """Print a policy with its comments."""
-    from webhook.cli.options.policy_file import load_policy, policy_text
+    from webhook.cli.policy.policy_file import load_policy, policy_text
 
     load_policy(policy_path)
     click.echo(policy_text(policy_path), nl=False)
@@ -46,7 +46,7 @@ Examples:
 @click.argument("file")
 def validate(file: str) -> None:
     """Check a policy document; FILE may be - for the standard input."""
-    from webhook.cli.options.policy_file import load_policy, policy_name
+    from webhook.cli.policy.policy_file import load_policy, policy_name
 
     pools = [pool.name for pool in load_policy(file).pools]
     plural = "s"[len(pools) == 1 :]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from webhook.cli.errors import InputError
-from webhook.cli.options.cluster import cluster_options
 from webhook.cli.options.common import policy_option
+from webhook.cli.options.serve_cluster import cluster_options
 
 if TYPE_CHECKING:
     from webhook.kube.credentials import Load
@@ -128,8 +128,8 @@ def serve(
     files change.
     """
     from certs.errors import CertificateError
-    from webhook.cli.options.policy_file import policy_name
-    from webhook.cli.options.policy_source import policy_source
+    from webhook.cli.policy.policy_file import policy_name
+    from webhook.cli.policy.policy_source import policy_source
     from webhook.http.listener import ListenError
     from webhook.kube.errors import ConfigurationError
     from webhook.server import workers as processes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND
-from webhook.cli.options.access import (
+from webhook.cli.options.kubeconfig import (
     context_option,
     kubeconfig_option,
     release_namespace_option,

@@ -10,8 +10,9 @@ from typing import Literal
 
 from policies.policy import Policy
 from policies.registry import Check, Setter
+from webhook.cli.printable import printable
 from webhook.cli.report import terminal
-from webhook.cli.report.lines import Line, clean
+from webhook.cli.report.lines import Line
 
 Rule = Setter | Check
 Output = Literal["text", "markdown"]
@@ -28,7 +29,7 @@ def unknown(name: str, rules: Sequence[str]) -> str:
         cure = f"did you mean {' or '.join(near)}?"
     else:
         cure = "gpufence explain lists the rules, and files are named by their path."
-    return f"{clean(name)} is neither a rule nor a file: {cure}"
+    return f"{printable(name)} is neither a rule nor a file: {cure}"
 
 
 def write_list(

@@ -16,8 +16,9 @@ from policies.registry import CHECKS, Setter
 from policies.requests import unresolved_claims
 from webhook.cli.explanation.placement import PoolPlacement, obstacle, placement, selection
 from webhook.cli.explanation.pod_trace import Explanation, Step, Template
+from webhook.cli.printable import printable
 from webhook.cli.report import text
-from webhook.cli.report.lines import Line, Role, clean
+from webhook.cli.report.lines import Line, Role
 
 _MOST_NAMES = 8
 _ZERO = "a quantity of 0 asks for nothing"
@@ -107,7 +108,7 @@ def _additions(template: Template, explanation: Explanation) -> Iterator[Line]:
         if step.added:
             yield Line(((step.setter.id, "rule"), (f"  {step.setter.summary}", "")), indent=4)
             for addition in step.added:
-                yield Line(((clean(f"+ {addition}"), "added"),), indent=6, wraps=False)
+                yield Line(((printable(f"+ {addition}"), "added"),), indent=6, wraps=False)
             yield _line(f"Why: {_reason(step.setter)}", role="aside", indent=6)
     silent = [_silent(step, explanation) for step in template.steps if not step.added]
     if len(silent) == len(template.steps):
@@ -218,4 +219,4 @@ def _title(words: str) -> Line:
 
 
 def _line(words: str, *, role: Role = "", indent: int) -> Line:
-    return Line(((clean(words), role),), indent=indent)
+    return Line(((printable(words), role),), indent=indent)

@@ -24,6 +24,9 @@ from webhook.cli.manifests.locate import locate
 from webhook.cli.manifests.objects import Manifest, read_objects
 
 Verdict = Literal["allowed", "mutated", "denied", "skipped", "invalid"]
+Complete = Callable[[Facts, JSONObject], Facts]
+"""Adds what else is known to the facts about one object."""
+
 Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
 _MISSING_CURE = "Write it as the API documents it, or remove the object"
 
@@ -85,7 +88,7 @@ def read_manifests(
         gc.enable()
 
 
-def nothing_to_do(paths: Iterable[str], cure: str = "look at what wrote them") -> str:
+def no_objects_message(paths: Iterable[str], cure: str = "look at what wrote them") -> str:
     """Return what to say where the paths hold no objects at all: that is no success."""
     return f"there are no objects in {', '.join(map(display_name, paths))}: {cure}."
 
@@ -95,7 +98,7 @@ def evaluate(
     policy: Policy,
     namespace: str,
     today: date,
-    complete: Callable[[Facts, JSONObject], Facts] = lambda facts, _obj: facts,
+    complete: Complete = lambda facts, _obj: facts,
 ) -> Iterator[Result]:
     """Yield a result for each object, in order.
 

@@ -65,7 +65,7 @@ def expand(paths: Iterable[str], exclude: Exclusion = NOTHING) -> Iterator[ToRea
 def _files(path: str, exclude: Exclusion) -> Iterable[ToRead]:
     if path == STDIN:
         return [(path, None)]
-    if is_folder(path):
+    if is_directory(path):
         return _folder(path, exclude)
     if any(mark in path for mark in _PATTERN_MARKS) and not os.path.lexists(path):
         return _matching(path, exclude)
@@ -128,14 +128,14 @@ def display_name(path: str) -> str:
     return path.encode(errors="backslashreplace").decode()
 
 
-def is_folder(path: str) -> bool:
+def is_directory(path: str) -> bool:
     try:
         return Path(path).is_dir()
     except OSError:  # which reading it will report
         return False
 
 
-def may_wait(path: str) -> bool:
+def is_special_file(path: str) -> bool:
     """Tell whether the path is there and no regular file: to read a pipe may take forever."""
     try:
         return not stat.S_ISREG(Path(path).stat().st_mode)
@@ -171,9 +171,9 @@ def _matching(pattern: str, exclude: Exclusion) -> Iterator[ToRead]:
         if str(below) in exclude or any(part.startswith(".") for part in below.parts):
             continue
         file = str(path)
-        if is_folder(file):
+        if is_directory(file):
             files = list(_walk(file, str(root), exclude))
-        elif path.name.endswith(SUFFIXES) and not may_wait(file):
+        elif path.name.endswith(SUFFIXES) and not is_special_file(file):
             files = [(file, None)]
         else:
             files = []
@@ -206,7 +206,7 @@ def _walk(folder: str, root: str, exclude: Exclusion) -> Iterator[ToRead]:
         yield str(error.filename), _cannot_be_read(error)
     # Folder by folder: a/z before a-b/x.
     for path in sorted(found, key=lambda path: path.split("/")):
-        if not may_wait(path):
+        if not is_special_file(path):
             yield path, None
 
 

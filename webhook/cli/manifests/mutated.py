@@ -12,7 +12,7 @@ from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.objects import Path
 from webhook.cli.manifests.pointer import replaced
-from webhook.cli.report.lines import clean
+from webhook.cli.printable import printable
 
 
 def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
@@ -29,7 +29,7 @@ def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
         yield replaced(document.value, replacements)
 
 
-def tell_refused(results: Iterable[Result]) -> int:
+def report_denied(results: Iterable[Result]) -> int:
     """Write what the policy refuses to standard error; return the exit status that this makes."""
     status = 0
     for result in results:
@@ -39,5 +39,5 @@ def tell_refused(results: Iterable[Result]) -> int:
                 status = EXIT_FOUND
                 what = f"{result.kind} {result.name}: {finding.rule}: {finding.message}."
                 place = f"{result.manifest.document.path}:{result.manifest.line}"
-                click.echo(f"Refused: {clean(f'{place}: {what}')}", err=True)
+                click.echo(f"Refused: {printable(f'{place}: {what}')}", err=True)
     return status

@@ -56,11 +56,11 @@ def explain(error: yaml.YAMLError, text: str) -> ManifestError:
             problem += f" that starts {lines} line{'s'[lines == 1 :]} above"
     message = f"does not parse as YAML: {problem}"
     found = ManifestError(message, line=mark.line + 1, column=mark.column + 1, cure=cure)
-    keep_inside(found, text)
+    clamp_to_text(found, text)
     return found
 
 
-def keep_inside(error: ManifestError, text: str) -> None:
+def clamp_to_text(error: ManifestError, text: str) -> None:
     """Have the error point at the last line where it points below the text.
 
     The parser starts a line at the end of a text that does not.

@@ -25,7 +25,7 @@ from yaml.events import (
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, TOO_DEEP_CURE, Parsed
 from webhook.cli.manifests.scalars import MAY_BE_SPECIAL, key_text, plain_key
-from webhook.cli.manifests.syntax import HELM_CURE, explain, keep_inside, looks_like_helm
+from webhook.cli.manifests.syntax import HELM_CURE, clamp_to_text, explain, looks_like_helm
 from webhook.cli.manifests.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
 
 MAX_ALIASED = 400_000
@@ -55,7 +55,7 @@ def read_yaml(text: str) -> Parsed | None:
         raise explain(error, text) from error
     except ManifestError as error:
         error.cure = HELM_CURE if looks_like_helm(text) else error.cure
-        keep_inside(error, text)
+        clamp_to_text(error, text)
         raise
 
 

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from webhook.cli.options.access import access, context_option, kubeconfig_option
+from webhook.cli.options.kubeconfig import access, context_option, kubeconfig_option
 
 if TYPE_CHECKING:
-    from policies.facts import Facts, JSONObject
     from policies.policy import Policy
-
-    Complete = Callable[[Facts, JSONObject], Facts]
-    """Adds what is known to the facts about one object."""
+    from webhook.cli.manifests.evaluate import Complete
 
 
-class Surroundings(NamedTuple):
+class ClusterContext(NamedTuple):
     """What the options said."""
 
     nodes: str | None
@@ -29,21 +26,21 @@ class Surroundings(NamedTuple):
     context: str | None
 
     @contextmanager
-    def known(self, policy: Policy) -> Iterator[Complete]:
+    def facts(self, policy: Policy) -> Iterator[Complete]:
         """Provide what completes the facts about an object.
 
         Raises:
             InputError: there is no such file or cluster, or it does not give what is asked of it.
         """
         if self.cluster:
-            from webhook.cli.options.live_cluster import asked
+            from webhook.cli.cluster_facts.live_cluster import live_facts
 
-            with asked(access(self.kubeconfig, self.context), policy) as complete:
+            with live_facts(access(self.kubeconfig, self.context), policy) as complete:
                 yield complete
         elif self.nodes is not None:
             from msgspec.structs import replace
 
-            from webhook.cli.options.nodes_file import read_nodes
+            from webhook.cli.cluster_facts.nodes_file import read_nodes
 
             index = read_nodes(self.nodes, policy)
             yield lambda facts, _obj: replace(facts, nodes=index)
@@ -68,11 +65,11 @@ _OPTIONS = (
 )
 
 
-def surroundings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which gets them as one argument, ``surroundings``."""
+def cluster_context_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets them as one argument, ``cluster_context``."""
 
     @functools.wraps(command)
-    def with_surroundings(
+    def with_cluster_context(
         nodes: str | None,
         cluster: bool,
         kubeconfig: Path | None,
@@ -84,10 +81,10 @@ def surroundings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if (kubeconfig or context) and not cluster:
             raise click.UsageError("--kubeconfig and --context say which cluster: add --cluster")
         _refuse_several_from_stdin(nodes, others)
-        surroundings = Surroundings(nodes, cluster, kubeconfig, context)
-        return command(surroundings=surroundings, **others)
+        cluster_context = ClusterContext(nodes, cluster, kubeconfig, context)
+        return command(cluster_context=cluster_context, **others)
 
-    decorated: Callable[..., Any] = with_surroundings
+    decorated: Callable[..., Any] = with_cluster_context
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated

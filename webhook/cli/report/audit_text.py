@@ -10,9 +10,10 @@ from webhook.audit.cluster_audit import Audit
 from webhook.audit.pools import PoolState
 from webhook.audit.words import counted
 from webhook.cli.manifests.evaluate import VERDICTS, Result
+from webhook.cli.printable import printable
 from webhook.cli.report import formats
 from webhook.cli.report.audit_results import place_of
-from webhook.cli.report.lines import Line, Role, clean
+from webhook.cli.report.lines import Line, Role
 
 KIND = "AuditReport"
 
@@ -33,9 +34,9 @@ def lines(audit: Audit, results: Iterable[Result], quiet: bool) -> Iterator[Line
     for subject in audit.subjects:
         if subject.remark:
             remark = f"{place_of(subject)}: stands for itself: {subject.remark}"
-            yield Line(((clean(remark), "aside"),))
+            yield Line(((printable(remark), "aside"),))
     for untold in audit.untold:
-        yield Line((("not seen  ", "warn"), (clean(untold), "")))
+        yield Line((("not seen  ", "warn"), (printable(untold), "")))
     yield _summary(audit, kept)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from webhook.cli.report.lines import Line, Role, clean
+from webhook.cli.printable import printable
+from webhook.cli.report.lines import Line, Role
 from webhook.doctor.line import STATUSES, Status
 from webhook.doctor.line import Line as Looked
 
@@ -34,11 +35,11 @@ def as_text(lines: Iterable[Looked]) -> Iterator[Line]:
                 ("  ", ""),
                 (line.check.ljust(width), "object"),
                 ("  ", ""),
-                (clean(line.found), ""),
+                (printable(line.found), ""),
             )
         )
         if line.cure:
-            yield Line((("→ ", "advice"), (clean(f"{line.cure}."), "")), indent=8 + width)
+            yield Line((("→ ", "advice"), (printable(f"{line.cure}."), "")), indent=8 + width)
     counts = Counter(line.status for line in kept)
     parts = [f"{counts[status]} {_WORDS[status]}" for status in STATUSES if counts[status]]
     yield Line()

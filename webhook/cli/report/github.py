@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from policies.finding import Action
 from webhook.cli.manifests.evaluate import Result
+from webhook.cli.manifests.sentence import explanation
 from webhook.cli.report.places import Place, finding_place, object_place, repository_path
-from webhook.cli.report.sentence import explanation
 
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from policies.finding import ACTIONS, Finding
 from webhook.cli.manifests.evaluate import Result, Verdict
+from webhook.cli.manifests.sentence import sentence
 from webhook.cli.report.difference import difference
 from webhook.cli.report.markup import Markup, element, joined
-from webhook.cli.report.sentence import sentence
 
 _VERDICTS: tuple[tuple[Verdict, str], ...] = (
     ("denied", "would be refused"),

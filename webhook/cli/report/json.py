@@ -10,9 +10,9 @@ from policies.finding import Finding
 from webhook.admission.patch import diff
 from webhook.cli.manifests.evaluate import VERDICTS, Result, Verdict
 from webhook.cli.manifests.pointer import pointer
+from webhook.cli.manifests.sentence import sentence
 from webhook.cli.report.json_stream import streamed
 from webhook.cli.report.places import finding_place
-from webhook.cli.report.sentence import sentence
 
 API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "CheckReport"

@@ -14,9 +14,9 @@ from xml.etree import ElementTree as ET
 
 from policies.finding import Finding
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.report.lines import clean
+from webhook.cli.manifests.sentence import explanation, place
+from webhook.cli.printable import printable
 from webhook.cli.report.places import finding_place
-from webhook.cli.report.sentence import explanation, place
 
 # What XML 1.0 cannot say, not even as a reference, and ``clean`` leaves.
 _NO_CHARACTER = re.compile("[\ud800-\udfff\ufffe\uffff]")
@@ -95,4 +95,4 @@ def _listing(result: Result, findings: Iterable[Finding]) -> str:
 
 def xml_text(text: str) -> str:
     """Return one line of text with what XML or a terminal could not take written as an escape."""
-    return _NO_CHARACTER.sub(lambda match: ascii(match[0])[1:-1], clean(text))
+    return _NO_CHARACTER.sub(lambda match: ascii(match[0])[1:-1], printable(text))

@@ -14,9 +14,9 @@ from typing import Literal
 
 from policies.finding import Finding
 from webhook.cli.manifests.evaluate import Result, Verdict
-from webhook.cli.report.lines import clean
+from webhook.cli.manifests.sentence import explanation
+from webhook.cli.printable import printable
 from webhook.cli.report.places import Place, finding_place, object_place
-from webhook.cli.report.sentence import explanation
 
 MAX_CHARACTERS = 65_536
 """The longest comment that GitHub takes."""
@@ -109,12 +109,12 @@ def _code(text: str) -> str:
     """Return text as a code span, but for the rare one in which a mark ends it, or the cell."""
     if not text:
         return ""
-    return _escaped(text) if "`" in text or "|" in text else f"`{_short(clean(text))}`"
+    return _escaped(text) if "`" in text or "|" in text else f"`{_short(printable(text))}`"
 
 
 def _escaped(text: str) -> str:
     """Return text whose marks mean nothing; zero width spaces keep it from linking anywhere."""
-    return _MARKS.sub(r"\\\g<0>", _LINKING.sub("\\g<0>\u200b", _short(clean(text))))
+    return _MARKS.sub(r"\\\g<0>", _LINKING.sub("\\g<0>\u200b", _short(printable(text))))
 
 
 def _short(text: str) -> str:

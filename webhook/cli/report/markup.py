@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from webhook.cli.report.lines import clean
+from webhook.cli.printable import printable
 
 _VOID = frozenset({"br", "input", "meta"})
 
@@ -41,7 +41,7 @@ def text(value: str) -> Markup:
     That is what a name could carry: control characters, and those that turn the writing's
     direction.
     """
-    return Markup(html.escape(clean(value)))
+    return Markup(html.escape(printable(value)))
 
 
 def _attribute(key: str, value: Attribute) -> str:

@@ -10,9 +10,10 @@ from policies.engine import Decision
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
 from webhook.cli.manifests.evaluate import Result, Verdict
-from webhook.cli.report.lines import Line, Role, clean
+from webhook.cli.manifests.sentence import explanation, place
+from webhook.cli.printable import printable
+from webhook.cli.report.lines import Line, Role
 from webhook.cli.report.places import finding_place
-from webhook.cli.report.sentence import explanation, place
 
 # What writes YAML is needed where something is changed, and takes longer to import than to check.
 if TYPE_CHECKING:
@@ -57,15 +58,15 @@ def heading(result: Result) -> Iterator[Line]:
         (
             (result.verdict.ljust(_WIDTH), result.verdict),
             ("  ", ""),
-            (clean(_title(result)), "object"),
+            (printable(_title(result)), "object"),
             ("  ", ""),
-            (clean(start), "place"),
-            (clean(_remark(result)), "aside"),
+            (printable(start), "place"),
+            (printable(_remark(result)), "aside"),
         )
     )
     if result.error is not None:
         where, what = place(document, result.error), explanation(document, result.error)
-        yield Line(((clean(f"{where}: "), "place"), (clean(what), "")), indent=2)
+        yield Line(((printable(f"{where}: "), "place"), (printable(what), "")), indent=2)
 
 
 def finding_lines(result: Result, finding: Finding) -> Iterator[Line]:
@@ -77,15 +78,15 @@ def finding_lines(result: Result, finding: Finding) -> Iterator[Line]:
             ("  ", ""),
             (finding.rule, "rule"),
             ("  ", ""),
-            (clean(f"{found.path}:{found.line}" if found.line else found.path), "place"),
+            (printable(f"{found.path}:{found.line}" if found.line else found.path), "place"),
             ("  ", ""),
-            (clean(finding.path), ""),
+            (printable(finding.path), ""),
         ),
         indent=2,
     )
-    yield Line(((clean(f"{finding.reason}: {finding.detail}."), ""),), indent=4)
+    yield Line(((printable(f"{finding.reason}: {finding.detail}."), ""),), indent=4)
     if finding.advice:
-        yield Line((("advice: ", "advice"), (clean(f"{finding.advice}."), "")), indent=4)
+        yield Line((("advice: ", "advice"), (printable(f"{finding.advice}."), "")), indent=4)
 
 
 def _result(result: Result, *, quiet: bool) -> list[Line]:
@@ -98,7 +99,7 @@ def _result(result: Result, *, quiet: bool) -> list[Line]:
         return lines
     for finding in result.decision.excepted:
         text = f"excepted  {finding.rule}  {finding.reason} (at {finding.path})"
-        lines.append(Line(((clean(text), "aside"),), indent=2))
+        lines.append(Line(((printable(text), "aside"),), indent=2))
     if result.verdict == "mutated":
         lines += _change(result.decision)
     return lines
@@ -138,7 +139,7 @@ def _change(decision: Decision) -> list[Line]:
 def marked_line(marked: Marked, indent: int) -> Line:
     """Return a line of a difference as it is shown."""
     shown = "@@" if marked.mark == "@" else f"{marked.mark}{marked.text}"
-    return Line(((clean(shown), _MARK_ROLES[marked.mark]),), indent=indent, wraps=False)
+    return Line(((printable(shown), _MARK_ROLES[marked.mark]),), indent=indent, wraps=False)
 
 
 def _summary(verdicts: Counter[Verdict], warned: int) -> Line:

@@ -19,9 +19,9 @@ from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import Result, read_manifests
 from webhook.cli.manifests.objects import Manifest
 from webhook.cli.manifests.pointer import ABSENT, field_value
-from webhook.cli.options.policy_file import compiled_policy
+from webhook.cli.manifests.sentence import sentence
+from webhook.cli.policy.policy_file import compiled_policy
 from webhook.cli.report.difference import Marked, difference
-from webhook.cli.report.sentence import sentence
 from webhook.cli.suites.suite import CaseSpec, ExpectSpec, Suite
 
 State = Literal["passed", "failed", "error"]

@@ -15,10 +15,10 @@ from policies.document.parts import Part, sentences
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.documents import Document, read_documents, unreadable
 from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.files import is_folder, may_wait, read_text
+from webhook.cli.manifests.files import is_directory, is_special_file, read_text
 from webhook.cli.manifests.locate import locate
-from webhook.cli.options.policy_file import located
-from webhook.cli.report.sentence import sentence
+from webhook.cli.manifests.sentence import sentence
+from webhook.cli.policy.policy_file import located
 
 KIND = "FenceTest"
 NAMES = ("gpufence-test.yaml", "gpufence-test.yml")
@@ -146,7 +146,7 @@ def find(paths: Iterable[str]) -> list[str]:
     found: list[str] = []
     problems = []
     for path in paths:
-        if is_folder(path):
+        if is_directory(path):
             below = sorted(_below(path))
             found += below
             if not below:
@@ -193,5 +193,5 @@ def _below(folder: str) -> Iterator[str]:
         for name in files:
             path = str(Path(parent, name))
             is_named = name in NAMES or name.endswith(tuple(f".{suffix}" for suffix in NAMES))
-            if is_named and not may_wait(path):
+            if is_named and not is_special_file(path):
                 yield path

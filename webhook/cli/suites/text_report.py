@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from webhook.cli.printable import printable
 from webhook.cli.report.difference import Marked
-from webhook.cli.report.lines import Line, Role, clean
+from webhook.cli.report.lines import Line, Role
 from webhook.cli.report.text import marked_line
 from webhook.cli.suites.run import Outcome, State
 
@@ -34,20 +35,20 @@ def _outcome(outcome: Outcome) -> Iterator[Line]:
         (
             (f"{outcome.state:6}", _ROLES[outcome.state]),
             ("  ", ""),
-            (clean(outcome.case.name), "object"),
+            (printable(outcome.case.name), "object"),
             ("  ", ""),
-            (clean(place), "place"),
+            (printable(place), "place"),
         )
     )
     if outcome.error:
-        yield Line(((clean(outcome.error), ""),), indent=4)
+        yield Line(((printable(outcome.error), ""),), indent=4)
     for failure in outcome.failures:
-        yield Line(((clean(f"{failure.message}."), ""),), indent=4)
+        yield Line(((printable(f"{failure.message}."), ""),), indent=4)
         for line in failure.lines:
             if isinstance(line, Marked):
                 yield marked_line(line, indent=6)
             else:
-                yield Line(((clean(f"{line}."), "aside"),), indent=6)
+                yield Line(((printable(f"{line}."), "aside"),), indent=6)
 
 
 def _summary(states: Counter[State], suites: int) -> Line:

@@ -20,7 +20,7 @@ from policies.kubernetes.quantity import is_subdomain
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.yaml_writer import to_yaml
-from webhook.cli.report.lines import clean
+from webhook.cli.printable import printable
 
 DEFAULT_DAYS = 90
 """How many days exceptions count for where nothing else is asked for."""
@@ -159,10 +159,10 @@ def _write(path: Path, text: str) -> None:
             file.write(text)
     except FileExistsError as error:
         cure = "Name a new file, or - for standard output"
-        raise InputError([f"{clean(str(path))}: is there already. {cure}."]) from error
+        raise InputError([f"{printable(str(path))}: is there already. {cure}."]) from error
     except OSError as error:
         problem = f"cannot be written ({error.strerror})"
-        raise InputError([f"{clean(str(path))}: {problem}. Name a file that can."]) from error
+        raise InputError([f"{printable(str(path))}: {problem}. Name a file that can."]) from error
 
 
 def _complaint(result: Result) -> str:
@@ -172,7 +172,7 @@ def _complaint(result: Result) -> str:
         cure = "Check the manifest as it will be applied"
     else:
         why, cure = "it has no name", "Give it a metadata.name or a generateName"
-    return clean(f"{place}: no exception can be about this {result.kind}: {why}. {cure}.")
+    return printable(f"{place}: no exception can be about this {result.kind}: {why}. {cure}.")
 
 
 def _entry(subject: Subject, rules: Iterable[str], reason: str, expires: date) -> JSONObject:

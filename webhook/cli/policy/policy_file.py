@@ -10,8 +10,8 @@ from webhook.cli.manifests.documents import Document, read_documents, unreadable
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.files import display_name, read_text
 from webhook.cli.manifests.locate import locate
-from webhook.cli.report.lines import clean
-from webhook.cli.report.sentence import sentence
+from webhook.cli.manifests.sentence import sentence
+from webhook.cli.printable import printable
 
 # A policy document takes pydantic, and that time: who goes by the default policy needs neither.
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def policy_text(path: str | None) -> str:
         return read_text(path)
     except ManifestError as error:
         problem = sentence(unreadable(policy_name(path), error), error)
-        raise InputError([clean(problem)]) from error
+        raise InputError([printable(problem)]) from error
 
 
 def compiled_policy(path: str | None) -> Policy:

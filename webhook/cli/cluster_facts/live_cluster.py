@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from policies.facts import Facts, JSONObject
 from policies.policy import Policy
 from webhook.cli.errors import InputError
+from webhook.cli.manifests.evaluate import Complete
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
 from webhook.kube import wire
@@ -24,9 +25,6 @@ from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all
-
-if TYPE_CHECKING:
-    from webhook.cli.options.cluster_context import Complete
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -55,7 +53,7 @@ class _Lookups:
 
 
 @contextmanager
-def asked(load: Load, policy: Policy) -> Iterator[Complete]:
+def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
     """Provide what adds a cluster's facts to those of an object; what the object brings counts.
 
     Raises:

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import click
 
 from webhook.cli.errors import InputError
-from webhook.cli.options.access import access, is_inside, kubeconfig_option
 from webhook.cli.options.durations import duration
+from webhook.cli.options.kubeconfig import access, is_inside, kubeconfig_option
 from webhook.cli.options.registration import registration_options
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.manifests.documents import unreadable
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.files import STDIN, read_bytes
-from webhook.cli.options import policy_process
-from webhook.cli.options.exit_status import told
-from webhook.cli.options.policy_file import compiled_policy
-from webhook.cli.report.sentence import sentence
+from webhook.cli.manifests.sentence import sentence
+from webhook.cli.policy import policy_process
+from webhook.cli.policy.exit_status import describe_exit
+from webhook.cli.policy.policy_file import compiled_policy
 from webhook.server.policy_reload import (
     FixedPolicy,
     NoPolicyError,
@@ -93,6 +93,6 @@ async def _read_aside(path: str, document: bytes) -> Policy:
     if process.returncode == EXIT_INPUT:
         raise NoPolicyError(answer.decode(*policy_process.SENTENCE))
     if process.returncode:
-        ended = told(process.returncode, "make the policy smaller")
+        ended = describe_exit(process.returncode, "make the policy smaller")
         raise PolicyUnusableError(f"{path}: the process that reads it ended with {ended}.")
     return decoded(answer)

@@ -8,8 +8,8 @@ from webhook.cli.errors import InputError
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import read_manifests
 from webhook.cli.manifests.files import display_name
-from webhook.cli.report.lines import clean
-from webhook.cli.report.sentence import sentence
+from webhook.cli.manifests.sentence import sentence
+from webhook.cli.printable import printable
 from webhook.cluster.nodes import node_of
 
 
@@ -28,7 +28,7 @@ def read_nodes(path: str, policy: Policy) -> NodeIndex:
             except ValueError as problem:
                 error = ManifestError(f"is no Node: {problem}", line=manifest.line)
         if error is not None:
-            problems.append(clean(sentence(manifest.document, error)))
+            problems.append(printable(sentence(manifest.document, error)))
     if problems:
         raise InputError(problems)
     if not index:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 
-def told(code: int, instead: str) -> str:
+def describe_exit(code: int, instead: str) -> str:
     """Return what an exit code says, negative for a signal, and what to do about it.
 
     ``instead`` is what may be done where memory was short, beside raising its limit.

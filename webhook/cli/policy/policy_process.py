@@ -1,6 +1,6 @@
 """Read a policy document in a separate process.
 
-Usage: `python -m webhook.cli.options.policy_process NAME`.
+Usage: `python -m webhook.cli.policy.policy_process NAME`.
 
 To validate a document takes pydantic and its models, 9 MiB that a server would hold for good. So
 this reads it from standard input, writes the compiled policy, or what is wrong, and ends.
@@ -16,8 +16,8 @@ from webhook.cli.errors import EXIT_INPUT, InputError
 from webhook.cli.manifests.documents import unreadable
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.files import decode
-from webhook.cli.options.policy_file import read_policy
-from webhook.cli.report.sentence import sentence
+from webhook.cli.manifests.sentence import sentence
+from webhook.cli.policy.policy_file import read_policy
 
 LONGEST_SECONDS = 60
 """How long a server waits for it."""

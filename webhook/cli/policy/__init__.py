@@ -1,0 +1,1 @@
+"""The policy that a command uses: found, read, validated and compiled."""

@@ -1,0 +1,20 @@
+"""Text from manifests and clusters, safe to print."""
+
+from __future__ import annotations
+
+import re
+
+# Characters that move the cursor, change the direction of writing or are invisible: a reader must
+# see what a name really is. These are control characters, line breaks among them, and Unicode's
+# format characters (category Cf), except those that belong to one script or notation.
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str) -> str:
+    """Return the text with each character that could act on a terminal written as an escape."""
+    if text.isprintable():  # True for nearly all text, and faster than a search.
+        return text
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
