@@ -11,7 +11,6 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS
 from policies.policy import Policy, Pool
 from webhook.audit.inventory import Inventory
 from webhook.audit.pods import RunningPod
-from webhook.audit.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +87,6 @@ class PoolState:
     @property
     def trespassers(self) -> int:
         return sum(len(node.trespassers) for node in self.nodes.values())
-
-    @property
-    def summary(self) -> str:
-        """The numbers as one clause."""
-        return (
-            f"{counted(len(self.nodes), 'node')}, {counted(self.allocatable, 'device')}: "
-            f"{self.requested:,} requested, {self.waiting:,} of them by Pods that wait; "
-            f"{self.free:,} free"
-        )
 
 
 def pool_states(

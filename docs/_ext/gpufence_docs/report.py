@@ -24,11 +24,12 @@ _FINDING = {
     "column": "Its column, counted from 1.",
     "reason": "What is wrong, in a clause.",
     "detail": "What was found, and what is accepted.",
-    "advice": "What to change.",
+    "remediation": "What to change.",
 }
 MEANINGS = {
     "apiVersion": "The report's version.",
     "kind": "What it is.",
+    "policy": "The policy: `default`, or its file.",
     "results[].source.path": "The file, `<stdin>` for a pipe.",
     "results[].source.document": "Which document of the file, counted from 0.",
     "results[].source.item": "Which item, where the document is a List; null where it is not.",
@@ -39,6 +40,7 @@ MEANINGS = {
     "results[].object.name": "Its name.",
     "results[].verdict": "`allowed`, `mutated` (allowed, and Pods come out changed), `denied`, "
     "`skipped` (no Pods come of it) or `invalid`.",
+    "results[].warnings": "How many findings are warnings.",
     **{f"results[].findings[].{key}": text for key, text in _FINDING.items()},
     **{f"results[].excepted[].{key}": text for key, text in _FINDING.items()},
     "results[].patch[].op": "What the setters do, as JSON Patch (RFC 6902): `add`, or `replace`.",

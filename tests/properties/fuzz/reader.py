@@ -7,7 +7,7 @@ whose output is read again.
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import cache
 
 from policies.facts import JSONObject
@@ -20,8 +20,8 @@ from webhook.cli.manifests.files import decode
 from webhook.cli.manifests.locate import locate
 from webhook.cli.manifests.objects import read_objects
 from webhook.cli.manifests.yaml_writer import to_yaml
-from webhook.cli.report import json as json_report
-from webhook.cli.report import text as text_report
+from webhook.cli.report.content import CheckReport
+from webhook.cli.report.formats import check_json, check_text
 
 # YAML 1.1, 4.2: a bare carriage return ends a line, too.
 _LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
@@ -56,7 +56,8 @@ def read(data: bytes) -> None:
                 raise WrongPlaceError(f"line {line} of {lines}: {result}")
         if result.decision is not None and result.decision.has_template:
             _write(result.decision.mutated)
-    for report in (json_report.report(results), text_report.report(results)):
+    content = CheckReport(results, "default", datetime.now(UTC))
+    for report in (check_json.report(content), check_text.report(content)):
         for _ in report:
             pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 import browser as chromium
 from audit.simulated import Cluster
 from browser import Browser
-from webhook.cli.report import audit_text as audit_report
 from webhook.cli.report.audit_results import results_of
+from webhook.cli.report.content import AuditReport
+from webhook.cli.report.formats import audit_html
 
 pytestmark = pytest.mark.skipif(
     bool(REASON := chromium.unavailable()), reason=f"no browser here: {REASON}"
@@ -60,8 +62,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             audit = await cluster.audit(folder)
         finally:
             await cluster.api.stop()
-        results = list(results_of(audit))
-        return "".join(audit_report.report(audit, "simulated", "html", results))
+        now = datetime(2026, 11, 22, tzinfo=UTC)
+        content = AuditReport(results_of(audit), "default", now, audit=audit, cluster="simulated")
+        return "".join(audit_html.report(content))
 
     path = folder / "audit.html"
     path.write_text(asyncio.run(audited()), encoding="utf-8")

@@ -124,7 +124,7 @@ def test_files_without_objects_are_a_success_where_that_is_said(
     )
     assert (done.status, done.err) == (2, f"Error: {problem} if they may be without any.\n")
     done = gpufence("check", "--allow-empty", "a.yaml", "folder")
-    assert (done.status, done.out, done.err) == (0, "0 objects\n", "")
+    assert (done.status, done.out, done.err) == (0, "0 objects (policy: default)\n", "")
 
 
 def test_an_empty_pipe_or_folder_is_no_success_whatever_is_said(

@@ -57,6 +57,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
     assert report == {
         "apiVersion": "gpufence.dev/v1alpha1",
         "kind": "CheckReport",
+        "policy": "default",
         "summary": {
             "objects": 2,
             "allowed": 0,
@@ -75,6 +76,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
                     "name": "web",
                 },
                 "verdict": "denied",
+                "warnings": 0,
                 "excepted": [],
                 "patch": [],
             },
@@ -87,6 +89,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
                     "name": "settings",
                 },
                 "verdict": "skipped",
+                "warnings": 0,
                 "findings": [],
                 "excepted": [],
                 "patch": [],
@@ -102,7 +105,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
         "column",
         "reason",
         "detail",
-        "advice",
+        "remediation",
     ]
     assert finding["rule"] == "pool-trespass"
     assert finding["action"] == "enforce"
@@ -145,6 +148,7 @@ def test_an_object_that_is_broken_has_an_error_and_no_patch(gpufence: Run) -> No
         "source": {"path": "<stdin>", "document": 0, "item": None, "line": 1},
         "object": {"apiVersion": "v1", "kind": "Pod", "namespace": None, "name": "p"},
         "verdict": "invalid",
+        "warnings": 0,
         "findings": [],
         "excepted": [],
         "patch": [],

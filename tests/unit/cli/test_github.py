@@ -61,7 +61,7 @@ def test_the_standard_input_has_no_file_and_its_line_is_in_the_text(gpufence: Ru
     done = gpufence("check", "--output", "github", "-", stdin=TRESPASSER)
     ((_, properties, text),) = commands_in(done.out)
     assert list(properties) == ["title"]
-    assert text.startswith("<stdin>:9: Deployment web: ")
+    assert text.startswith("<stdin>:9: Deployment default/web: ")
 
 
 def test_what_is_broken_is_an_error_at_its_place(gpufence: Run, tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_nothing_in_a_manifest_ends_a_command_or_starts_one(gpufence: Run, tmp_p
     done = gpufence("check", "--output", "github", "a,b:c%.yaml")
     ((_, properties, text),) = commands_in(done.out)
     assert properties["file"] == "a%2Cb%3Ac%25.yaml"
-    assert text.startswith("Deployment x%0A::error::50%25%0D: ")
+    assert text.startswith("Deployment default/x%0A::error::50%25%0D: ")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from audit.fleet import LABELS, TAINT, pod_spec
-from audit.simulated import TODAY, Cluster, pod
+from audit.simulated import Cluster, pod
 from controlplane.objects import node
 from policies.engine import Decision
 from policies.finding import Finding
@@ -19,11 +20,12 @@ from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.objects import Manifest
-from webhook.cli.report import audit_text as audit_report
-from webhook.cli.report import html
 from webhook.cli.report.audit_results import results_of
+from webhook.cli.report.content import AuditReport, CheckReport
+from webhook.cli.report.formats import audit_html, check_html
 from webhook.cli.report.markup import element, text
 
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -92,8 +94,8 @@ def hostile_result(string: str) -> Result:
 
 @pytest.mark.parametrize("string", HOSTILE)
 def test_no_string_of_a_manifest_becomes_markup(string: str) -> None:
-    source = "".join(html.report([hostile_result(string)], string, string, notes=[string]))
-    harmless = Page("".join(html.report([hostile_result("x")], "x", "x", notes=["x"])))
+    source = "".join(check_html.report(CheckReport([hostile_result(string)], string, NOW)))
+    harmless = Page("".join(check_html.report(CheckReport([hostile_result("x")], "x", NOW))))
     page = Page(source)
     assert page.elements == harmless.elements
     assert page.acting == ["script"]
@@ -117,9 +119,10 @@ async def test_no_name_of_a_cluster_becomes_markup(tmp_path: Path) -> None:
     await cluster.api.start()
     audit = await cluster.audit(tmp_path)
     await cluster.api.stop()
-    results = list(results_of(audit))
-    page = Page("".join(audit_report.report(audit, str(TODAY), "html", results)))
-    assert page.acting == ["script"]
+    content = AuditReport(results_of(audit), hostile, NOW, audit=audit, cluster=hostile)
+    page = Page("".join(audit_html.report(content)))
+    # The findings' rules link to their pages.
+    assert page.acting == [*["href"] * page.acting.count("href"), "script"]
     assert page.words.count(hostile) > 5
 
 
@@ -133,7 +136,10 @@ def test_the_policy_lets_only_the_pages_own_style_and_script_act(gpufence: Run) 
         digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
         assert f"&#x27;sha256-{digest}&#x27;" in policy
     assert "unsafe" not in policy
-    assert "http" not in source.replace("Content-Security-Policy", "").replace("http-equiv", "")
+    links = re.sub(
+        r'<a href="https://gpufence.dev/rules/[a-z-]+.html" rel="noreferrer"', "", source
+    )
+    assert "http" not in links.replace("Content-Security-Policy", "").replace("http-equiv", "")
 
 
 def test_a_check_tells_findings_changes_and_what_is_broken(gpufence: Run, tmp_path: Path) -> None:
@@ -143,7 +149,7 @@ def test_a_check_tells_findings_changes_and_what_is_broken(gpufence: Run, tmp_pa
     done = gpufence("check", "--output", "html=report.html", ".")
     assert done.status == 2
     page = Page((tmp_path / "report.html").read_text())
-    assert "4objects1would be refused1would be changed" in page.words
+    assert "4objects1denied1mutated" in page.words
     assert "1 finding" in page.words
     assert "Deployment default/web" in page.words
     assert "+      nvidia.com/gpu.present" not in page.words
@@ -153,4 +159,4 @@ def test_a_check_tells_findings_changes_and_what_is_broken(gpufence: Run, tmp_pa
 
 def test_nothing_found_is_said(gpufence: Run) -> None:
     page = Page(gpufence("check", "--output", "html", "-", stdin=PLAIN_POD).out)
-    assert "Nothing was found." in page.words
+    assert "No findings." in page.words

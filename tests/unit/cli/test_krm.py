@@ -65,7 +65,7 @@ def test_a_finding_becomes_a_result_and_the_list_is_printed_all_the_same(gpufenc
     }
     done = run(gpufence, resource_list(yaml.safe_dump(web)))
     assert done.status == 1
-    assert done.err.startswith("Refused: <stdin>:")
+    assert done.err.startswith("Denied: <stdin>:")
     output = yaml.safe_load(done.out)
     assert output["items"] == [web]
     [result] = output["results"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from running import BROKEN, FAULT_PLACES, FAULTS, GPU_POD, TRESPASSER, Run
-from webhook.cli.report import markdown
+from webhook.cli.report.formats import check_markdown
 
 
 def rows(out: str) -> list[list[str]]:
@@ -43,19 +43,21 @@ def test_the_gravest_come_first(gpufence: Run, tmp_path: Path) -> None:
 def test_a_comment_is_never_longer_than_github_takes(gpufence: Run) -> None:
     text = "---\n".join([TRESPASSER] * 400)
     out = gpufence("check", "--output", "markdown", "-", stdin=text).out
-    assert len(out) <= markdown.MAX_CHARACTERS
+    assert len(out) <= check_markdown.MAX_CHARACTERS
     shown = len(rows(out))
     assert 100 < shown < 400
-    assert out.endswith(f"\n{400 - shown} more are left out: a comment holds 65,536 characters.\n")
+    assert out.endswith(
+        f"\nOmitted: {400 - shown} more rows, because a comment holds 65,536 characters.\n"
+    )
 
 
 def test_one_that_is_left_out_is_said_in_so_many_words(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(markdown, "_RESERVED", markdown.MAX_CHARACTERS - 600)
+    monkeypatch.setattr(check_markdown, "_RESERVED", check_markdown.MAX_CHARACTERS - 600)
     out = gpufence("check", "--output", "markdown", "-", stdin=f"{TRESPASSER}---\n{TRESPASSER}").out
     assert len(rows(out)) == 1
-    assert "\nOne more is left out: " in out
+    assert "\nOmitted: 1 more row, " in out
 
 
 @pytest.mark.parametrize(

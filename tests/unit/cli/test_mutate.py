@@ -105,7 +105,7 @@ def test_what_is_refused_is_printed_and_told(gpufence: Run) -> None:
     assert done.status == 1
     assert len(list(yaml.safe_load_all(done.out))) == 2
     (line,) = done.err.splitlines()
-    assert line.startswith("Refused: <stdin>:1: Deployment web: pool-trespass: ")
+    assert line.startswith("Denied: <stdin>:1: Deployment default/web: pool-trespass: ")
     assert "spec.template.spec.tolerations[0]" in line
 
 

@@ -20,7 +20,9 @@ from running import (
     Run,
     run_command,
 )
-from webhook.cli.report.formats import FORMATS
+from webhook.cli.report.formats import format_names
+
+FORMATS = format_names("check")
 
 
 def test_one_run_writes_every_format(gpufence: Run, tmp_path: Path) -> None:
@@ -61,17 +63,17 @@ def test_what_is_broken_is_on_standard_error_unless_the_text_says_it(gpufence: R
 @pytest.mark.parametrize(
     ("outputs", "problem"),
     [
-        (["sarf"], "'sarf' is no format; the formats are text, json, sarif, "),
-        (["sarif="], "'sarif=' names no file; write sarif=FILE"),
-        (["text", "json"], "text and json would both go to standard output; write text=FILE"),
-        (["json", "sarif=-"], "json and sarif would both go to standard output; write json=FILE"),
-        (["json=a", "sarif=a"], "json and sarif would both go to a; give each a file of its own"),
-        (["json=a", "sarif=./a"], "json and sarif would both go to a; give each a file of its own"),
+        (["sarf"], "'sarf' is not a format of this report. Did you mean sarif?"),
+        (["sarif="], "'sarif=' names no file. Write sarif=FILE."),
+        (["text", "json"], "text and json both go to standard output. Write text=FILE."),
+        (["json", "sarif=-"], "json and sarif both go to standard output. Write json=FILE."),
+        (["json=a", "sarif=a"], "json and sarif both go to a. Name two files."),
+        (["json=a", "sarif=./a"], "json and sarif both go to a. Name two files."),
         (
             ["json=a", "sarif=link"],
-            "json and sarif would both go to a; give each a file of its own",
+            "json and sarif both go to a. Name two files.",
         ),
-        (["text", "json=/dev/stdout"], "text and json would both go to standard output; write"),
+        (["text", "json=/dev/stdout"], "text and json both go to standard output. Write"),
     ],
 )
 def test_outputs_that_make_no_sense_are_refused(
@@ -130,7 +132,7 @@ def test_no_report_is_written_over_what_is_read(
     before = sorted(tmp_path.iterdir())
     done = gpufence("check", "-o", "json=other.json", "-o", *args)
     assert (done.status, done.out) == (2, "")
-    problem = f"--output {args[0]} would be written over {over}, which is read: name another file"
+    problem = f"--output {args[0]} overwrites the input {over}. Name another file"
     assert problem in " ".join(done.err.split())
     assert sorted(tmp_path.iterdir()) == before
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
@@ -144,7 +146,7 @@ def test_a_report_of_before_in_the_folder_that_is_checked_can_be_left_out(
     assert gpufence(*args).status == 1
     again = gpufence(*args)
     assert again.status == 2
-    assert "or --exclude that one" in " ".join(again.err.split())
+    assert "or --exclude the input" in " ".join(again.err.split())
     assert gpufence(*args, "--exclude", "report.json").status == 1
 
 
@@ -168,7 +170,7 @@ def test_a_report_and_exceptions_need_two_files(gpufence: Run, tmp_path: Path) -
     args = ["--output", "json=./a.yaml", "--generate-exceptions", "a.yaml"]
     done = gpufence("check", *args, "-", stdin=TRESPASSER)
     assert done.status == 2
-    assert "would both go to a.yaml: name two files" in done.err
+    assert "both go to a.yaml. Name two files." in done.err
     assert not list(tmp_path.iterdir())
 
 
@@ -177,7 +179,7 @@ def test_an_audit_writes_over_nothing_that_it_reads(gpufence: Run, tmp_path: Pat
         (tmp_path / name).write_text("kept")
         done = gpufence("audit", "-o", f"json={name}", option, name)
         assert (done.status, (tmp_path / name).read_text()) == (2, "kept")
-        assert f"written over {name}, which is read" in " ".join(done.err.split())
+        assert f"overwrites the input {name}" in " ".join(done.err.split())
 
 
 def test_what_fails_leaves_the_report_of_before(

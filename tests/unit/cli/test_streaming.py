@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 
 import pytest
 
@@ -12,7 +12,8 @@ from running import TRESPASSER
 from webhook.cli.manifests.documents import read_documents
 from webhook.cli.manifests.evaluate import Result, evaluate
 from webhook.cli.manifests.objects import read_objects
-from webhook.cli.report import formats
+from webhook.cli.report.content import CheckReport
+from webhook.cli.report.formats import load_format
 
 COUNT = 50
 
@@ -30,7 +31,8 @@ def counted(taken: list[Result]) -> Iterator[Result]:
 @pytest.mark.parametrize("name", ["json", "sarif", "junit", "github"])
 def test_a_report_is_written_result_by_result(name: str) -> None:
     taken: list[Result] = []
-    pieces = formats.report(name, counted(taken))
+    content = CheckReport(counted(taken), "default", datetime(2026, 1, 1, tzinfo=UTC))
+    pieces = iter(load_format("check", name).report(content))
     for piece in pieces:
         if "1.yaml" in piece:
             break

@@ -253,7 +253,7 @@ def test_suites_are_found_in_folders_below_and_named_ones_are_taken_as_they_are(
         (suite(ALLOWED, polcy="x"), "gpufence-test.yaml:3: polcy: unknown key; accepted here: "),
         (
             suite({"manifest": "a.yaml", "expect": {}}),
-            "cases[0].expect: expects nothing: name one of verdict, rules, excepted and values",
+            "cases[0].expect: is empty; set at least one of verdict, rules, excepted and values",
         ),
         (
             suite({"manifest": "a.yaml", "expect": {"verdict": "refused"}}),
@@ -269,7 +269,7 @@ def test_suites_are_found_in_folders_below_and_named_ones_are_taken_as_they_are(
         ),
         (
             suite({"manifest": "a.yaml", "operation": "UPDATE", "expect": {"rules": []}}),
-            "operation: UPDATE and old go together",
+            "sets only one of operation: UPDATE and old",
         ),
         (suite(ALLOWED, ALLOWED | {"name": "case 1"}), "has two cases named 'case 1'"),
         (suite(ALLOWED) | {"kind": "Test"}, "kind: is 'Test', but must be 'FenceTest'"),
@@ -293,7 +293,7 @@ def test_a_suite_at_fault_is_named_and_the_others_are_run(
     ("text", "problem"),
     [
         ("", "gpufence-test.yaml: is empty."),
-        ("- a\n", "gpufence-test.yaml: a suite is a mapping with kind: FenceTest."),
+        ("- a\n", "the suite: must be a mapping with kind: FenceTest."),
         ("a: [", "gpufence-test.yaml:1"),
     ],
     ids=["empty", "a list", "no YAML"],
@@ -325,9 +325,8 @@ def test_a_suite_that_cannot_be_read_hides_no_other(
 def test_a_folder_without_suites_is_no_success(gpufence: Run) -> None:
     done = gpufence("test")
     assert done.status == 2
-    assert ".: holds no suites: files called gpufence-test.yaml, or *.gpufence-test.yaml." in (
-        done.err
-    )
+    names = "gpufence-test.yaml or *.gpufence-test.yaml"
+    assert done.err == f"Error: .: no suites found. Name suite files {names}.\n"
     assert "nowhere: does not exist" in gpufence("test", "nowhere").err
 
 

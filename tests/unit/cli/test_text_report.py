@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 import termios
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.objects import Manifest, read_objects
 from webhook.cli.manifests.sentence import explanation
-from webhook.cli.printable import printable
-from webhook.cli.report import text
+from webhook.cli.report.content import CheckReport
+from webhook.cli.report.formats import check_text
+from webhook.cli.wording import printable
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -33,7 +35,8 @@ def manifests(source: str) -> list[Manifest]:
 
 
 def lines(*results: Result) -> list[str]:
-    return [line.text for line in text.report(results)]
+    content = CheckReport(results, "default", datetime(2026, 1, 1, tzinfo=UTC))
+    return [line.text for line in check_text.report(content)]
 
 
 def value(one: Manifest) -> dict[str, Any]:
@@ -66,12 +69,14 @@ def test_a_finding_is_shown_with_place_path_reason_detail_and_advice() -> None:
         "denied   Deployment default/web  a.yaml:1  requests devices of pool nvidia, amd",
         "  enforce  pool-trespass  a.yaml:9  spec.template.spec.tolerations[0]",
         "    it trespasses: it tolerates the taint.",
-        "    advice: Remove the toleration.",
+        "    remediation: Remove the toleration.",
         # The field is not there: the line is that of the nearest thing that is.
         "  warn  device-leak  a.yaml:7  spec.template.spec.hostPID",
         "    it leaks: GPUs.",
         "",
-        "1 object: 1 denied; 1 warning",
+        "1 object: 1 denied; 1 warning (policy: default)",
+        "Explain the rule: gpufence explain pool-trespass",
+        "Explain the rule: gpufence explain device-leak",
     ]
 
 
@@ -89,7 +94,7 @@ def test_a_change_is_shown_as_a_diff_with_some_lines_around_it() -> None:
         "  +  tolerations:",
         "  +  - operator: Exists",
         "",
-        "1 object: 1 mutated",
+        "1 object: 1 mutated (policy: default)",
     ]
 
 
@@ -111,9 +116,9 @@ def test_objects_without_details_stand_line_below_line() -> None:
     ) == [
         "allowed  Pod x/web  a.yaml:1  exempt: the policy exempts namespace x",
         "skipped  ConfigMap settings  a.yaml:10",
-        "skipped  not a Kubernetes object  a.yaml:17",
+        "skipped  document 3  a.yaml:17  not a Kubernetes object",
         "",
-        "3 objects: 1 allowed, 2 skipped",
+        "3 objects: 1 allowed, 2 skipped (policy: default)",
     ]
 
 
@@ -122,10 +127,10 @@ def test_an_error_is_shown_with_its_place_and_cure() -> None:
     error = one.error
     assert error is not None
     assert lines(Result(one, "invalid", error=error)) == [
-        "invalid  document  a.yaml:1",
+        "invalid  document 1  a.yaml:1",
         f"  a.yaml:4:1: {explanation(one.document, error)}",
         "",
-        "1 object: 1 invalid",
+        "1 object: 1 invalid (policy: default)",
     ]
 
 
@@ -187,7 +192,7 @@ def test_the_report_of_the_command_is_that_of_the_parts(gpufence: Run) -> None:
         "allowed  Pod default/web  <stdin>:14",
         "skipped  ConfigMap settings  <stdin>:23",
         "",
-        "3 objects: 1 mutated, 1 allowed, 1 skipped",
+        "3 objects: 1 mutated, 1 allowed, 1 skipped (policy: default)",
     ]
 
 
@@ -352,12 +357,14 @@ def test_pipes_that_would_not_wait_are_made_to() -> None:
     # Whoever shares the pipe sees what is set.
     assert os.get_blocking(stdin)
     assert os.get_blocking(stdout)
-    assert os.read(read, 65_536).endswith(b"1 object: 1 denied\n")
+    assert os.read(read, 65_536).endswith(b"gpufence explain pool-trespass\n")
     for end in (stdin, stdout, read):
         os.close(end)
 
 
-@pytest.mark.parametrize(("closed", "shown"), [(">&-", ""), ("2>&-", "1 object: 1 denied\n")])
+@pytest.mark.parametrize(
+    ("closed", "shown"), [(">&-", ""), ("2>&-", "gpufence explain pool-trespass\n")]
+)
 def test_a_stream_that_is_closed_is_not_written_to(tmp_path: Path, closed: str, shown: str) -> None:
     path = tmp_path / "web.yaml"
     path.write_text(TRESPASSER)

@@ -9,7 +9,7 @@ from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import read_manifests
 from webhook.cli.manifests.files import display_name
 from webhook.cli.manifests.sentence import sentence
-from webhook.cli.printable import printable
+from webhook.cli.wording import printable
 from webhook.cluster.nodes import node_of
 
 

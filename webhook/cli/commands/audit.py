@@ -14,13 +14,11 @@ from webhook.cli.errors import EXIT_FOUND, InputError
 from webhook.cli.options.common import policy_option
 from webhook.cli.options.kubeconfig import context_option, kubeconfig_option, with_api
 from webhook.cli.options.outputs import (
-    Forms,
-    Output,
     color_option,
-    keep_inputs,
-    opened,
     output_option,
+    reject_overwriting_inputs,
 )
+from webhook.cli.report.writer import Output, report_writer
 
 if TYPE_CHECKING:
     from policies.policy import Policy
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from webhook.cli.manifests.evaluate import Result
     from webhook.cli.report.terminal import Color
     from webhook.kube.client import KubeApi
-
-_ANNOTATIONS = "github"
 
 
 def _policy_of(
@@ -71,7 +67,7 @@ Examples:
 )
 @kubeconfig_option
 @context_option
-@output_option
+@output_option("audit")
 @color_option
 @click.option(
     "--quiet", "-q", is_flag=True, help="Leave out of the text all but what somebody has to see to."
@@ -107,27 +103,23 @@ def audit(
     pool's taint or labels. Nothing is changed, but for --policy-reports. What this account may not
     list is left out, and said.
     """
-    from webhook.cli.report import audit_text as forms
+    from webhook.cli.policy.policy_file import policy_name
     from webhook.cli.report.audit_results import results_of
+    from webhook.cli.report.content import AuditReport
 
     if policy_of is not None and policy_path is not None:
         raise click.UsageError("--policy and --policy-of are two ways to name it: give one")
-    if any(output.format == _ANNOTATIONS for output in outputs):
-        raise click.UsageError(
-            "--output github annotates lines of files, and a cluster has none: use markdown"
-        )
     now = datetime.now(UTC)
 
     async def work(api: KubeApi) -> tuple[Audit, str]:
         return await _audit(api, policy_path, policy_of, now)
 
-    keep_inputs(outputs, [policy_path, kubeconfig])
-    with opened(outputs) as write:
+    reject_overwriting_inputs(outputs, [policy_path, kubeconfig])
+    name = policy_name(policy_path) if policy_of is None else "/".join(policy_of)
+    with report_writer("audit", outputs, color) as write:
         found, host = with_api(kubeconfig, work, context)
-        title = f"{host}, {now:%Y-%m-%d %H:%M} UTC"
         results = list(results_of(found))
-        form = Forms(partial(forms.lines, found), partial(forms.report, found, title))
-        write(results, color, quiet, form)
+        write(AuditReport(results, name, now, quiet, audit=found, cluster=host))
     if policy_reports:  # Last: what was found is told, whatever becomes of the reports.
         with_api(kubeconfig, partial(_publish, found=found, now=now), context)
     return EXIT_FOUND if _counts(results, fail_on) else 0

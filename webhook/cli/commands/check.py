@@ -17,15 +17,13 @@ from webhook.cli.options.common import (
     policy_option,
 )
 from webhook.cli.options.outputs import (
-    STDOUT,
-    Output,
     color_option,
-    keep_inputs,
-    opened,
     output_option,
-    place_of,
+    real_path,
+    reject_overwriting_inputs,
 )
 from webhook.cli.report.formats import TEXT
+from webhook.cli.report.writer import STDOUT, Output, report_writer
 
 # What checking needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
@@ -98,7 +96,7 @@ To enforce before everything is cleaned up:
 @policy_option
 @namespace_option
 @cluster_context_options
-@output_option
+@output_option("check")
 @color_option
 @click.option(
     "--quiet",
@@ -168,34 +166,38 @@ def check(
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
     from webhook.cli.manifests.files import STDIN
-    from webhook.cli.policy.policy_file import compiled_policy
+    from webhook.cli.policy.policy_file import compiled_policy, policy_name
+    from webhook.cli.report.content import CheckReport
     from webhook.cli.report.progress import watched
 
-    today = datetime.now(UTC).date()
+    now = datetime.now(UTC)
+    today = now.date()
     until = _until(exceptions_path, expires, today)
     if exceptions_path == STDOUT:
         outputs = [output for output in outputs if output.path != STDOUT]
-    elif exceptions_path and place_of(exceptions_path) in (place_of(o.path) for o in outputs):
+    elif exceptions_path and real_path(exceptions_path) in (real_path(o.path) for o in outputs):
         raise click.UsageError(
-            f"a report and the exceptions would both go to {exceptions_path}: name two files"
+            f"A report and the exceptions both go to {exceptions_path}. Name two files."
         )
     policy = compiled_policy(policy_path)
     tally = _Tally()
 
     def watch(files: Sequence[ToRead]) -> Iterable[ToRead]:
         inputs = [policy_path, cluster_context.nodes, *(path for path, _ in files)]
-        keep_inputs(outputs, inputs, "name another file for the report, or --exclude that one")
+        cure = "Name another file for the report, or --exclude the input"
+        reject_overwriting_inputs(outputs, inputs, cure)
         return watched("Reading", not quiet)(files)
 
-    with opened(outputs) as write:
+    with report_writer("check", outputs, color) as write:
         manifests = read_manifests(paths, Exclusion(exclude), watch)
         with cluster_context.facts(policy) as complete:
             results: Iterable[Result]
             results = evaluate(manifests, policy, namespace, today, complete)
             results = tally.counting(_only(rules, results) if rules else results)
-            if until is not None:
+            # A single report streams the results; anything more needs all of them.
+            if until is not None or len(outputs) != 1:
                 results = list(results)
-            write(results, color, quiet)
+            write(CheckReport(results, policy_name(policy_path), now, quiet))
     if Output(TEXT) not in outputs:
         tally.print_errors()
     if not tally.verdicts:
@@ -250,7 +252,7 @@ class _Tally:
 
     def print_errors(self) -> None:
         """Write what is broken to standard error, where no text report says it."""
-        from webhook.cli.printable import printable
+        from webhook.cli.wording import printable
 
         for error in self.errors:
             click.echo(f"Error: {printable(error)}", err=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,13 @@ from webhook.cli.options.kubeconfig import (
     release_namespace_option,
     with_api,
 )
-from webhook.cli.options.outputs import color_option
+from webhook.cli.options.outputs import (
+    color_option,
+    output_option,
+    reject_overwriting_inputs,
+)
 from webhook.cli.options.registration import DEFAULT_NAME
+from webhook.cli.report.writer import Output, report_writer
 
 if TYPE_CHECKING:
     from policies.facts import JSONObject
@@ -64,14 +69,7 @@ Examples:
     metavar="NAME",
     help="The namespace in which two Pods are created as a dry run. Nothing is stored.",
 )
-@click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="A report for people, or one for programs (a DoctorReport).",
-)
+@output_option("doctor")
 @color_option
 def doctor(
     kubeconfig: Path | None,
@@ -80,7 +78,7 @@ def doctor(
     name: str,
     policy_path: str | None,
     try_in: str,
-    output: str,
+    outputs: Sequence[Output],
     color: Color,
 ) -> int:
     """Check an installation from end to end: each line says what to do.
@@ -89,8 +87,7 @@ def doctor(
     skipped, and said.
     """
     from webhook.audit.names import name_problem
-    from webhook.cli.report import doctor_text as report
-    from webhook.cli.report import terminal
+    from webhook.cli.report.content import DoctorReport
 
     for option, given in (("--namespace", namespace), ("--name", name), ("--try-in", try_in)):
         if problem := name_problem(given):
@@ -99,11 +96,10 @@ def doctor(
     async def work(api: KubeApi) -> list[Line]:
         return await diagnosed(api, namespace, name, policy_path, try_in)
 
-    lines = with_api(kubeconfig, work, context)
-    if output == "json":
-        sys.stdout.write(report.as_json(lines))
-    else:
-        terminal.write(report.as_text(lines), sys.stdout, color)
+    reject_overwriting_inputs(outputs, [policy_path, kubeconfig])
+    with report_writer("doctor", outputs, color) as write:
+        lines = with_api(kubeconfig, work, context)
+        write(DoctorReport(lines))
     return EXIT_FOUND if any(line.status == "fail" for line in lines) else 0
 
 

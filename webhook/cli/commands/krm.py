@@ -125,7 +125,7 @@ def _read() -> Document:
     from webhook.cli.manifests.errors import ManifestError
     from webhook.cli.manifests.files import STDIN, STDIN_NAME, read_text
     from webhook.cli.manifests.sentence import sentence
-    from webhook.cli.printable import printable
+    from webhook.cli.wording import printable
 
     try:
         documents = list(read_documents(STDIN_NAME, read_text(STDIN)))

@@ -75,7 +75,7 @@ def mutate(
     from webhook.cli.manifests.sentence import sentence
     from webhook.cli.manifests.yaml_writer import to_yaml
     from webhook.cli.policy.policy_file import compiled_policy
-    from webhook.cli.printable import printable
+    from webhook.cli.wording import printable
 
     policy = compiled_policy(policy_path)
     manifests, today = read_manifests(paths, Exclusion(exclude)), datetime.now(UTC).date()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
 from webhook.cli.options.common import PATH
-from webhook.cli.options.outputs import color_option
+from webhook.cli.options.outputs import (
+    color_option,
+    output_option,
+    reject_overwriting_inputs,
+)
+from webhook.cli.report.writer import Output, report_writer
 
 # What running suites needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
     from policies.policy import Policy
+    from webhook.cli.report.content import Outcome
     from webhook.cli.report.terminal import Color
-    from webhook.cli.suites.run import Outcome
 
 
 @click.command(
@@ -51,14 +55,7 @@ Examples:
 """,
 )
 @click.argument("paths", nargs=-1, metavar="[DIR|FILE]...", type=PATH)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json", "junit"]),
-    default="text",
-    show_default=True,
-    help="A report for people, for programs (a TestReport), or for CI systems.",
-)
+@output_option("suites")
 @color_option
 @click.option(
     "--rules-coverage",
@@ -68,7 +65,7 @@ Examples:
 )
 def test(
     paths: tuple[str, ...],
-    output: Literal["text", "json", "junit"],
+    outputs: Sequence[Output],
     color: Color,
     rules_coverage: bool,
 ) -> int:
@@ -78,24 +75,29 @@ def test(
     folder, and the folders below it, they are looked for: in this one without an argument. A rule
     is exercised by a case in which it adds or finds something.
     """
+    from webhook.cli.report.content import SuitesReport
     from webhook.cli.suites.run import policy_of, run
     from webhook.cli.suites.suite import find, read
 
+    files = find(paths or ["."])
+    reject_overwriting_inputs(outputs, files)
     outcomes: list[Outcome] = []
     policies: list[Policy] = []
     problems: list[str] = []
-    for path in find(paths or ["."]):
-        try:
-            suites = [(suite, policy_of(suite)) for suite in read(path)]
-        except InputError as error:
-            problems += error.lines
-            continue
-        for suite, policy in suites:
-            policies.append(policy)
-            outcomes += run(suite, policy)
-    unexercised = _unexercised(outcomes, policies)
-    if outcomes:
-        _write(outcomes, unexercised, output, color)
+    with report_writer("suites", outputs, color) as write:
+        for path in files:
+            try:
+                suites = [(suite, policy_of(suite)) for suite in read(path)]
+            except InputError as error:
+                problems += error.lines
+                continue
+            for suite, policy in suites:
+                policies.append(policy)
+                outcomes += run(suite, policy)
+        if problems and not outcomes:
+            raise InputError(problems)
+        unexercised = _unexercised(outcomes, policies)
+        write(SuitesReport(len(policies), outcomes, unexercised))
     if problems:
         raise InputError(problems)
     states = {outcome.state for outcome in outcomes}
@@ -117,25 +119,3 @@ def _unexercised(outcomes: Iterable[Outcome], policies: Iterable[Policy]) -> lis
         if action != "off"
     }
     return [rule.id for rule in RULES if rule.id in on - exercised]
-
-
-def _write(
-    outcomes: list[Outcome],
-    unexercised: list[str],
-    output: Literal["text", "json", "junit"],
-    color: Color,
-) -> None:
-    if output == "text":
-        from webhook.cli.report import terminal
-        from webhook.cli.suites import text_report as testing_text
-
-        terminal.write(testing_text.report(outcomes, unexercised), sys.stdout, color)
-    elif output == "json":
-        from webhook.cli.suites import json_report as testing_json
-
-        sys.stdout.buffer.write(testing_json.report(outcomes, unexercised).encode())
-    else:
-        from webhook.cli.suites import junit_report as testing_junit
-
-        sys.stdout.buffer.write(testing_junit.report(outcomes).encode())
-    sys.stdout.flush()

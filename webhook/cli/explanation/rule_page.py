@@ -10,9 +10,9 @@ from typing import Literal
 
 from policies.policy import Policy
 from policies.registry import Check, Setter
-from webhook.cli.printable import printable
 from webhook.cli.report import terminal
 from webhook.cli.report.lines import Line
+from webhook.cli.wording import printable
 
 Rule = Setter | Check
 Output = Literal["text", "markdown"]

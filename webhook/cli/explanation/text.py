@@ -16,9 +16,9 @@ from policies.registry import CHECKS, Setter
 from policies.requests import unresolved_claims
 from webhook.cli.explanation.placement import PoolPlacement, obstacle, placement, selection
 from webhook.cli.explanation.pod_trace import Explanation, Step, Template
-from webhook.cli.printable import printable
-from webhook.cli.report import text
 from webhook.cli.report.lines import Line, Role
+from webhook.cli.report.result_lines import finding_lines, heading
+from webhook.cli.wording import printable
 
 _MOST_NAMES = 8
 _ZERO = "a quantity of 0 asks for nothing"
@@ -30,7 +30,7 @@ def report(explained: Iterable[Explanation], policy: Policy) -> Iterator[Line]:
     for number, explanation in enumerate(explained):
         if number:
             yield Line()
-        yield from text.heading(explanation.result)
+        yield from heading(explanation.result)
         if explanation.facts is None and explanation.result.error is None:
             yield _line("It makes no Pods: nothing is decided about it.", role="aside", indent=2)
         elif explanation.facts is not None:
@@ -189,7 +189,7 @@ def _checks(explanation: Explanation) -> Iterator[Line]:
     if decision is None:
         return
     for finding in decision.findings:
-        for line in text.finding_lines(result, finding):
+        for line in finding_lines(result, finding):
             yield msgspec.structs.replace(line, indent=line.indent + 2)
     for finding in decision.excepted:
         yield _line(f"excepted  {finding.rule}  {finding.message}", role="aside", indent=4)

@@ -63,6 +63,15 @@ class Result(msgspec.Struct, eq=False):
         return _text(metadata.get("name")) or (generated and f"{generated}*")
 
     @property
+    def title(self) -> str:
+        """Kind, namespace and name, as far as they are known; else what was read."""
+        if not self.kind:
+            document = self.manifest.document
+            return f"document {document.index + 1}" if document.text else "file"
+        name = "/".join(filter(None, (self.namespace, self.name)))
+        return f"{self.kind} {name}".rstrip(" ")
+
+    @property
     def _value(self) -> JSONObject:
         return self.manifest.value or {}
 

@@ -1,4 +1,4 @@
-"""What becomes of manifests: documents with their objects mutated, and what is refused of them."""
+"""Documents with their objects mutated, and the objects that are denied."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.objects import Path
 from webhook.cli.manifests.pointer import replaced
-from webhook.cli.printable import printable
+from webhook.cli.wording import printable
 
 
 def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
-    """Yield each document with its objects as they become."""
+    """Yield each document with its objects mutated."""
     by_document: dict[Document, dict[Path, Any]] = {}
     for result in results:
         replacements = by_document.setdefault(result.manifest.document, {})
@@ -30,14 +30,14 @@ def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
 
 
 def report_denied(results: Iterable[Result]) -> int:
-    """Write what the policy refuses to standard error; return the exit status that this makes."""
+    """Write the enforced findings to standard error; return the exit status."""
     status = 0
     for result in results:
         findings = result.decision.findings if result.decision else ()
         for finding in findings:
             if finding.action == "enforce":
                 status = EXIT_FOUND
-                what = f"{result.kind} {result.name}: {finding.rule}: {finding.message}."
+                what = f"{result.title}: {finding.rule}: {finding.message}."
                 place = f"{result.manifest.document.path}:{result.manifest.line}"
-                click.echo(f"Refused: {printable(f'{place}: {what}')}", err=True)
+                click.echo(f"Denied: {printable(f'{place}: {what}')}", err=True)
     return status

@@ -1,129 +1,74 @@
-"""``--output``: which reports are written, in which formats and where to."""
+"""``--output``: which reports a command writes, in which formats, and to which files."""
 
 from __future__ import annotations
 
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.report.formats import FORMATS, TEXT, report
-from webhook.cli.report.output_file import written
+from webhook.cli.report.formats import TEXT, Command, format_names
+from webhook.cli.report.writer import STDOUT, Output
+from webhook.cli.wording import did_you_mean
 
-if TYPE_CHECKING:
-    from webhook.cli.manifests.evaluate import Result
-    from webhook.cli.report.lines import Line
-    from webhook.cli.report.terminal import Color
-
-STDOUT = "-"
+F = TypeVar("F", bound=Callable[..., Any])
 
 _STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
-def place_of(path: str) -> str:
-    """Return the path of the file itself, whatever links and dots lead to it."""
-    return path if path == STDOUT else os.path.realpath(path)
+def output_option(command: Command) -> Callable[[F], F]:
+    """Return the option with the formats of a command's report, as the argument ``outputs``."""
+    names = format_names(command)
 
+    def parse(_ctx: click.Context, _param: click.Parameter, given: Sequence[str]) -> list[Output]:
+        outputs = [_output(text, names) for text in given or [TEXT]]
+        _check_places(outputs)
+        return outputs
 
-class Output(NamedTuple):
-    """A report that is asked for; ``path`` is ``-`` for the standard output."""
+    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
 
-    format: str
-    path: str = STDOUT
+    return click.option(
+        "--output",
+        "-o",
+        "outputs",
+        multiple=True,
+        callback=parse,
+        shell_complete=complete,
+        metavar="FORMAT[=FILE]",
+        help=f"Format of the report: {', '.join(names)}. With =FILE, gpufence writes the report to "
+        "a file, which keeps its content until the report is complete. Repeatable; only one report "
+        "can go to standard output.  [default: text]",
+    )
 
-
-def _output(text: str) -> Output:
-    """Return what ``sarif`` or ``sarif=report.sarif`` asks for."""
-    name, equals, path = text.partition("=")
-    if name not in FORMATS:
-        raise click.BadParameter(f"{name!r} is no format; the formats are {', '.join(FORMATS)}")
-    if equals and not path:
-        raise click.BadParameter(f"{text!r} names no file; write {name}=FILE")
-    return Output(name, STDOUT if path in ("", *_STDOUT_DEVICES) else path)
-
-
-def _outputs(
-    _ctx: click.Context, _param: click.Parameter, given: Sequence[str]
-) -> Sequence[Output]:
-    """Return the reports that are asked for; no two of them may go to one place."""
-    outputs = [_output(text) for text in given or [TEXT]]
-    places = [place_of(output.path) for output in outputs]
-    for place in places:
-        if places.count(place) > 1:
-            there = [output for output in outputs if place_of(output.path) == place]
-            names = " and ".join(output.format for output in there)
-            if place == STDOUT:
-                where, cure = "standard output", f"write {outputs[0].format}=FILE"
-            else:
-                where, cure = there[0].path, "give each a file of its own"
-            raise click.BadParameter(f"{names} would both go to {where}; {cure}")
-    return outputs
-
-
-def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in FORMATS if name.startswith(incomplete)]
-
-
-output_option = click.option(
-    "--output",
-    "-o",
-    "outputs",
-    multiple=True,
-    callback=_outputs,
-    shell_complete=_complete,
-    metavar="FORMAT[=FILE]",
-    help=f"The report's format: {', '.join(FORMATS)}. With =FILE it goes to a file, "
-    "which stays as it was until the report is complete. May be given several times, once without "
-    "a file.  [default: text]",
-)
 
 color_option = click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Colour in the text; auto means on a terminal, unless NO_COLOR is set.",
+    help="Whether to color text. auto colors it on a terminal. The environment variables NO_COLOR "
+    "and FORCE_COLOR change what auto does.",
 )
 
 
-def _lines(results: Iterable[Result], quiet: bool) -> Iterable[Line]:
-    from webhook.cli.report import text
-
-    return text.report(results, quiet=quiet)
-
-
-class Forms(NamedTuple):
-    """What makes reports of results: lines for people, and pieces of text in the other formats."""
-
-    lines: Callable[[Iterable[Result], bool], Iterable[Line]] = _lines
-    report: Callable[[str, Iterable[Result]], Iterable[str]] = report
+def real_path(path: str) -> str:
+    """Return the path of the file itself, whatever links and dots lead to it."""
+    return path if path == STDOUT else os.path.realpath(path)
 
 
-_CHECK = Forms()
-
-
-class Write(Protocol):
-    """Writes every report that is asked for."""
-
-    def __call__(
-        self, results: Iterable[Result], color: Color, quiet: bool, forms: Forms = _CHECK
-    ) -> None: ...
-
-
-def keep_inputs(
+def reject_overwriting_inputs(
     outputs: Iterable[Output],
     inputs: Iterable[str | Path | None],
-    cure: str = "name another file for the report",
+    cure: str = "Name another file for the report",
 ) -> None:
-    """Refuse to write a report over a file that is read.
+    """Reject a report that would overwrite a file that the command reads.
 
     Raises:
-        click.UsageError: that is asked for.
+        click.UsageError: a report and an input are the same file.
     """
     reports = {_identity(output.path): output for output in outputs if output.path != STDOUT}
     reports.pop(None, None)
@@ -132,54 +77,39 @@ def keep_inputs(
             from webhook.cli.manifests.files import display_name
 
             raise click.UsageError(
-                f"--output {output.format}={output.path} would be written over "
-                f"{display_name(str(path))}, which is read: {cure}"
+                f"--output {output.format}={output.path} overwrites the input "
+                f"{display_name(str(path))}. {cure}."
             )
 
 
+def _output(text: str, names: Sequence[str]) -> Output:
+    """Parse ``sarif`` or ``sarif=report.sarif``."""
+    name, equals, path = text.partition("=")
+    if name not in names:
+        near = did_you_mean(name, names) or f"Formats: {', '.join(names)}."
+        raise click.BadParameter(f"{name!r} is not a format of this report. {near}")
+    if equals and not path:
+        raise click.BadParameter(f"{text!r} names no file. Write {name}=FILE.")
+    return Output(name, STDOUT if path in ("", *_STDOUT_DEVICES) else path)
+
+
+def _check_places(outputs: Sequence[Output]) -> None:
+    """Reject two reports that go to the same place."""
+    by_place: dict[str, list[Output]] = {}
+    for output in outputs:
+        by_place.setdefault(real_path(output.path), []).append(output)
+    for place, same in by_place.items():
+        if len(same) > 1:
+            names = " and ".join(output.format for output in same)
+            where = "standard output" if place == STDOUT else same[0].path
+            cure = f"Write {same[0].format}=FILE" if place == STDOUT else "Name two files"
+            raise click.BadParameter(f"{names} both go to {where}. {cure}.")
+
+
 def _identity(path: str | Path) -> tuple[int, int] | None:
-    """Return what no two files share, however they are called; ``None`` for what is no file."""
+    """Return the device and inode of a regular file; ``None`` for anything else."""
     try:
         found = Path("/dev/stdin" if path == "-" else path).stat()
     except OSError:
         return None
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
-
-
-@contextmanager
-def opened(outputs: Iterable[Output]) -> Iterator[Write]:
-    """Open every file that a report goes to, and provide what writes the reports.
-
-    The files are opened before anything is checked, so that nobody waits for a report that has no
-    place. What is in them stays until then.
-
-    Raises:
-        InputError: a file cannot be written.
-    """
-    with ExitStack() as stack:
-        streams = [
-            (
-                output.format,
-                stack.enter_context(written(output.path)) if output.path != STDOUT else None,
-            )
-            for output in outputs
-        ]
-
-        def write(
-            results: Iterable[Result], color: Color, quiet: bool, forms: Forms = _CHECK
-        ) -> None:
-            # Of one report nobody has to hold the results; for several they are gone through again.
-            kept = results if len(streams) == 1 else list(results)
-            for name, stream in streams:
-                if name == TEXT:
-                    from webhook.cli.report import terminal
-
-                    terminal.write(forms.lines(kept, quiet), stream or sys.stdout, color)
-                elif stream is None:
-                    for piece in forms.report(name, kept):
-                        sys.stdout.buffer.write(piece.encode())
-                    sys.stdout.flush()
-                else:
-                    stream.writelines(forms.report(name, kept))
-
-        yield write

@@ -20,7 +20,7 @@ from policies.kubernetes.quantity import is_subdomain
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.yaml_writer import to_yaml
-from webhook.cli.printable import printable
+from webhook.cli.wording import printable
 
 DEFAULT_DAYS = 90
 """How many days exceptions count for where nothing else is asked for."""

@@ -11,7 +11,7 @@ from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.files import display_name, read_text
 from webhook.cli.manifests.locate import locate
 from webhook.cli.manifests.sentence import sentence
-from webhook.cli.printable import printable
+from webhook.cli.wording import printable
 
 # A policy document takes pydantic, and that time: who goes by the default policy needs neither.
 if TYPE_CHECKING:

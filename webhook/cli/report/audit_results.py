@@ -1,4 +1,4 @@
-"""What an audit found as the results that every report is made of."""
+"""An audit as results and sentences, for every format of its report."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from policies.engine import Decision
 from policies.facts import JSONObject
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.nodes import NodeFindings
+from webhook.audit.pools import PoolState
 from webhook.audit.subjects import Subject
 from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.objects import Manifest
+from webhook.cli.wording import counted
 
 
 def results_of(audit: Audit) -> Iterator[Result]:
-    """Yield a result for each topmost owner, and for each node with which something is wrong.
+    """Yield a result for each topmost owner, and for each node that has findings.
 
-    An object has no file: its place is what kubectl calls it, below its namespace.
+    An object in a cluster has no file: its place is its name for kubectl, below its namespace.
     """
     for node in audit.nodes:
         yield _of_node(node)
@@ -27,9 +29,25 @@ def results_of(audit: Audit) -> Iterator[Result]:
 
 
 def place_of(subject: Subject) -> str:
-    """Return what stands for an object's place: ``ml/jobs.batch/train``."""
+    """Return the place of an object: ``ml/jobs.batch/train``."""
     owned = subject.workload.owned
     return f"{owned.namespace}/{subject.workload.kind.title}/{owned.name}"
+
+
+def remarks(audit: Audit) -> Iterator[str]:
+    """Yield a sentence for each object that names an owner and yet counts by itself."""
+    for subject in audit.subjects:
+        if subject.remark:
+            yield f"{place_of(subject)} counts by itself: {subject.remark}"
+
+
+def pool_summary(state: PoolState) -> str:
+    """Return the numbers of a pool as one clause."""
+    return (
+        f"{counted(len(state.nodes), 'node')}, {counted(state.allocatable, 'device')}: "
+        f"{state.requested:,} requested, {state.waiting:,} of them by waiting Pods; "
+        f"{state.free:,} free"
+    )
 
 
 def _of_subject(subject: Subject) -> Result:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from webhook.audit.pools import PoolNode, PoolState
-from webhook.audit.words import counted
-from webhook.cli.report.html import Number, Section, badge
+from webhook.cli.report.audit_results import pool_summary
+from webhook.cli.report.html_page import Number, Section, badge
 from webhook.cli.report.markup import Markup, element, joined
+from webhook.cli.wording import counted
 
 _SHADES = 6
 _BAR = 100
@@ -50,7 +51,7 @@ def _pool(state: PoolState) -> Markup:
     return element(
         "div",
         element("h3", f"Pool {name}"),
-        element("p", state.summary, class_="totals"),
+        element("p", pool_summary(state), class_="totals"),
         _namespaces(state),
         _node_filter(name) if cards else Markup(""),
         element("ul", *cards, class_="nodes", aria_label=f"Nodes of pool {name}")

@@ -19,7 +19,7 @@ Role = Literal[
     "rule",
     "object",
     "place",
-    "advice",
+    "remediation",
     "added",
     "removed",
     "aside",

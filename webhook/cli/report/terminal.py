@@ -23,7 +23,7 @@ _STYLES: dict[Role, str] = {
     "rule": "bold",
     "object": "bold",
     "place": "dim",
-    "advice": "green",
+    "remediation": "green",
     "added": "green",
     "removed": "red",
     "aside": "dim",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
+from policies.document.fence_test import CaseSpec, ExpectSpec
 from policies.facts import Facts, JSONObject
 from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
@@ -21,41 +21,11 @@ from webhook.cli.manifests.objects import Manifest
 from webhook.cli.manifests.pointer import ABSENT, field_value
 from webhook.cli.manifests.sentence import sentence
 from webhook.cli.policy.policy_file import compiled_policy
-from webhook.cli.report.difference import Marked, difference
-from webhook.cli.suites.suite import CaseSpec, ExpectSpec, Suite
-
-State = Literal["passed", "failed", "error"]
+from webhook.cli.report.content import Failure, Outcome
+from webhook.cli.report.difference import difference
+from webhook.cli.suites.suite import Suite
 
 _NODE = ("v1", "Node")
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One expectation that was not met: a sentence, and the lines that show it."""
-
-    message: str
-    lines: tuple[Marked | str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one case. ``error`` says why it could not be run."""
-
-    suite: Suite
-    number: int
-    case: CaseSpec
-    failures: tuple[Failure, ...] = ()
-    error: str = ""
-    exercised: frozenset[str] = field(default_factory=frozenset)
-    """The rules that did something: setters that added, checks that found."""
-
-    @property
-    def state(self) -> State:
-        return "error" if self.error else "failed" if self.failures else "passed"
-
-    @property
-    def line(self) -> int:
-        return self.suite.line(self.number)
 
 
 def policy_of(suite: Suite) -> Policy:
@@ -65,19 +35,20 @@ def policy_of(suite: Suite) -> Policy:
         InputError: it cannot be read, or is no valid policy.
     """
     path = suite.spec.policy
-    return compiled_policy(None if path is None else str(suite.folder / path))
+    return compiled_policy(None if path is None else str(suite.directory / path))
 
 
 def run(suite: Suite, policy: Policy) -> Iterator[Outcome]:
     """Yield what comes of each case, in order."""
     for number, case in enumerate(suite.spec.cases):
+        path, line = suite.document.path, suite.line(number)
         try:
             explanation = _judged(suite, number, case, policy)
         except InputError as error:
-            yield Outcome(suite, number, case, error=" ".join(error.lines))
+            yield Outcome(path, line, case.name, error=" ".join(error.lines))
             continue
         failures = tuple(_failures(case.expect, explanation.result))
-        yield Outcome(suite, number, case, failures, exercised=_exercised(explanation))
+        yield Outcome(path, line, case.name, failures, exercised=_exercised(explanation))
 
 
 def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Explanation:
@@ -146,7 +117,7 @@ def _manifests(
     found: list[Manifest] = []
     for index, entry in enumerate(given):
         if isinstance(entry, str):
-            found += read_manifests([str(suite.folder / entry)])
+            found += read_manifests([str(suite.directory / entry)])
         else:
             path = (*at, key or index)
             found.append(Manifest(suite.document, None, path, suite.document.line, entry))

@@ -1,8 +1,8 @@
 """SARIF 2.1.0 for code scanning: every rule with its page, every finding with its place.
 
-Source: the OASIS standard of that name, with errata 01, and what GitHub's code scanning reads of
-it (docs.github.com, "SARIF support for code scanning"). Excepted findings are suppressed ones, and
-what cannot be checked is a notification: no rule has found it.
+Source: the OASIS standard of that name with errata 01, and the part of it that GitHub's code
+scanning reads (docs.github.com, "SARIF support for code scanning"). Excepted findings are
+suppressed results. A broken manifest is a notification, because no rule has found it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from policies.finding import Action, Finding
 from policies.registry import RULES, Check, Setter
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.sentence import explanation
+from webhook.cli.report.content import CheckReport
+from webhook.cli.report.findings import paragraph, rule_page
 from webhook.cli.report.json_stream import streamed
 from webhook.cli.report.places import Place, finding_place, object_place, repository_path
 
@@ -33,14 +35,14 @@ _INDEXES = {rule.id: index for index, rule in enumerate(RULES)}
 _LONGEST_DESCRIPTION = 1024  # that GitHub shows
 
 
-def report(results: Iterable[Result]) -> Iterator[str]:
-    """Yield the log, finding by finding; what could not be checked comes last."""
+def report(content: CheckReport) -> Iterator[str]:
+    """Yield the log, finding by finding; broken manifests come last."""
     notifications: list[dict[str, Any]] = []
     run = {
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {
-            _ROOT: {"description": {"text": "The folder that gpufence was run in."}}
+            _ROOT: {"description": {"text": "The working directory of gpufence."}}
         },
     }
 
@@ -51,7 +53,7 @@ def report(results: Iterable[Result]) -> Iterator[str]:
         return {"invocations": [invocation]}
 
     yield f'{{\n  "$schema": "{SCHEMA}",\n  "version": "2.1.0",\n  "runs": [\n    '
-    found = _results(results, notifications)
+    found = _results(content.results, notifications)
     yield from streamed(run, "results", found, invocations, indent="    ")
     yield "\n  ]\n}\n"
 
@@ -70,6 +72,7 @@ def _rule(rule: Setter | Check) -> dict[str, Any]:
         "id": rule.id,
         "shortDescription": {"text": title},
         "fullDescription": {"text": _why(page)[:_LONGEST_DESCRIPTION]},
+        "helpUri": rule_page(rule.id),
         "help": {"text": rule.page, "markdown": f"# {title}\n\n{page}"},
         "defaultConfiguration": {"level": _LEVELS[rule.default]},
         "properties": {"tags": ["kubernetes", "gpu"]},
@@ -77,7 +80,7 @@ def _rule(rule: Setter | Check) -> dict[str, Any]:
 
 
 def _why(page: str) -> str:
-    """Return the section of a rule's page that says why, on one line."""
+    """Return the section Why of a rule's page, on one line."""
     _, _, section = page.partition("## Why\n")
     return " ".join(section.partition("\n## ")[0].split())
 
@@ -85,7 +88,7 @@ def _why(page: str) -> str:
 def _results(
     results: Iterable[Result], notifications: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a result for each finding, and note what is wrong with objects that are broken."""
+    """Yield a result for each finding, and add a notification for each broken object."""
     seen: Counter[str] = Counter()
     for result in results:
         if result.error is not None:
@@ -99,21 +102,18 @@ def _results(
         for finding in result.decision.findings:
             yield _result(result, finding, seen) | {"suppressions": []}
         for finding in result.decision.excepted:
-            text = "An exception of the policy covers it."
+            text = "An exception in the policy covers this finding."
             suppression = {"kind": "external", "status": "accepted", "justification": text}
             yield _result(result, finding, seen) | {"suppressions": [suppression]}
 
 
 def _result(result: Result, finding: Finding, seen: Counter[str]) -> dict[str, Any]:
-    advice = f" {finding.advice}." if finding.advice else ""
     location = _location(result, finding_place(result, finding), finding.path)
-    # What an audit says of nodes is no rule of the engine, and has no page.
-    index = _INDEXES.get(finding.rule)
     return {
         "ruleId": finding.rule,
-        **({} if index is None else {"ruleIndex": index}),
+        "ruleIndex": _INDEXES[finding.rule],
         "level": _LEVELS[finding.action],
-        "message": {"text": f"{finding.reason}: {finding.detail}.{advice}"},
+        "message": {"text": paragraph(finding)},
         "locations": [location],
         "partialFingerprints": {FINGERPRINT: _fingerprint(result, finding, seen)},
     }
@@ -150,12 +150,12 @@ def _object_name(result: Result) -> str:
 
 
 def _fingerprint(result: Result, finding: Finding, seen: Counter[str]) -> str:
-    """Return what stays the same while the finding does, wherever its line moves to.
+    """Return an identity of the finding that does not depend on its line.
 
-    Findings that are otherwise alike are counted, in their order.
+    Findings with the same identity are numbered in order.
     """
     path = repository_path(result.manifest.document.path) or ""
-    # Numbers of entries change with what is written above them.
+    # The index of a list entry changes when entries are added above it.
     field = re.sub(r"\[\d+\]", "[]", finding.path)
     identity = (path, _object_name(result), finding.rule, field, finding.reason)
     digest = sha256("\0".join(identity).encode(errors="backslashreplace")).hexdigest()

@@ -1,33 +1,33 @@
-"""Annotations of GitHub Actions: one workflow command a finding, which GitHub shows at its line.
+"""Annotations of GitHub Actions: a workflow command for each finding, which GitHub shows at its
+line.
 
-Source: docs.github.com, "Workflow commands for GitHub Actions", and for what is escaped
+Source: docs.github.com, "Workflow commands for GitHub Actions"; for the escapes,
 ``packages/core/src/command.ts`` in github.com/actions/toolkit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from policies.finding import Action
-from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.sentence import explanation
+from webhook.cli.report.content import CheckReport
+from webhook.cli.report.findings import message, remediation
 from webhook.cli.report.places import Place, finding_place, object_place, repository_path
 
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 
 
-def report(results: Iterable[Result]) -> Iterator[str]:
-    """Yield a line for each finding, and for each object that is broken."""
-    for result in results:
+def report(content: CheckReport) -> Iterator[str]:
+    """Yield a line for each finding, and for each broken object."""
+    for result in content.results:
         if result.error is not None:
             text = explanation(result.manifest.document, result.error)
             yield _command("error", object_place(result), "invalid manifest", text)
         if result.decision is None:
             continue
         for finding in result.decision.findings:
-            name = f"{result.kind} {result.name}".rstrip(" ")
-            advice = f"\n{finding.advice}." if finding.advice else ""
-            text = f"{name}: {finding.reason}: {finding.detail}.{advice}"
+            text = f"{result.title}: {message(finding)}\n{remediation(finding)}".rstrip()
             place = finding_place(result, finding)
             yield _command(_COMMANDS[finding.action], place, finding.rule, text)
 
@@ -42,7 +42,7 @@ def _command(name: str, place: Place, title: str, text: str) -> str:
         "title": f"gpufence: {title}",
     }
     if properties["file"] is None:
-        # Without a file, lines say nothing: those of the standard input are in the text.
+        # Without a file, GitHub shows no line: for standard input, the text has it.
         properties = {"title": properties["title"]}
         text = f"{place.path}:{place.line}: {text}" if place.line else f"{place.path}: {text}"
     given = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items() if value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from policies.finding import Finding
@@ -11,22 +11,22 @@ from webhook.admission.patch import diff
 from webhook.cli.manifests.evaluate import VERDICTS, Result, Verdict
 from webhook.cli.manifests.pointer import pointer
 from webhook.cli.manifests.sentence import sentence
+from webhook.cli.report.content import API_VERSION, CheckReport
 from webhook.cli.report.json_stream import streamed
 from webhook.cli.report.places import finding_place
 
-API_VERSION = "gpufence.dev/v1alpha1"
-KIND = "CheckReport"
+
+def report(content: CheckReport) -> Iterator[str]:
+    """Yield the report as JSON, object by object; the summary comes last."""
+    yield from report_of_kind("CheckReport", content)
 
 
-def report(results: Iterable[Result], kind: str = KIND, **before: Any) -> Iterator[str]:
-    """Yield the report as JSON, object by object; the summary comes last.
-
-    The fields ``before`` come before the objects, in reports that have more than those.
-    """
+def report_of_kind(kind: str, content: CheckReport, **fields: Any) -> Iterator[str]:
+    """Yield a report with more ``fields`` than those of a CheckReport, before its results."""
     verdicts: Counter[Verdict] = Counter()
 
     def entries() -> Iterator[dict[str, Any]]:
-        for result in results:
+        for result in content.results:
             verdicts[result.verdict] += 1
             yield _entry(result)
 
@@ -34,14 +34,15 @@ def report(results: Iterable[Result], kind: str = KIND, **before: Any) -> Iterat
         counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
         return {"summary": {"objects": verdicts.total(), **counts}}
 
-    yield from streamed(
-        {"apiVersion": API_VERSION, "kind": kind, **before}, "results", entries(), summary
-    )
+    head = {"apiVersion": API_VERSION, "kind": kind, "policy": content.policy, **fields}
+    yield from streamed(head, "results", entries(), summary)
     yield "\n"
 
 
 def _entry(result: Result) -> dict[str, Any]:
     manifest, decision = result.manifest, result.decision
+    findings = decision.findings if decision else ()
+    excepted = decision.excepted if decision else ()
     entry: dict[str, Any] = {
         "source": {
             "path": manifest.document.path,
@@ -51,8 +52,9 @@ def _entry(result: Result) -> dict[str, Any]:
         },
         "object": _object(result),
         "verdict": result.verdict,
-        "findings": [_finding(result, each) for each in decision.findings] if decision else [],
-        "excepted": [_finding(result, each) for each in decision.excepted] if decision else [],
+        "warnings": sum(finding.action == "warn" for finding in findings),
+        "findings": [_finding(result, finding) for finding in findings],
+        "excepted": [_finding(result, finding) for finding in excepted],
         "patch": (
             diff(decision.original, decision.mutated, pointer(manifest.path)) if decision else []
         ),
@@ -83,5 +85,5 @@ def _finding(result: Result, finding: Finding) -> dict[str, Any]:
         "column": place.column or None,
         "reason": finding.reason,
         "detail": finding.detail,
-        "advice": finding.advice,
+        "remediation": finding.advice,
     }

@@ -1,8 +1,9 @@
-"""Text from manifests and clusters, safe to print."""
+"""Words for people: text that is safe to print, counts, and suggestions."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # Characters that move the cursor, change the direction of writing or are invisible: a reader must
 # see what a name really is. These are control characters, line breaks among them, and Unicode's
@@ -18,3 +19,16 @@ def printable(text: str) -> str:
     if text.isprintable():  # True for nearly all text, and faster than a search.
         return text
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 node``, ``1,200 nodes``."""
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the known words most like ``word``; empty if none is."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.lower(), list(known), n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(near)}?" if near else ""

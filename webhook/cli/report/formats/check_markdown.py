@@ -1,0 +1,114 @@
+"""Markdown for a comment on a pull request: the findings as a table, the most severe first.
+
+Text from manifests stands in code spans, or with its Markdown escaped. The author of a manifest
+must not be able to notify people, show a picture or set a link in a bot's comment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
+
+from policies.finding import Finding
+from webhook.cli.manifests.evaluate import Result, Verdict
+from webhook.cli.manifests.sentence import explanation
+from webhook.cli.report.content import CheckReport
+from webhook.cli.report.findings import paragraph
+from webhook.cli.report.places import Place, finding_place, object_place
+from webhook.cli.report.summary import summary_text
+from webhook.cli.wording import counted, printable
+
+MAX_CHARACTERS = 65_536
+"""The longest comment that GitHub accepts."""
+
+_RESERVED = 1_000
+"""For the lines around the table."""
+
+_LONGEST_CELL = 2_000
+
+Severity = Literal["invalid", "enforce", "warn", "audit", "off"]
+_ORDER: tuple[Severity, ...] = ("invalid", "enforce", "warn", "audit", "off")
+_MARKS = re.compile(r"[\\`*_{}\[\]<>()#+!|~&$-]")
+# What GitHub turns into a link or a mention without any Markdown.
+_LINKING = re.compile(r"@|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
+
+
+def report(content: CheckReport) -> Iterator[str]:
+    """Yield the comment, once all results are known."""
+    verdicts: Counter[Verdict] = Counter()
+    rows = _Rows()
+    for result in content.results:
+        verdicts[result.verdict] += 1
+        if result.error is not None:
+            text = explanation(result.manifest.document, result.error)
+            rows.add("invalid", _row("invalid", result, object_place(result), "", text))
+        for finding in result.decision.findings if result.decision else ():
+            rows.add(finding.action, _finding_row(result, finding))
+    yield f"### gpufence: {summary_text(verdicts)}\n"
+    kept, left_out = rows.fitting(MAX_CHARACTERS - _RESERVED)
+    if kept:
+        yield "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
+        yield from kept
+    if left_out:
+        more = counted(left_out, "more row")
+        yield f"\nOmitted: {more}, because a comment holds {MAX_CHARACTERS:,} characters.\n"
+
+
+class _Rows:
+    """Rows by severity, no more of each than a comment can show."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Severity, list[str]] = {severity: [] for severity in _ORDER}
+        self._lengths: Counter[Severity] = Counter()
+        self._count = 0
+
+    def add(self, severity: Severity, row: str) -> None:
+        self._count += 1
+        if self._lengths[severity] + len(row) <= MAX_CHARACTERS:
+            self._lengths[severity] += len(row)
+            self._rows[severity].append(row)
+
+    def fitting(self, characters: int) -> tuple[list[str], int]:
+        """Return the most severe rows that fit, and how many rows are left out."""
+        kept: list[str] = []
+        for row in (row for severity in _ORDER for row in self._rows[severity]):
+            if len(row) > characters:
+                break
+            characters -= len(row)
+            kept.append(row)
+        return kept, self._count - len(kept)
+
+
+def _finding_row(result: Result, finding: Finding) -> str:
+    place = finding_place(result, finding)
+    return _row(finding.action, result, place, finding.rule, paragraph(finding))
+
+
+def _row(severity: Severity, result: Result, place: Place, rule: str, text: str) -> str:
+    where = f"{place.path}:{place.line}" if place.line else place.path
+    cells = (
+        severity,
+        _code(result.title),
+        _code(rule),
+        _code(where),
+        _escaped(text),
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _code(text: str) -> str:
+    """Return text as a code span, or escaped if it has a mark that ends the span or the cell."""
+    if not text:
+        return ""
+    return _escaped(text) if "`" in text or "|" in text else f"`{_short(printable(text))}`"
+
+
+def _escaped(text: str) -> str:
+    """Return text with its Markdown escaped; zero width spaces prevent links."""
+    return _MARKS.sub(r"\\\g<0>", _LINKING.sub("\\g<0>\u200b", _short(printable(text))))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}..."
