@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["controlplane.fixtures", "deploy.fixtures", "oracle.fixtures"]
+pytest_plugins = ["programs", "controlplane.fixtures", "deploy.fixtures", "oracle.fixtures"]
 
 settings.register_profile(
     "gpufence",

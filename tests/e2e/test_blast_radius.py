@@ -15,8 +15,6 @@ from controlplane.poll import until
 from release.load import GPU_POD
 from release.release import release
 
-pytestmark = pytest.mark.e2e
-
 
 @pytest.fixture(scope="module")
 def abandoned(

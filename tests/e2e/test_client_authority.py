@@ -22,8 +22,6 @@ from controlplane.poll import until
 from controlplane.webhooks import register, unregister
 from release.load import GPU_POD
 
-pytestmark = pytest.mark.e2e
-
 
 @dataclass
 class Guarded:

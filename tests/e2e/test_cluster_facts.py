@@ -26,7 +26,7 @@ from controlplane.webhooks import unregister, wait_until_called
 from policies.document.model import default_policy_text, parse_policy
 from webhook.registration.configurations import Registration, configurations
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("server")]
+pytestmark = [pytest.mark.usefixtures("server")]
 
 JSON = dict[str, Any]
 

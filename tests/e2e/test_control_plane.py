@@ -20,8 +20,6 @@ from controlplane.poll import until
 from controlplane.process import Process, runs
 from paths import TESTS
 
-pytestmark = pytest.mark.e2e
-
 FENCE = taint("nvidia.com/gpu", "present")
 GPU_NODE = node(
     "fenced-gpu",

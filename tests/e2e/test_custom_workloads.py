@@ -15,8 +15,6 @@ from controlplane.poll import until
 from controlplane.webhooks import calls
 from policies.document.model import default_policy_text
 
-pytestmark = pytest.mark.e2e
-
 JSON = dict[str, Any]
 
 WEBHOOK = "custom-workloads.gpufence.dev"

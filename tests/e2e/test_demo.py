@@ -12,8 +12,6 @@ import pytest
 from controlplane import stage, story
 from controlplane.screen import StoryError, expect
 
-pytestmark = pytest.mark.e2e
-
 
 @pytest.mark.usefixtures("control_plane")  # so that its binaries are there before the clock runs
 def test_the_demo_plays_every_chapter_and_comes_out_as_told(tmp_path: Path) -> None:

@@ -99,7 +99,6 @@ def cluster(
         yield control_plane
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize("page", CLUSTER)
 def test_every_command_of_a_page_does_what_is_shown_in_a_cluster(
     page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path

@@ -13,8 +13,6 @@ from controlplane.poll import until
 from release.release import Release, release
 from release.replica import Replica
 
-pytestmark = pytest.mark.e2e
-
 JSON = dict[str, Any]
 
 GPU = "nvidia.com/gpu"

@@ -5,13 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from release.release import release
-
-pytestmark = pytest.mark.e2e
 
 
 def test_a_replica_waits_for_the_api_server_alive_and_not_ready_and_says_why(

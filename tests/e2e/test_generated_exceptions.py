@@ -22,8 +22,6 @@ from controlplane.objects import node
 from controlplane.poll import until
 from policies.document.model import default_policy_text
 
-pytestmark = [pytest.mark.e2e]
-
 JSON = dict[str, Any]
 
 SPEC: JSON = {

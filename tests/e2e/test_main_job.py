@@ -26,7 +26,7 @@ from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
 from controlplane.webhooks import register, unregister
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("fenced")]
+pytestmark = [pytest.mark.usefixtures("fenced")]
 
 GPU = "nvidia.com/gpu"
 FENCE = taint(GPU, "present")

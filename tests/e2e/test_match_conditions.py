@@ -33,8 +33,6 @@ from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.admission.phases import setters_only
 from webhook.registration.configurations import Registration, configurations
 
-pytestmark = pytest.mark.e2e
-
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 NODES = NodeIndex(
     [

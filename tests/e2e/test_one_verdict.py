@@ -33,8 +33,6 @@ from strategies import JSON
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.registration.configurations import NAMESPACE_LABEL, Registration, configurations
 
-pytestmark = pytest.mark.e2e
-
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 AMD_POOL = {
     "name": "amd",

@@ -18,8 +18,6 @@ from release.load import GPU_POD
 from release.release import Release, release
 from release.replica import Replica
 
-pytestmark = pytest.mark.e2e
-
 OVERLOADED = (
     "gpufence_admission_requests_total"
     '{kind="other",operation="unknown",path="/mutate",result="overloaded"}'

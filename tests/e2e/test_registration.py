@@ -8,8 +8,6 @@ from controlplane import webhooks
 from controlplane.cluster import ControlPlane, free_ports
 from controlplane.gpufence import Server
 
-pytestmark = pytest.mark.e2e
-
 
 def test_a_webhook_that_nobody_serves_is_reported_with_the_api_servers_own_words(
     control_plane: ControlPlane,

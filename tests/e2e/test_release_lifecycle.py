@@ -17,8 +17,6 @@ from controlplane.poll import until
 from policies.document.model import default_policy_text
 from release.release import KINDS, NAME, WEBHOOKS, Release, release
 
-pytestmark = pytest.mark.e2e
-
 STARTS = int(os.environ.get("GPUFENCE_STARTS", "2"))
 """How often two replicas are started at once on an empty cluster."""
 

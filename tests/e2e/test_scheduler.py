@@ -24,7 +24,7 @@ from controlplane.poll import until
 from controlplane.webhooks import calls
 from policies.document.model import default_policy_text
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(900)]
 
 JSON = dict[str, Any]
 

@@ -15,8 +15,6 @@ from controlplane.poll import until
 from controlplane.webhooks import wait_until_called
 from release.release import KINDS, NAME, SECRET, WEBHOOKS, Release, release
 
-pytestmark = pytest.mark.e2e
-
 
 @pytest.fixture(scope="module")
 def kept(

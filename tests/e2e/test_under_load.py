@@ -19,7 +19,6 @@ from release.release import WEBHOOKS, Release, release
 from release.replica import Replica
 
 pytestmark = [
-    pytest.mark.e2e,
     pytest.mark.timeout(300 + 10 * int(os.environ.get("GPUFENCE_LOAD_SECONDS", "0"))),
 ]
 

@@ -21,8 +21,6 @@ from controlplane.poll import until
 from controlplane.webhooks import wait_until_called
 from policies.document.model import default_policy_text
 
-pytestmark = [pytest.mark.e2e]
-
 JSON = dict[str, Any]
 
 GPU = "nvidia.com/gpu"

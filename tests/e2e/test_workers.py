@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from controlplane.cluster import ControlPlane
 from controlplane.objects import node
 from controlplane.poll import until
 from release.release import release
 from release.replica import Replica
-
-pytestmark = pytest.mark.e2e
 
 GPU = "nvidia.com/gpu"
 WORKERS = (0, 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import sys
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controlplane.binaries import VERSION
-from oracle.cached import testdata as official_testdata
 from oracle.driver import Oracle, OracleError, RawJSON
 from oracle.pod_security_fixtures import fixtures, latest
 
@@ -76,8 +76,10 @@ class TestWhatAnswers:
 
 
 class TestPodSecurity:
-    def test_agrees_with_every_official_fixture(self, oracle: Oracle) -> None:
-        found = fixtures(official_testdata())
+    def test_agrees_with_every_official_fixture(
+        self, oracle: Oracle, official_testdata: Path
+    ) -> None:
+        found = fixtures(official_testdata)
         assert len(found) == 148, (
             "another release, other fixtures: read what is new, then count again"
         )
@@ -95,9 +97,11 @@ class TestPodSecurity:
                 ]
                 assert odd == []
 
-    def test_latest_is_the_newest_version_that_has_fixtures(self, oracle: Oracle) -> None:
+    def test_latest_is_the_newest_version_that_has_fixtures(
+        self, oracle: Oracle, official_testdata: Path
+    ) -> None:
         for level in ("baseline", "restricted"):
-            assert latest(official_testdata(), level) == oracle.about().pod_security_latest
+            assert latest(official_testdata, level) == oracle.about().pod_security_latest
 
     def test_refuses_a_privileged_pod_and_says_every_reason(self, oracle: Oracle) -> None:
         pod = {"spec": {"containers": [{"name": "a", **container_context(privileged=True)}]}}

@@ -16,8 +16,6 @@ from deploy.variants import VARIANTS
 from paths import CHART
 from render import DEPLOY
 
-pytestmark = pytest.mark.e2e
-
 PROMETHEUS, CERT_MANAGER = "monitoring.coreos.com", "cert-manager.io"
 
 

@@ -25,8 +25,6 @@ from deploy.report_definitions import KINDS, definitions
 from policies.kubernetes.custom_workloads import WELL_KNOWN
 from webhook.cli.main import cli
 
-pytestmark = pytest.mark.e2e
-
 VALUES: Values = {"audit": {"enabled": True}}
 ACCOUNT = "gpufence-audit"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -149,7 +149,6 @@ def fresh(helm: Helm, tmp_path: Path) -> Iterator[Installation]:
         yield made
 
 
-@pytest.mark.e2e
 @pytest.mark.skipif(
     bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
 )

@@ -28,7 +28,6 @@ from deploy.installation import KINDS, Installation, installation
 from webhook.registration.leader_election import PAUSED
 
 pytestmark = [
-    pytest.mark.e2e,
     pytest.mark.skipif(
         bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
     ),

@@ -27,7 +27,6 @@ from deploy.series import exported
 from policies.document.model import default_policy_text
 
 pytestmark = [
-    pytest.mark.e2e,
     pytest.mark.skipif(
         bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
     ),

@@ -131,6 +131,7 @@ def test_the_key_does_not_change_with_other_files_or_words(module: GoModule) -> 
     assert GoModule(module.folder, module.packages, module.ldflags, "other words").key() == key
 
 
+@pytest.mark.usefixtures("go_toolchain")
 def test_what_is_built_once_is_found_afterwards(
     module: GoModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_what_is_built_once_is_found_afterwards(
     assert module.binaries(["hello"], tmp_path / "cache")["hello"] == built
 
 
+@pytest.mark.usefixtures("go_toolchain")
 def test_a_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(
     module: GoModule, tmp_path: Path
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 import strategies
 from laws.profile import law
-from oracle.cached import testdata as official_testdata
 from oracle.driver import Oracle
 from oracle.pod_security_fixtures import fixtures
 from pod_security_strategies import creatable_pods, pods
@@ -79,10 +80,10 @@ def test_a_gpu_pod_that_sets_nothing_is_brought_to_pass(
     assert oracle.pod_security(mutated, lenient=True).allowed
 
 
-def test_the_official_fixtures_turned_into_gpu_pods_agree_one_by_one(oracle: Oracle) -> None:
-    official = [
-        fixture for fixture in fixtures(official_testdata()) if fixture.level == "restricted"
-    ]
+def test_the_official_fixtures_turned_into_gpu_pods_agree_one_by_one(
+    oracle: Oracle, official_testdata: Path
+) -> None:
+    official = [fixture for fixture in fixtures(official_testdata) if fixture.level == "restricted"]
     assert len(official) > 50
     for fixture in official:
         gpu_pod = as_gpu_pod(fixture.pod)

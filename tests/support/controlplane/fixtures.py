@@ -1,8 +1,4 @@
-"""The control plane as pytest fixtures. tests/conftest.py names this module in `pytest_plugins`.
-
-Binaries are looked for, and built if need be, before the first test: a build outlasts the time that
-one test has, and whoever waits for it shall see its progress.
-"""
+"""The control plane as pytest fixtures. tests/conftest.py names this module in `pytest_plugins`."""
 
 from __future__ import annotations
 
@@ -11,36 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
-from controlplane.errors import ControlPlaneError
 from controlplane.gpufence import Server
 from controlplane.webhooks import register, unregister
-
-FOUND = pytest.StashKey[dict[str, Path] | ControlPlaneError]()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
-    """Have the binaries before the first test, if any test wants them."""
-    wanted = any("found_binaries" in getattr(item, "fixturenames", ()) for item in session.items)
-    if not wanted or session.config.option.collectonly:
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        try:
-            session.config.stash[FOUND] = binaries()
-        except ControlPlaneError as error:
-            # Only the tests that need them shall fail of it.
-            session.config.stash[FOUND] = error
+from programs import program
 
 
 @pytest.fixture(scope="session")
 def found_binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     """The control plane's binaries by name."""
-    found = pytestconfig.stash[FOUND]
-    if isinstance(found, ControlPlaneError):
-        raise found
+    found: dict[str, Path] = program(pytestconfig, "found_binaries")
     return found
 
 

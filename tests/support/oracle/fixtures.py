@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from oracle.cached import binary
 from oracle.driver import Oracle
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from programs import program
 
 
 @pytest.fixture(scope="session")
-def oracle() -> Iterator[Oracle]:
+def oracle(pytestconfig: pytest.Config) -> Iterator[Oracle]:
     """Kubernetes' own code, in one process for the whole session."""
-    with Oracle([binary()]) as running:
+    with Oracle([program(pytestconfig, "oracle")]) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def official_testdata(pytestconfig: pytest.Config) -> Path:
+    """The directory of the official Pod Security fixtures (see oracle.pod_security_fixtures)."""
+    found: Path = program(pytestconfig, "official_testdata")
+    return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracle.cached import testdata as official_testdata
 from oracle.driver import Oracle
 from oracle.pod_security_fixtures import fixtures
 from pod_security_strategies import pods
@@ -742,8 +742,10 @@ class TestBaseline:
 class TestTheOfficialLibrary:
     """The first of these tests may have to build it."""
 
-    def test_agrees_on_every_official_fixture(self, oracle: Oracle) -> None:
-        official = fixtures(official_testdata())
+    def test_agrees_on_every_official_fixture(
+        self, oracle: Oracle, official_testdata: Path
+    ) -> None:
+        official = fixtures(official_testdata)
         assert len(official) > 100
         for level in LEVELS:
             raws = [fixture.pod for fixture in official]

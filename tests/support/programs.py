@@ -1,0 +1,82 @@
+"""Programs that are built from Go modules: which tests need them, and where they are.
+
+A test needs a program if it uses the program's fixture, directly or through another fixture. Such
+tests carry the marker `built`, so `-m "not built"` selects the tests that run without any build.
+Programs are found or built before the first test, because a build takes longer than the time limit
+of one test, and its progress must be visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane import toolchain
+from controlplane.binaries import binaries, module
+from controlplane.errors import ControlPlaneError
+from deploy import chart, kustomize, promql
+from oracle import cached
+
+PROGRAMS: dict[str, Callable[[], Any]] = {
+    "found_binaries": binaries,
+    "go_toolchain": lambda: toolchain.go(module().required_go()),
+    "helm": chart.binary,
+    "kustomize": kustomize.binary,
+    "official_testdata": cached.testdata,
+    "oracle": cached.binary,
+    "promql_parser": promql.binary,
+}
+"""The function that finds or builds a program, by the name of the fixture that provides it."""
+
+FOUND = pytest.StashKey[dict[str, Any]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test that uses the fixture of a program."""
+    for item in items:
+        if needed(item):
+            item.add_marker("built")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Find or build the programs that the selected tests need."""
+    found = session.config.stash[FOUND] = {}
+    if session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    for name in sorted({name for item in session.items for name in needed(item)}):
+        with capture.global_and_fixture_disabled():
+            try:
+                found[name] = PROGRAMS[name]()
+            except ControlPlaneError as error:
+                # Only the tests that need the program fail.
+                found[name] = error
+
+
+def needed(item: pytest.Item) -> set[str]:
+    """Return the names of the program fixtures that a test uses."""
+    return PROGRAMS.keys() & set(getattr(item, "fixturenames", ()))
+
+
+def program(config: pytest.Config, name: str) -> Any:
+    """Return what the function in `PROGRAMS` found.
+
+    Raises:
+        ControlPlaneError: the program could not be built.
+    """
+    found = config.stash[FOUND][name]
+    if isinstance(found, ControlPlaneError):
+        raise found
+    return found
+
+
+@pytest.fixture(scope="session")
+def go_toolchain(pytestconfig: pytest.Config) -> Path:
+    """The `go` command that builds the programs."""
+    found: Path = program(pytestconfig, "go_toolchain")
+    return found
