@@ -11,6 +11,10 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 RELEASE_STAMP := $(VENV)/.installed-release
 
+# One test process for each core. Each has a control plane of its own, and takes whole files in their
+# order: the slow ones under tests/e2e come first.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 # Where the helper modules of the tests are: `python -m bench.run`, `python -m controlplane.demo`.
 export PYTHONPATH := tests:tests/support:tests/properties:tests/performance:tests/tools
 
@@ -41,9 +45,13 @@ $(RELEASE_STAMP): requirements/release.txt $(STAMP)
 demo: $(STAMP)  ## the whole story on a real control plane (ARGS=--keep leaves it running)
 	@$(BIN)/python -m controlplane.demo $(ARGS)
 
+.PHONY: unit
+unit: $(STAMP)  ## the tests that need no built program (one minute on two cores)
+	$(BIN)/pytest $(PARALLEL) -m "not built" $(ARGS)
+
 .PHONY: test
-test: check controlplane  ## lint, types and every test, the real control plane's included
-	$(BIN)/pytest $(ARGS)
+test: check controlplane  ## lint, types and every test, those on the real control plane included
+	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 .PHONY: check
 check: $(STAMP)  ## what CI runs besides the tests: format, lint, types, layers
@@ -63,8 +71,12 @@ controlplane: $(STAMP)  ## build and cache the real control plane and the oracle
 	@$(BIN)/python -m oracle.build
 	@$(BIN)/python -m deploy.build
 
+.PHONY: generate
+generate: $(STAMP)  ## rewrite the generated files, except install.yaml (read the diff)
+	@$(BIN)/python -m generate
+
 .PHONY: render
-render: $(STAMP)  ## rewrite what is generated under deploy/ (read the diff)
+render: generate  ## rewrite the generated files and install.yaml, which helm renders (read the diff)
 	@$(BIN)/python -m render
 
 .PHONY: docs
@@ -76,7 +88,7 @@ golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases (read the diff
 	GPUFENCE_GOLDEN=1 $(BIN)/pytest -q tests/unit/policies/test_cases.py
 
 .PHONY: new-rule
-new-rule: $(STAMP)  ## begin a check: module, cases, registry, default policy (NAME=too-many-sidecars)
+new-rule: $(STAMP)  ## add a check: module, cases, registry, default policy (NAME=too-many-sidecars)
 	@$(BIN)/python -m new_rule "$(NAME)"
 
 .PHONY: laws

@@ -1,8 +1,8 @@
 """Compiled policies as JSON, and the one that ships with gpufence, compiled beforehand.
 
 To validate a policy document takes pydantic, whose import alone takes longer than checking a
-thousand Pods, and memory. A compiled policy is read without it. What ships was validated when it
-was compiled: ``make render`` writes default.json from default.yaml, and a test holds the two equal.
+thousand Pods, and memory. A compiled policy is read without it. ``make generate``
+validates default.yaml and compiles it to default.json; a test compares the two.
 """
 
 from __future__ import annotations

@@ -8,4 +8,5 @@ PROJECT = Path(__file__).resolve().parents[2]
 TESTS = PROJECT / "tests"
 CASES = TESTS / "cases"
 SCHEMAS = TESTS / "support" / "schemas"
-CHART = PROJECT / "deploy" / "helm" / "gpufence"
+DEPLOY = PROJECT / "deploy"
+CHART = DEPLOY / "helm" / "gpufence"

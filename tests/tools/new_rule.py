@@ -1,17 +1,21 @@
-"""Begins a check: its module, its cases, its place in registry and default policy.
+"""Adds a check to the project: `make new-rule NAME=too-many-sidecars` runs it.
 
-Run me as a file, with the rule's name, as ``make new-rule NAME=too-many-sidecars`` does. What is
-written works, and is to be replaced: the tests fail as long as one TODO is left.
+The new check is complete: it is registered, in the default policy, and has a page and cases.
+`make unit` fails only because the TODOs in its module are still there.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
+from paths import PROJECT
+
 MODULE = '''\
-"""TODO: what is wrong, in one sentence.
+"""TODO: describe what is wrong, in one sentence.
 
 ## What it checks
 
@@ -63,44 +67,56 @@ spec:
     - name: example
       image: registry.example/example
 """
-NEXT = """\
-Now write {module} and its cases in {cases}. Then:
+SUITE = """\
 
-  make golden    writes the findings of the cases: read the diff
-  make render    takes the default policy into the chart
-  make test
-and name the rule in README.md and CHANGELOG.md.
+  - name: "TODO: what the rule {name} checks"
+    manifest: ../../../tests/cases/{name}/fail/a-wrong-pod.yaml
+    expect:
+      verdict: allowed
+      rules: [{name}]
+"""
+NEXT = """\
+Next:
+  1. Replace the TODOs in {module} and the cases in {cases}.
+  2. make golden    writes the expected findings of the cases; read the diff
+  3. make unit      passes when no TODO is left
+  4. make render    renders deploy/install.yaml with the new default policy
+  5. Name the rule in README.md and CHANGELOG.md.
 """
 
 
 class NewRuleError(Exception):
-    """The rule cannot be begun; the message says why."""
+    """The rule cannot be added; the message gives the reason."""
 
 
-def begin(root: Path, name: str) -> list[Path]:
-    """Write what a new check needs into the project at ``root``, and return the new files.
+def add(root: Path, name: str) -> list[Path]:
+    """Add a check to the project at ``root``, and return the new files, its module first.
 
     Raises:
-        NewRuleError: the name is none for a rule, or is taken.
+        NewRuleError: the name is not a rule name, or the rule exists.
     """
-    if not re.fullmatch(r"[a-z]+(-[a-z]+)+", name):
-        raise NewRuleError(f"{name!r} is no name for a rule: write words-with-hyphens")
+    if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name):
+        raise NewRuleError(f"{name!r} is not a rule name: use lower-case words with hyphens")
     stem = f"check_{name.replace('-', '_')}"
     cases = root / "tests" / "cases" / name
     denied, allowed = POD.format(name="denied"), POD.format(name="allowed")
     files = {
-        root / "policies" / "rules" / f"{stem}.py": MODULE.format(name=name, denied=denied, allowed=allowed),
-        cases / "fail" / "a-pod-that-is-wrong.yaml": denied,
-        cases / "pass" / "a-pod-that-is-right.yaml": allowed,
+        root / "policies" / "rules" / f"{stem}.py": MODULE.format(
+            name=name, denied=denied, allowed=allowed
+        ),
+        cases / "fail" / "a-wrong-pod.yaml": denied,
+        cases / "pass" / "a-right-pod.yaml": allowed,
     }
     if cases.exists() or any(file.exists() for file in files):
-        raise NewRuleError(f"there is a rule {name} already")
+        raise NewRuleError(f"the rule {name} exists")
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     _register(root / "policies" / "registry.py", stem)
     policy = root / "policies" / "document" / "default.yaml"
     policy.write_text(_after_last_rule(policy.read_text(), f"  {name}: warn\n"))
+    suite = root / "docs" / "examples" / "suites" / "default.gpufence-test.yaml"
+    suite.write_text(suite.read_text() + SUITE.format(name=name))
     return list(files)
 
 
@@ -120,16 +136,37 @@ def _after_last_rule(policy: str, line: str) -> str:
     return policy[: rules.end()] + line + policy[rules.end() :]
 
 
+def generate(root: Path, name: str) -> None:
+    """Write the generated files and the expected findings, in processes that know the new rule.
+
+    Raises:
+        NewRuleError: a process failed; the message has its output.
+    """
+    golden = ["pytest", "-q", "tests/unit/policies/test_cases.py", "-k", name]
+    for command, environ in ((["generate"], {}), (golden, {"GPUFENCE_GOLDEN": "1"})):
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=root,
+            env=os.environ | environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise NewRuleError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
 def main(arguments: list[str]) -> int:
-    """Begin the rule that is named, and say what comes next; return the exit code."""
-    root = Path(__file__).parents[2]
+    """Add the rule that is named, and print the next steps; return the exit code."""
+    name = arguments[0] if arguments else ""
     try:
-        module, *rest = begin(root, arguments[0] if arguments else "")
+        module, case, *_ = add(PROJECT, name)
+        generate(PROJECT, name)
     except NewRuleError as error:
-        print(f"{error}. Say: make new-rule NAME=too-many-sidecars", file=sys.stderr)
+        print(f"{error}\nUsage: make new-rule NAME=too-many-sidecars", file=sys.stderr)
         return 2
-    cases = rest[0].parents[1]
-    print(NEXT.format(module=module.relative_to(root), cases=cases.relative_to(root)), end="")
+    cases = case.parents[1].relative_to(PROJECT)
+    print(NEXT.format(module=module.relative_to(PROJECT), cases=cases), end="")
     return 0
 
 

@@ -13,8 +13,7 @@ from controlplane.objects import RESTRICTED
 from controlplane.poll import until
 from deploy.chart import NAMESPACE, RELEASE, Helm, Values
 from deploy.variants import VARIANTS
-from paths import CHART
-from render import DEPLOY
+from paths import CHART, DEPLOY
 
 PROMETHEUS, CERT_MANAGER = "monitoring.coreos.com", "cert-manager.io"
 

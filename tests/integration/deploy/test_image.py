@@ -19,8 +19,7 @@ from certs.files import write_pairs
 from certs.names import Names
 from deploy.chart import Helm, one
 from deploy.dockerfile import carry_out, image_environment, stages
-from paths import PROJECT
-from render import DEPLOY
+from paths import DEPLOY, PROJECT
 
 BUILD, FINAL = stages((DEPLOY / "Dockerfile").read_text())
 

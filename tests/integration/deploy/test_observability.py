@@ -12,7 +12,7 @@ import yaml
 
 from deploy.promql import Expression, parse
 from deploy.series import exported
-from render import DEPLOY
+from paths import DEPLOY
 
 # Metrics of others, and their labels as far as they are used here.
 FOREIGN = {

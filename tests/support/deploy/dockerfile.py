@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from render import DEPLOY
+from paths import DEPLOY
 
 _INSTRUCTION = re.compile(r"\s*(?P<word>[A-Z]+)\s+(?P<rest>.*)", re.DOTALL)
 

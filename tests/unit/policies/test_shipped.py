@@ -8,11 +8,10 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.document.model import default_policy_text, parse_policy
+from policies.document.model import parse_policy
 from policies.document.shipped import COMPILED, compiled_text, decoded, encoded, shipped_policy
 from policies.policy import Policy, Pool
 from policies.registry import RULES
@@ -117,11 +116,6 @@ def parts(value: Any) -> Any:
     if isinstance(value, tuple):
         return type(value).__name__, [parts(each) for each in value]
     return type(value).__name__, value
-
-
-def test_it_is_the_document_compiled() -> None:
-    policy = parse_policy(yaml.safe_load(default_policy_text())).compile()
-    assert COMPILED.read_text() == compiled_text(policy), "run make render"
 
 
 def test_it_is_read_back_as_what_was_written() -> None:

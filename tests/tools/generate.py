@@ -1,0 +1,105 @@
+"""Writes the generated files of the project, except what helm renders: `make generate` runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from paths import CHART, DEPLOY, PROJECT
+from policies.document.model import FencePolicy, default_policy_text, parse_policy
+from policies.document.shipped import COMPILED, compiled_text
+
+# A chart reads no file outside of its own directory, and Flux follows no link that leads out.
+COPIES = {
+    CHART / "files" / "gpufence.json": DEPLOY / "dashboards" / "gpufence.json",
+    CHART / "files" / "gpufence.rules.yaml": DEPLOY / "alerts" / "gpufence.rules.yaml",
+}
+
+# The build backend of pyproject.toml, and its dependencies on Linux.
+BACKEND = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")
+
+
+def texts() -> dict[Path, str]:
+    """Return the content of every generated file."""
+    return {
+        COMPILED: policy_text(),
+        DEPLOY / "build-requirements.txt": backend_text(),
+        CHART / "values.yaml": values_text(),
+        CHART / "values.schema.json": schema_text(),
+        **{copy: source.read_text() for copy, source in COPIES.items()},
+    }
+
+
+def policy_text() -> str:
+    """Return the compiled default policy, which loads without pydantic."""
+    return compiled_text(parse_policy(yaml.safe_load(default_policy_text())).compile())
+
+
+def values_text() -> str:
+    """Return values.yaml, with the default policy as its last value."""
+    own, _, _ = (CHART / "values.yaml").read_text().partition("\npolicy:\n")
+    return f"{own}\npolicy:\n{textwrap.indent(default_policy_text(), '  ')}"
+
+
+def schema_text() -> str:
+    """Return values.schema.json, with the schema of the policy document as its definitions."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    policy = FencePolicy.model_json_schema(by_alias=True)
+    definitions = {**policy.pop("$defs"), "FencePolicy": policy}
+    schema["$defs"] = _as_values(definitions)
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def backend_text() -> str:
+    """Return build-requirements.txt: the build backend as requirements/dev.txt pins it."""
+    pins = (PROJECT / "requirements" / "dev.txt").read_text()
+    parts = ["# The packages that build the wheel in the image. Written by `make generate`.\n"]
+    for name in BACKEND:
+        pin = re.search(rf"(?m)^{name}==[^\\\n]*(?:\\\n *--hash=\w+:\w+ ?)+\n", pins)
+        assert pin is not None, f"requirements/dev.txt does not pin {name}"
+        parts.append(pin[0])
+    return "".join(parts)
+
+
+def _as_values(schema: Any) -> Any:
+    """Return a schema of the policy that fits the values of a chart.
+
+    Helm reads YAML 1.1, in which an unquoted ``off`` is the boolean false, and gpufence accepts
+    false as off. The titles repeat the names.
+    """
+    if isinstance(schema, list):
+        return [_as_values(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "off" in schema.get("enum", ()):
+        return {"enum": [*schema["enum"], False]}
+    # A property can have the name title; then its value is a schema.
+    return {
+        key: _as_values(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+    }
+
+
+def write(path: Path, text: str) -> None:
+    """Write a generated file and print its name, unless it is up to date."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+        print(f"wrote {path.relative_to(PROJECT)}")
+
+
+def main() -> int:
+    """Write each file that is out of date; return the exit code."""
+    for path, text in texts().items():
+        write(path, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
