@@ -124,7 +124,7 @@ audit-dependencies: $(RELEASE_STAMP)  ## ask the advisory databases about each l
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements/run.txt
 
 .PHONY: bench
-bench: $(BENCH_STAMP)  ## gpufence beside its peers; rewrites docs/benchmarks.md and the baseline (ten minutes)
+bench: $(BENCH_STAMP)  ## gpufence beside its peers; rewrites docs/reference/benchmarks.md and the baseline (ten minutes)
 	@$(BIN)/python -m bench.run --write
 
 .PHONY: bench-compare

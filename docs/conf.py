@@ -1,4 +1,4 @@
-"""The documentation's site, built by ``make docs`` without a network: Sphinx, MyST and Furo."""
+"""Configuration of the site: Sphinx, MyST and Furo. ``make docs`` builds it without a network."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# The generated reference, and the helpers of the tests that it shares.
+# The generator of the reference, and the test helpers that it shares.
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "tests" / "support")]
 
 project = "gpufence"
 release = version = version_of("gpufence")
 
-extensions = ["myst_parser", "gpufence_docs"]
+extensions = ["myst_parser", "sphinx_copybutton", "sphinx_design", "gpufence_docs"]
 exclude_patterns = ["_ext"]
-# Every link must lead somewhere, to a page, a heading or a file of the repository.
+# Every link must resolve to a page, a heading or a file in the repository.
 nitpicky = True
 myst_heading_anchors = 4
-myst_enable_extensions = ["attrs_inline"]
-# Blocks of code are highlighted as what they say they are, and not by a guess.
-# Two hyphens are an option, not a dash.
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
+# Two hyphens start an option: typographic dashes would break commands.
 smartquotes = False
+# Highlight a block only in the language that it names.
 highlight_language = "none"
 
-# Furo brings its own fonts, scripts and icons: nothing comes from anywhere but the site itself.
+# In console blocks, copy the commands without prompts and without output.
+copybutton_prompt_text = r"\$ |> "
+copybutton_prompt_is_regexp = True
+
+# Furo brings its own fonts, scripts and icons. The site loads nothing from other hosts.
 html_theme = "furo"
 html_title = f"gpufence {release}"
 html_static_path = ["_static"]

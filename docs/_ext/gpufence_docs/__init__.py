@@ -1,7 +1,7 @@
-"""The parts of the reference that are written from the code each time the site is built.
+"""Generates the parts of the reference that come from the code, on every build of the site.
 
-A page says where its generated part goes, on a line of its own: ``<!-- generated: policy -->``. The
-rules have a page each, which is written into reference/rules/ and kept out of Git.
+A page marks the place of a generated part with a line like ``<!-- generated: policy -->``. The page
+of each rule is written to rules/ and is not in Git.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def _fill_in(_app: Sphinx, page: str, content: list[str]) -> None:
 
 
 def _write_rules(app: Sphinx) -> None:
-    folder = Path(app.srcdir) / "reference" / "rules"
-    pages = {folder / f"{name}.md": text for name, text in rules.pages().items()}
-    for stale in set(folder.glob("*.md")) - set(pages):
+    directory = Path(app.srcdir) / "rules"
+    pages = {directory / f"{name}.md": text for name, text in rules.pages().items()}
+    for stale in set(directory.glob("*.md")) - set(pages) - {directory / "index.md"}:
         stale.unlink()
     for path, text in pages.items():
-        # Several builds may run at a time, and a page that is the same need not be read again.
+        # Builds may run in parallel, and Sphinx reads only the pages that changed.
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PAGES = {"SECURITY.md": "/security.md", "CHANGELOG.md": "/changelog.md"}
+PAGES = {"SECURITY.md": "/reference/security.md", "CHANGELOG.md": "/reference/changelog.md"}
 """The pages of those documents, from the root of the site."""
 _LINK = re.compile(r"\]\((?:\.\./)*([\w.-]+)\)")
 

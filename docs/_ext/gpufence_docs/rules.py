@@ -22,17 +22,13 @@ def markdown() -> str:
         f"{_list(SETTERS)}\n"
         "## Checks\n\nA check finds what is wrong.\n\n"
         f"{_list(CHECKS)}\n"
-        f"```{{toctree}}\n:hidden:\n:glob:\n\n{_toctree(names)}\n```\n"
+        f"```{{toctree}}\n:hidden:\n:glob:\n\n{names}\n```\n"
     )
-
-
-def _toctree(names: str) -> str:
-    return "\n".join(f"rules/{name}" for name in names.splitlines())
 
 
 def _list(rules: tuple[Setter, ...] | tuple[Check, ...]) -> str:
     rows = [
-        (f"[`{rule.id}`](rules/{rule.id}.md)", rule.page.partition("\n")[0], f"`{rule.default}`")
+        (f"[`{rule.id}`]({rule.id}.md)", rule.page.partition("\n")[0], f"`{rule.default}`")
         for rule in rules
     ]
     return table(("rule", "what it is about", "by default"), rows)

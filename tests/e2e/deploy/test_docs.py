@@ -22,7 +22,7 @@ from paths import CHART, PROJECT
 from policies.document.model import default_policy_text, parse_policy
 from policies.registry import CHECKS
 
-OF_THEIR_LIFE = [block for name in LIFE for block in blocks(f"docs/{name}.md")]
+OF_THEIR_LIFE = [block for name in LIFE for block in blocks(name)]
 YAML = [block for block in OF_THEIR_LIFE if block.language == "yaml"]
 
 
@@ -87,28 +87,30 @@ def test_each_worker_has_the_memory_that_its_own_bounds_add_up_to(
 
 
 def test_the_memory_of_a_further_worker_is_the_same_wherever_it_is_said(helm: Helm) -> None:
-    page = " ".join((PROJECT / "docs/install.md").read_text().split())
+    page = " ".join((PROJECT / "docs/operate/install.md").read_text().split())
     said = FURTHER.search(page)
     assert said is not None
     more = further_worker()
     assert {"requests": int(said[1]), "limits": int(said[2])} == more
     # The worst case that was measured is one worker's.
-    measured = re.search(r"(\d+) MiB at most", (PROJECT / "docs/robustness.md").read_text())
+    measured = re.search(
+        r"(\d+) MiB at most", (PROJECT / "docs/concepts/robustness.md").read_text()
+    )
     assert measured is not None
     assert int(measured[1]) < memory(helm, {})["limits"] == more["limits"]
 
 
 def test_each_check_has_its_place_among_the_refusals() -> None:
     """Those that warn by default as well: a policy may have them refuse."""
-    page = (PROJECT / "docs/how-to/refused.md").read_text()
-    rows = re.findall(r"(?m)^\| \[`([a-z-]+)`\]\(\.\./reference/rules/([a-z-]+)\.md\) \|", page)
+    page = (PROJECT / "docs/get-started/denied.md").read_text()
+    rows = re.findall(r"(?m)^\| \[`([a-z-]+)`\]\(\.\./rules/([a-z-]+)\.md\) \|", page)
     assert all(rule == target for rule, target in rows)
     assert sorted(rule for rule, _ in rows) == sorted(check.id for check in CHECKS)
 
 
 def test_the_pages_name_the_tools_that_their_commands_need() -> None:
     """Found in the sources of kubectl 1.30 and 1.31, and of Helm 3.13 and 3.14."""
-    said = (PROJECT / "docs/install.md").read_text().partition("\n## ")[0]
+    said = (PROJECT / "docs/operate/install.md").read_text().partition("\n## ")[0]
     told = " ".join(command for _, command in commands())
     for option, tool in (
         ("wait --for=create", "kubectl 1.31 or newer"),
@@ -119,7 +121,7 @@ def test_the_pages_name_the_tools_that_their_commands_need() -> None:
 
 
 def test_no_command_of_these_pages_or_of_a_task_is_for_gnu_programs_only() -> None:
-    tasks = [page for page in pages() if page.startswith("docs/how-to/")]
+    tasks = [page for page in pages() if page not in LIFE and page.startswith("docs/")]
     found = [
         f"{block.place}: {command.text}"
         for block in [*OF_THEIR_LIFE, *(block for page in tasks for block in blocks(page))]

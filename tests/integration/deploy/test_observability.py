@@ -118,7 +118,7 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
         assert rule["labels"]["severity"] in {"critical", "warning"}
         assert set(rule["annotations"]) == {"summary", "description"}
         # The page that it sends the reader to is there.
-        for page in re.findall(r"docs/[\w-]+\.md", rule["annotations"]["description"]):
+        for page in re.findall(r"docs/[\w/-]+\.md", rule["annotations"]["description"]):
             assert (DEPLOY.parent / page).is_file(), page
 
 

@@ -97,8 +97,8 @@ def test_the_reference_names_everything_that_there_is(site: Path) -> None:
     assert {name for name in metrics if f">{name}<" not in text("metrics")} == set()
     values = yaml.safe_load((PROJECT / "deploy/helm/gpufence/values.yaml").read_text())
     assert {key for key in values if f">{key}" not in text("chart-values")} == set()
-    pages = {path.stem for path in (site / "reference" / "rules").glob("*.html")}
-    assert pages == {rule.id for rule in RULES}
+    pages = {path.stem for path in (site / "rules").glob("*.html")}
+    assert pages == {"index", *(rule.id for rule in RULES)}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from bench.results import Results, ratios
 from paths import PROJECT
 
 DOCS = PROJECT / "docs"
-PAGE = DOCS / "benchmarks.md"
+PAGE = DOCS / "reference" / "benchmarks.md"
 PLOT = DOCS / "images" / "benchmarks-growth.png"
 BEGIN, END = "<!-- begin: written by make bench -->", "<!-- end -->"
 

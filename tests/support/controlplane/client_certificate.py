@@ -1,4 +1,4 @@
-"""The certificate that an API server shows to a webhook, set up as docs/install.md says."""
+"""The certificate that an API server shows to a webhook, set up as docs/operate/install.md says."""
 
 from __future__ import annotations
 

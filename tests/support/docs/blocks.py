@@ -19,9 +19,12 @@ from dataclasses import dataclass
 
 from paths import PROJECT
 
-LIFE = ("install", "gitops", "upgrade", "break-glass", "restore", "uninstall")
-"""The pages about an installation's life, in the order in which their commands are run: by
-tests/e2e/deploy/test_docs.py, in an installation of their own."""
+LIFE = tuple(
+    f"docs/operate/{name}.md"
+    for name in ("install", "gitops", "upgrade", "break-glass", "restore", "uninstall")
+)
+"""The pages about the life of an installation. tests/e2e/deploy/test_docs.py runs their commands in
+this order, in an installation of its own."""
 _FENCE = re.compile(
     r"^(?:<!-- (?P<notes>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -69,7 +72,7 @@ class Block:
 def pages() -> list[str]:
     """Return every page that is written by hand, the README first."""
     found = (PROJECT / "docs").rglob("*.md")
-    written = [path for path in found if path.parent.name != "rules"]
+    written = [p for p in found if p.parent.name != "rules" or p.name == "index.md"]
     return ["README.md", *sorted(str(path.relative_to(PROJECT)) for path in written)]
 
 
