@@ -157,7 +157,7 @@ def plan(
     return Plan(Change.NOTHING, leaf.reason)
 
 
-def beside(served: Stored, other: Stored, now: datetime) -> Stored:
+def stage_successor(served: Stored, other: Stored, now: datetime) -> Stored:
     """Return what has `other`'s authority succeed the one that is served.
 
     It is published before it signs, as any next one. Where it cannot sign, all stays as served.

@@ -11,24 +11,16 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 import msgspec
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web import RequestPayloadError
 
 LogFormat = Literal["json", "text"]
 
 _FIELDS = "gpufence_fields"
 
 
-def configure(log_format: LogFormat, stream: TextIO, worker: int | None = None) -> None:
-    """Send the process's log to ``stream``, the libraries' included.
-
-    Every line says which ``worker`` it is of, where there are several.
-    """
+def configure(log_format: LogFormat, stream: TextIO) -> None:
+    """Send the log of the process to ``stream``, that of the libraries included."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter() if log_format == "json" else TextFormatter())
-    handler.addFilter(demote_bad_http)
-    if worker is not None:
-        handler.addFilter(lambda record: _tell_worker(record, worker))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
@@ -39,23 +31,9 @@ def event(
     log.log(level, name, exc_info=failure, extra={_FIELDS: fields})
 
 
-def demote_bad_http(record: logging.LogRecord) -> bool:
-    """Make what is no HTTP a line without a traceback: anybody can send it, as often as they like.
-
-    The HTTP library logs it as an error of its own.
-    """
-    problem = record.exc_info[1] if record.exc_info else None
-    if isinstance(problem, (HttpProcessingError, RequestPayloadError)):
-        # Its text quotes what was sent, over several lines.
-        setattr(record, _FIELDS, {"problem": " ".join(str(problem).split())[:200]})
-        record.levelno, record.levelname = logging.INFO, "INFO"
-        record.exc_info = record.exc_text = None
-    return True
-
-
-def _tell_worker(record: logging.LogRecord, worker: int) -> bool:
-    setattr(record, _FIELDS, {"worker": worker, **getattr(record, _FIELDS, {})})
-    return True
+def set_fields(record: logging.LogRecord, **fields: Any) -> None:
+    """Replace the fields of a record."""
+    setattr(record, _FIELDS, fields)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

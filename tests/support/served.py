@@ -11,29 +11,32 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import web
-from aiohttp.test_utils import RawTestServer, TestClient, TestServer
+from aiohttp.test_utils import RawTestServer, TestClient
 
 from policies.policy import Policy
 from reviewing import encode
 from webhook.admission.handler import Admission, Cluster
-from webhook.http.edge import admission_handler, operations_app
+from webhook.http.edge import Edge, operations_handler
 from webhook.http.lifecycle import Lifecycle
+from webhook.http.slots import Slots
 from webhook.metrics.admission import Metrics
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 EXPIRES = NOW + timedelta(days=90)
 
-Client = TestClient[web.Request, web.Application]
+Client = TestClient[web.BaseRequest, None]
 
 
 @dataclass
 class Hook:
     """A webhook that is being served, and what it is made of."""
 
-    client: TestClient[web.BaseRequest, None]
+    client: Client
     operations: Client
     metrics: Metrics
     lifecycle: Lifecycle
+    slots: Slots
+    edge: Edge
 
     async def ask(self, path: str, body: Any) -> tuple[int, Any]:
         """POST a review, given as bytes or as JSON; return status and answer.
@@ -71,14 +74,13 @@ async def serve_policy(
     stack: AsyncExitStack, policy: Policy, cluster: Cluster | None = None
 ) -> Hook:
     """Serve a policy until the stack is closed."""
-    metrics, lifecycle = Metrics(policy, "test"), Lifecycle()
+    metrics, lifecycle, slots = Metrics(policy, "test"), Lifecycle(), Slots()
     lifecycle.serving = True
     admission = Admission(policy, metrics, today=NOW.date, cluster=cluster)
-    handle = admission_handler(admission, metrics, lifecycle)
-    reviews: TestClient[web.BaseRequest, None] = TestClient(RawTestServer(handle))
-    operations = TestClient(
-        TestServer(operations_app(metrics, lambda: lifecycle.unready(EXPIRES, NOW)))
-    )
+    edge = Edge(admission, metrics, lifecycle, slots, timeout_seconds=10)
+    reviews: Client = TestClient(RawTestServer(edge.handle))
+    pages = operations_handler(metrics, lambda: lifecycle.unready(EXPIRES, NOW))
+    operations: Client = TestClient(RawTestServer(pages))
     await stack.enter_async_context(reviews)
     await stack.enter_async_context(operations)
-    return Hook(reviews, operations, metrics, lifecycle)
+    return Hook(reviews, operations, metrics, lifecycle, slots, edge)

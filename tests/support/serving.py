@@ -11,7 +11,7 @@ from reviewing import default_policy
 from webhook.http.listener import ListenError
 from webhook.server.options import ServeOptions
 from webhook.server.policy_reload import FixedPolicy
-from webhook.server.workers import serve
+from webhook.server.replica import serve
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])

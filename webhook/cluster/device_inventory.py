@@ -1,6 +1,6 @@
-"""The GPU estate: which devices the cluster has, and who holds or waits for them.
+"""The inventory of GPU devices: what nodes offer, and what Pods and claims hold or wait for.
 
-For people who pay for GPUs, not for the rules: nothing here is on the request path.
+It feeds metrics only. No rule depends on it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from webhook.cluster.watches import Watches
 from webhook.kube.connection import Connection
 from webhook.kube.reflector import DEFAULT_TIMING, Timing
 
+KEEP_SECONDS = 60.0
+"""How long a replica that no longer leads keeps the inventory up to date: it may lead again."""
 
-class Estate:
-    """Counts devices while it is told to; ``restarted`` is told of watches that were lost.
 
-    What is not a pool's device is neither kept nor counted. What cannot be counted: devices of a
-    resource that only a DeviceClass ties to a pool, and what claims wait for without saying how
-    much (``webhook.cluster.holders.of_claim``).
+class DeviceInventory:
+    """Counts the devices of the policy's pools. ``restarted`` is called when a watch fails.
+
+    It does not count the devices of a resource that only a DeviceClass ties to a pool, or requests
+    of claims that name no number (``webhook.cluster.holders.of_claim``).
     """
 
     def __init__(
@@ -41,62 +43,80 @@ class Estate:
         policy: Policy,
         *,
         restarted: Callable[[str], None] = lambda _name: None,
+        clock: Callable[[], float] = time.monotonic,
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.policy = policy
         self._connection = connection
-        self._counting = False
-        self._watches = Watches(
-            connection, restarted=restarted, clock=time.monotonic, timing=timing
-        )
+        self._clock = clock
+        self._running = False
+        self._exported = False
+        self._exported_at = 0.0
+        self._watches = Watches(connection, restarted=restarted, clock=clock, timing=timing)
         self._pods = Tally[PodObject, Holding](lambda pod: of_pod(pod, self.policy))
         self._claims = Tally[ClaimObject, Holding](lambda claim: of_claim(claim, self.policy))
         self._nodes = Tally[NodeObject, str](lambda node: of_node(node, self.policy))
 
     def use(self, policy: Policy) -> None:
-        """Count the devices of this policy's pools; until it is done, what is known stands."""
+        """Count the devices of this policy's pools. The old counts stand until the new ones do."""
         before, self.policy = self.policy, policy
-        if self._counting and _devices(before) != _devices(policy):
+        if self._running and _devices(before) != _devices(policy):
             for collection in (PODS, CLAIMS, NODES):
                 self._watches.begin_anew(collection)
 
-    async def keep(self, wanted: bool) -> None:
-        """Begin to count, or end it and forget; do nothing where that is so already.
+    async def follow(self, exported: bool) -> None:
+        """Count while the counts are ``exported``, and for ``KEEP_SECONDS`` after that.
 
         Raises:
-            ConfigurationError: there is no way to the cluster.
+            ConfigurationError: the cluster's configuration cannot be read.
         """
-        if wanted == self._counting:
+        now = self._clock()
+        if exported:
+            self._exported_at = now
+            await self._start()
+        elif now - self._exported_at > KEEP_SECONDS:
+            await self.stop()
+        self._exported = exported
+
+    async def stop(self) -> None:
+        """Stop counting, and forget the counts."""
+        if not self._running:
             return
-        if wanted:
-            await self._connection.prepare()
-            self._watches.start()
-        else:
-            await self._watches.stop()
-            await self._connection.close()
-        self._watches.need(PODS, self._pods, wanted)
-        self._watches.need(CLAIMS, self._claims, wanted)
-        self._watches.need(NODES, self._nodes, wanted)
-        self._counting = wanted
+        self._running = self._exported = False
+        await self._watches.stop()
+        await self._connection.close()
+        self._need(False)
+
+    async def _start(self) -> None:
+        if self._running:
+            return
+        await self._connection.prepare()
+        self._running = True
+        self._watches.start()
+        self._need(True)
 
     def holdings(self) -> Iterator[tuple[Holding, int]]:
         """Yield the devices that are held or waited for; none until all of them are known."""
-        if not self._watches.has(PODS) or not self._watches.has(CLAIMS):
-            return
-        yield from self._pods.totals.items()
-        yield from self._claims.totals.items()
+        if self._exported and self._watches.has(PODS) and self._watches.has(CLAIMS):
+            yield from self._pods.totals.items()
+            yield from self._claims.totals.items()
 
     def allocatable(self) -> Mapping[str, int]:
-        """Return the devices of all nodes, by resource; none until all of them are known."""
-        return self._nodes.totals if self._watches.has(NODES) else {}
+        """Return the devices of all nodes by resource; none until all nodes are known."""
+        return self._nodes.totals if self._exported and self._watches.has(NODES) else {}
 
     def staleness(self) -> dict[str, float | None]:
-        """Return the seconds since each collection was last heard of, ``None`` for never."""
+        """Return the seconds since the last event of each collection, ``None`` for never."""
         return self._watches.staleness()
 
     def objects(self) -> dict[str, int]:
-        """Return how many objects are kept of each collection: those with devices of a pool."""
+        """Return the number of objects with devices of a pool in each collection."""
         return self._watches.objects()
+
+    def _need(self, needed: bool) -> None:
+        self._watches.need(PODS, self._pods, needed)
+        self._watches.need(CLAIMS, self._claims, needed)
+        self._watches.need(NODES, self._nodes, needed)
 
 
 def _devices(policy: Policy) -> set[object]:

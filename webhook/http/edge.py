@@ -1,14 +1,15 @@
-"""The HTTP edge: a checklist before a review is looked at, and the endpoints for operators.
+"""The HTTP edge: what is checked before a review is read, and the endpoints for operators.
 
-Whatever arrives, the answer is a review with the caller's uid, or a plain HTTP error in text, which
-an API server passes on to its user.
+The response is a review with the uid of the caller, or a plain HTTP error with one line of text,
+which an API server passes on to its user.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from time import perf_counter
 from typing import NoReturn
@@ -23,170 +24,143 @@ from webhook.http.deadline import deadline
 from webhook.http.json_response import JSON, JSONResponse
 from webhook.http.lifecycle import Lifecycle
 from webhook.http.listener import Handler
+from webhook.http.slots import NoSlotError, Slots
 from webhook.logs import event
 from webhook.metrics.admission import Metrics
 
 MAX_BODY = 8 * 1024 * 1024
 """An API server takes objects of up to 3 MiB (k8s.io/apiserver, MaxRequestBodyBytes). A review
-carries two, the new and the old, which makes 6; 2 more are room for the envelope, and for what the
-objects gain by being written out as JSON anew."""
+carries two, the new and the old, which makes 6 MiB; 2 more are room for the envelope, and for what
+the objects grow when they are encoded as JSON."""
 
-MOST_VALUES = 1_500_000
-"""JSON values in a body, counted by what stands before them: 110 MiB of Python objects where all
-are as dear as can be (lists in lists, objects of one field). In what API servers send, a value
-takes 6 bytes and more, which makes 1.4 million at most; 8 MiB of brackets would take 330 MiB, more
-than a replica may."""
+MAX_VALUES = 1_500_000
+"""JSON values in a body, counted by the characters before them: 110 MiB of Python objects in the
+worst case (lists in lists, objects of one field). What API servers send takes at least 6 bytes for
+each value, which makes 1.4 million at most. 8 MiB of brackets would take 330 MiB, more than a
+replica may use."""
 
-MOST_ARRIVING = 32 * 1024 * 1024
-"""Bytes of all the bodies that are still arriving. So many may be on their way at a time that they
-would take more together than a replica has, if all were of the largest size."""
+MAX_ARRIVING = 32 * 1024 * 1024
+"""Bytes of all bodies that are still arriving. Without this limit, enough large bodies at a time
+would take more memory than a replica has. One address gets half of it."""
 
 SMALL_BODY = 256 * 1024
-"""A body up to this size is never refused for those of others: nearly all are smaller."""
+"""A body of up to this size is never rejected because of others: nearly all are smaller."""
+
+_BY_PATH: dict[str, Endpoint] = {endpoint: endpoint for endpoint in ENDPOINTS}
 
 _log = logging.getLogger("gpufence")
 
 
-def admission_handler(admission: Admission, metrics: Metrics, lifecycle: Lifecycle) -> Handler:
-    """Return what answers API servers, at ``/mutate`` and ``/validate``.
+class Edge:
+    """Takes reviews at ``/mutate`` and ``/validate``.
 
-    It is no application: two paths need no router, and each request would pay for one.
+    ``timeout_seconds`` is the timeout in the webhook configurations, the longest that any caller
+    gets.
     """
-    edges: dict[str, _Edge] = {
-        endpoint: _Edge(endpoint, admission, metrics, lifecycle) for endpoint in ENDPOINTS
-    }
-
-    def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-        edge = edges.get(request.rel_url.raw_path)
-        return edge.serve(request) if edge else _not_found()
-
-    return handle
-
-
-def operations_app(
-    metrics: Metrics, unready: Callable[[], str], troubles: Callable[[], Iterable[str]] = tuple
-) -> web.Application:
-    """Return the application for kubelets and Prometheus, which is served without TLS.
-
-    ``/healthz`` says that the process answers; a restart would mend nothing else. ``/readyz`` says
-    whether requests should be sent here: ``unready`` returns the reason why not. ``troubles`` are
-    what somebody should look at meanwhile, a line each.
-    """
-
-    async def healthz(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def readyz(_request: web.Request) -> web.Response:
-        reason = unready()
-        lines = [reason or "ok", *troubles()]
-        return web.Response(text="\n".join(lines) + "\n", status=503 if reason else 200)
-
-    async def expose(request: web.Request) -> web.Response:
-        body, content_type = metrics.expose(request.headers.get(hdrs.ACCEPT, ""))
-        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
-
-    app = web.Application()
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", expose)
-    return app
-
-
-class _TooManyBytesError(Exception):
-    """The bodies that are arriving are as many bytes as there may be."""
-
-
-class _Edge:
-    """What happens to a request before and after the admission itself."""
 
     def __init__(
-        self, endpoint: Endpoint, admission: Admission, metrics: Metrics, lifecycle: Lifecycle
+        self,
+        admission: Admission,
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+        slots: Slots,
+        timeout_seconds: float,
     ) -> None:
-        self._endpoint = endpoint
         self._admission = admission
         self._metrics = metrics
         self._lifecycle = lifecycle
+        self._slots = slots
+        self._timeout_seconds = timeout_seconds
+        self._arriving: Counter[str] = Counter()
+        self._busy: set[web.RequestHandler] = set()
 
-    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        if self._lifecycle.full:
-            # Before anything is read: a body that waits is memory that is missing.
-            return self._too_many(f"gpufence is answering {self._lifecycle.most} requests already")
+    def is_busy(self, connection: web.RequestHandler) -> bool:
+        """Return whether a review whose body is complete waits for its answer on the connection."""
+        return connection in self._busy
+
+    @property
+    def arriving_bytes(self) -> int:
+        """The bytes of bodies that are not complete yet."""
+        return self._arriving.total()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request, whatever its path."""
+        # Two paths need no router, and every request would pay for one.
+        endpoint = _BY_PATH.get(request.rel_url.raw_path)
+        if endpoint is None:
+            return _not_found(*ENDPOINTS)
         started = perf_counter()
         response: web.StreamResponse
         with self._lifecycle.request():
             try:
-                answer = await self._answer(request)
-            except _TooManyBytesError:
-                mebibytes = MOST_ARRIVING // 1024**2
-                response = self._too_many(f"bodies of {mebibytes} MiB are arriving already")
+                body = await self._review(request, endpoint)
+            except NoSlotError as error:
+                response = self._too_many(endpoint, str(error))
             except web.HTTPException as error:
-                self._refused(error)
+                self._rejected(endpoint, error)
                 response = web.Response(status=error.status, text=error.text, headers=error.headers)
             else:
-                response = self._response(request, answer)
-        self._metrics.took(self._endpoint, perf_counter() - started)
+                response = self._response(request, body)
+        self._metrics.took(endpoint, perf_counter() - started)
         if self._lifecycle.draining:
-            # The caller's next request then goes to another replica, by a new connection.
+            # The caller then opens a new connection, to another replica.
             response.force_close()
         return response
 
-    def _response(self, request: web.BaseRequest, answer: bytes) -> web.StreamResponse:
-        keeps = request.keep_alive and not self._lifecycle.draining
-        if keeps and request.version == HttpVersion11:
-            return JSONResponse(answer)
-        return web.Response(body=answer, content_type=JSON)
-
-    def _too_many(self, why: str) -> web.Response:
-        """Have the caller try again, here or elsewhere.
-
-        Without the whole body there is no uid, and so no review that could say it: it is said in
-        HTTP. An API server tries again, within the webhook's timeout, where it is told after how
-        long (k8s.io/client-go/rest, with_retry.go); by a new connection, that may be another
-        replica. This one stays ready: the others would only get what it does not take.
-        """
-        self._metrics.answered(self._endpoint, "overloaded")
-        response = web.Response(
-            status=web.HTTPTooManyRequests.status_code,
-            text=f"{why}: try again\n",
-            headers={hdrs.RETRY_AFTER: "1"},
-        )
-        response.force_close()
-        return response
-
-    def _refused(self, error: web.HTTPException) -> None:
-        self._metrics.answered(self._endpoint, "bad_request")
-        event(
-            _log,
-            logging.WARNING,
-            "bad request",
-            path=self._endpoint,
-            status=error.status,
-            problem=(error.text or "").strip(),
-        )
-
-    async def _answer(self, request: web.BaseRequest) -> bytes:
+    async def _review(self, request: web.BaseRequest, endpoint: Endpoint) -> bytes:
+        """Check the request, read its body, and return the body of the response."""
         headers = request.headers
         if request.method != hdrs.METH_POST:
-            _refuse_method(request.method)
-        # Nearly all say it without parameters, so that there is nothing to parse.
+            _reject_method(request.method)
+        # Nearly all callers send it without parameters, and then there is nothing to parse.
         if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:
-            _refuse_media_type(f"Content-Type {headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
+            _reject_media_type(f"Content-Type {headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
         if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
-            _refuse_media_type(f"Content-Encoding {headers[hdrs.CONTENT_ENCODING]!r:.100}")
-        seconds = _seconds(request.rel_url.raw_query_string)
+            _reject_media_type(f"Content-Encoding {headers[hdrs.CONTENT_ENCODING]!r:.100}")
+        seconds = _seconds(request.rel_url.raw_query_string, self._timeout_seconds)
         ends = perf_counter() + seconds
-        body = await self._read(request, seconds)
+        address = request.remote or ""
+        self._slots.check(address)
+        body = await self._read(request, address, seconds)
         if not body:
-            raise web.HTTPBadRequest(text="the body is empty: POST an AdmissionReview\n")
-        if len(body) > MOST_VALUES and _values(body) > MOST_VALUES:
-            _refuse_values()
+            raise web.HTTPBadRequest(text="the body is empty; POST an AdmissionReview\n")
+        if len(body) > MAX_VALUES and _values(body) > MAX_VALUES:
+            _reject_values()
+        connection = request.protocol
+        self._busy.add(connection)
         try:
-            return await self._admission.answer(self._endpoint, body, ends - perf_counter())
+            # Only a complete body takes a slot: a client that sends none holds up no other.
+            await self._slots.take(address, ends - perf_counter())
+            try:
+                return await self._admission.answer(endpoint, body, ends - perf_counter())
+            finally:
+                self._slots.release(address)
         except BadReviewError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
+        finally:
+            self._busy.discard(connection)
 
-    async def _arriving(self, request: web.BaseRequest) -> bytes:
-        """Return a body that is not here yet, if its sender waits to be told that it is wanted."""
+    async def _read(self, request: web.BaseRequest, address: str, seconds: float) -> bytes:
+        """Return the body, within its size and its time."""
+        if (request.content_length or 0) > MAX_BODY:
+            _reject_size()
+        if request.content.is_eof():
+            # It arrived with the headers, as nearly all do.
+            return request.content.read_nowait()
+        try:
+            # The decision takes microseconds, and the lookup of claims half of the time that is
+            # left, so that the body may take nearly all of it.
+            async with asyncio.timeout(seconds):
+                return await self._arrive(request, address)
+        except TimeoutError as error:
+            message = f"the body did not arrive within the timeout of the call, {seconds:g} s"
+            raise web.HTTPRequestTimeout(text=f"{message}\n") from error
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            message = "the framing of the body is not valid HTTP/1.1"
+            raise web.HTTPBadRequest(text=f"{message}\n") from error
+
+    async def _arrive(self, request: web.BaseRequest, address: str) -> bytes:
+        """Return a body that is still arriving, or that its sender holds back until requested."""
         waits = request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
         if waits and request.version == HttpVersion11:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -194,79 +168,134 @@ class _Edge:
         try:
             while chunk := await request.content.readany():
                 body += chunk
-                self._lifecycle.arriving += len(chunk)
+                self._arriving[address] += len(chunk)
                 if len(body) > MAX_BODY:
-                    _refuse_size()
-                if len(body) > SMALL_BODY and self._lifecycle.arriving > MOST_ARRIVING:
-                    raise _TooManyBytesError
+                    _reject_size()
+                if len(body) > SMALL_BODY:
+                    self._check_arriving(address)
             return bytes(body)
         finally:
-            self._lifecycle.arriving -= len(body)
+            self._arriving[address] -= len(body)
+            if not self._arriving[address]:
+                del self._arriving[address]
 
-    async def _read(self, request: web.BaseRequest, seconds: float) -> bytes:
-        """Return the whole body, within its size and its time."""
-        if (request.content_length or 0) > MAX_BODY:
-            _refuse_size()
-        if request.content.is_eof():
-            # It came with the headers, as nearly all do: nothing is waited for, so nothing timed.
-            return request.content.read_nowait()
-        try:
-            # What comes after this is quick: deciding takes microseconds, and the cluster's facts,
-            # where claims are to be looked up, half of what is left at most.
-            async with asyncio.timeout(seconds):
-                return await self._arriving(request)
-        except TimeoutError as error:
-            message = f"the body did not arrive within {seconds:g} s, as its caller's timeout asks"
-            raise web.HTTPRequestTimeout(text=f"{message}\n") from error
-        except (web.RequestPayloadError, HttpProcessingError) as error:
-            message = "the body is not framed as HTTP/1.1 says, and cannot be read"
-            raise web.HTTPBadRequest(text=f"{message}\n") from error
+    def _check_arriving(self, address: str) -> None:
+        if self._arriving[address] > MAX_ARRIVING // 2 or self.arriving_bytes > MAX_ARRIVING:
+            raise NoSlotError("gpufence is receiving too many large bodies")
+
+    def _response(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        keeps = request.keep_alive and not self._lifecycle.draining
+        if keeps and request.version == HttpVersion11:
+            return JSONResponse(body)
+        return web.Response(body=body, content_type=JSON)
+
+    def _too_many(self, endpoint: Endpoint, why: str) -> web.Response:
+        """Let the caller retry, on this replica or another.
+
+        An API server retries within the webhook's timeout if the response says after how long
+        (k8s.io/client-go/rest, with_retry.go). It does so on a new connection, which may lead to
+        another replica. This replica stays ready: the others would only get what it does not take.
+        """
+        self._metrics.answered(endpoint, "overloaded")
+        response = web.Response(
+            status=web.HTTPTooManyRequests.status_code,
+            text=f"{why}; try again\n",
+            headers={hdrs.RETRY_AFTER: "1"},
+        )
+        response.force_close()
+        return response
+
+    def _rejected(self, endpoint: Endpoint, error: web.HTTPException) -> None:
+        self._metrics.answered(endpoint, "bad_request")
+        problem = (error.text or "").strip()
+        event(
+            _log,
+            logging.WARNING,
+            "bad request",
+            path=endpoint,
+            status=error.status,
+            problem=problem,
+        )
 
 
-async def _not_found() -> web.Response:
-    return web.Response(
-        status=404, text=f"nothing is served here, but at {' and '.join(ENDPOINTS)}\n"
-    )
+def operations_handler(
+    metrics: Metrics, unready: Callable[[], str], problems: Callable[[], Iterable[str]] = tuple
+) -> Handler:
+    """Return the handler for kubelets and Prometheus, which is served without TLS.
+
+    ``/healthz`` says that the process responds: a restart would fix nothing else. ``/readyz`` says
+    whether clients should send requests here; ``unready`` returns why not, and ``problems`` what an
+    operator should look at meanwhile, one line each.
+    """
+
+    def healthz(_request: web.BaseRequest) -> web.Response:
+        return web.Response(text="ok\n")
+
+    def readyz(_request: web.BaseRequest) -> web.Response:
+        reason = unready()
+        lines = [reason or "ok", *problems()]
+        return web.Response(text="\n".join(lines) + "\n", status=503 if reason else 200)
+
+    def expose(request: web.BaseRequest) -> web.Response:
+        body, content_type = metrics.expose(request.headers.get(hdrs.ACCEPT, ""))
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
+
+    pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": expose}
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        page = pages.get(request.rel_url.raw_path)
+        if page is None:
+            return _not_found(*pages)
+        if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+            return web.Response(status=405, headers={hdrs.ALLOW: "GET, HEAD"})
+        return page(request)
+
+    return handle
+
+
+def _not_found(*paths: str) -> web.Response:
+    return web.Response(status=404, text=f"not found; the paths here are {', '.join(paths)}\n")
 
 
 @lru_cache(maxsize=32)
-def _seconds(query: str) -> float:
-    """Return the seconds in which to answer. A webhook's callers all ask with the same query."""
+def _seconds(query: str, timeout_seconds: float) -> float:
+    """Return the seconds in which to answer. All calls of a webhook have the same query."""
     try:
-        return deadline(dict(parse_qsl(query, keep_blank_values=True)).get("timeout"))
+        timeout = dict(parse_qsl(query, keep_blank_values=True)).get("timeout")
+        return deadline(timeout, timeout_seconds)
     except ValueError as error:
-        raise web.HTTPBadRequest(text=f"the query's timeout is at fault: {error}\n") from error
+        raise web.HTTPBadRequest(text=f"invalid timeout in the query: {error}\n") from error
 
 
-def _refuse_method(method: str) -> NoReturn:
+def _reject_method(method: str) -> NoReturn:
     raise web.HTTPMethodNotAllowed(
-        method, [hdrs.METH_POST], text=f"{method:.20} is not served here: POST an AdmissionReview\n"
+        method, [hdrs.METH_POST], text=f"{method:.20} is not supported; POST an AdmissionReview\n"
     )
 
 
-def _refuse_media_type(found: str) -> NoReturn:
+def _reject_media_type(found: str) -> NoReturn:
     raise web.HTTPUnsupportedMediaType(
-        text=f"{found} is not read here: send an AdmissionReview as plain {JSON}\n"
+        text=f"{found} is not supported; send an AdmissionReview as plain {JSON}\n"
     )
 
 
 def _values(body: bytes) -> int:
-    """Return how many values JSON may hold, in a fraction of the time that reading it takes.
+    """Return how many values JSON may hold, in a fraction of the time that parsing takes.
 
-    Each but the first comes after a comma, a colon or a bracket. Those in strings count, too.
+    Each but the first follows a comma, a colon or a bracket. Those in strings count as well.
     """
     return sum(map(body.count, (b",", b":", b"[", b"{")))
 
 
-def _refuse_values() -> NoReturn:
+def _reject_values() -> NoReturn:
     raise web.HTTPRequestEntityTooLarge(
-        MOST_VALUES,
-        text=f"the body holds more than {MOST_VALUES:,} JSON values: no object of a cluster does\n",
+        MAX_VALUES,
+        text=f"the body holds more than {MAX_VALUES:,} JSON values, more than any object has\n",
     )
 
 
-def _refuse_size() -> NoReturn:
+def _reject_size() -> NoReturn:
     mebibytes = MAX_BODY // 1024**2
     raise web.HTTPRequestEntityTooLarge(
-        MAX_BODY, text=f"the body is over {mebibytes} MiB: no review with two objects is as large\n"
+        MAX_BODY, text=f"the body is over {mebibytes} MiB, more than any review with two objects\n"
     )

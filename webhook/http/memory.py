@@ -1,4 +1,4 @@
-"""Memory that is free, given back to the system."""
+"""Returning free memory to the system."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import cache
 from typing import Any
 
 
-def give_back() -> None:
-    """Give back what the C library keeps for the next who asks, where it is glibc.
+def trim_memory() -> None:
+    """Return what glibc keeps for later allocations; do nothing with another C library.
 
-    It gives back by itself what is free at the end of the heap only, so that one small piece in use
-    keeps all before it (malloc_trim(3)). Takes microseconds where there is little to give, and some
-    5 ms for what hundreds of connections leave.
+    By itself, glibc returns only what is free at the end of the heap, so that one small allocation
+    keeps everything before it (malloc_trim(3)). This takes microseconds if there is little to
+    return, and about 5 ms after hundreds of connections.
     """
     if (trim := _trim()) is not None:
         trim(0)
@@ -23,5 +23,4 @@ def _trim() -> Any:
     try:
         return ctypes.CDLL(None).malloc_trim
     except (OSError, TypeError, AttributeError):
-        # Another C library: musl, or that of another system.
         return None

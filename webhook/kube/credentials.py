@@ -58,7 +58,7 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
         files = _files(path)
         configuration = Configuration()
         try:
-            with _complaints_heeded():
+            with _errors_from_log():
                 await config.load_kube_config(
                     config_file=files,
                     context=context,
@@ -81,7 +81,7 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
 
 
 @contextmanager
-def _complaints_heeded() -> Iterator[None]:
+def _errors_from_log() -> Iterator[None]:
     """Heed what the library only logs inside of the block: that a plugin gave no credentials.
 
     It would go on without any, as somebody unknown who may list nothing.

@@ -21,7 +21,6 @@ from prometheus_client.exposition import choose_encoder
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
 from policies.policy import Policy
-from webhook.http.connections import Refusal
 
 Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error", "overloaded"]
 """What became of a request; ``malformed`` faults the object, ``bad_request`` the call, and
@@ -29,6 +28,9 @@ Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "er
 
 UNKNOWN = "unknown"
 OTHER_KIND = "other"
+
+Rejection = Literal["too_many", "handshake", "evicted"]
+"""Why a connection was not accepted, or was closed in favor of another."""
 
 # From a small Pod's decision, tens of microseconds, to the webhook's own timeout of 3 s.
 _BUCKETS = (50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.25, 1.0, 3.0)
@@ -67,7 +69,7 @@ class Metrics:
             "Requests on which gpufence itself failed; each is in the log with its traceback.",
             registry=self.registry,
         )
-        self._refused_connections = Counter(
+        self._rejected_connections = Counter(
             "gpufence_connections_refused",
             "Connections that were not taken: too_many, or a failed handshake.",
             ("reason",),
@@ -85,7 +87,7 @@ class Metrics:
         pools = ",".join(pool.name for pool in policy.pools)
         self._policy.info({"policy": self._policy_name, "pools": pools})
 
-    def track_under_way(self, count: Callable[[], int]) -> None:
+    def track_in_flight(self, count: Callable[[], int]) -> None:
         """Show how many requests are being answered."""
         Gauge(
             "gpufence_admission_requests_in_flight",
@@ -116,9 +118,9 @@ class Metrics:
         for finding in findings:
             self._findings.labels(finding.rule, finding.action).inc()
 
-    def refused_connection(self, reason: Refusal) -> None:
-        """Count a connection that was not taken."""
-        self._refused_connections.labels(reason).inc()
+    def connection_rejected(self, reason: Rejection) -> None:
+        """Count a connection that was not accepted."""
+        self._rejected_connections.labels(reason).inc()
 
     def failed(self) -> None:
         """Count a failure of gpufence itself."""

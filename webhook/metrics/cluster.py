@@ -14,7 +14,7 @@ from webhook.cluster.claims import LookupResult
 
 
 class Followed(Protocol):
-    """What follows collections: ClusterFacts, Estate."""
+    """What watches collections: ClusterFacts, DeviceInventory."""
 
     def objects(self) -> Mapping[str, int]: ...
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from certs.keypair import parse_certificates
 from certs.succession import Change, Stored
-from webhook.server.policy_reload import ReloadResult
+
+ReloadResult = Literal["applied", "refused"]
+"""What happened to a new policy document."""
 
 
-class UpkeepMetrics:
+class ControllerMetrics:
     """Counters and gauges in the registry of the server. Labels have few values, all known."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

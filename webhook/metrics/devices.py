@@ -1,4 +1,4 @@
-"""What Prometheus is told about the GPU estate: devices that nodes offer, and who holds them."""
+"""Metrics of the device inventory: the devices that nodes offer, and those that Pods hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from policies.policy import Policy, Pool
-from webhook.cluster.device_inventory import Estate
+from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.holders import Holding, pool_of
 
 MOST_NAMESPACES = 200
@@ -19,18 +19,18 @@ OTHER_NAMESPACES = "(others)"
 """No namespace is called so."""
 
 
-class EstateMetrics(Collector):
-    """Adds up the estate at each scrape. Labels have few values, whatever Pods ask for.
+class DeviceMetrics(Collector):
+    """Adds up the inventory at each scrape. Labels have few values, whatever Pods ask for.
 
     The namespace is ``pod_namespace``: Prometheus gives a series the ``namespace`` of the Pod that
     it was scraped from.
     """
 
-    def __init__(self, estate: Estate) -> None:
-        self._estate = estate
+    def __init__(self, inventory: DeviceInventory) -> None:
+        self._inventory = inventory
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        policy, offered = self._estate.policy, self._estate.allocatable()
+        policy, offered = self._inventory.policy, self._inventory.allocatable()
         allocatable = GaugeMetricFamily(
             "gpufence_pool_devices_allocatable",
             "Devices of a pool that nodes offer.",
@@ -45,7 +45,7 @@ class EstateMetrics(Collector):
             "Devices that Pods hold (scheduled) or wait for, by resource or device class.",
             labels=("pool", "resource", "pod_namespace", "scheduled"),
         )
-        for labels, count in _requested(self._estate.holdings(), policy, offered).items():
+        for labels, count in _requested(self._inventory.holdings(), policy, offered).items():
             requested.add_metric(labels, count)
         yield requested
 

@@ -22,11 +22,11 @@ from certs.succession import (
     Plan,
     Stored,
     Timing,
-    beside,
     carry_out,
     is_live,
     is_of_use,
     plan,
+    stage_successor,
 )
 from webhook.kube.client import CONFLICT, JSONObject, KubeApi
 from webhook.kube.errors import ApiError, ClusterError
@@ -58,7 +58,7 @@ class SecretName:
         return f"Secret {self.namespace}/{self.name}"
 
 
-class CertificateKeeper:
+class CertificateReconciler:
     """Keeps the Secret as it should be, and hands its leaf to ``source``.
 
     ``configuration`` is the name of the webhook configurations whose caBundle must carry an
@@ -90,7 +90,7 @@ class CertificateKeeper:
         self._changed = changed
         self._carried: tuple[tuple[bytes, ...], float] | None = None
 
-    async def keep(self, now: datetime) -> Stored:
+    async def reconcile(self, now: datetime) -> Stored:
         """Read the Secret, make the change that is due, if one is, and return what it then holds.
 
         Raises:
@@ -154,7 +154,7 @@ class CertificateKeeper:
         # Whoever could not look for long may have missed a whole succession.
         if found.follows(served) or await self._is_carried(found):
             return None
-        return Plan(Change.PUBLISH, "another authority was put into the Secret"), beside(
+        return Plan(Change.PUBLISH, "another authority was put into the Secret"), stage_successor(
             served, found, now
         )
 

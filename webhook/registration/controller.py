@@ -23,17 +23,17 @@ from webhook.kube.client import KubeApi
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.logs import event
-from webhook.metrics.controllers import UpkeepMetrics
-from webhook.registration.certificates import CertificateKeeper, SecretName
+from webhook.metrics.controllers import ControllerMetrics
+from webhook.registration.certificates import CertificateReconciler, SecretName
 from webhook.registration.configurations import Registration, configurations
-from webhook.registration.leader_election import Elector, LeaseTiming
+from webhook.registration.leader_election import LeaderElector, LeaseTiming
 from webhook.registration.registrar import Owner, Registrar, is_reachable
 
 _log = logging.getLogger("gpufence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
+class ControllerOptions:
     """How a replica works with its cluster, as plain values.
 
     ``registration`` is what the configurations say beside the policy; authorities and owner are
@@ -54,14 +54,14 @@ class ClusterOptions:
     poll_seconds: float = 5.0
 
 
-class Upkeep:
-    """One replica's part in the release; ``tick`` is called again and again."""
+class RegistrationController:
+    """One replica's part in the release; ``reconcile`` is called periodically."""
 
     def __init__(
         self,
-        options: ClusterOptions,
+        options: ControllerOptions,
         policy: Callable[[], Policy],
-        metrics: UpkeepMetrics,
+        metrics: ControllerMetrics,
         can_serve: Callable[[], bool],
     ) -> None:
         self.source: HeldSource | None = None
@@ -72,8 +72,8 @@ class Upkeep:
         self._can_serve = can_serve
         self._api = KubeApi(options.load)
         self._registrar = Registrar(self._api, metrics)
-        self._keeper = self._make_keeper()
-        self._elector = Elector(
+        self._certificates = self._certificate_reconciler()
+        self._elector = LeaderElector(
             self._api,
             options.namespace,
             options.registration.name,
@@ -85,21 +85,21 @@ class Upkeep:
         metrics.track_leader(lambda: self._elector.leading)
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this replica does what one does for all; every one, where none is chosen."""
         return self._elector.leading or not self._options.register
 
-    async def keep_certificates(self) -> None:
+    async def reconcile_certificates(self) -> None:
         """Take up what is in the Secret, and make the change that is due.
 
         Raises:
             ClusterError, CertificateError: it could not be done.
         """
-        if self._keeper is not None:
-            stored = await self._keeper.keep(datetime.now(UTC))
+        if self._certificates is not None:
+            stored = await self._certificates.reconcile(datetime.now(UTC))
             self._metrics.authorities(stored)
 
-    async def tick(self) -> None:
+    async def reconcile(self) -> None:
         """Do what is due.
 
         Raises:
@@ -107,9 +107,9 @@ class Upkeep:
         """
         problem: ClusterError | CertificateError | None = None
         try:
-            await self.keep_certificates()
+            await self.reconcile_certificates()
         except (ClusterError, CertificateError) as error:
-            if self._keeper is None or self._keeper.stored is None:
+            if self._certificates is None or self._certificates.stored is None:
                 raise
             # What was read last is served still, and others wait with whatever needs a newer
             # bundle until the configurations carry it.
@@ -158,8 +158,8 @@ class Upkeep:
         return configurations(self._policy(), replace(registration, ca_bundle=bundle, owner=owner))
 
     def _authorities(self) -> bytes:
-        if self._keeper is not None and self._keeper.stored is not None:
-            return self._keeper.stored.bundle
+        if self._certificates is not None and self._certificates.stored is not None:
+            return self._certificates.stored.bundle
         file = self._options.ca_file
         if file is None:
             return b""
@@ -168,12 +168,12 @@ class Upkeep:
         parse_certificates(pem, str(file))
         return pem
 
-    def _make_keeper(self) -> CertificateKeeper | None:
+    def _certificate_reconciler(self) -> CertificateReconciler | None:
         options = self._options
         if options.secret is None or options.names is None:
             return None
         self.source = HeldSource(str(options.secret))
-        return CertificateKeeper(
+        return CertificateReconciler(
             self._api,
             options.secret,
             options.names,

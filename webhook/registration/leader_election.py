@@ -33,7 +33,7 @@ class LeaseTiming:
     duration: int = 15
 
 
-class Elector:
+class LeaderElector:
     """One candidate for one Lease.
 
     ``clock`` returns seconds that never go back: other replicas' wall clocks are not trusted, so a

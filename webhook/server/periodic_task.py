@@ -1,4 +1,4 @@
-"""Something that is done every few seconds for as long as the server runs."""
+"""A task that runs at an interval for as long as the replica runs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,28 @@ from webhook.logs import event
 _log = logging.getLogger("gpufence")
 
 
-class Repeated:
-    """Something that is done every few seconds for good, and outlives its own failures."""
+class PeriodicTask:
+    """Runs ``step`` every ``seconds`` and survives its failures.
+
+    A failure that repeats is logged once, and counted by ``failed`` each time.
+    """
 
     def __init__(
         self,
         name: str,
         step: Callable[[], Awaitable[None] | None],
+        seconds: float,
         failed: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self.problem = ""
-        """Why the last attempt failed; empty if it did not."""
+        """Why the last run failed; empty if it succeeded."""
         self.name = name
         self._step = step
+        self._seconds = seconds
         self._failed = failed
 
-    async def once(self) -> bool:
-        """Try; tell whether it worked. A failure that goes on is one line in the log."""
+    async def run_once(self) -> bool:
+        """Run the step, and return whether it succeeded."""
         try:
             done = self._step()
             if inspect.isawaitable(done):
@@ -50,8 +55,15 @@ class Repeated:
         self.problem = ""
         return True
 
-    async def forever(self, seconds: float) -> NoReturn:
-        """Try every ``seconds``, from now on."""
+    async def run_until_success(self) -> None:
+        """Run the step until it succeeds once."""
         while True:
-            await self.once()
-            await asyncio.sleep(seconds)
+            if await self.run_once():
+                return
+            await asyncio.sleep(self._seconds)
+
+    async def run_forever(self) -> NoReturn:
+        """Run the step now, and then at the interval."""
+        while True:
+            await self.run_once()
+            await asyncio.sleep(self._seconds)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Protocol
 
 from policies.policy import Policy
 from webhook.logs import event
-
-ReloadResult = Literal["applied", "refused"]
+from webhook.metrics.controllers import ReloadResult
 
 _log = logging.getLogger("gpufence")
 

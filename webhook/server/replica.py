@@ -1,4 +1,4 @@
-"""The running server: TLS, both listeners, upkeep, the drain. What `gpufence serve` calls."""
+"""A replica: what it consists of, how it starts, runs and stops. Called by ``gpufence serve``."""
 
 from __future__ import annotations
 
@@ -12,45 +12,46 @@ from prometheus_client import disable_created_metrics
 
 from certs.source import FileSource, Source
 from webhook.admission.handler import Admission
-from webhook.cluster.device_inventory import Estate
+from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.facts import ClusterFacts
-from webhook.http.edge import admission_handler, operations_app
+from webhook.http.connections import OPERATIONS
+from webhook.http.edge import Edge, operations_handler
 from webhook.http.lifecycle import Lifecycle
 from webhook.http.listener import Listeners, listen, port_of
+from webhook.http.slots import Slots
 from webhook.http.tls import ServedCertificate
 from webhook.kube.connection import Connection
 from webhook.logs import configure, event
 from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics
-from webhook.metrics.controllers import UpkeepMetrics
-from webhook.metrics.devices import EstateMetrics
-from webhook.metrics.gathered import gathered_app
-from webhook.registration.controller import Upkeep
+from webhook.metrics.controllers import ControllerMetrics
+from webhook.metrics.devices import DeviceMetrics
+from webhook.registration.controller import RegistrationController
 from webhook.server.options import ServeOptions
-from webhook.server.periodic_task import Repeated
+from webhook.server.periodic_task import PeriodicTask
 from webhook.server.policy_reload import ReloadingPolicy
 from webhook.server.signals import Signals, within
 
 _log = logging.getLogger("gpufence")
 
-_RETRY_SECONDS = 1.0
+# How soon the first reconciliation of the certificates is retried: no review is answered before it.
+_FIRST_RETRY_SECONDS = 1.0
 
 
 def serve(options: ServeOptions) -> int:
     """Serve until SIGTERM or SIGINT, drain, and return the exit status (0).
 
-    A second signal cuts the drain short. Logs go to standard error. The line with
-    ``"event": "ready"`` carries the ports that were bound, as ``port`` and ``metricsPort``.
+    A second signal ends the drain. The log goes to standard error. The event ``ready`` has the
+    bound ports in ``port`` and ``metricsPort``.
 
     Raises:
-        CertificateError: (certs.errors) the key pair cannot be used; nothing listens yet.
-        PolicyUnusableError: (webhook.server.policy_reload) the policy is none; nothing listens yet.
-        ListenError: (webhook.http.listener) an address cannot be listened on.
-        ConfigurationError: (webhook.kube.errors) ``facts`` leads nowhere; nothing listens yet.
+        CertificateError: (certs.errors) the key pair cannot be used.
+        PolicyUnusableError: (webhook.server.policy_reload) the policy cannot be read or is invalid.
+        ListenError: (webhook.http.listener) the replica cannot listen on an address.
+        ConfigurationError: (webhook.kube.errors) the cluster's configuration cannot be read.
     """
-    worker = options.worker
-    configure(options.log_format, sys.stderr, worker.number if worker else None)
-    # When each counter began is a second series for every one of them, and of no use to rate().
+    configure(options.log_format, sys.stderr)
+    # Without this, every counter has a second series with its start time, which rate() ignores.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(options))
@@ -58,191 +59,188 @@ def serve(options: ServeOptions) -> int:
 
 
 async def _serve(options: ServeOptions) -> None:
-    worker = options.worker
-    replica = _Replica(options, await ReloadingPolicy.load(options.policy))
-    stopping = Signals(worker.lifeline if worker else None)
-    listeners = Listeners(replica.metrics.refused_connection, shared=worker is not None)
-    running: list[asyncio.Task[None]] = []
-    try:
-        if await _started(replica, listeners, stopping):
-            running += [
-                asyncio.create_task(task.forever(seconds)) for task, seconds in replica.tasks
-            ]
-            await stopping.first.wait()
-            await _drain(replica.lifecycle, stopping, options)
-    finally:
-        for task in running:
-            task.cancel()
-        if replica.upkeep is not None:
-            await replica.upkeep.close()
-        await listeners.close()
-        if replica.facts is not None:
-            await replica.facts.stop()
-        if replica.estate is not None:
-            await replica.estate.keep(False)
+    signals = Signals()
+    policy = await signals.unless_stopped(ReloadingPolicy.load(options.policy))
+    if policy is not None:
+        replica = _Replica(options, policy)
+        try:
+            if await signals.unless_stopped(replica.start()):
+                replica.start_tasks()
+                await signals.first.wait()
+                await replica.drain(signals)
+        finally:
+            await replica.close()
     event(_log, logging.INFO, "stopped")
 
 
 class _Replica:
-    """What a replica is made of, each part told of the others; nothing runs or listens yet."""
+    """The parts of a replica, connected to each other. Nothing runs before ``start``."""
 
     def __init__(self, options: ServeOptions, policy: ReloadingPolicy) -> None:
-        self.options = options
-        self.lifecycle = Lifecycle(options.most_under_way)
-        self.metrics = Metrics(policy.current, options.policy_name)
+        self._options = options
         self._policy = policy
-        counters = UpkeepMetrics(self.metrics.registry)
+        self._lifecycle = Lifecycle()
+        self._slots = Slots(options.max_in_flight)
+        self._metrics = Metrics(policy.current, options.policy_name)
+        counters = ControllerMetrics(self._metrics.registry)
         counters.track_policy(lambda: policy.generation, lambda: policy.problem)
-        self.facts, self.estate = _followed(options, policy, self.metrics)
-        self.admission = Admission(policy.current, self.metrics, lambda: _now().date(), self.facts)
-        policy.followers += [self.admission.use, self.metrics.use]
+        self._facts, self._devices = _cluster_state(options, policy, self._metrics)
+        self._admission = Admission(
+            policy.current, self._metrics, lambda: _now().date(), self._facts
+        )
+        self._edge = Edge(
+            self._admission, self._metrics, self._lifecycle, self._slots, options.timeout_seconds
+        )
+        policy.followers += [self._admission.use, self._metrics.use]
         policy.counters.append(counters.reloaded)
-        self.upkeep = self._upkeep(counters)
-        self.certificate = ServedCertificate(
-            _source(options, self.upkeep),
+        self._controller = self._registration_controller(counters)
+        self._certificate = ServedCertificate(
+            _source(options, self._controller),
             _now,
             options.client_authority,
             lambda: counters.failed("certificate reload"),
         )
-        self.metrics.track_under_way(lambda: self.lifecycle.under_way)
-        self.metrics.track_certificate(lambda: self.certificate.expires.timestamp())
-        self.first = (
-            None if self.upkeep is None else Repeated("certificates", self.upkeep.keep_certificates)
+        self._metrics.track_in_flight(lambda: self._slots.in_flight)
+        self._metrics.track_certificate(lambda: self._certificate.expires.timestamp())
+        self._listeners = Listeners(self._metrics.connection_rejected)
+        self._first_certificates = (
+            None
+            if self._controller is None
+            else PeriodicTask(
+                "certificates", self._controller.reconcile_certificates, _FIRST_RETRY_SECONDS
+            )
         )
-        """What has to succeed before a review can be answered."""
-        self.tasks = self._tasks(counters)
-        """What is done beside answering, and how many seconds apart."""
+        self._tasks = self._periodic_tasks(counters)
+        self._running: list[asyncio.Task[None]] = []
 
-    def unready(self) -> str:
-        """Return why requests should not be sent here; empty if they should."""
-        reason = self.lifecycle.unready(self.certificate.expires, _now())
-        if not reason and self.facts is not None:
-            return self.facts.unready()
+    async def start(self) -> bool:
+        """Listen on both ports. Return True once the replica can answer reviews."""
+        options = self._options
+        if self._controller is None or self._controller.source is None:
+            # The replica cannot serve without valid files, so an invalid file ends the start.
+            self._certificate.load()
+        if self._facts is not None:
+            await self._facts.start()
+        # The plain port first, so that probes succeed while the certificate is not available.
+        operations = listen(options.metrics_host, options.metrics_port, "metrics-port")
+        pages = operations_handler(self._metrics, self._unready, self._problems)
+        await self._listeners.serve(pages, operations, limits=OPERATIONS)
+        if self._first_certificates is not None:
+            await self._first_certificates.run_until_success()
+        reviews = listen(options.host, options.port, "port")
+        tls, is_busy = self._certificate.load(), self._edge.is_busy
+        await self._listeners.serve(self._edge.handle, reviews, tls, is_busy=is_busy)
+        self._lifecycle.serving = True
+        event(
+            _log,
+            logging.INFO,
+            "ready",
+            host=options.host,
+            port=port_of(reviews),
+            metricsHost=options.metrics_host,
+            metricsPort=port_of(operations),
+            policy=options.policy_name,
+            certificateExpires=self._certificate.expires.isoformat(),
+        )
+        return True
+
+    def start_tasks(self) -> None:
+        self._running = [asyncio.create_task(task.run_forever()) for task in self._tasks]
+
+    async def drain(self, signals: Signals) -> None:
+        """Keep serving, unready, while clients turn to other replicas; then finish all requests."""
+        options = self._options
+        self._lifecycle.draining = True
+        event(_log, logging.INFO, "draining", seconds=options.drain_seconds)
+        await within(options.drain_seconds, signals.second.wait)
+        # aiohttp stops reading when it cleans up: a body that is still arriving would be lost.
+        await within(options.grace_seconds, self._lifecycle.finished)
+
+    async def close(self) -> None:
+        for task in self._running:
+            task.cancel()
+        if self._controller is not None:
+            await self._controller.close()
+        await self._listeners.close()
+        if self._facts is not None:
+            await self._facts.stop()
+        if self._devices is not None:
+            await self._devices.stop()
+
+    def _unready(self) -> str:
+        """Return why clients should not send requests to this replica; empty if they should."""
+        reason = self._lifecycle.unready(self._certificate.expires, _now())
+        if not reason and self._facts is not None:
+            return self._facts.unready()
         return reason
 
-    def troubles(self) -> list[str]:
-        """Return what somebody should look at, a line each."""
-        tasks = [task for task, _ in self.tasks] + ([self.first] if self.first else [])
+    def _problems(self) -> list[str]:
+        """Return what an operator should look at, one line for each problem."""
+        tasks = [*self._tasks, *([self._first_certificates] if self._first_certificates else ())]
         lines = [f"{task.name}: {task.problem}" for task in tasks if task.problem]
-        if self.certificate.problem:
-            lines.append(f"certificate refused, an older one is served: {self.certificate.problem}")
-        if self._policy.problem:
-            lines.append(f"policy refused, an older one is in force: {self._policy.problem}")
+        if problem := self._certificate.problem:
+            lines.append(f"the new certificate is rejected, the previous one is served: {problem}")
+        if problem := self._policy.problem:
+            lines.append(f"the new policy is rejected, the previous one is in force: {problem}")
         return lines
 
-    def _upkeep(self, counters: UpkeepMetrics) -> Upkeep | None:
-        if self.options.cluster is None:
+    def _registration_controller(
+        self, counters: ControllerMetrics
+    ) -> RegistrationController | None:
+        if self._options.controller is None:
             return None
-        return Upkeep(
-            self.options.cluster,
+        return RegistrationController(
+            self._options.controller,
             lambda: self._policy.current,
             counters,
-            lambda: self.lifecycle.serving and not self.lifecycle.draining,
+            lambda: self._lifecycle.serving and not self._lifecycle.draining,
         )
 
-    def _tasks(self, counters: UpkeepMetrics) -> list[tuple[Repeated, float]]:
-        reload_seconds = self.options.reload_seconds
+    def _periodic_tasks(self, counters: ControllerMetrics) -> list[PeriodicTask]:
+        seconds, failed = self._options.reload_seconds, counters.failed
         tasks = [
-            (Repeated("policy reload", self._policy.poll, counters.failed), reload_seconds),
-            (
-                Repeated("certificate reload", self.certificate.poll, counters.failed),
-                reload_seconds,
-            ),
+            PeriodicTask("policy reload", self._policy.poll, seconds, failed),
+            PeriodicTask("certificate reload", self._certificate.poll, seconds, failed),
         ]
-        if self.upkeep is not None and self.options.cluster is not None:
-            every = self.options.cluster.poll_seconds
-            tasks.append((Repeated("upkeep", self.upkeep.tick, counters.failed), every))
-        if self.estate is not None:
-            keeping = Repeated("estate", self._keep_estate, counters.failed)
-            tasks.append((keeping, reload_seconds))
+        if self._controller is not None and self._options.controller is not None:
+            every = self._options.controller.poll_seconds
+            tasks.append(PeriodicTask("registration", self._controller.reconcile, every, failed))
+        if self._devices is not None:
+            tasks.append(PeriodicTask("device inventory", self._follow_devices, seconds, failed))
         return tasks
 
-    async def _keep_estate(self) -> None:
-        if self.estate is not None:
-            await self.estate.keep(self.upkeep is None or self.upkeep.leads)
+    async def _follow_devices(self) -> None:
+        if self._devices is not None:
+            await self._devices.follow(self._controller is None or self._controller.is_leader)
 
 
-async def _started(replica: _Replica, listeners: Listeners, stopping: Signals) -> bool:
-    """Listen, and say that the replica is ready; False if told to stop before that."""
-    options, worker = replica.options, replica.options.worker
-    if replica.upkeep is None or replica.upkeep.source is None:
-        # Files that are no key pair are a mistake of whoever starts this, and end it.
-        replica.certificate.load()
-    if replica.facts is not None:
-        await replica.facts.start()
-    # The plain port first: there a probe can see that the other one is not served yet.
-    operations = operations_app(replica.metrics, replica.unready, replica.troubles)
-    if worker is None:
-        operations_at = listen(options.metrics_host, options.metrics_port, "metrics-port")
-    else:
-        operations_at = worker.operations
-        await listeners.serve(operations, worker.own[worker.number])
-        operations = gathered_app([port_of(own) for own in worker.own])
-    await listeners.serve(operations, operations_at)
-    if replica.first is not None and not await _succeeds(replica.first, stopping):
-        return False
-    tls = replica.certificate.load()
-    reviews = admission_handler(replica.admission, replica.metrics, replica.lifecycle)
-    reviews_at = worker.reviews if worker else listen(options.host, options.port, "port")
-    await listeners.serve(reviews, reviews_at, tls)
-    replica.lifecycle.serving = True
-    event(
-        _log,
-        logging.INFO,
-        "ready",
-        host=options.host,
-        port=port_of(reviews_at),
-        metricsHost=options.metrics_host,
-        metricsPort=port_of(operations_at),
-        policy=options.policy_name,
-        certificateExpires=replica.certificate.expires.isoformat(),
-    )
-    return True
-
-
-def _followed(
+def _cluster_state(
     options: ServeOptions, policy: ReloadingPolicy, metrics: Metrics
-) -> tuple[ClusterFacts | None, Estate | None]:
-    """Return what follows a cluster, as the policy in force needs it: facts, and the estate."""
-    if options.facts is None and options.estate is None:
+) -> tuple[ClusterFacts | None, DeviceInventory | None]:
+    """Return what the replica watches in the cluster, as the options ask for it."""
+    if options.facts is None and options.devices is None:
         return None, None
     counters = ClusterMetrics(metrics.registry)
-    facts = estate = None
+    facts = devices = None
     if options.facts is not None:
         facts = ClusterFacts(Connection(options.facts), policy.current, observer=counters)
         policy.followers.append(facts.use)
-    if options.estate is not None:
-        restarted = counters.watch_restarted
-        estate = Estate(Connection(options.estate), policy.current, restarted=restarted)
-        policy.followers.append(estate.use)
-        metrics.registry.register(EstateMetrics(estate))
-    counters.track(*[each for each in (facts, estate) if each is not None])
-    return facts, estate
+    if options.devices is not None:
+        devices = DeviceInventory(
+            Connection(options.devices), policy.current, restarted=counters.watch_restarted
+        )
+        policy.followers.append(devices.use)
+        metrics.registry.register(DeviceMetrics(devices))
+    counters.track(*[each for each in (facts, devices) if each is not None])
+    return facts, devices
 
 
-def _source(options: ServeOptions, upkeep: Upkeep | None) -> Source:
-    if upkeep is not None and upkeep.source is not None:
-        return upkeep.source
+def _source(options: ServeOptions, controller: RegistrationController | None) -> Source:
+    if controller is not None and controller.source is not None:
+        return controller.source
     if options.tls_cert is None or options.tls_key is None:
-        raise ValueError("neither files nor a Secret to take the certificate from")
+        raise ValueError("the options name neither files nor a Secret for the certificate")
     return FileSource(options.tls_cert, options.tls_key)
-
-
-async def _succeeds(task: Repeated, stopping: Signals) -> bool:
-    """Try for as long as it takes; False if told to stop."""
-    while not await task.once():
-        if await within(_RETRY_SECONDS, stopping.first.wait):
-            return False
-    return True
-
-
-async def _drain(lifecycle: Lifecycle, stopping: Signals, options: ServeOptions) -> None:
-    """Go on serving, unready, until nobody should send requests any more; then finish them."""
-    lifecycle.draining = True
-    event(_log, logging.INFO, "draining", seconds=options.drain_seconds)
-    await within(options.drain_seconds, stopping.second.wait)
-    # aiohttp reads no further once it cleans up: a body that is still arriving would be lost.
-    await within(options.grace_seconds, lifecycle.finished)
 
 
 def _now() -> datetime:

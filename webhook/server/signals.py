@@ -1,40 +1,46 @@
-"""SIGTERM and SIGINT as events, and waiting that has an end."""
+"""SIGTERM and SIGINT as events, and waits that end early."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Signals:
-    """The first signal asks for an end, the second for a quick one.
+    """The first signal requests a graceful stop, the second an immediate one."""
 
-    So does the end of ``lifeline``, a descriptor that is open for as long as somebody else lives.
-    """
-
-    def __init__(self, lifeline: int | None = None) -> None:
+    def __init__(self) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._caught)
-        if lifeline is not None:
-            loop.add_reader(lifeline, self._left_alone, lifeline)
+            loop.add_signal_handler(number, self._received)
 
-    def _left_alone(self, lifeline: int) -> None:
-        asyncio.get_running_loop().remove_reader(lifeline)
-        self.first.set()
+    async def unless_stopped(self, work: Coroutine[None, None, T]) -> T | None:
+        """Return the result of ``work``, or cancel it at the first signal and return None."""
+        task = asyncio.create_task(work)
+        stopped = asyncio.create_task(self.first.wait())
+        try:
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            for each in (task, stopped):
+                each.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)
 
-    def _caught(self) -> None:
+    def _received(self) -> None:
         (self.second if self.first.is_set() else self.first).set()
 
 
-async def within(seconds: float, what: Callable[[], Awaitable[object]]) -> bool:
-    """Wait for something, but not longer; tell whether it came."""
+async def within(seconds: float, wait: Callable[[], Awaitable[object]]) -> bool:
+    """Wait for something, and return whether it happened within the time limit."""
     try:
         async with asyncio.timeout(seconds):
-            await what()
+            await wait()
     except TimeoutError:
         return False
     return True

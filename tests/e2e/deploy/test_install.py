@@ -255,8 +255,7 @@ def test_a_replica_exposes_the_metrics_that_dashboard_and_alerts_are_held_to(
     [running, _] = list(installed.kubelet.pods.values())
     exposed = set(re.findall(r"(?m)^# TYPE (gpufence_\w+)", running.metrics()))
     known = {re.sub("_(bucket|sum|count)$", "", name) for name in exported()}
-    of_several = {"gpufence_worker_up"}
-    assert exposed == {name for name in known - of_several if name.startswith("gpufence_")}
+    assert exposed == {name for name in known if name.startswith("gpufence_")}
 
 
 def test_the_api_servers_own_metrics_are_what_the_alerts_ask_for(installed: Installation) -> None:

@@ -95,7 +95,12 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
     [
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
-        ({"workers": 0}, "workers"),
+        ({"workers": 2}, "workers"),
+        ({"autoscaling": {"minReplicas": 0}}, "/autoscaling/minReplicas"),
+        (
+            {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 4}},
+            "autoscaling.maxReplicas is 4, below autoscaling.minReplicas, which is 5",
+        ),
         ({"webhook": {"port": 443}}, "port"),
         ({"enabled": False}, "enabled is for a chart that depends on this one"),
         ({"webhook": {"port": 8080}}, "webhook.port and metrics.port are both 8080"),
@@ -285,6 +290,24 @@ def test_every_selector_selects_the_pods_that_it_is_for_and_no_others(
         assert selected
         assert len([labels for labels in (serving, *auditing) if selected <= labels]) == 1
     assert len(policies) in (0, 1 + len(auditing))
+
+
+def test_an_autoscaler_chooses_the_number_of_replicas(helm: Helm) -> None:
+    autoscaling = {"enabled": True, "minReplicas": 3, "maxReplicas": 9}
+    objects = helm.objects({"autoscaling": autoscaling, "fullnameOverride": "fence"})
+    deployment = one(objects, "Deployment")
+    # A number in the Deployment would undo the autoscaler's with each upgrade.
+    assert "replicas" not in deployment["spec"]
+    spec = one(objects, "HorizontalPodAutoscaler")["spec"]
+    assert spec["scaleTargetRef"] == {
+        "apiVersion": deployment["apiVersion"],
+        "kind": "Deployment",
+        "name": deployment["metadata"]["name"],
+    }
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 9)
+    default = helm.objects({})
+    assert one(default, "Deployment")["spec"]["replicas"] == 2
+    assert not [each for each in default if each["kind"] == "HorizontalPodAutoscaler"]
 
 
 def test_pods_of_an_update_are_not_kept_waiting_for_a_third_node(helm: Helm) -> None:

@@ -22,8 +22,8 @@ FOREIGN = {
     # NVIDIA/dcgm-exporter, etc/default-counters.csv.
     "DCGM_FI_DEV_GPU_UTIL": {"namespace", "pod"},
 }
-# What Prometheus itself adds to every series that it scrapes, and a replica of several workers.
-TARGET = {"job", "instance", "namespace", "pod", "service", "worker"}
+# What Prometheus itself adds to every series that it scrapes.
+TARGET = {"job", "instance", "namespace", "pod", "service"}
 
 # What Grafana puts in place of its variables.
 VARIABLES = {"$__rate_interval": "5m", "$dcgm_namespace": "namespace"}

@@ -13,8 +13,9 @@ from aiohttp import web
 
 from policies.policy import Policy
 from webhook.admission.handler import Admission
-from webhook.http.edge import admission_handler
+from webhook.http.edge import Edge
 from webhook.http.lifecycle import Lifecycle
+from webhook.http.slots import Slots
 from webhook.metrics.admission import Metrics
 
 _TODAY = datetime(2026, 11, 21, tzinfo=UTC).date()
@@ -61,8 +62,8 @@ class Webhook:
         metrics, lifecycle = Metrics(policy, "fuzz"), Lifecycle()
         lifecycle.serving = True
         admission = Admission(policy, metrics, lambda: _TODAY)
-        handle = admission_handler(admission, metrics, lifecycle)
-        self._server = web.Server(handle, loop=self._loop, access_log=None)
+        edge = Edge(admission, metrics, lifecycle, Slots(), timeout_seconds=10)
+        self._server = web.Server(edge.handle, loop=self._loop, access_log=None)
 
     def exchange(self, data: bytes) -> bytes:
         """Send the bytes over one connection, hang up, and return what came back."""

@@ -13,9 +13,8 @@ from policies.policy import Policy
 from webhook.cluster.holders import Holding
 from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics
-from webhook.metrics.controllers import UpkeepMetrics
-from webhook.metrics.devices import EstateMetrics
-from webhook.metrics.gathered import GatheredMetrics
+from webhook.metrics.controllers import ControllerMetrics
+from webhook.metrics.devices import DeviceMetrics
 
 
 def exported() -> dict[str, set[str]]:
@@ -31,23 +30,16 @@ def exported() -> dict[str, set[str]]:
 
 def registry() -> CollectorRegistry:
     """Return a registry with every metric that a replica can expose."""
-    everything = of_one_process()
-    everything.register(GatheredMetrics([(503, "")]))
-    return everything
-
-
-def of_one_process() -> CollectorRegistry:
-    """Return a registry with every metric that a server can expose, several workers aside."""
     policy = parse_policy(yaml.safe_load(default_policy_text())).compile()
     metrics = Metrics(policy, "test")
     metrics.track_certificate(lambda: 0.0)
-    metrics.track_under_way(lambda: 0)
-    upkeep = UpkeepMetrics(metrics.registry)
+    metrics.track_in_flight(lambda: 0)
+    upkeep = ControllerMetrics(metrics.registry)
     upkeep.track_policy(lambda: 1, lambda: "")
     upkeep.track_leader(lambda: True)
     cluster = ClusterMetrics(metrics.registry)
     cluster.track(_Cluster())
-    metrics.registry.register(EstateMetrics(_Estate(policy)))  # type: ignore[arg-type]
+    metrics.registry.register(DeviceMetrics(_Inventory(policy)))  # type: ignore[arg-type]
     return metrics.registry
 
 
@@ -78,8 +70,8 @@ class _Cluster:
         return {"nodes": 1.0}
 
 
-class _Estate:
-    """As much of Estate as its metrics look at."""
+class _Inventory:
+    """As much of DeviceInventory as its metrics read."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy

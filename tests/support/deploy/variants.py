@@ -25,10 +25,7 @@ VARIANTS: dict[str, Values] = {
     "default": {},
     "as a plain manifest": {"createNamespace": True},
     "one replica": {"replicas": 1},
-    "two cores a replica": {
-        "workers": 2,
-        "resources": {"requests": {"memory": "192Mi"}, "limits": {"memory": "1Gi"}},
-    },
+    "an autoscaler": {"autoscaling": {"enabled": True, "maxReplicas": 6}},
     "an image by digest from a registry of one's own": {
         "image": {
             "repository": "registry.example/platform/gpufence",
@@ -103,7 +100,7 @@ VARIANTS: dict[str, Values] = {
     "clients of an authority in a ConfigMap": {
         "webhook": {"clientAuthority": {"configMap": "api-servers", "key": "bundle.pem"}}
     },
-    "nobody counts the GPUs": {"metrics": {"estate": False}},
+    "nobody counts the GPUs": {"metrics": {"devices": False}},
     "configurations in Git": {"registration": {"enabled": False}},
     "configurations in Git, certificates of somebody else": {
         "registration": {"enabled": False},

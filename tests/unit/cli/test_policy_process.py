@@ -272,21 +272,6 @@ async def test_a_server_never_holds_what_validates_policies(tmp_path: Path) -> N
         assert not holds_pydantic(running.process.pid)
 
 
-async def test_neither_does_a_worker(tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text(DEFAULT)
-    async with serving(tmp_path, "--workers", "2") as running:
-        for _ in range(2):
-            await running.logged("ready")
-        started = [line for line in running.lines if line["event"] == "worker started"]
-        assert [holds_pydantic(pid) for pid in (line["pid"] for line in started)] == [False] * 2
-        assert not holds_pydantic(running.process.pid)
-        replace(tmp_path / "policy.yaml", DEFAULT + "# another\n")
-        applied = [await running.logged("policy applied") for _ in range(2)]
-        assert {line["worker"] for line in applied} == {0, 1}
-        running.terminate()
-        assert await running.ended() == 0
-
-
 @asynccontextmanager
 async def reading_another_policy(folder: Path) -> AsyncIterator[tuple[Server, int]]:
     """Serve, and provide the server and the process that reads another policy, which is stopped."""

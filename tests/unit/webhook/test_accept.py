@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import ssl
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -17,8 +20,8 @@ from aiohttp import web
 
 from bench.contestants import resident_mebibytes
 from reviewing import encode, plain_pod, review
-from served_process import Server, read_response, ready_server, request
-from webhook.http import connections as accept
+from served_process import Server, get, read_response, ready_server, request
+from webhook.http.connections import OPERATIONS, Limits
 from webhook.http.listener import Listeners, listen, port_of
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -28,25 +31,31 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 @pytest.fixture
-def refused() -> Counter[str]:
+def rejected() -> Counter[str]:
     return Counter()
 
 
 @pytest.fixture
-async def connect(refused: Counter[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
-    """Serve at most four connections, two of one address; return what connects from an address."""
-    monkeypatch.setattr(accept, "MOST", 4)
-    monkeypatch.setattr(accept, "MOST_OF_ONE", 2)
+def busy() -> set[str]:
+    """The addresses whose connections wait for an answer."""
+    return set()
 
-    async def answer(_request: web.Request) -> web.Response:
+
+@pytest.fixture
+async def connect(rejected: Counter[str], busy: set[str]) -> AsyncIterator[Connect]:
+    """Serve at most four connections, two of one address; return what connects from an address."""
+
+    async def answer(_request: web.BaseRequest) -> web.Response:
         return web.Response(text="here")
 
-    app = web.Application()
-    app.router.add_get("/", answer)
-    listeners = Listeners(lambda reason: refused.update([reason]))
+    def is_busy(handler: web.RequestHandler) -> bool:
+        peer: Any = handler.transport and handler.transport.get_extra_info("peername")
+        return bool(peer) and peer[0] in busy
+
+    listeners = Listeners(lambda reason: rejected.update([reason]))
     listening = listen("127.0.0.1", 0, "port")
     port = port_of(listening)
-    await listeners.serve(app, listening)
+    await listeners.serve(answer, listening, limits=Limits(4, 2, 60), is_busy=is_busy)
     writers: list[asyncio.StreamWriter] = []
 
     async def connected(source: str) -> Connection:
@@ -61,35 +70,74 @@ async def connect(refused: Counter[str], monkeypatch: pytest.MonkeyPatch) -> Asy
 
 
 async def is_served(connection: Connection) -> bool:
-    """Tell whether a request on the connection is answered, rather than hung up on."""
+    """Return whether the server answers a request on the connection, rather than closing it."""
     reader, writer = connection
     try:
         writer.write(REQUEST)
-        return (await reader.readline()).startswith(b"HTTP/1.1 200")
-    except ConnectionError:
+        async with asyncio.timeout(10):
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(4)
+    except (ConnectionError, asyncio.IncompleteReadError):
         return False
+    return head.startswith(b"HTTP/1.1 200")
 
 
-async def test_one_address_gets_no_more_than_its_share(
-    connect: Connect, refused: Counter[str]
+async def is_closed(connection: Connection) -> bool:
+    """Return whether the server closes the connection, on which nothing was sent."""
+    with suppress(ConnectionError):
+        async with asyncio.timeout(10):
+            return not await connection[0].read(1)
+    return True
+
+
+async def test_an_address_that_holds_its_share_loses_its_longest_idle_connection(
+    connect: Connect, rejected: Counter[str]
 ) -> None:
     held = [await connect("127.0.0.2") for _ in range(2)]
     assert [await is_served(each) for each in held] == [True, True]
-    assert not await is_served(await connect("127.0.0.2"))
-    assert await is_served(await connect("127.0.0.3"))
-    assert refused == {"too_many": 1}
+    third = await connect("127.0.0.2")
+    assert await is_served(third)
+    assert await is_closed(held[0])
+    assert await is_served(held[1])
+    assert rejected == {"evicted": 1}
 
 
-async def test_all_together_get_no_more_than_there_is_room_for(
-    connect: Connect, refused: Counter[str]
+async def test_a_connection_that_was_never_used_goes_before_an_idle_one(connect: Connect) -> None:
+    used = await connect("127.0.0.2")
+    assert await is_served(used)
+    unused = await connect("127.0.0.2")
+    assert await is_served(await connect("127.0.0.2"))
+    assert await is_closed(unused)
+    assert await is_served(used)
+
+
+async def test_a_full_server_takes_a_connection_from_the_address_that_holds_the_most(
+    connect: Connect, rejected: Counter[str]
+) -> None:
+    idle = [await connect(f"127.0.0.{host}") for host in (2, 3, 4, 3)]
+    newcomer = await connect("127.0.0.5")
+    assert await is_served(newcomer)
+    assert await is_closed(idle[1])
+    assert [await is_served(idle[place]) for place in (0, 2, 3)] == [True] * 3
+    assert rejected == {"evicted": 1}
+
+
+async def test_a_connection_that_waits_for_an_answer_is_never_closed(
+    connect: Connect, busy: set[str], rejected: Counter[str]
 ) -> None:
     held = [await connect(f"127.0.0.{host}") for host in (2, 2, 3, 3)]
     assert [await is_served(each) for each in held] == [True] * 4
+    busy |= {"127.0.0.2", "127.0.0.3"}
+    assert not await is_served(await connect("127.0.0.2"))
     assert not await is_served(await connect("127.0.0.4"))
-    assert refused == {"too_many": 1}
+    assert rejected == {"too_many": 2}
+    busy -= {"127.0.0.3"}
+    assert await is_served(await connect("127.0.0.4"))
+    assert [await is_served(each) for each in held[:2]] == [True, True]
 
 
-async def test_who_hangs_up_makes_room(connect: Connect) -> None:
+async def test_who_hangs_up_makes_room(connect: Connect, busy: set[str]) -> None:
+    busy.add("127.0.0.2")
     first, second = [await connect("127.0.0.2") for _ in range(2)]
     assert await is_served(first)
     assert await is_served(second)
@@ -100,6 +148,37 @@ async def test_who_hangs_up_makes_room(connect: Connect) -> None:
             pass
 
 
+async def test_idle_connections_of_many_addresses_keep_no_probe_out(pair: Path) -> None:
+    """Of the metrics port, which kubelets probe."""
+    async with ready_server(pair) as running:
+        with ExitStack() as held:
+            for place in range(3 * OPERATIONS.connections):
+                address = ("127.0.0.1", running.ready["metricsPort"])
+                source = (f"127.0.0.{2 + place % 3}", 0)
+                held.enter_context(socket.create_connection(address, 10, source))
+            for _ in range(5):
+                assert await get(f"{running.operations}/healthz") == (200, "ok\n")
+
+
+async def test_six_hundred_connections_at_once_wait_for_no_retransmission(pair: Path) -> None:
+    """The client's kernel retries a SYN that was dropped after a second."""
+    async with ready_server(pair) as running:
+        address = ("127.0.0.1", running.ready["port"])
+        # The server does not accept: the kernel alone completes the connections.
+        running.process.send_signal(signal.SIGSTOP)
+        try:
+            with ExitStack() as held:
+                took = []
+                for place in range(600):
+                    began = time.monotonic()
+                    source = (f"127.0.0.{2 + place % 4}", 0)
+                    held.enter_context(socket.create_connection(address, 10, source))
+                    took.append(time.monotonic() - began)
+        finally:
+            running.process.send_signal(signal.SIGCONT)
+    assert max(took) < 0.5
+
+
 def test_newcomers_are_taken_together_however_busy_those_are_who_are_connected() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(turns_to_take(30)) < 10
@@ -108,20 +187,27 @@ def test_newcomers_are_taken_together_however_busy_those_are_who_are_connected()
 async def turns_to_take(number: int) -> int:
     """Return the turns of the loop in which so many connections are taken that wait together."""
     listening = listen("127.0.0.1", 0, "port")
-    server = web.Server(lambda _request: asyncio.sleep(0, web.Response()))
-    runner = web.ServerRunner(server)
-    await runner.setup()
-    # The kernel takes them, and they wait for the server.
+    # The kernel completes the connections, and they wait for the server.
     waiting = [socket.create_connection(listening.getsockname()) for _ in range(number)]
-    await accept.BoundedSite(runner, listening, None, lambda _why: None).start()
+    for each in waiting:
+        each.sendall(REQUEST)
+    served = 0
+
+    async def answer(_request: web.BaseRequest) -> web.Response:
+        nonlocal served
+        served += 1
+        return web.Response()
+
+    listeners = Listeners(lambda _why: None)
+    await listeners.serve(answer, listening)
     turns = 0
-    while len(server.connections) < number:
+    while served < number:
         turns += 1
         assert turns < 1000, "they are not taken"
         await asyncio.sleep(0)
     for each in waiting:
         each.close()
-    await runner.cleanup()
+    await listeners.close()
     return turns
 
 

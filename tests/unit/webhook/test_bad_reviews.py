@@ -22,7 +22,7 @@ def inside(written: bytes, body: JSON = GOOD) -> bytes:
 
 
 PLAIN_ERRORS: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "the body is empty: POST an AdmissionReview"),
+    "nothing": (b"", "the body is empty; POST an AdmissionReview"),
     "blanks": (b" \n ", "is no JSON that gpufence can read"),
     "text": (b"let me in", "is no JSON that gpufence can read"),
     "a form": (b"uid=1&kind=Pod", "is no JSON that gpufence can read"),

@@ -21,7 +21,7 @@ from aiohttp import http_parser, web_protocol
 from reviewing import UID, encode, plain_pod, review, with_value
 from served import Hook
 from webhook.http import edge as app
-from webhook.http.edge import MAX_BODY, MOST_VALUES
+from webhook.http.edge import MAX_BODY, MAX_VALUES
 
 GOOD = encode(review(plain_pod()))
 POST = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -42,9 +42,13 @@ async def post(
 
 
 @asynccontextmanager
-async def connection(hook: Hook) -> AsyncIterator[tuple[asyncio.StreamReader, StreamWriter]]:
+async def connection(
+    hook: Hook, source: str = "127.0.0.1"
+) -> AsyncIterator[tuple[asyncio.StreamReader, StreamWriter]]:
     """Yield a connection of its own, to speak byte by byte; nothing in it takes long."""
-    reader, writer = await asyncio.open_connection(hook.client.host, hook.client.port)
+    reader, writer = await asyncio.open_connection(
+        hook.client.host, hook.client.port, local_addr=(source, 0)
+    )
     try:
         async with asyncio.timeout(10):
             yield reader, writer
@@ -62,7 +66,7 @@ async def converse(hook: Hook, sent: bytes) -> bytes:
 
 async def begun(hook: Hook) -> None:
     """Return when a request is under way."""
-    while not hook.lifecycle.under_way:  # noqa: ASYNC110 - a beginning is no event
+    while not hook.lifecycle.open_requests:  # noqa: ASYNC110 - a beginning is no event
         await asyncio.sleep(0)
 
 
@@ -72,7 +76,7 @@ async def test_only_post_is_served(hook: Hook, path: str, method: str) -> None:
     async with hook.client.request(method, path, data=GOOD, headers=JSON_TYPE) as response:
         assert response.status == 405
         assert response.headers["Allow"] == "POST"
-        expected = f"{method} is not served here: POST an AdmissionReview\n"
+        expected = f"{method} is not supported; POST an AdmissionReview\n"
         assert await response.text() == expected
     await assert_good_ones_are_served(hook)
 
@@ -105,7 +109,7 @@ async def test_another_content_type_is_refused(hook: Hook, content_type: str) ->
     status, text = await post(hook, GOOD, {"Content-Type": content_type})
     assert status == 415
     assert text == (
-        f"Content-Type '{content_type}' is not read here: "
+        f"Content-Type '{content_type}' is not supported; "
         "send an AdmissionReview as plain application/json\n"
     )
     await assert_good_ones_are_served(hook)
@@ -123,7 +127,7 @@ async def test_another_content_type_is_refused(hook: Hook, content_type: str) ->
 async def test_a_compressed_body_is_not_unpacked(hook: Hook, coding: str, body: bytes) -> None:
     status, text = await post(hook, body, JSON_TYPE | {"Content-Encoding": coding})
     assert status == 415
-    assert text.startswith(f"Content-Encoding '{coding}' is not read here")
+    assert text.startswith(f"Content-Encoding '{coding}' is not supported")
     await assert_good_ones_are_served(hook)
 
 
@@ -143,7 +147,7 @@ async def test_a_body_beyond_that_is_refused_by_its_length(hook: Hook) -> None:
     status, text = await post(hook, body_of(MAX_BODY + 1), JSON_TYPE)
     assert (status, text) == (
         413,
-        "the body is over 8 MiB: no review with two objects is as large\n",
+        "the body is over 8 MiB, more than any review with two objects\n",
     )
     await assert_good_ones_are_served(hook)
 
@@ -156,7 +160,7 @@ async def test_a_body_beyond_that_is_refused_where_it_does_not_say_its_length(ho
         + b"%x\r\n%b\r\n0\r\n\r\n" % (MAX_BODY + 1, body_of(MAX_BODY + 1)),
     )
     assert answer.startswith(b"HTTP/1.1 413 ")
-    assert answer.endswith(b"the body is over 8 MiB: no review with two objects is as large\n")
+    assert answer.endswith(b"the body is over 8 MiB, more than any review with two objects\n")
     await assert_good_ones_are_served(hook)
 
 
@@ -166,10 +170,10 @@ async def test_a_body_of_more_values_than_any_object_has_is_not_parsed(hook: Hoo
             b'"spec":{', b'"spec":{"x":[%b],' % b",".join([b"[]"] * (values // 2)), 1
         )
 
-    assert (await hook.ask("/validate", of(MOST_VALUES - 200)))[0] == 200
-    assert await hook.ask("/validate", of(MOST_VALUES + 2)) == (
+    assert (await hook.ask("/validate", of(MAX_VALUES - 200)))[0] == 200
+    assert await hook.ask("/validate", of(MAX_VALUES + 2)) == (
         413,
-        "the body holds more than 1,500,000 JSON values: no object of a cluster does\n",
+        "the body holds more than 1,500,000 JSON values, more than any object has\n",
     )
     await assert_good_ones_are_served(hook)
 
@@ -177,28 +181,32 @@ async def test_a_body_of_more_values_than_any_object_has_is_not_parsed(hook: Hoo
 async def test_bodies_that_are_arriving_are_bounded_all_together(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "MOST_ARRIVING", 2**20)
+    monkeypatch.setattr(app, "MAX_ARRIVING", 2**21)
     whole = body_of(2 * app.SMALL_BODY)
     head = POST + f"Content-Length: {len(whole)}\r\n\r\n".encode()
     async with AsyncExitStack() as held:
         waiting = [await held.enter_async_context(connection(hook)) for _ in range(2)]
         for _, writer in waiting:
             writer.write(head + whole[:-1])
-        while hook.lifecycle.arriving < 2 * (len(whole) - 1):  # noqa: ASYNC110 - nor is an arrival
+        while hook.edge.arriving_bytes < 2 * (len(whole) - 1):  # noqa: ASYNC110 - nor is an arrival
             await asyncio.sleep(0)
         reader, writer = await held.enter_async_context(connection(hook))
         writer.write(head + whole[:-1])
-        answer = await reader.readuntil(b"bodies of 1 MiB are arriving already: try again\n")
+        answer = await reader.readuntil(b"gpufence is receiving too many large bodies; try again\n")
         assert answer.startswith(b"HTTP/1.1 429 ")
         assert b"\r\nRetry-After: 1\r\n" in answer
-        # What nearly all send has its place beside them.
+        # Other addresses have the other half.
+        reader, writer = await held.enter_async_context(connection(hook, "127.0.0.9"))
+        writer.write(head + whole)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        # What nearly all clients send is accepted as well.
         await assert_good_ones_are_served(hook)
         small = body_of(app.SMALL_BODY)
         assert (await hook.ask("/validate", small))[0] == 200
         for reader, writer in waiting:
             writer.write(whole[-1:])
             assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-    assert hook.lifecycle.arriving == 0
+    assert hook.edge.arriving_bytes == 0
     counted = await hook.metric("gpufence_admission_requests_total")
     assert sum(n for key, n in counted.items() if 'result="overloaded"' in key) == 1
 
@@ -222,7 +230,7 @@ async def test_a_timeout_that_is_none_is_named(hook: Hook) -> None:
     status, text = await post(hook, GOOD, JSON_TYPE, "?timeout=soon")
     assert status == 400
     assert text == (
-        "the query's timeout is at fault: 'soon' is no duration; write it like 3s, 1m30s or 500ms\n"
+        "invalid timeout in the query: 'soon' is not a duration; write it like 3s, 1m30s or 500ms\n"
     )
 
 
@@ -232,7 +240,7 @@ async def test_a_body_that_does_not_come_is_given_up_before_its_caller_gives_up(
         writer.write(head + b"Content-Length: 1000\r\n\r\n" + GOOD[:100])
         assert await reader.readline() == b"HTTP/1.1 408 Request Timeout\r\n"
         await reader.readuntil(
-            b"\r\n\r\nthe body did not arrive within 0.09 s, as its caller's timeout asks\n"
+            b"\r\n\r\nthe body did not arrive within the timeout of the call, 0.09 s\n"
         )
     await assert_good_ones_are_served(hook)
 
@@ -310,8 +318,13 @@ async def test_what_is_no_http_is_a_plain_error(hook: Hook, name: str) -> None:
 @pytest.mark.parametrize(
     ("parser", "seconds", "status", "problem"),
     [
-        ("HttpRequestParserC", b"100ms", b"408", b"the body did not arrive within 0.09 s"),
-        ("HttpRequestParserPy", b"10s", b"400", b"the body is not framed as HTTP/1.1 says"),
+        (
+            "HttpRequestParserC",
+            b"100ms",
+            b"408",
+            b"the body did not arrive within the timeout of the call, 0.09 s",
+        ),
+        ("HttpRequestParserPy", b"10s", b"400", b"the framing of the body is not valid HTTP/1.1"),
     ],
 )
 async def test_a_body_that_breaks_its_framing_is_a_plain_error_with_either_parser(
@@ -350,7 +363,7 @@ async def test_what_is_not_served_is_not_found(hook: Hook) -> None:
     for path in ("/", "/mutate/", "/healthz", "/metrics", "/validate/../mutate/x"):
         async with hook.client.post(path, data=GOOD, headers=JSON_TYPE) as response:
             assert response.status == 404
-            text = "nothing is served here, but at /mutate and /validate\n"
+            text = "not found; the paths here are /mutate, /validate\n"
             assert await response.text() == text
 
 

@@ -11,7 +11,7 @@ from fake_kubeapi import FakeKubeApi
 from webhook.kube.errors import ApiError, UnreachableError
 from webhook.registration.leader_election import (
     PAUSED,
-    Elector,
+    LeaderElector,
     LeaseTiming,
     claimed,
     lease_path,
@@ -41,16 +41,16 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def candidate(api: FakeKubeApi, clock: Clock) -> Callable[[str], Elector]:
-    def make(identity: str) -> Elector:
+def candidate(api: FakeKubeApi, clock: Clock) -> Callable[[str], LeaderElector]:
+    def make(identity: str) -> LeaderElector:
         timing = LeaseTiming(duration=15)
-        return Elector(api, "system", "gpufence", identity, clock=clock, timing=timing)
+        return LeaderElector(api, "system", "gpufence", identity, clock=clock, timing=timing)
 
     return make
 
 
 async def test_the_first_takes_the_lease_and_the_second_waits(
-    api: FakeKubeApi, candidate: Callable[[str], Elector]
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first, second = candidate("first"), candidate("second")
     assert await first.campaign()
@@ -60,7 +60,7 @@ async def test_the_first_takes_the_lease_and_the_second_waits(
 
 
 async def test_a_lease_that_is_renewed_is_never_taken(
-    candidate: Callable[[str], Elector], clock: Clock
+    candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
     await first.campaign()
@@ -71,7 +71,7 @@ async def test_a_lease_that_is_renewed_is_never_taken(
 
 
 async def test_a_leader_leads_while_it_renews(
-    api: FakeKubeApi, candidate: Callable[[str], Elector]
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first = candidate("first")
     await first.campaign()
@@ -86,7 +86,7 @@ async def test_a_leader_leads_while_it_renews(
 
 
 async def test_a_lease_is_taken_when_it_was_seen_unchanged_for_its_duration(
-    api: FakeKubeApi, candidate: Callable[[str], Elector], clock: Clock
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
     await first.campaign()
@@ -100,7 +100,7 @@ async def test_a_lease_is_taken_when_it_was_seen_unchanged_for_its_duration(
 
 
 async def test_the_wall_clock_of_another_replica_is_not_trusted(
-    api: FakeKubeApi, candidate: Callable[[str], Elector], clock: Clock
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
     await first.campaign()
@@ -109,7 +109,7 @@ async def test_the_wall_clock_of_another_replica_is_not_trusted(
 
 
 async def test_a_lease_that_is_given_up_is_free_at_once(
-    candidate: Callable[[str], Elector],
+    candidate: Callable[[str], LeaderElector],
 ) -> None:
     first, second = candidate("first"), candidate("second")
     await first.campaign()
@@ -120,7 +120,7 @@ async def test_a_lease_that_is_given_up_is_free_at_once(
 
 
 async def test_only_the_holder_gives_a_lease_up(
-    api: FakeKubeApi, candidate: Callable[[str], Elector], clock: Clock
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
     await first.campaign()
@@ -132,7 +132,7 @@ async def test_only_the_holder_gives_a_lease_up(
 
 
 async def test_of_two_that_write_at_once_one_leads(
-    api: FakeKubeApi, candidate: Callable[[str], Elector]
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first, second = candidate("first"), candidate("second")
     api.between(lambda: first.campaign())
@@ -141,7 +141,7 @@ async def test_of_two_that_write_at_once_one_leads(
 
 
 async def test_a_leader_that_cannot_ask_does_not_lead(
-    api: FakeKubeApi, candidate: Callable[[str], Elector]
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first = candidate("first")
     await first.campaign()
@@ -152,7 +152,7 @@ async def test_a_leader_that_cannot_ask_does_not_lead(
 
 
 async def test_a_refusal_that_is_no_conflict_is_not_taken_for_one(
-    api: FakeKubeApi, candidate: Callable[[str], Elector]
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     api.write_error = ApiError(403, "leases is forbidden")
     with pytest.raises(ApiError, match="forbidden"):
@@ -160,7 +160,7 @@ async def test_a_refusal_that_is_no_conflict_is_not_taken_for_one(
 
 
 async def test_a_pause_is_seen_by_whoever_leads_and_outlives_renewals(
-    api: FakeKubeApi, candidate: Callable[[str], Elector]
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first = candidate("first")
     assert not await pause(api, "system", "gpufence", "today")

@@ -37,7 +37,7 @@ async def test_it_has_finished_when_the_last_of_its_requests_has() -> None:
     with lifecycle.request():
         waiting = asyncio.create_task(lifecycle.finished())
         with lifecycle.request():
-            assert lifecycle.under_way == 2
+            assert lifecycle.open_requests == 2
         await asyncio.sleep(0)
         assert not waiting.done()
     await waiting

@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
+from webhook.http.bad_requests import demote_bad_http
 from webhook.logs import (
     JSONFormatter,
     LogFormat,
     TextFormatter,
     configure,
-    demote_bad_http,
     event,
 )
 

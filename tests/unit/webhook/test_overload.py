@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from reviewing import encode, gpu_pod, review
 from served import Hook
 
+ADDRESS = "127.0.0.1"
 JSON_TYPE = {"Content-Type": "application/json"}
 
 
 async def test_one_request_too_many_is_told_at_once_to_try_again(hook: Hook) -> None:
-    hook.lifecycle.most = 2
-    with ExitStack() as busy:
-        for _ in range(2):
-            busy.enter_context(hook.lifecycle.request())
-        async with hook.client.post(
-            "/mutate", data=encode(review(gpu_pod())), headers=JSON_TYPE
-        ) as response:
-            assert response.status == 429
-            assert response.headers["Retry-After"] == "1"
-            assert response.headers["Connection"] == "close"
-            text = await response.text()
-        assert text == "gpufence is answering 2 requests already: try again\n"
-        # The others would only get what it does not take.
-        async with hook.operations.get("/readyz") as ready:
-            assert ready.status == 200
+    hook.slots.max_in_flight = 2
+    for _ in range(2):
+        await hook.slots.take(ADDRESS, 1)
+    async with hook.client.post(
+        "/mutate", data=encode(review(gpu_pod())), headers=JSON_TYPE
+    ) as response:
+        assert response.status == 429
+        assert response.headers["Retry-After"] == "1"
+        assert response.headers["Connection"] == "close"
+        text = await response.text()
+    assert text == "gpufence is answering 2 requests already; try again\n"
+    # The other replicas would only get what this one does not take.
+    async with hook.operations.get("/readyz") as ready:
+        assert ready.status == 200
     counted = await hook.metric("gpufence_admission_requests_total")
     labels = 'path="/mutate",operation="unknown",kind="other",result="overloaded"'
     assert {key: n for key, n in counted.items() if "overloaded" in key} == {_sorted(labels): 1.0}
 
 
 async def test_the_next_one_is_answered_as_soon_as_there_is_room(hook: Hook) -> None:
-    hook.lifecycle.most = 1
-    with hook.lifecycle.request():
-        status, _ = await hook.ask("/mutate", review(gpu_pod()))
-        assert status == 429
+    hook.slots.max_in_flight = 1
+    await hook.slots.take(ADDRESS, 1)
+    status, _ = await hook.ask("/mutate", review(gpu_pod()))
+    assert status == 429
+    hook.slots.release(ADDRESS)
     assert (await hook.response("/mutate", review(gpu_pod())))["allowed"] is True
 
 

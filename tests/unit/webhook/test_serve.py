@@ -94,7 +94,8 @@ async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> No
         writer.close()
         status, said = await get(f"{running.operations}/readyz")
         assert status == 200
-        told = f"certificate refused, an older one is served: {pair / 'tls.crt'}: holds no readable"
+        problem = f"{pair / 'tls.crt'}: holds no readable"
+        told = f"the new certificate is rejected, the previous one is served: {problem}"
         assert said.startswith(f"ok\n{told}")
         _, exposed = await get(f"{running.operations}/metrics")
         assert 'gpufence_upkeep_failures_total{task="certificate reload"}' in exposed
@@ -184,7 +185,7 @@ async def test_a_port_that_is_taken_is_named_with_the_option_to_change(pair: Pat
             assert await second.ended() == 1
             assert second.process.stderr is not None
             problem = (await second.process.stderr.read()).decode()
-        assert problem.startswith(f"ListenError: 127.0.0.1:{taken}: cannot be listened on (")
+        assert problem.startswith(f"ListenError: cannot listen on 127.0.0.1:{taken} (")
         assert problem.endswith(". Choose another --metrics-port, or 0 for a free one.\n")
 
 

@@ -13,7 +13,7 @@ from webhook.cli.options.serve_cluster import cluster_options
 
 if TYPE_CHECKING:
     from webhook.kube.credentials import Load
-    from webhook.registration.controller import ClusterOptions
+    from webhook.registration.controller import ControllerOptions
 
 _PORT = click.IntRange(0, 65535)
 _SECONDS = click.FloatRange(min=0)
@@ -81,19 +81,11 @@ Examples:
     help="How long to wait then for requests that are under way.",
 )
 @click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="How many processes to serve with: each can use one core, and has its own facts of the "
-    "cluster. --max-in-flight and the bounds of connections hold for each.",
-)
-@click.option(
     "--max-in-flight",
     type=click.IntRange(min=1),
     default=200,
     show_default=True,
-    help="How many reviews to answer at a time; callers are told to try others again.",
+    help="How many reviews to answer at a time. Further ones get 429 (Too Many Requests).",
 )
 @click.option(
     "--log-format",
@@ -108,16 +100,16 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     client_authority: Path | None,
-    cluster: ClusterOptions | None,
+    controller: ControllerOptions | None,
     facts: Load | None,
-    estate: Load | None,
+    devices: Load | None,
+    timeout_seconds: int,
     host: str,
     port: int,
     metrics_host: str,
     metrics_port: int,
     drain_seconds: float,
     grace_seconds: float,
-    workers: int,
     max_in_flight: int,
     log_format: Literal["json", "text"],
 ) -> int:
@@ -132,7 +124,7 @@ def serve(
     from webhook.cli.policy.policy_source import policy_source
     from webhook.http.listener import ListenError
     from webhook.kube.errors import ConfigurationError
-    from webhook.server import workers as processes
+    from webhook.server import replica
     from webhook.server.options import ServeOptions
     from webhook.server.policy_reload import PolicyUnusableError
 
@@ -142,20 +134,20 @@ def serve(
         tls_cert=tls_cert,
         tls_key=tls_key,
         client_authority=client_authority,
-        cluster=cluster,
+        controller=controller,
         facts=facts,
-        estate=estate,
+        devices=devices,
+        timeout_seconds=timeout_seconds,
         host=host,
         port=port,
         metrics_host=metrics_host,
         metrics_port=metrics_port,
         drain_seconds=drain_seconds,
         grace_seconds=grace_seconds,
-        workers=workers,
-        most_under_way=max_in_flight,
+        max_in_flight=max_in_flight,
         log_format=log_format,
     )
     try:
-        return processes.serve(options)
+        return replica.serve(options)
     except (CertificateError, ConfigurationError, ListenError, PolicyUnusableError) as error:
         raise InputError([str(error)]) from error

@@ -18,7 +18,7 @@ from webhook.cli.options.registration import registration_options
 if TYPE_CHECKING:
     from certs.names import Names
     from webhook.registration.configurations import Registration
-    from webhook.registration.controller import ClusterOptions
+    from webhook.registration.controller import ControllerOptions
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -75,10 +75,10 @@ _OPTIONS = (
         "what somebody else puts there (cert-manager's injector).",
     ),
     click.option(
-        "--estate-metrics/--no-estate-metrics",
+        "--device-metrics/--no-device-metrics",
         default=False,
-        help="Whether to count the devices that the cluster's nodes offer and its Pods and claims "
-        "hold, for Prometheus. The replica that registers does so; with --register=false, each.",
+        help="Export metrics of the devices that nodes offer and that Pods and claims hold. Only "
+        "the leader exports them; with --register=false, every replica does.",
     ),
     _duration("--leaf-lifetime", "8760h", "Life of the certificate; renewed at 2/3."),
     _duration("--authority-lifetime", "87600h", "Life of the authority; succeeded at 2/3."),
@@ -106,10 +106,10 @@ _OPTIONS = (
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which gets three arguments: ``cluster``, ``facts``, ``estate``.
+    """Add the options to a command, which gets three arguments.
 
-    ``cluster`` is None for a server that keeps nothing in a cluster, ``facts`` for one that takes
-    none of it into account, and ``estate`` for one that does not count its devices.
+    ``controller`` is None if the replica writes nothing to a cluster, ``facts`` if it reads no
+    cluster facts, and ``devices`` if it counts no devices.
     """
 
     @functools.wraps(command)
@@ -120,18 +120,19 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
         own = {name: given.pop(name) for name in _NAMES}
         try:
-            cluster = _read(files=tls_cert is not None, **own)
+            controller = _read(files=tls_cert is not None, **own)
         except CertificateError as error:
             raise InputError([str(error)]) from error
         to_cluster = access(own["kubeconfig"])
         facts = to_cluster if own["registration"].with_nodes else None
-        estate = to_cluster if own["estate_metrics"] else None
+        devices = to_cluster if own["device_metrics"] else None
         return command(
             tls_cert=tls_cert,
             tls_key=tls_key,
-            cluster=cluster,
+            controller=controller,
             facts=facts,
-            estate=estate,
+            devices=devices,
+            timeout_seconds=own["registration"].timeout_seconds,
             **given,
         )
 
@@ -144,13 +145,13 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _NAMES = (
     *("registration", "register", "kubeconfig", "namespace", "owner", "secret", "ca_file"),
     *("leaf_lifetime", "authority_lifetime", "authority_settle", "authority_overlap"),
-    *("poll_seconds", "lease_seconds", "estate_metrics"),
+    *("poll_seconds", "lease_seconds", "device_metrics"),
 )
 
 
 def _read(
     *, files: bool, registration: Registration, register: bool | None, **given: Any
-) -> ClusterOptions | None:
+) -> ControllerOptions | None:
     register = is_inside() if register is None else register
     if files and not register:
         return None
@@ -161,11 +162,11 @@ def _read(
         )
     from certs.succession import Timing
     from webhook.registration.certificates import SecretName
-    from webhook.registration.controller import ClusterOptions
+    from webhook.registration.controller import ControllerOptions
     from webhook.registration.leader_election import LeaseTiming
 
     namespace = given["namespace"] or _own_namespace(registration)
-    return ClusterOptions(
+    return ControllerOptions(
         load=access(given["kubeconfig"]),
         namespace=namespace,
         registration=registration,

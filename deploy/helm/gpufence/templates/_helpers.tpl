@@ -114,6 +114,9 @@ true
 {{- if eq (int .Values.webhook.port) (int .Values.metrics.port) -}}
 {{- fail (printf "webhook.port and metrics.port are both %d: give each a port of its own" (int .Values.metrics.port)) -}}
 {{- end -}}
+{{- if and .Values.autoscaling.enabled (lt (int .Values.autoscaling.maxReplicas) (int .Values.autoscaling.minReplicas)) -}}
+{{- fail (printf "autoscaling.maxReplicas is %d, below autoscaling.minReplicas, which is %d: raise it" (int .Values.autoscaling.maxReplicas) (int .Values.autoscaling.minReplicas)) -}}
+{{- end -}}
 {{- if eq (toString .Values.enabled) "false" -}}
 {{- fail "enabled is for a chart that depends on this one (condition: gpufence.enabled) and leaves nothing out by itself" -}}
 {{- end -}}
@@ -126,7 +129,6 @@ true
 - --policy=/etc/gpufence/policy/policy.yaml
 - --port={{ .Values.webhook.port }}
 - --metrics-port={{ .Values.metrics.port }}
-- --workers={{ .Values.workers }}
 - --drain-seconds={{ .Values.webhook.drainSeconds }}
 - --grace-seconds={{ .Values.webhook.graceSeconds }}
 - --log-format={{ .Values.webhook.logFormat }}
@@ -135,12 +137,12 @@ true
 {{- end }}
 - --service={{ .Release.Namespace }}/{{ $name }}
 - {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}
-- {{ ternary "--estate-metrics" "--no-estate-metrics" .Values.metrics.estate }}
+- {{ ternary "--device-metrics" "--no-device-metrics" .Values.metrics.devices }}
+- --timeout-seconds={{ .Values.registration.timeoutSeconds }}
 - --register={{ .Values.registration.enabled }}
 {{- if .Values.registration.enabled }}
 - --name={{ $name }}
 - --owner=clusterrole/{{ $name }}
-- --timeout-seconds={{ .Values.registration.timeoutSeconds }}
 {{- range .Values.registration.excludeNamespaces }}
 - --exclude-namespace={{ . }}
 {{- end }}

@@ -1,4 +1,4 @@
-"""What counting the devices of 5,000 Pods costs: `python -m bench.cluster_estate`, a minute.
+"""What counting the devices of 5,000 Pods costs: `python -m bench.device_inventory`, a minute.
 
 CPU time is that of this process alone: the API server is played by another. Pods are what
 controllers and an API server make of them, 9 KB each; one in twenty has GPUs.
@@ -19,7 +19,7 @@ import msgspec
 from bench.cluster_facts import measure, microseconds, stall
 from clusters import policy
 from fake_apiserver import NODES, FakeApiServer, eventually
-from webhook.cluster.device_inventory import Estate
+from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.holders import Holding, PodObject, of_pod
 from webhook.cluster.tally import Tally
 from webhook.kube.connection import Connection
@@ -106,27 +106,27 @@ async def follow(url: str, pipe: Pipe, folder: Path) -> None:
     config = folder / "kubeconfig"
     FakeApiServer().kubeconfig(config)
     config.write_text(config.read_text().replace("http://127.0.0.1:0", url))
-    estate = Estate(Connection(kubeconfig(config)), policy(), timing=Timing())
-    await estate.keep(True)
-    await estate.keep(False)  # what is imported on first use is none of the list's costs
+    inventory = DeviceInventory(Connection(kubeconfig(config)), policy(), timing=Timing())
+    await inventory.follow(True)
+    await inventory.stop()  # what is imported on first use is none of the list's costs
     stalls: list[float] = []
     watching = asyncio.create_task(stall(stalls))
     cpu, wall = time.process_time(), time.perf_counter()
-    await estate.keep(True)
-    await eventually(lambda: dict(estate.holdings()), "the list", within=300)
+    await inventory.follow(True)
+    await eventually(lambda: dict(inventory.holdings()), "the list", within=300)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     print(f"the first list of {COUNT} Pods: {cpu:.2f} s of CPU, {wall:.1f} s in all,")
-    print(f"  {estate.objects()['pods']} kept; the loop was kept for {max(stalls) * 1e3:.0f} ms")
+    print(f"  {inventory.objects()['pods']} kept; the loop was kept for {max(stalls) * 1e3:.0f} ms")
     await asyncio.sleep(1)
     stalls.clear()
-    kept, cpu = estate.objects()["pods"], time.process_time()
+    kept, cpu = inventory.objects()["pods"], time.process_time()
     pipe.send(True)
-    await eventually(lambda: estate.objects()["pods"] > kept, "the last event", within=300)
+    await eventually(lambda: inventory.objects()["pods"] > kept, "the last event", within=300)
     cpu = time.process_time() - cpu
     print(f"{EVENTS} changes of Pods, over HTTP: {cpu:.2f} s of CPU, {cpu / EVENTS * 1e6:.0f} us")
     print(f"  each; the loop was kept for {max(stalls) * 1e3:.0f} ms at most")
     watching.cancel()
-    await estate.keep(False)
+    await inventory.stop()
 
 
 def weigh() -> None:

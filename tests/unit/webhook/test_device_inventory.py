@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from clusters import FAST, gpu_node, node, policy
 from fake_apiserver import NODES, FakeApiServer, eventually
 from policies.policy import Policy
-from webhook.cluster.device_inventory import Estate
+from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.holders import (
     ClaimObject,
     Holding,
@@ -30,7 +30,7 @@ from webhook.cluster.tally import Tally
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
 from webhook.metrics.cluster import ClusterMetrics
-from webhook.metrics.devices import MOST_NAMESPACES, OTHER_NAMESPACES, EstateMetrics
+from webhook.metrics.devices import MOST_NAMESPACES, OTHER_NAMESPACES, DeviceMetrics
 
 JSON = dict[str, Any]
 
@@ -201,17 +201,17 @@ async def api() -> AsyncIterator[FakeApiServer]:
 
 
 @asynccontextmanager
-async def estate_of(
+async def inventory_of(
     api: FakeApiServer, folder: Path, of: Policy | None = None
-) -> AsyncIterator[Estate]:
-    estate = Estate(
+) -> AsyncIterator[DeviceInventory]:
+    inventory = DeviceInventory(
         Connection(kubeconfig(api.kubeconfig(folder / "kubeconfig"))), of or policy(), timing=FAST
     )
-    await estate.keep(True)
+    await inventory.follow(True)
     try:
-        yield estate
+        yield inventory
     finally:
-        await estate.keep(False)
+        await inventory.stop()
 
 
 EVERYTHING = {
@@ -221,18 +221,18 @@ EVERYTHING = {
 }
 
 
-async def becomes(estate: Estate, wanted: dict[Holding, int]) -> None:
-    await eventually(lambda: dict(estate.holdings()) == wanted, f"{wanted}")
+async def becomes(inventory: DeviceInventory, wanted: dict[Holding, int]) -> None:
+    await eventually(lambda: dict(inventory.holdings()) == wanted, f"{wanted}")
 
 
 async def test_devices_are_counted_and_only_what_has_some_is_kept(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
-    async with estate_of(api, tmp_path) as estate:
-        await becomes(estate, EVERYTHING)
-        await eventually(lambda: estate.allocatable() == {GPU: 8}, "the node")
-        assert estate.objects() == {"pods": 5, "resourceclaims": 1, "nodes": 1}
-        assert set(estate.staleness()) == {"pods", "resourceclaims", "nodes"}
+    async with inventory_of(api, tmp_path) as inventory:
+        await becomes(inventory, EVERYTHING)
+        await eventually(lambda: inventory.allocatable() == {GPU: 8}, "the node")
+        assert inventory.objects() == {"pods": 5, "resourceclaims": 1, "nodes": 1}
+        assert set(inventory.staleness()) == {"pods", "resourceclaims", "nodes"}
         unfinished = "status.phase!=Succeeded,status.phase!=Failed"
         assert {asked.query["fieldSelector"] for asked in api.lists(PODS)} == {unfinished}
         assert len(api.lists(PODS)) == 3, "pages of three"
@@ -245,67 +245,67 @@ async def test_nothing_is_told_before_the_last_page_has_come(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     api.held[CLAIMS] = asyncio.Event()
-    async with estate_of(api, tmp_path) as estate:
+    async with inventory_of(api, tmp_path) as inventory:
         await eventually(lambda: api.watching(PODS), "the Pods")
-        assert dict(estate.holdings()) == {}
+        assert dict(inventory.holdings()) == {}
         api.held[CLAIMS].set()
-        await becomes(estate, EVERYTHING)
+        await becomes(inventory, EVERYTHING)
 
 
 async def test_pods_that_come_are_bound_and_go_change_the_sums(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
-    async with estate_of(api, tmp_path) as estate:
-        await becomes(estate, EVERYTHING)
+    async with inventory_of(api, tmp_path) as inventory:
+        await becomes(inventory, EVERYTHING)
         await eventually(lambda: api.watching(PODS), "a watch")
         api.put(PODS, gpu_pod("waits", 8, namespace="lab"))
         held = EVERYTHING | {Holding(GPU, "lab", True): 8}
         del held[Holding(GPU, "lab", False)]
-        await becomes(estate, held)
+        await becomes(inventory, held)
         # A Pod that ends is deleted from what the field selector selects.
         for name in ("waits", "gpu-0"):
             api.remove(PODS, name)
-        await becomes(estate, {Holding(GPU, "ml", True): 3, Holding(CLASS, "dra", True): 1})
+        await becomes(inventory, {Holding(GPU, "ml", True): 3, Holding(CLASS, "dra", True): 1})
 
 
 async def test_a_cluster_without_dynamic_resource_allocation_has_no_claims(tmp_path: Path) -> None:
     api = FakeApiServer(NODES, PODS)
     api.put(PODS, gpu_pod("p"))
     await api.start()
-    async with estate_of(api, tmp_path) as estate:
-        await becomes(estate, {Holding(GPU, "ml", True): 1})
+    async with inventory_of(api, tmp_path) as inventory:
+        await becomes(inventory, {Holding(GPU, "ml", True): 1})
     await api.stop()
 
 
 async def test_other_pools_are_counted_from_a_new_list(api: FakeApiServer, tmp_path: Path) -> None:
     api.put(PODS, pod("nic", container({"example.com/nic": "3"})))
-    async with estate_of(api, tmp_path) as estate:
-        await becomes(estate, EVERYTHING)
+    async with inventory_of(api, tmp_path) as inventory:
+        await becomes(inventory, EVERYTHING)
         lists = len(api.lists(PODS))
-        estate.use(policy())
+        inventory.use(policy())
         assert len(api.lists(PODS)) == lists, "the same pools"
-        estate.use(policy(resources=["example.com/nic"], sharedResources=[], deviceClasses=[]))
-        await becomes(estate, {Holding("example.com/nic", "ml", True): 3})
+        inventory.use(policy(resources=["example.com/nic"], sharedResources=[], deviceClasses=[]))
+        await becomes(inventory, {Holding("example.com/nic", "ml", True): 3})
 
 
 async def test_a_count_that_ends_forgets_everything_and_can_begin_anew(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
-    async with estate_of(api, tmp_path) as estate:
-        await becomes(estate, EVERYTHING)
-        await estate.keep(False)
-        assert dict(estate.holdings()) == {}
-        assert estate.allocatable() == estate.objects() == {}
+    async with inventory_of(api, tmp_path) as inventory:
+        await becomes(inventory, EVERYTHING)
+        await inventory.stop()
+        assert dict(inventory.holdings()) == {}
+        assert inventory.allocatable() == inventory.objects() == {}
         await eventually(lambda: not api.watching(PODS), "the watch to end")
-        await estate.keep(True)
-        await becomes(estate, EVERYTHING)
+        await inventory.follow(True)
+        await becomes(inventory, EVERYTHING)
 
 
 # The metrics.
 
 
 class Known:
-    """An estate that is said."""
+    """An inventory that is said."""
 
     def __init__(self, held: dict[Holding, int], offered: dict[str, int]) -> None:
         self.policy = policy(
@@ -324,7 +324,7 @@ class Known:
         """Return the samples by metric and the values of its labels."""
         return {
             (family.name, *sample.labels.values()): sample.value
-            for family in EstateMetrics(self).collect()  # type: ignore[arg-type]
+            for family in DeviceMetrics(self).collect()  # type: ignore[arg-type]
             for sample in family.samples
         }
 

@@ -38,7 +38,7 @@ def kept(
         control_plane.nodes(GPU_NODE, node("plain")),
         release(control_plane, folder) as made,
         # The leader is to stay the same, however busy the machine is.
-        made.replicas(2, "--estate-metrics", "--lease-seconds", "60"),
+        made.replicas(2, "--device-metrics", "--lease-seconds", "60"),
     ):
         yield made
 

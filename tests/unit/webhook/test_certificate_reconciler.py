@@ -17,7 +17,7 @@ from certs.source import HeldSource
 from certs.succession import Change, Stored, Timing
 from fake_kubeapi import FakeKubeApi
 from webhook.kube.errors import ApiError, ClusterError
-from webhook.registration.certificates import CertificateKeeper, SecretName
+from webhook.registration.certificates import CertificateReconciler, SecretName
 from webhook.registration.registrar import KINDS
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -32,7 +32,7 @@ class Replica:
         self.clock = 0.0
         self.changes: list[Change] = []
         self.source = HeldSource(str(SECRET))
-        self.keeper = CertificateKeeper(
+        self.reconciler = CertificateReconciler(
             api,
             SECRET,
             NAMES,
@@ -66,8 +66,8 @@ async def test_the_first_replica_creates_the_secret_and_the_next_one_follows(
     first, second = Replica(api), Replica(api)
     with pytest.raises(StorageError, match="has not been read yet"):
         first.source.read()
-    stored = await first.keeper.keep(NOW)
-    assert await second.keeper.keep(NOW) == stored
+    stored = await first.reconciler.reconcile(NOW)
+    assert await second.reconciler.reconcile(NOW) == stored
     assert first.changes == [Change.CREATE]
     assert second.changes == []
     assert first.source.read() == second.source.read() == stored.leaf
@@ -77,9 +77,9 @@ async def test_of_two_that_create_it_at_once_the_slower_takes_what_the_other_wro
     api: FakeKubeApi,
 ) -> None:
     first, second = Replica(api), Replica(api)
-    api.between(lambda: first.keeper.keep(NOW))
-    stored = await second.keeper.keep(NOW)
-    assert stored == first.keeper.stored == read_secret(api.objects[SECRET.path])
+    api.between(lambda: first.reconciler.reconcile(NOW))
+    stored = await second.reconciler.reconcile(NOW)
+    assert stored == first.reconciler.stored == read_secret(api.objects[SECRET.path])
     assert (first.changes, second.changes) == ([Change.CREATE], [])
 
 
@@ -87,11 +87,11 @@ async def test_of_two_that_renew_it_at_once_the_slower_takes_what_the_other_wrot
     api: FakeKubeApi,
 ) -> None:
     first, second = Replica(api), Replica(api)
-    await first.keeper.keep(NOW)
-    await second.keeper.keep(NOW)
-    api.between(lambda: first.keeper.keep(NOW + 20 * DAY))
-    stored = await second.keeper.keep(NOW + 20 * DAY)
-    assert stored == first.keeper.stored
+    await first.reconciler.reconcile(NOW)
+    await second.reconciler.reconcile(NOW)
+    api.between(lambda: first.reconciler.reconcile(NOW + 20 * DAY))
+    stored = await second.reconciler.reconcile(NOW + 20 * DAY)
+    assert stored == first.reconciler.stored
     assert (first.changes, second.changes) == ([Change.CREATE, Change.RENEW], [])
 
 
@@ -99,19 +99,19 @@ async def test_an_empty_secret_of_the_installer_is_filled(api: FakeKubeApi) -> N
     await api.create(SECRET.collection, {"metadata": {"name": SECRET.name}, "type": "Opaque"})
     replica = Replica(api)
     assert read_secret(api.objects[SECRET.path]) is None
-    stored = await replica.keeper.keep(NOW)
+    stored = await replica.reconciler.reconcile(NOW)
     assert read_secret(api.objects[SECRET.path]) == stored
 
 
 @pytest.mark.parametrize("emptied", [True, False])
 async def test_a_secret_that_is_lost_comes_back_as_it_was(api: FakeKubeApi, emptied: bool) -> None:
     replica = Replica(api)
-    stored = await replica.keeper.keep(NOW)
+    stored = await replica.reconciler.reconcile(NOW)
     if emptied:
         api.objects[SECRET.path]["data"] = {}
     else:
         del api.objects[SECRET.path]
-    assert await replica.keeper.keep(NOW) == stored
+    assert await replica.reconciler.reconcile(NOW) == stored
     assert read_secret(api.objects[SECRET.path]) == stored
 
 
@@ -119,16 +119,16 @@ async def test_a_rotation_waits_until_every_configuration_has_carried_both_for_a
     api: FakeKubeApi,
 ) -> None:
     replica, now = Replica(api), NOW
-    before = await replica.keeper.keep(now)
+    before = await replica.reconciler.reconcile(now)
     now += 199 * DAY
-    await replica.keeper.keep(now)  # a leaf for the time of the rotation
+    await replica.reconciler.reconcile(now)  # a leaf for the time of the rotation
     now += DAY
-    published = await replica.keeper.keep(now)
+    published = await replica.reconciler.reconcile(now)
     assert published.next is not None
     old, both = before.bundle, published.bundle
 
     async def signs() -> bool:
-        return (await replica.keeper.keep(now)).authority == published.next
+        return (await replica.reconciler.reconcile(now)).authority == published.next
 
     assert not await signs()  # there is no configuration at all
     carry(api, both, old)
@@ -148,7 +148,7 @@ async def test_a_rotation_waits_until_every_configuration_has_carried_both_for_a
     assert await signs()
     assert replica.changes[-2:] == [Change.PUBLISH, Change.PROMOTE]
     now += DAY
-    after = await replica.keeper.keep(now)
+    after = await replica.reconciler.reconcile(now)
     assert after.authorities == (published.next.certificate_pem,)
     assert replica.changes[-1] is Change.RETIRE
 
@@ -156,7 +156,7 @@ async def test_a_rotation_waits_until_every_configuration_has_carried_both_for_a
 async def test_a_refusal_is_not_taken_for_a_conflict(api: FakeKubeApi) -> None:
     api.write_error = ApiError(403, "secrets is forbidden")
     with pytest.raises(ApiError, match="forbidden"):
-        await Replica(api).keeper.keep(NOW)
+        await Replica(api).reconciler.reconcile(NOW)
 
 
 async def test_a_secret_that_somebody_else_writes_all_the_time_is_given_up_for_now(
@@ -164,7 +164,7 @@ async def test_a_secret_that_somebody_else_writes_all_the_time_is_given_up_for_n
 ) -> None:
     api.write_error = ApiError(409, "the object has been modified")
     with pytest.raises(ClusterError, match=r"changed by others 5 times in a row.*managedFields"):
-        await Replica(api).keeper.keep(NOW)
+        await Replica(api).reconciler.reconcile(NOW)
 
 
 # A Secret that somebody edits under running replicas.
@@ -193,25 +193,25 @@ async def test_a_secret_that_is_damaged_comes_back_as_it_was(
     api: FakeKubeApi, parts: dict[str, bytes]
 ) -> None:
     first, second = Replica(api), Replica(api)
-    stored = await first.keeper.keep(NOW)
-    await second.keeper.keep(NOW)
+    stored = await first.reconciler.reconcile(NOW)
+    await second.reconciler.reconcile(NOW)
     put(api, stored, **parts)
     for replica in (second, first):
-        assert await replica.keeper.keep(NOW) == stored
+        assert await replica.reconciler.reconcile(NOW) == stored
     assert read_secret(api.objects[SECRET.path]) == stored
     assert (first.changes, second.changes) == ([Change.CREATE], [Change.CREATE])
     # Who knows of nothing else begins anew.
     put(api, stored, **parts)
-    assert (await Replica(api).keeper.keep(NOW)).authority != stored.authority
+    assert (await Replica(api).reconciler.reconcile(NOW)).authority != stored.authority
 
 
 async def test_a_damaged_secret_is_not_put_back_where_what_was_served_has_expired(
     api: FakeKubeApi,
 ) -> None:
     replica = Replica(api)
-    stored = await replica.keeper.keep(NOW)
+    stored = await replica.reconciler.reconcile(NOW)
     put(api, stored, ca_crt=b"none")
-    after = await replica.keeper.keep(NOW + 31 * DAY)
+    after = await replica.reconciler.reconcile(NOW + 31 * DAY)
     assert after.authority != stored.authority
 
 
@@ -220,30 +220,30 @@ async def test_another_authority_that_is_put_into_the_secret_signs_once_it_is_tr
     api: FakeKubeApi, leaf: bool
 ) -> None:
     first, second = Replica(api), Replica(api)
-    stored = await first.keeper.keep(NOW)
-    await second.keeper.keep(NOW)
+    stored = await first.reconciler.reconcile(NOW)
+    await second.reconciler.reconcile(NOW)
     carry(api, stored.bundle, stored.bundle)
     put(api, Stored(OTHER, issue_leaf(OTHER, NAMES, NOW) if leaf else stored.leaf))
     for replica in (first, second):
-        published = await replica.keeper.keep(NOW)
+        published = await replica.reconciler.reconcile(NOW)
         assert published == replace(stored, next=OTHER)
     carry(api, published.bundle, published.bundle)
-    await first.keeper.keep(NOW)
+    await first.reconciler.reconcile(NOW)
     first.clock += 30
-    promoted = await first.keeper.keep(NOW)
+    promoted = await first.reconciler.reconcile(NOW)
     assert (promoted.authority, promoted.old) == (OTHER, stored.authority.certificate_pem)
-    assert await second.keeper.keep(NOW) == promoted
+    assert await second.reconciler.reconcile(NOW) == promoted
     assert first.changes == [Change.CREATE, Change.PUBLISH, Change.PROMOTE]
 
 
 async def test_an_authority_that_is_trusted_already_is_followed(api: FakeKubeApi) -> None:
     """A cluster that was restored, and a replica that could not look while others had rotated."""
     replica = Replica(api)
-    stored = await replica.keeper.keep(NOW)
+    stored = await replica.reconciler.reconcile(NOW)
     restored = Stored(OTHER, issue_leaf(OTHER, NAMES, NOW, 30 * DAY))
     put(api, restored)
     carry(api, restored.bundle, restored.bundle)
-    assert await replica.keeper.keep(NOW) == restored
+    assert await replica.reconciler.reconcile(NOW) == restored
     assert replica.changes == [Change.CREATE]
     assert restored.authority != stored.authority
 
@@ -252,12 +252,12 @@ async def test_the_time_is_that_of_the_api_server(api: FakeKubeApi) -> None:
     """It is API servers that judge what is issued; a replica's own clock may be anything."""
     right, ahead, behind = Replica(api), Replica(api), Replica(api)
     api.now = NOW
-    stored = await right.keeper.keep(NOW)
+    stored = await right.reconciler.reconcile(NOW)
     for replica, own in ((ahead, NOW + 25 * DAY), (behind, NOW - DAY)):
-        assert await replica.keeper.keep(own) == stored
+        assert await replica.reconciler.reconcile(own) == stored
         assert replica.changes == []
     api.now += 20 * DAY
-    renewed = await behind.keeper.keep(NOW)
+    renewed = await behind.reconciler.reconcile(NOW)
     assert behind.changes == [Change.RENEW]
     begins = parse_certificates(renewed.leaf.certificate_pem, "test")[0].not_valid_before_utc
     assert begins == api.now - CLOCK_SKEW

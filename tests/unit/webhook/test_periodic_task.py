@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from webhook.kube.errors import UnreachableError
-from webhook.server.periodic_task import Repeated
+from webhook.server.periodic_task import PeriodicTask
 
 
 class Work:
@@ -27,16 +27,16 @@ async def test_a_failure_that_goes_on_is_one_line_and_counted_each_time(
 ) -> None:
     caplog.set_level("INFO")
     work, failed = Work(), list[str]()
-    task = Repeated("upkeep", work, failed.append)
-    assert await task.once()
+    task = PeriodicTask("upkeep", work, 0, failed.append)
+    assert await task.run_once()
     work.error = UnreachableError("nobody answers")
     for _ in range(3):
-        assert not await task.once()
+        assert not await task.run_once()
     assert task.problem == "nobody answers"
     work.error = UnreachableError("nobody listens")
-    assert not await task.once()
+    assert not await task.run_once()
     work.error = None
-    assert await task.once()
+    assert await task.run_once()
     assert task.problem == ""
     assert failed == ["upkeep"] * 4
     lines = [(record.levelname, record.getMessage()) for record in caplog.records]
@@ -52,18 +52,18 @@ async def test_a_bug_is_logged_with_its_traceback_and_tried_again(
 ) -> None:
     work = Work()
     work.error = KeyError("spec")
-    task = Repeated("upkeep", work)
-    assert not await task.once()
+    task = PeriodicTask("upkeep", work, 0)
+    assert not await task.run_once()
     [record] = caplog.records
     assert record.levelname == "ERROR"
     assert record.exc_info
     work.error = None
-    assert await task.once()
+    assert await task.run_once()
 
 
 async def test_it_goes_on_until_it_is_cancelled() -> None:
     work = Work()
-    task = asyncio.create_task(Repeated("upkeep", work).forever(0))
+    task = asyncio.create_task(PeriodicTask("upkeep", work, 0).run_forever())
     async with asyncio.timeout(10):
         while work.done < 3:  # noqa: ASYNC110 - a counter, and a deadline around it
             await asyncio.sleep(0)
@@ -75,5 +75,5 @@ async def test_it_goes_on_until_it_is_cancelled() -> None:
 
 async def test_work_that_is_no_coroutine_is_done_too() -> None:
     done: list[int] = []
-    assert await Repeated("policy reload", lambda: done.append(1)).once()
+    assert await PeriodicTask("policy reload", lambda: done.append(1), 0).run_once()
     assert done == [1]

@@ -19,11 +19,11 @@ from webhook.kube.client import JSONObject
 from webhook.kube.connection import Query
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
-from webhook.metrics.controllers import UpkeepMetrics
+from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration import controller as module
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration
-from webhook.registration.controller import ClusterOptions, Upkeep
+from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.registration.leader_election import lease_path, pause
 from webhook.registration.registrar import KINDS, Owner
 
@@ -35,7 +35,7 @@ CONFIGURATIONS = [f"{path}/gpufence" for path in KINDS.values()]
 
 
 class Api(FakeKubeApi):
-    """Made where Upkeep makes its connection."""
+    """Made where RegistrationController makes its connection."""
 
     def __init__(self, _load: Load) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class Replica:
         }
         self.can_serve = True
         self.registry = CollectorRegistry()
-        self.upkeep = Upkeep(
-            ClusterOptions(**{**options, **given}),
+        self.controller = RegistrationController(
+            ControllerOptions(**{**options, **given}),
             default_policy,
-            UpkeepMetrics(self.registry),
+            ControllerMetrics(self.registry),
             lambda: self.can_serve,
         )
-        api = self.upkeep._api  # noqa: SLF001 - what the test stands in for
+        api = self.controller._api  # noqa: SLF001 - what the test stands in for
         assert isinstance(api, Api)
         self.api = api
 
@@ -81,7 +81,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> type[Replica]:
 
 async def test_the_configurations_carry_the_authority_of_the_secret(make: type[Replica]) -> None:
     replica = make()
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     authority = replica.api.objects[SECRET.path]["data"]["ca.crt"]
     for path in CONFIGURATIONS:
         for webhook in replica.api.objects[path]["webhooks"]:
@@ -94,20 +94,20 @@ async def test_nothing_is_registered_before_it_serves_and_the_lease_goes_when_it
 ) -> None:
     replica = make()
     replica.can_serve = False
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     assert SECRET.path in replica.api.objects
     assert LEASE not in replica.api.objects
     replica.can_serve = True
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     assert replica.registered == [True, True]
     replica.can_serve = False
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     assert replica.api.objects[LEASE]["spec"]["holderIdentity"] == ""
 
 
 async def test_with_register_false_only_the_secret_is_kept(make: type[Replica]) -> None:
     replica = make(register=False)
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     assert list(replica.api.objects) == [SECRET.path]
 
 
@@ -115,12 +115,12 @@ async def test_what_one_does_for_all_is_done_by_the_leader_or_by_all_where_nobod
     make: type[Replica],
 ) -> None:
     registering = make()
-    assert not registering.upkeep.leads
-    await registering.upkeep.tick()
-    assert registering.upkeep.leads
-    await registering.upkeep.close()
-    assert not registering.upkeep.leads
-    assert make(register=False).upkeep.leads
+    assert not registering.controller.is_leader
+    await registering.controller.reconcile()
+    assert registering.controller.is_leader
+    await registering.controller.close()
+    assert not registering.controller.is_leader
+    assert make(register=False).controller.is_leader
 
 
 async def test_with_files_the_configurations_carry_what_the_file_holds_now(
@@ -128,10 +128,10 @@ async def test_with_files_the_configurations_carry_what_the_file_holds_now(
 ) -> None:
     file = tmp_path / "ca.crt"
     replica = make(secret=None, names=None, ca_file=file)
-    assert replica.upkeep.source is None
+    assert replica.controller.source is None
     for authority in (create_authority(NOW), create_authority(NOW)):
         file.write_bytes(authority.certificate_pem)
-        await replica.upkeep.tick()
+        await replica.controller.reconcile()
         assert registered_bundle(replica) == authority.certificate_pem
     assert SECRET.path not in replica.api.objects
 
@@ -145,10 +145,10 @@ async def test_a_file_without_an_authority_is_never_registered(
     replica = make(secret=None, names=None, ca_file=file)
     whole = create_authority(NOW).certificate_pem
     file.write_bytes(whole)
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     file.write_bytes(whole[:cut])
     with pytest.raises(MaterialError, match=f"^{file}: holds no readable PEM certificate"):
-        await replica.upkeep.tick()
+        await replica.controller.reconcile()
     assert registered_bundle(replica) == whole
 
 
@@ -162,13 +162,13 @@ async def test_a_first_registration_waits_for_the_service_and_a_later_one_does_n
 ) -> None:
     replica = make(registration=Registration(service=("system", "gpufence", 443)))
     with pytest.raises(ClusterError, match="has no endpoint that is ready"):
-        await replica.upkeep.tick()
+        await replica.controller.reconcile()
     assert replica.registered == [False, False]
     replica.api.objects[ENDPOINTS] = {"items": [{"endpoints": [{"conditions": {"ready": True}}]}]}
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     assert replica.registered == [True, True]
     del replica.api.objects[ENDPOINTS], replica.api.objects[CONFIGURATIONS[0]]
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     assert replica.registered == [True, True]
 
 
@@ -177,7 +177,7 @@ async def test_a_secret_that_cannot_be_read_keeps_nobody_from_registering(
 ) -> None:
     """Whoever took the right to it away, or stopped what encrypts it, did not open the fence."""
     replica = make()
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     authority = registered_bundle(replica)
     read = replica.api.read
 
@@ -189,35 +189,35 @@ async def test_a_secret_that_cannot_be_read_keeps_nobody_from_registering(
     monkeypatch.setattr(replica.api, "read", refusing)
     del replica.api.objects[CONFIGURATIONS[0]]
     with pytest.raises(ApiError, match="secrets is forbidden"):
-        await replica.upkeep.tick()
+        await replica.controller.reconcile()
     assert replica.registered == [True, True]
     assert registered_bundle(replica) == authority
     # One that has never read it has nothing to register.
     fresh = make()
     monkeypatch.setattr(fresh.api, "read", refusing)
     with pytest.raises(ApiError, match="secrets is forbidden"):
-        await fresh.upkeep.tick()
+        await fresh.controller.reconcile()
     assert fresh.registered == [False, False]
 
 
 async def test_without_its_owner_nothing_is_registered(make: type[Replica]) -> None:
     replica = make(owner=Owner.parse("clusterrole/gpufence"))
     with pytest.raises(ClusterError, match="there is no ClusterRole gpufence"):
-        await replica.upkeep.tick()
+        await replica.controller.reconcile()
     assert replica.registered == [False, False]
 
 
 async def test_a_pause_is_obeyed_and_is_no_drift_when_it_is_over(make: type[Replica]) -> None:
     replica = make()
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     await pause(replica.api, "system", "gpufence", "noon")
     for path in CONFIGURATIONS:
         await replica.api.delete(path)
     with pytest.raises(ClusterError, match="at noon; gpufence unregister --undo lifts that"):
-        await replica.upkeep.tick()
+        await replica.controller.reconcile()
     assert replica.registered == [False, False]
     await pause(replica.api, "system", "gpufence", None)
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     assert replica.registered == [True, True]
     for kind in KINDS:
         labels = {"kind": kind, "reason": "drift"}
@@ -229,7 +229,7 @@ async def test_the_certificates_are_kept_while_somebody_else_leads(make: type[Re
     replica = make()
     spec = {"holderIdentity": "other", "leaseDurationSeconds": 15}
     await replica.api.create(lease_path("system"), {"metadata": {"name": "gpufence"}, "spec": spec})
-    await replica.upkeep.tick()
+    await replica.controller.reconcile()
     assert SECRET.path in replica.api.objects
     assert replica.registered == [False, False]
     assert replica.registry.get_sample_value("gpufence_leader") == 0
