@@ -24,6 +24,7 @@ from pydantic import (
 
 from policies import policy as compiled
 from policies.document.parts import Part, sentences
+from policies.document.suggestions import unknown
 from policies.finding import Action
 from policies.kubernetes import custom_workloads
 from policies.kubernetes.names import NameSet
@@ -251,7 +252,7 @@ _RULE_IDS = [rule.id for rule in RULES]
 
 def _known_rule(rule: str) -> str:
     if rule not in _RULE_IDS:
-        raise ValueError(f"no such rule; the rules are {', '.join(_RULE_IDS)}")
+        raise ValueError(unknown("rule", rule, _RULE_IDS))
     return rule
 
 
@@ -277,7 +278,7 @@ def _day(value: Any) -> Any:
         try:
             return date.fromisoformat(value)
         except ValueError as error:
-            raise ValueError("is not a day; write it as 2026-12-31") from error
+            raise ValueError("is not a date; write it as YYYY-MM-DD") from error
     return value
 
 

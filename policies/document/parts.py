@@ -8,6 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
+from policies.document.suggestions import unknown
+
 
 class Part(BaseModel):
     """A part of the document: camelCase keys, immutable, unknown keys refused, no coercion."""
@@ -37,8 +39,8 @@ def _sentence(error: Any, document: type[Part], whole: str) -> str:
     where, found = _path(location) or whole, error["input"]
     match error["type"]:
         case "extra_forbidden":
-            accepted = ", ".join(_accepted_keys(document, location[:-1]))
-            return f"{where}: unknown key; accepted here: {accepted}"
+            accepted = _accepted_keys(document, location[:-1])
+            return f"{where}: {unknown('field', location[-1], accepted)}"
         case "missing":
             return f"{where}: is missing"
         case "value_error":

@@ -1,4 +1,4 @@
-"""A group of commands whose modules are imported when they are run, and not before."""
+"""Groups of commands: mistyped names get suggestions, and modules are imported when they run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,31 @@ if TYPE_CHECKING:
 _COMMANDS = "webhook.cli.commands"
 
 
+class SuggestingGroup(click.Group):
+    """A group that suggests commands for a mistyped name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        names = self.list_commands(ctx)
+        if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
+            from policies.document.suggestions import did_you_mean
+
+            near = did_you_mean(name, names) or f"Commands: {', '.join(names)}."
+            ctx.fail(f"{name!r} is not a command of {ctx.command_path}. {near}")
+        return super().resolve_command(ctx, args)
+
+
 class Entry(NamedTuple):
-    """Where a command is, as ``module:attribute`` below ``_COMMANDS``, and its help in one line."""
+    """A command: its place as ``module:attribute`` in ``_COMMANDS``, and its help in one line."""
 
     target: str
     summary: str
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands by name, and can list them without importing one."""
+class LazyGroup(SuggestingGroup):
+    """A group that knows its commands by name, and lists them without importing any."""
 
     def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -48,7 +64,7 @@ class LazyGroup(click.Group):
             for name, entry in self._entries.items()
             if name.startswith(incomplete)
         ]
-        # What a group does would import every command, to ask it for its help.
+        # click.Group would import every command for its help.
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,9 +1,8 @@
-"""Words for people: text that is safe to print, counts, and suggestions."""
+"""Words for people: text that is safe to print, and counts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 # Characters that move the cursor, change the direction of writing or are invisible: a reader must
 # see what a name really is. These are control characters, line breaks among them, and Unicode's
@@ -24,11 +23,3 @@ def printable(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: ``1 node``, ``1,200 nodes``."""
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question that names the known words most like ``word``; empty if none is."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word.lower(), list(known), n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(near)}?" if near else ""

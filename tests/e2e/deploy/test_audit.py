@@ -100,7 +100,7 @@ def told(report: dict[str, Any], kind: str, name: str) -> list[str]:
 def test_the_charts_account_may_list_all_that_an_audit_asks_for(audited: Audited) -> None:
     report = audited.report()
     assert report["kind"] == "AuditReport"
-    assert report["untold"] == []
+    assert report["notAudited"] == []
     assert told(report, "Job", "cache-warmer") == ["pool-trespass", "pool-trespass"]
     assert told(report, "Pod", "debug-shell") == ["pool-trespass"]
     assert told(report, "Node", "gpu-1") == ["gpu-node-without-taint"]
@@ -114,8 +114,8 @@ def test_an_account_without_rights_is_told_what_it_did_not_see(audited: Audited)
     path = audited.kubeconfig.with_name("stranger")
     stranger = as_account(audited.cluster, "batch", "default", path)
     said = Audited(audited.cluster, stranger).run(status=0).stdout
-    assert "not seen  pods: not listed, so no Pod was judged" in said
-    assert "not seen  deployments.apps: not listed" in said
+    assert "not audited  pods: not listed, so no Pod was judged" in said
+    assert "not audited  deployments.apps: not listed" in said
 
 
 def test_what_the_controllers_made_of_a_deployment_is_told_at_the_deployment(

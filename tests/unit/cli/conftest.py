@@ -17,9 +17,10 @@ def gpufence(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Run:
-    """Run ``gpufence`` in an empty folder and return status and output."""
+    """Run ``gpufence`` in an empty directory and return status and output."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("NO_COLOR", "FORCE_COLOR", "GPUFENCE_POLICY"):
+        monkeypatch.delenv(name, raising=False)
 
     def run(*args: str | Path, stdin: str | bytes = b"") -> Outcome:
         data = stdin.encode() if isinstance(stdin, str) else stdin

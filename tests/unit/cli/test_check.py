@@ -428,7 +428,9 @@ def test_a_policy_that_is_none_is_a_fault_of_the_usage(gpufence: Run, tmp_path: 
     (tmp_path / "policy.yaml").write_text(POLICY.replace("taints", "taint"))
     done = gpufence("check", "--policy", "policy.yaml", "-", stdin=PLAIN_POD)
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("Error: policy.yaml:6: pools[0].taint: unknown key; accepted here:")
+    assert done.err.startswith(
+        "Error: policy.yaml:6: pools[0].taint: unknown field; did you mean taints?"
+    )
 
 
 CLAIMING = manifest("""

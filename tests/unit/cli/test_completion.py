@@ -66,6 +66,32 @@ def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     assert done.stdout.split() == ["mutate"]
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("explain device-l", ["device-leak"]),
+        ("check --rules device-l", ["device-leak"]),
+        (
+            "check --rules device-leak,pool-t",
+            ["device-leak,pool-toleration", "device-leak,pool-trespass"],
+        ),
+    ],
+)
+def test_bash_completes_rule_names(tmp_path: Path, words: str, offered: list[str]) -> None:
+    script = tmp_path / "script"
+    script.write_text(run_command("completion", "bash").out)
+    count = len(words.split())
+    program = f"""
+        source {script}
+        compopt() {{ :; }}
+        COMP_WORDS=(gpufence {words}) COMP_CWORD={count}
+        _gpufence_completion {COMMAND}
+        echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == offered
+
+
 def test_a_shell_that_is_none_of_these_is_refused(gpufence: Run) -> None:
     done = gpufence("completion", "csh")
     assert done.status == 2

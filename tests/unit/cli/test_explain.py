@@ -94,21 +94,27 @@ def test_colour_renders_the_page(gpufence: Run) -> None:
 
 @pytest.mark.parametrize(
     ("name", "suggested"),
-    [("pool-tresspass", "pool-trespass"), ("leak", "device-leak"), ("Pool-Trespass", "pool-tresp")],
+    [
+        ("pool-tresspass", "pool-trespass"),
+        ("leak", "device-leak"),
+        ("Pool-Trespass", "pool-trespass"),
+    ],
 )
 def test_an_unknown_name_is_answered_with_near_ones(
     gpufence: Run, name: str, suggested: str
 ) -> None:
     done = gpufence("explain", name)
     assert done.status == 2
-    assert done.err.startswith(f"Error: {name} is neither a rule nor a file: did you mean ")
+    assert done.err.startswith(f"Error: {name} is neither a rule nor a file. Did you mean ")
     assert suggested in done.err
 
 
 @pytest.mark.parametrize("name", ["zzz", "z" * 300])
 def test_a_name_like_no_other_is_answered_with_what_to_do(gpufence: Run, name: str) -> None:
     done = gpufence("explain", name)
-    assert f"{name} is neither a rule nor a file: gpufence explain lists the rules" in done.err
+    assert (
+        f"{name} is neither a rule nor a file. To list the rules, run gpufence explain." in done.err
+    )
 
 
 def test_a_rule_comes_before_a_file_of_its_name(gpufence: Run, tmp_path: Path) -> None:

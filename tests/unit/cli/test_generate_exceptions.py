@@ -234,12 +234,13 @@ def test_what_is_written_turns_enforcement_on_for_all_but_todays_findings(
     (tmp_path / "today.yaml").write_text("---\n".join([TRESPASSER, GPU_POD, PLAIN_POD]))
     before = utc_today()
     written = gpufence("check", "--generate-exceptions", "exceptions.yaml", "today.yaml")
-    assert (written.status, written.err) == (0, "")
+    assert written.status == 0
     assert "3 objects: 1 denied" in written.out
     text = (tmp_path / "exceptions.yaml").read_text()
     # Midnight may have come in between.
     today = next(day for day in (before, utc_today()) if str(day) in text)
     until = today + timedelta(days=90)
+    assert written.err == f"Wrote 1 exception to exceptions.yaml (expiry date: {until}).\n"
     assert text == (
         f"# 1 exception for what gpufence check found on {today}, until {until}.\n"
         "# Put them into the policy, and write down why each of them is tolerated.\n"
@@ -341,9 +342,12 @@ def test_a_file_that_cannot_be_written_is_named(gpufence: Run) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--expires", "2099-01-01"], "add --generate-exceptions FILE"),
-        (["--generate-exceptions", "-", "--expires", "2020-01-01"], "give a day after today"),
-        (["--generate-exceptions", "-", "--expires", "soon"], "does not match the format"),
+        (["--expires", "2099-01-01"], "--expires needs --generate-exceptions FILE"),
+        (["--generate-exceptions", "-", "--expires", "2020-01-01"], "is not after today"),
+        (
+            ["--generate-exceptions", "-", "--expires", "soon"],
+            "'soon' is not a date. Write it as YYYY-MM-DD",
+        ),
     ],
 )
 def test_a_day_that_makes_no_sense_is_a_usage_error(

@@ -250,7 +250,10 @@ def test_suites_are_found_in_folders_below_and_named_ones_are_taken_as_they_are(
     ("document", "problem"),
     [
         (suite(), "cases: is empty; name at least one"),
-        (suite(ALLOWED, polcy="x"), "gpufence-test.yaml:3: polcy: unknown key; accepted here: "),
+        (
+            suite(ALLOWED, polcy="x"),
+            "gpufence-test.yaml:3: polcy: unknown field; did you mean policy?",
+        ),
         (
             suite({"manifest": "a.yaml", "expect": {}}),
             "cases[0].expect: is empty; set at least one of verdict, rules, excepted and values",
@@ -261,7 +264,7 @@ def test_suites_are_found_in_folders_below_and_named_ones_are_taken_as_they_are(
         ),
         (
             suite({"manifest": "a.yaml", "expect": {"rules": ["pool-tresspass"]}}),
-            "cases[0].expect.rules[0]: no such rule; the rules are device-requests, ",
+            "cases[0].expect.rules[0]: unknown rule; did you mean pool-trespass? Accepted: ",
         ),
         (
             suite({"manifest": 3, "expect": {"rules": []}}),
@@ -273,7 +276,7 @@ def test_suites_are_found_in_folders_below_and_named_ones_are_taken_as_they_are(
         ),
         (suite(ALLOWED, ALLOWED | {"name": "case 1"}), "has two cases named 'case 1'"),
         (suite(ALLOWED) | {"kind": "Test"}, "kind: is 'Test', but must be 'FenceTest'"),
-        (suite(ALLOWED, today="soon"), "today: is not a day; write it as 2026-12-31"),
+        (suite(ALLOWED, today="soon"), "today: is not a date; write it as YYYY-MM-DD"),
         (suite(ALLOWED, policy="none.yaml"), "none.yaml: does not exist"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

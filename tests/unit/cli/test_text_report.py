@@ -200,7 +200,11 @@ def on_terminal(columns: int, *args: str, **environ: str) -> tuple[int, str]:
     """Run the command with a terminal as its output; return status and what was written."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    inherited = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
+    inherited = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+    }
     process = subprocess.Popen(
         [COMMAND, *args],
         stdin=subprocess.DEVNULL,
@@ -257,6 +261,19 @@ def test_options_outweigh_the_environment(mixed: str) -> None:
         [COMMAND, "check", "--color", "always", mixed], capture_output=True, check=False, text=True
     )
     assert "\x1b[1;31mdenied" in piped.stdout
+
+
+def test_force_color_colors_pipes_and_not_files(
+    gpufence: Run, mixed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1;31mdenied" in gpufence("check", mixed).out
+    assert "\x1b[" in gpufence("explain", "device-leak").out
+    assert "\x1b" not in gpufence("check", "--color", "never", mixed).out
+    gpufence("check", "--output", "text=report.txt", mixed)
+    assert "\x1b" not in (tmp_path / "report.txt").read_text()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in gpufence("check", mixed).out
 
 
 def test_narrow_terminals_wrap_between_words_and_keep_the_indent(mixed: str) -> None:

@@ -188,46 +188,51 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(pool=[]),
-            "pool: unknown key; accepted here: apiVersion, kind, failurePolicy, pools, hardening, "
+            "pool: unknown field; did you mean pools? Accepted: apiVersion, kind, failurePolicy, "
+            "pools, hardening, "
             "rules, exemptions, overrides, exceptions, customWorkloads",
             id="a key of the document",
         ),
         pytest.param(
             document(pool(labels={})),
-            "pools[0].labels: unknown key; accepted here: name, resources, sharedResources, "
+            "pools[0].labels: unknown field; accepted: name, resources, sharedResources, "
             "deviceClasses, taints, nodeSelector, runtimeClass, allowedNamespaces, largestRequest",
             id="a key of a pool",
         ),
         pytest.param(
             document(pool(taints=[{"key": "gpu"}, {"key": "gpu", "efect": "NoExecute"}])),
-            "pools[0].taints[1].efect: unknown key; accepted here: key, value, effect",
+            "pools[0].taints[1].efect: unknown field; did you mean effect? Accepted: key, value, "
+            "effect",
             id="a key of a taint",
         ),
         pytest.param(
             document(pool(allowedNamespaces={"names": ["a"], "labels": {}})),
-            "pools[0].allowedNamespaces.labels: unknown key; accepted here: names, matchLabels, "
+            "pools[0].allowedNamespaces.labels: unknown field; did you mean matchLabels? "
+            "Accepted: names, matchLabels, "
             "unknown",
             id="a key of the tenants",
         ),
         pytest.param(
             document(hardening={"run_as_user": 1000}),
-            "hardening.run_as_user: unknown key; accepted here: level, runAsUser, runAsGroup, "
+            "hardening.run_as_user: unknown field; did you mean runAsUser? Accepted: level, "
+            "runAsUser, runAsGroup, "
             "fsGroup",
             id="a key of the hardening",
         ),
         pytest.param(
             document(exemptions={"users": []}),
-            "exemptions.users: unknown key; accepted here: namespaces, usernames, runtimeClasses",
+            "exemptions.users: unknown field; did you mean usernames? Accepted: namespaces, "
+            "usernames, runtimeClasses",
             id="a key of the exemptions",
         ),
         pytest.param(
             document(overrides=[{"namespaces": ["a"], "rules": {"device-leak": "off"}, "x": 1}]),
-            "overrides[0].x: unknown key; accepted here: namespaces, rules",
+            "overrides[0].x: unknown field; accepted: namespaces, rules",
             id="a key of an override",
         ),
         pytest.param(
             document(exceptions=[{"namespaces": ["a"], "reason": "why", "until": "2026-01-01"}]),
-            "exceptions[0].until: unknown key; accepted here: rules, namespaces, kinds, names, "
+            "exceptions[0].until: unknown field; accepted: rules, namespaces, kinds, names, "
             "reason, expires",
             id="a key of an exception",
         ),
@@ -381,7 +386,7 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(exceptions=[{"namespaces": ["a"], "reason": "x", "expires": "soon"}]),
-            "exceptions[0].expires: is not a day; write it as 2026-12-31",
+            "exceptions[0].expires: is not a date; write it as YYYY-MM-DD",
             id="a day",
         ),
     ],
@@ -409,8 +414,8 @@ def test_every_rule_that_does_not_exist_is_named_with_those_that_do() -> None:
     said = problems(document(rules={"no-such": "warn", "device-leak": "warn", "nor-this": "off"}))
     ids = ", ".join(rule.id for rule in RULES)
     assert said == [
-        f"rules[no-such]: no such rule; the rules are {ids}",
-        f"rules[nor-this]: no such rule; the rules are {ids}",
+        f"rules[no-such]: unknown rule; accepted: {ids}",
+        f"rules[nor-this]: unknown rule; accepted: {ids}",
     ]
 
 

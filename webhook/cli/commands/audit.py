@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from policies.policy import Policy
     from webhook.audit.cluster_audit import Audit
     from webhook.cli.manifests.evaluate import Result
+    from webhook.cli.policy.policy_choice import PolicyChoice
     from webhook.cli.report.terminal import Color
     from webhook.kube.client import KubeApi
 
@@ -85,7 +86,7 @@ Examples:
     help="Write the findings into the cluster as PolicyReports, where it has that kind.",
 )
 def audit(
-    policy_path: str | None,
+    policy_choice: PolicyChoice,
     policy_of: tuple[str, str] | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -103,19 +104,18 @@ def audit(
     pool's taint or labels. Nothing is changed, but for --policy-reports. What this account may not
     list is left out, and said.
     """
-    from webhook.cli.policy.policy_file import policy_name
     from webhook.cli.report.audit_results import results_of
     from webhook.cli.report.content import AuditReport
 
-    if policy_of is not None and policy_path is not None:
+    if policy_of is not None and policy_choice.is_explicit:
         raise click.UsageError("--policy and --policy-of are two ways to name it: give one")
     now = datetime.now(UTC)
 
     async def work(api: KubeApi) -> tuple[Audit, str]:
-        return await _audit(api, policy_path, policy_of, now)
+        return await _audit(api, policy_choice.path, policy_of, now)
 
-    reject_overwriting_inputs(outputs, [policy_path, kubeconfig])
-    name = policy_name(policy_path) if policy_of is None else "/".join(policy_of)
+    reject_overwriting_inputs(outputs, [policy_choice.path, kubeconfig])
+    name = policy_choice.title if policy_of is None else "/".join(policy_of)
     with report_writer("audit", outputs, color) as write:
         found, host = with_api(kubeconfig, work, context)
         results = list(results_of(found))

@@ -9,13 +9,14 @@ import click
 
 from webhook.cli.commands.certs_secret import rotate, status
 from webhook.cli.errors import InputError
+from webhook.cli.lazy import SuggestingGroup
 
 # The lifetimes of certs.authority, which costs too much to import for a help page.
 _AUTHORITY_DAYS = 3650
 _LEAF_DAYS = 365
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def certs() -> None:
     """Issue the webhook's certificates, or see to those that it keeps itself."""
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
-from webhook.cli.options.durations import duration
 from webhook.cli.options.kubeconfig import (
     context_option,
     kubeconfig_option,
@@ -19,6 +18,7 @@ from webhook.cli.options.kubeconfig import (
     with_api,
 )
 from webhook.cli.options.registration import DEFAULT_NAME
+from webhook.cli.options.times import parse_duration
 
 if TYPE_CHECKING:
     from certs.succession import Stored
@@ -93,7 +93,7 @@ Examples:
 @_secret_option
 @click.option(
     "--authority-lifetime",
-    callback=duration,
+    callback=parse_duration,
     default="87600h",
     show_default=True,
     metavar="TIME",

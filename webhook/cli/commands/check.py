@@ -22,6 +22,7 @@ from webhook.cli.options.outputs import (
     real_path,
     reject_overwriting_inputs,
 )
+from webhook.cli.options.times import parse_date
 from webhook.cli.report.formats import TEXT
 from webhook.cli.report.writer import STDOUT, Output, report_writer
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from webhook.cli.manifests.evaluate import Result, Verdict
     from webhook.cli.manifests.files import ToRead
     from webhook.cli.options.cluster_context import ClusterContext
+    from webhook.cli.policy.policy_choice import PolicyChoice
     from webhook.cli.report.terminal import Color
 
 
@@ -43,10 +45,10 @@ def _rule_names(
 
         known = [rule.id for rule in RULES]
         for name in sorted(names.difference(known)):
-            from difflib import get_close_matches
+            from policies.document.suggestions import did_you_mean
 
-            near = get_close_matches(name, known) or known
-            raise click.BadParameter(f"{name!r} is no rule; is it {' or '.join(near)}?")
+            near = did_you_mean(name, known) or f"Rules: {', '.join(known)}."
+            raise click.BadParameter(f"{name!r} is not a rule. {near}")
     return names
 
 
@@ -135,15 +137,14 @@ To enforce before everything is cleaned up:
 )
 @click.option(
     "--expires",
-    type=click.DateTime(["%Y-%m-%d"]),
-    metavar="DATE",
-    help="The day from which the exceptions no longer count: 2026-12-31; 90 days from today by "
-    "default.",
+    callback=parse_date,
+    metavar="YYYY-MM-DD",
+    help="Date on which the generated exceptions expire. The default is 90 days from today.",
 )
 def check(
     paths: tuple[str, ...],
     exclude: tuple[str, ...],
-    policy_path: str | None,
+    policy_choice: PolicyChoice,
     namespace: str,
     cluster_context: ClusterContext,
     outputs: Sequence[Output],
@@ -153,7 +154,7 @@ def check(
     fail_on: str,
     allow_empty: bool,
     exceptions_path: str | None,
-    expires: datetime | None,
+    expires: date | None,
 ) -> int:
     """Check manifests: what the webhook would refuse, and what it would change.
 
@@ -166,7 +167,7 @@ def check(
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
     from webhook.cli.manifests.files import STDIN
-    from webhook.cli.policy.policy_file import compiled_policy, policy_name
+    from webhook.cli.policy.policy_file import compiled_policy
     from webhook.cli.report.content import CheckReport
     from webhook.cli.report.progress import watched
 
@@ -179,11 +180,11 @@ def check(
         raise click.UsageError(
             f"A report and the exceptions both go to {exceptions_path}. Name two files."
         )
-    policy = compiled_policy(policy_path)
+    policy = compiled_policy(policy_choice.path)
     tally = _Tally()
 
     def watch(files: Sequence[ToRead]) -> Iterable[ToRead]:
-        inputs = [policy_path, cluster_context.nodes, *(path for path, _ in files)]
+        inputs = [policy_choice.path, cluster_context.nodes, *(path for path, _ in files)]
         cure = "Name another file for the report, or --exclude the input"
         reject_overwriting_inputs(outputs, inputs, cure)
         return watched("Reading", not quiet)(files)
@@ -197,7 +198,7 @@ def check(
             # A single report streams the results; anything more needs all of them.
             if until is not None or len(outputs) != 1:
                 results = list(results)
-            write(CheckReport(results, policy_name(policy_path), now, quiet))
+            write(CheckReport(results, policy_choice.title, now, quiet))
     if Output(TEXT) not in outputs:
         tally.print_errors()
     if not tally.verdicts:
@@ -258,16 +259,16 @@ class _Tally:
             click.echo(f"Error: {printable(error)}", err=True)
 
 
-def _until(path: str | None, expires: datetime | None, today: date) -> date | None:
+def _until(path: str | None, expires: date | None, today: date) -> date | None:
     """Return the day from which generated exceptions no longer count, where any are asked for."""
     if path is None:
         if expires is not None:
-            raise click.UsageError("--expires says until when: add --generate-exceptions FILE")
+            raise click.UsageError("--expires needs --generate-exceptions FILE.")
         return None
     if expires is not None:
-        if expires.date() <= today:
-            raise click.UsageError(f"--expires {expires.date()}: give a day after today, {today}")
-        return expires.date()
+        if expires <= today:
+            raise click.UsageError(f"--expires {expires} is not after today, {today}.")
+        return expires
     from webhook.cli.policy.generated_exceptions import default_expiry
 
     return default_expiry(today)

@@ -19,19 +19,23 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from webhook.cli.options.cluster_context import ClusterContext
+    from webhook.cli.policy.policy_choice import PolicyChoice
     from webhook.cli.report.terminal import Color
 
 
 def _complete_subjects(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the rules that the argument may be, and that it may be a file."""
+    """Complete a rule or a file.
+
+    The file comes first: bash's script drops the words before it.
+    """
     from click.shell_completion import CompletionItem
 
     from policies.registry import RULES
 
     rules = [CompletionItem(rule.id) for rule in RULES if rule.id.startswith(incomplete)]
-    return [*rules, CompletionItem(incomplete, type="file")]
+    return [CompletionItem(incomplete, type="file"), *rules]
 
 
 @click.command(
@@ -65,7 +69,7 @@ Examples:
 @color_option
 def explain(
     subject: str | None,
-    policy_path: str | None,
+    policy_choice: PolicyChoice,
     namespace: str,
     cluster_context: ClusterContext,
     output: Literal["text", "markdown"],
@@ -82,7 +86,8 @@ def explain(
     from webhook.cli.explanation import rule_page as explain_page
     from webhook.cli.policy.policy_file import compiled_policy
 
-    policy = compiled_policy(policy_path)
+    policy_choice.announce()
+    policy = compiled_policy(policy_choice.path)
     if subject is None:
         explain_page.write_list(RULES, policy, namespace, output, color)
         return 0

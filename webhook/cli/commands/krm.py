@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from webhook.cli.manifests.documents import Document
     from webhook.cli.manifests.evaluate import Result
     from webhook.cli.options.function_config import Mode
+    from webhook.cli.policy.policy_choice import PolicyChoice
 
 KIND = "ResourceList"
 GROUP = "config.kubernetes.io"
@@ -78,7 +79,7 @@ Examples:
     help="Whether to change the items, or only to say what is wrong with them. The "
     "functionConfig's option comes first, and without either it is mutate.",
 )
-def krm(policy_path: str | None, namespace: str | None, mode: Mode | None) -> int:
+def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -> int:
     """Work as a KRM function: a ResourceList on standard input, a ResourceList on standard output.
 
     Items are mutated as the webhook would mutate Pods, workloads too. What is found stands in the
@@ -95,7 +96,9 @@ def krm(policy_path: str | None, namespace: str | None, mode: Mode | None) -> in
 
     document = _read()
     config = read_function_config(document.value.get("functionConfig"))
-    path = config.policy_path or policy_path
+    path = config.policy_path or policy_choice.path
+    if config.policy is None and config.policy_path is None:
+        policy_choice.announce()
     if path == STDIN and config.policy is None:
         raise click.UsageError("the ResourceList is on the standard input: name a policy's file")
     policy = config.policy or compiled_policy(path)

@@ -14,6 +14,7 @@ from webhook.cli.options.common import policy_option
 from webhook.cli.options.registration import registration_options
 
 if TYPE_CHECKING:
+    from webhook.cli.policy.policy_choice import PolicyChoice
     from webhook.registration.configurations import Registration
 
 INJECT = "cert-manager.io/inject-ca-from"
@@ -46,7 +47,7 @@ Examples:
 )
 @registration_options
 def manifests(
-    policy_path: str | None,
+    policy_choice: PolicyChoice,
     ca_file: Path | None,
     cert_manager: str | None,
     registration: Registration,
@@ -73,7 +74,8 @@ def manifests(
         registration = replace(registration, annotations=annotations)
     else:
         registration = replace(registration, ca_bundle=_bundle(ca_file))
-    policy = load_policy(policy_path).compile()
+    policy_choice.announce()
+    policy = load_policy(policy_choice.path).compile()
     documents = configurations(policy, registration)
     click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=100), nl=False)
 

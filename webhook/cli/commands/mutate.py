@@ -21,6 +21,7 @@ from webhook.cli.options.common import (
 # What mutating needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
     from webhook.cli.options.cluster_context import ClusterContext
+    from webhook.cli.policy.policy_choice import PolicyChoice
 
 
 @click.command(
@@ -57,7 +58,7 @@ To apply what is printed where nothing is refused (a pipe into kubectl would not
 def mutate(
     paths: tuple[str, ...],
     exclude: tuple[str, ...],
-    policy_path: str | None,
+    policy_choice: PolicyChoice,
     namespace: str,
     cluster_context: ClusterContext,
     output: str,
@@ -77,7 +78,8 @@ def mutate(
     from webhook.cli.policy.policy_file import compiled_policy
     from webhook.cli.wording import printable
 
-    policy = compiled_policy(policy_path)
+    policy_choice.announce()
+    policy = compiled_policy(policy_choice.path)
     manifests, today = read_manifests(paths, Exclusion(exclude)), datetime.now(UTC).date()
     with cluster_context.facts(policy) as complete:
         results = list(evaluate(manifests, policy, namespace, today, complete))

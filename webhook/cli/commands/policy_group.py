@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from webhook.cli.lazy import SuggestingGroup
 
-@click.group()
+
+@click.group(cls=SuggestingGroup)
 def policy() -> None:
     """Show, validate and describe policies (kind: FencePolicy)."""
 

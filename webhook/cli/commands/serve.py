@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from webhook.cli.errors import InputError
-from webhook.cli.options.common import policy_option
+from webhook.cli.options.common import policy_file_option
 from webhook.cli.options.serve_cluster import cluster_options
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Examples:
   gpufence serve --service gpufence-system/gpufence --owner clusterrole/gpufence
 """,
 )
-@policy_option
+@policy_file_option
 @click.option(
     "--tls-cert",
     type=click.Path(path_type=Path),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
+from policies.document.suggestions import did_you_mean
 from policies.policy import Policy
 from policies.registry import Check, Setter
 from webhook.cli.report import terminal
@@ -22,14 +22,11 @@ _CODE_INDENT = "    "
 
 
 def unknown(name: str, rules: Sequence[str]) -> str:
-    """Return what to say of a name that is neither a rule's nor a file's."""
-    near = difflib.get_close_matches(name.lower(), rules, n=3, cutoff=0.5)
-    near += [rule for rule in rules if name and name.lower() in rule and rule not in near]
-    if near:
-        cure = f"did you mean {' or '.join(near)}?"
-    else:
-        cure = "gpufence explain lists the rules, and files are named by their path."
-    return f"{printable(name)} is neither a rule nor a file: {cure}"
+    """Return the message about a name that is neither a rule nor a file."""
+    containing = [rule for rule in rules if name and name.lower() in rule]
+    near = did_you_mean(name, rules) or (containing and f"Did you mean {' or '.join(containing)}?")
+    cure = near or "To list the rules, run gpufence explain. To explain a file, check its path."
+    return f"{printable(name)} is neither a rule nor a file. {cure}"
 
 
 def write_list(
@@ -62,8 +59,8 @@ def write(
     page = markdown(rule, policy, namespace)
     if output == "markdown":
         sys.stdout.write(page)
-    elif sys.stdout.isatty() or color == "always":
-        _write_styled(page, color)
+    elif sys.stdout.isatty() or terminal.resolve_color(color, sys.stdout) == "always":
+        _write_styled(page, terminal.resolve_color(color, sys.stdout))
     else:
         sys.stdout.writelines(f"{line}\n" for line in plain(page))
 
@@ -97,7 +94,6 @@ def _write_styled(page: str, color: terminal.Color) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    # NO_COLOR counts where nothing else is said, as in every report: rich sees to that.
     console = Console(
         file=sys.stdout,
         force_terminal=True if color == "always" else None,

@@ -93,7 +93,7 @@ def cluster_context_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _refuse_several_from_stdin(nodes: str | None, others: Mapping[str, Any]) -> None:
     """Refuse to read the standard input for several arguments: the first takes all of it."""
     given = {
-        "--policy": [others.get("policy_path")],
+        "--policy": [others["policy_choice"].path],
         "--nodes": [nodes],
         "the argument -": others.get("paths") or [others.get("subject")],
     }

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from webhook.cli.policy.policy_choice import PolicyChoice
 
 # For completion: whether a file is there and may be read, its reader says.
 PATH = click.Path(readable=False)
 
 paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 
-policy_option = click.option(
+
+def _choose_policy(
+    ctx: click.Context, _param: click.Parameter, value: str | None
+) -> PolicyChoice | None:
+    if ctx.resilient_parsing:
+        return None
+    from webhook.cli.policy.policy_choice import choose_policy
+
+    return choose_policy(value)
+
+
+policy_file_option = click.option(
     "--policy",
     "policy_path",
     type=PATH,
     metavar="FILE",
-    help="The policy to go by; without one, the policy that ships with gpufence.",
+    help="Policy file. The default is gpufence's default policy.",
+)
+
+policy_option = click.option(
+    "--policy",
+    "policy_choice",
+    type=PATH,
+    metavar="FILE",
+    callback=_choose_policy,
+    help="Policy file. The default is the file that the environment variable GPUFENCE_POLICY "
+    "names, or the field policy of the nearest .gpufence.yaml, from the working directory upwards; "
+    "otherwise gpufence's default policy.",
 )
 
 namespace_option = click.option(

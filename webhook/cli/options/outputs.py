@@ -12,7 +12,6 @@ import click
 
 from webhook.cli.report.formats import TEXT, Command, format_names
 from webhook.cli.report.writer import STDOUT, Output
-from webhook.cli.wording import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,6 +85,8 @@ def _output(text: str, names: Sequence[str]) -> Output:
     """Parse ``sarif`` or ``sarif=report.sarif``."""
     name, equals, path = text.partition("=")
     if name not in names:
+        from policies.document.suggestions import did_you_mean
+
         near = did_you_mean(name, names) or f"Formats: {', '.join(names)}."
         raise click.BadParameter(f"{name!r} is not a format of this report. {near}")
     if equals and not path:

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import click
 
 from webhook.cli.errors import InputError
-from webhook.cli.options.durations import duration
 from webhook.cli.options.kubeconfig import access, is_inside, kubeconfig_option
 from webhook.cli.options.registration import registration_options
+from webhook.cli.options.times import parse_duration
 
 if TYPE_CHECKING:
     from certs.names import Names
@@ -34,7 +34,7 @@ def _owner(_ctx: click.Context, _param: click.Parameter, value: str | None) -> A
 
 def _duration(name: str, default: str, text: str) -> Callable[..., Any]:
     return click.option(
-        name, callback=duration, default=default, show_default=True, metavar="TIME", help=text
+        name, callback=parse_duration, default=default, show_default=True, metavar="TIME", help=text
     )
 
 

@@ -13,6 +13,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import click
+
 from policies.facts import JSONObject
 from policies.finding import Finding
 from policies.kubernetes.names import NameSet
@@ -20,7 +22,7 @@ from policies.kubernetes.quantity import is_subdomain
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.yaml_writer import to_yaml
-from webhook.cli.wording import printable
+from webhook.cli.wording import counted, printable
 
 DEFAULT_DAYS = 90
 """How many days exceptions count for where nothing else is asked for."""
@@ -117,7 +119,7 @@ def exceptions_for(results: Iterable[Result], today: date, expires: date) -> Exc
 
 def exceptions_yaml(entries: list[JSONObject], today: date, expires: date) -> str:
     """Return the entries as YAML, with comments that say what to do with them."""
-    count = f"{len(entries)} exception{'s'[len(entries) == 1 :]}"
+    count = counted(len(entries), "exception")
     comments = [f"{count} for what gpufence check found on {today}, until {expires}."]
     if entries:
         comments.append("Put them into the policy, and write down why each of them is tolerated.")
@@ -148,6 +150,8 @@ def write_exceptions(path: str, results: Iterable[Result], today: date, expires:
         sys.stdout.flush()
     else:
         _write(Path(path), text)
+        count = counted(len(made.entries), "exception")
+        click.echo(f"Wrote {count} to {printable(path)} (expiry date: {expires}).", err=True)
     if made.left:
         raise InputError(map(_complaint, made.left))
 

@@ -1,8 +1,9 @@
-"""Lines of a report as they appear: in colour and wrapped on a terminal, plain elsewhere."""
+"""Lines of a report as they appear: colored and wrapped on a terminal, plain elsewhere."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from typing import Literal, TextIO
 
@@ -29,13 +30,26 @@ _STYLES: dict[Role, str] = {
     "aside": "dim",
     "total": "bold",
 }
-# Wide enough for nothing to wrap: what is no terminal is searched, not looked at.
+# Wide enough that nothing wraps: people search output that is not on a terminal.
 _UNLIMITED = 1_000_000
 _NARROWEST = 20
 
 
+def resolve_color(color: Color, stream: TextIO) -> Color:
+    """Apply NO_COLOR (no-color.org) and FORCE_COLOR (force-color.org), which change ``auto``.
+
+    NO_COLOR wins. FORCE_COLOR is for standard output, not for the files of reports.
+    """
+    if color == "auto" and os.environ.get("NO_COLOR"):
+        return "never"
+    if color == "auto" and os.environ.get("FORCE_COLOR") and stream is sys.stdout:
+        return "always"
+    return color
+
+
 def write(lines: Iterable[Line], stream: TextIO, color: Color) -> None:
-    """Write a report. ``NO_COLOR`` (no-color.org) counts for ``auto``."""
+    """Write a report."""
+    color = resolve_color(color, stream)
     is_terminal = stream.isatty()
     if not is_terminal and color != "always":
         stream.writelines(f"{line.text}\n" for line in lines)
@@ -46,9 +60,8 @@ def write(lines: Iterable[Line], stream: TextIO, color: Color) -> None:
     from rich.style import Style
     from rich.text import Text
 
-    plain = color == "never" or (color == "auto" and bool(os.environ.get("NO_COLOR")))
     console = Console(file=stream, width=None if is_terminal else _UNLIMITED)
-    system = None if plain or console.is_dumb_terminal else ColorSystem.STANDARD
+    system = None if color == "never" or console.is_dumb_terminal else ColorSystem.STANDARD
     styles = {role: Style.parse(style) for role, style in _STYLES.items()}
 
     def render(text: Text) -> str:

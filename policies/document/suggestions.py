@@ -1,0 +1,23 @@
+"""Suggestions for mistyped words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the known words most like ``word``; empty if none is."""
+    from difflib import get_close_matches
+
+    by_lower = {each.lower(): each for each in known}
+    near = get_close_matches(word.lower(), list(by_lower), n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(by_lower[each] for each in near)}?" if near else ""
+
+
+def unknown(what: str, word: object, known: Iterable[str]) -> str:
+    """Return a clause about a word that is not known: a suggestion, and what is accepted."""
+    known = list(known)
+    accepted = ", ".join(known)
+    if near := did_you_mean(str(word), known):
+        return f"unknown {what}; {near[0].lower()}{near[1:]} Accepted: {accepted}"
+    return f"unknown {what}; accepted: {accepted}"

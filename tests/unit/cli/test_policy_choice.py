@@ -1,0 +1,88 @@
+"""Which policy a command uses where the command line names none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
+
+
+@pytest.fixture
+def project(gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory in a project whose policy only warns of trespassers."""
+    policy = gpufence("policy", "show").out.replace("pool-trespass: enforce", "pool-trespass: warn")
+    (tmp_path / "fence").mkdir()
+    (tmp_path / "fence" / "policy.yaml").write_text(policy)
+    (tmp_path / ".gpufence.yaml").write_text("# The team's policy.\npolicy: fence/policy.yaml\n")
+    below = tmp_path / "apps" / "web"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    return below
+
+
+def test_the_default_policy_is_named_in_the_report(gpufence: Run) -> None:
+    assert gpufence("check", "-", stdin=PLAIN_POD).out.endswith("1 allowed (policy: default)\n")
+
+
+def test_the_nearest_project_file_names_the_policy(gpufence: Run, project: Path) -> None:
+    done = gpufence("check", "-", stdin=TRESPASSER)
+    assert (done.status, done.err) == (0, "")
+    policy = "../../fence/policy.yaml, from ../../.gpufence.yaml"
+    assert f"1 object: 1 allowed; 1 warning (policy: {policy})\n" in done.out
+    (project / ".gpufence.yaml").write_text("policy: ../../nowhere.yaml\n")
+    done = gpufence("check", "-", stdin=TRESPASSER)
+    assert done.err == "Error: ../../nowhere.yaml: does not exist. Check the path.\n"
+
+
+@pytest.mark.usefixtures("project")
+def test_the_variable_wins_over_the_file_and_the_option_over_both(
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = tmp_path / "strict.yaml"
+    strict.write_text(gpufence("policy", "show").out)
+    monkeypatch.setenv("GPUFENCE_POLICY", str(strict))
+    done = gpufence("check", "-", stdin=TRESPASSER)
+    assert done.status == 1
+    assert f"(policy: {strict}, from GPUFENCE_POLICY)" in done.out
+    done = gpufence("check", "--policy", "../../fence/policy.yaml", "-", stdin=TRESPASSER)
+    assert done.status == 0
+    assert "(policy: ../../fence/policy.yaml)" in done.out
+    monkeypatch.setenv("GPUFENCE_POLICY", "")
+    assert gpufence("check", "-", stdin=TRESPASSER).status == 0
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("command", ["mutate", "explain"])
+def test_commands_without_a_report_name_the_policy_on_standard_error(
+    gpufence: Run, command: str
+) -> None:
+    done = gpufence(command, "-", stdin=GPU_POD)
+    assert done.err == "Policy: ../../fence/policy.yaml, from ../../.gpufence.yaml\n"
+
+
+@pytest.mark.usefixtures("project")
+def test_a_server_and_the_printed_default_policy_ignore_the_project(gpufence: Run) -> None:
+    assert "pool-trespass: enforce" in gpufence("policy", "show").out
+    assert "GPUFENCE_POLICY" not in gpufence("serve", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "names no policy. Write one line: policy: PATH."),
+        ("- policy.yaml\n", "names no policy. Write one line: policy: PATH."),
+        ("policy: 3\n", "names no policy. Write one line: policy: PATH."),
+        ("policy: a\nnamespace: ml\n", "namespace: unknown field; accepted: policy."),
+        ("policy: [\n", "2:1: document 1: does not parse as YAML: "),
+    ],
+)
+def test_a_project_file_at_fault_is_named(
+    gpufence: Run, tmp_path: Path, text: str, problem: str
+) -> None:
+    (tmp_path / ".gpufence.yaml").write_text(text)
+    done = gpufence("check", "-", stdin=PLAIN_POD)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("Error: .gpufence.yaml:")
+    assert problem in done.err

@@ -1,0 +1,91 @@
+"""Which policy a command uses: --policy, GPUFENCE_POLICY, .gpufence.yaml, or the default policy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from webhook.cli.errors import InputError
+
+VARIABLE = "GPUFENCE_POLICY"
+PROJECT_FILE = ".gpufence.yaml"
+
+
+class PolicyChoice(NamedTuple):
+    """A policy file, or ``None`` for the default policy, and the setting that names it.
+
+    ``setting`` is empty where the command line names the file.
+    """
+
+    path: str | None = None
+    setting: str = ""
+
+    @property
+    def title(self) -> str:
+        """The policy's name in reports: ``policy.yaml, from GPUFENCE_POLICY``."""
+        from webhook.cli.policy.policy_file import policy_name
+
+        name = policy_name(self.path)
+        return f"{name}, from {self.setting}" if self.setting else name
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether the command line names the policy."""
+        return self.path is not None and not self.setting
+
+    def announce(self) -> None:
+        """Name the policy on standard error if the command line does not name it."""
+        if self.setting:
+            import click
+
+            click.echo(f"Policy: {self.title}", err=True)
+
+
+def choose_policy(path: str | None) -> PolicyChoice:
+    """Return the policy to use; ``path`` is the value of --policy.
+
+    Raises:
+        InputError: .gpufence.yaml is invalid.
+    """
+    if path is not None:
+        return PolicyChoice(path)
+    if named := os.environ.get(VARIABLE):
+        return PolicyChoice(named, VARIABLE)
+    if (project := _project_file()) is not None:
+        return PolicyChoice(_policy_of(project), os.path.relpath(project))
+    return PolicyChoice()
+
+
+def _project_file() -> Path | None:
+    """Return the nearest .gpufence.yaml, from the working directory upwards."""
+    try:
+        here = Path.cwd()
+    except OSError:  # The working directory is gone.
+        return None
+    candidates = (directory / PROJECT_FILE for directory in (here, *here.parents))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _policy_of(project: Path) -> str:
+    from policies.document.suggestions import unknown
+    from webhook.cli.manifests.documents import read_documents, unreadable
+    from webhook.cli.manifests.errors import ManifestError
+    from webhook.cli.manifests.files import read_text
+    from webhook.cli.manifests.sentence import sentence
+
+    name = os.path.relpath(project)
+    try:
+        documents = list(read_documents(name, read_text(str(project))))
+    except ManifestError as error:
+        raise InputError([sentence(unreadable(name, error), error)]) from error
+    for document in documents:
+        if document.error is not None:
+            raise InputError([sentence(document, document.error)])
+    value = documents[0].value if len(documents) == 1 else None
+    if not isinstance(value, dict) or not isinstance(value.get("policy"), str):
+        raise InputError([f"{name}: names no policy. Write one line: policy: PATH."])
+    if others := value.keys() - {"policy"}:
+        raise InputError([f"{name}: {min(others)}: {unknown('field', min(others), ['policy'])}."])
+    path: str = value["policy"]
+    return os.path.relpath(project.parent / path)
