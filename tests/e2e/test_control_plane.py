@@ -114,8 +114,9 @@ def test_dynamic_resource_allocation_is_served_in_its_stable_version(
 STARTER = """
 import sys
 from pathlib import Path
+from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
-with ControlPlane(Path(sys.argv[1])) as cluster:
+with ControlPlane(Path(sys.argv[1]), binaries()) as cluster:
     parts = (cluster.etcd, cluster.apiserver, cluster.manager, cluster.scheduler)
     print(*[part.pid for part in parts], flush=True)
     sys.stdin.read()
@@ -123,6 +124,7 @@ with ControlPlane(Path(sys.argv[1])) as cluster:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
+@pytest.mark.usefixtures("found_binaries")
 @pytest.mark.parametrize("number", [signal.SIGKILL, None], ids=["killed", "ended"])
 def test_no_process_outlives_the_one_that_started_it(
     tmp_path: Path, number: signal.Signals | None

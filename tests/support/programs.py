@@ -1,7 +1,7 @@
-"""Programs that are built from Go modules: which tests need them, and where they are.
+"""What tests need built: programs from Go modules, the image and the documentation site.
 
-A test needs a program if it uses the program's fixture, directly or through another fixture. Such
-tests carry the marker `built`, so `-m "not built"` selects the tests that run without any build.
+A test needs one of them if it uses its fixture, directly or through another fixture. Such tests
+carry the marker `built`, so `-m "not built"` selects the tests that run without any build.
 Programs are found or built before the first test, because a build takes longer than the time limit
 of one test, and its progress must be visible.
 """
@@ -31,14 +31,17 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
 }
 """The function that finds or builds a program, by the name of the fixture that provides it."""
 
+BUILT = {*PROGRAMS, "image", "site"}
+"""The fixtures that need a build. The modules of the last two build them within a test's time."""
+
 FOUND = pytest.StashKey[dict[str, Any]]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that uses the fixture of a program."""
+    """Mark each test that uses a fixture that needs a build."""
     for item in items:
-        if needed(item):
+        if BUILT & fixtures(item):
             item.add_marker("built")
 
 
@@ -49,7 +52,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    for name in sorted({name for item in session.items for name in needed(item)}):
+    for name in sorted(
+        PROGRAMS.keys() & {name for item in session.items for name in fixtures(item)}
+    ):
         with capture.global_and_fixture_disabled():
             try:
                 found[name] = PROGRAMS[name]()
@@ -58,9 +63,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
                 found[name] = error
 
 
-def needed(item: pytest.Item) -> set[str]:
-    """Return the names of the program fixtures that a test uses."""
-    return PROGRAMS.keys() & set(getattr(item, "fixturenames", ()))
+def fixtures(item: pytest.Item) -> set[str]:
+    """Return the names of the fixtures that a test uses, directly or through another fixture."""
+    return set(getattr(item, "fixturenames", ()))
 
 
 def program(config: pytest.Config, name: str) -> Any:

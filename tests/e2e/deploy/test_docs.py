@@ -113,9 +113,9 @@ def test_argo_cd_is_told_to_ignore_what_is_there(helm: Helm) -> None:
 
 
 @pytest.fixture
-def fresh(helm: Helm, tmp_path: Path) -> Iterator[Installation]:
+def fresh(found_binaries: dict[str, Path], helm: Helm, tmp_path: Path) -> Iterator[Installation]:
     """A cluster without anything of gpufence."""
-    with installation(tmp_path, helm, with_namespace=False) as made:
+    with installation(tmp_path, found_binaries, helm, with_namespace=False) as made:
         yield made
 
 

@@ -69,8 +69,10 @@ def doctor(installed: Installation, *options: str) -> Told:
 
 
 @pytest.fixture(scope="module")
-def installed(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    with installation(tmp_path_factory.mktemp("doctor"), helm) as made:
+def installed(
+    found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    with installation(tmp_path_factory.mktemp("doctor"), found_binaries, helm) as made:
         made.install({})
         yield made
 

@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 import yaml
@@ -67,9 +68,11 @@ ASKING: Values = {**VALUES, "webhook": {"clientAuthority": {"configMap": "api-se
 
 
 @pytest.fixture(scope="module")
-def installed(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installed(
+    found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
     """The release, in a cluster of two nodes without GPUs and one with."""
-    with installation(tmp_path_factory.mktemp("installation"), helm) as made:
+    with installation(tmp_path_factory.mktemp("installation"), found_binaries, helm) as made:
         made.install(VALUES)
         yield made
 

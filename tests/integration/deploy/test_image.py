@@ -25,17 +25,17 @@ BUILD, FINAL = stages((DEPLOY / "Dockerfile").read_text())
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the build stage leaves, in a folder instead of an image."""
     folder = tmp_path_factory.mktemp("image")
     carry_out(BUILD, PROJECT, folder)
     return folder
 
 
-def run(root: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def run(image: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run the image's command in what was built, with nothing of this environment."""
     [entrypoint] = [each.exec_form() for each in FINAL if each.word == "ENTRYPOINT"]
-    program = root / "opt" / "gpufence" / "bin" / entrypoint[0]
+    program = image / "opt" / "gpufence" / "bin" / entrypoint[0]
     return subprocess.run(
         [program, *entrypoint[1:], *arguments],
         input=stdin,
@@ -47,8 +47,8 @@ def run(root: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedPro
     )
 
 
-def test_the_wheel_brings_the_three_packages_and_nothing_else(root: Path) -> None:
-    [wheel] = (root / "opt" / "wheel").glob("*.whl")
+def test_the_wheel_brings_the_three_packages_and_nothing_else(image: Path) -> None:
+    [wheel] = (image / "opt" / "wheel").glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.partition("/")[0] for name in names}
     assert {each for each in folders if not each.endswith(".dist-info")} == {
@@ -61,11 +61,11 @@ def test_the_wheel_brings_the_three_packages_and_nothing_else(root: Path) -> Non
     assert not [name for name in names if "__pycache__" in name]
 
 
-def test_every_library_is_the_pinned_one(root: Path) -> None:
+def test_every_library_is_the_pinned_one(image: Path) -> None:
     pins = dict(
         re.findall(r"(?m)^([\w-]+)==([\w.]+)", (PROJECT / "requirements/run.txt").read_text())
     )
-    python = root / "opt" / "gpufence" / "bin" / "python"
+    python = image / "opt" / "gpufence" / "bin" / "python"
     told = subprocess.run(
         ["python3", "-m", "pip", "--python", python, "list", "--format", "freeze"],
         capture_output=True,
@@ -83,18 +83,18 @@ def test_every_library_is_the_pinned_one(root: Path) -> None:
     assert {"aiohttp", "cryptography", "kubernetes", "uvloop"} <= installed.keys()
 
 
-def test_the_command_tells_its_version_and_judges_a_manifest(root: Path) -> None:
+def test_the_command_tells_its_version_and_judges_a_manifest(image: Path) -> None:
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
-    assert run(root, "--version").stdout == f"gpufence {version}\n"
+    assert run(image, "--version").stdout == f"gpufence {version}\n"
     sample = DEPLOY / "samples" / "web-on-gpu-nodes.yaml"
-    told = run(root, "check", str(sample))
+    told = run(image, "check", str(sample))
     assert told.returncode == 1
     assert "pool-trespass" in told.stdout
-    assert run(root, "check", str(DEPLOY / "samples" / "gpu-job.yaml")).returncode == 0
+    assert run(image, "check", str(DEPLOY / "samples" / "gpu-job.yaml")).returncode == 0
 
 
-def test_gpufence_itself_passes_its_own_check(root: Path) -> None:
-    told = run(root, "check", str(DEPLOY / "install.yaml"))
+def test_gpufence_itself_passes_its_own_check(image: Path) -> None:
+    told = run(image, "check", str(DEPLOY / "install.yaml"))
     assert (told.returncode, told.stderr) == (0, "")
 
 

@@ -16,6 +16,7 @@ from bench import pods
 from bench.admission_policies import admission_policies
 from bench.contestants import CONSTANT, GO, GPUFENCE, Contestant, cpu_seconds, load, running
 from controlplane.api import ApiError
+from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from reviewing import default_policy
@@ -55,7 +56,7 @@ def measure(seconds: float, rounds: int) -> dict[PodKind, dict[str, Created]]:
     found: dict[PodKind, dict[str, list[Created]]] = {kind: {} for kind in _SENT}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        with ControlPlane(folder / "cluster") as cluster:
+        with ControlPlane(folder / "cluster", binaries()) as cluster:
             # Nothing is stored, so that these have nothing to do but to disturb.
             cluster.manager.stop()
             cluster.scheduler.stop()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import pods, reviews
+from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
 from controlplane.poll import until
@@ -48,7 +49,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         with (
-            ControlPlane(folder / "cluster") as cluster,
+            ControlPlane(folder / "cluster", binaries()) as cluster,
             Server(folder) as server,
             Capture(folder / "recorder") as recorder,
         ):

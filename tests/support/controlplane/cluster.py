@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from controlplane import flags, kubeconfig, pki, scheduler_cache
 from controlplane.api import Api, ApiError
-from controlplane.binaries import binaries
 from controlplane.kubectl import Kubectl
 from controlplane.poll import until
 from controlplane.process import Process
@@ -43,13 +42,13 @@ class ControlPlane:
     def __init__(
         self,
         folder: Path,
+        found: Mapping[str, Path],
         *,
         apiserver_flags: Sequence[str] = (),
-        found: Mapping[str, Path] | None = None,
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._binaries = found or binaries()
+        self._binaries = found
         # The path of a Unix socket has some hundred characters at most; that of `folder` may not.
         self._sockets = Path(tempfile.mkdtemp(prefix="gpufence-"))
         port, self._manager_port, self._scheduler_port = free_ports(3)

@@ -34,7 +34,7 @@ def control_plane(
 
     A test takes a namespace of its own, and has nodes for itself (`ControlPlane.nodes`).
     """
-    with ControlPlane(tmp_path_factory.mktemp("controlplane"), found=found_binaries) as cluster:
+    with ControlPlane(tmp_path_factory.mktemp("controlplane"), found_binaries) as cluster:
         yield cluster
 
 

@@ -50,7 +50,7 @@ def perform(folder: Path, *, keep: bool) -> int:
     found = binaries()
     started = time.monotonic()
     with ExitStack() as stack:
-        cluster = stack.enter_context(ControlPlane(folder.absolute() / "cluster", found=found))
+        cluster = stack.enter_context(ControlPlane(folder.absolute() / "cluster", found))
         server = Server(folder)
         stack.callback(server.stop)
         programs = [str(found["kubectl"].parent), str(COMMAND.parent)]

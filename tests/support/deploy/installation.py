@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,7 +129,7 @@ class Installation:
 
 @contextmanager
 def installation(
-    folder: Path, helm: Helm, *, with_namespace: bool = True
+    folder: Path, found: Mapping[str, Path], helm: Helm, *, with_namespace: bool = True
 ) -> Iterator[Installation]:
     """Have a cluster with nodes, and the release's namespace; nothing is installed yet."""
     policy, log = folder / "audit.yaml", folder / "audit.log"
@@ -142,7 +142,9 @@ def installation(
         shown(folder, clients.client("api-server")),
     ]
     with ExitStack() as stack:
-        cluster = stack.enter_context(ControlPlane(folder / "cluster", apiserver_flags=flags))
+        cluster = stack.enter_context(
+            ControlPlane(folder / "cluster", found, apiserver_flags=flags)
+        )
         cluster.create_nodes(*NODES)
         if with_namespace:
             cluster.create_namespace(NAMESPACE, RESTRICTED)
