@@ -142,6 +142,27 @@ def test_what_is_built_once_is_found_afterwards(
     assert module.binaries(["hello"], tmp_path / "cache")["hello"] == built
 
 
+def test_one_go_build_makes_all_binaries(
+    module: GoModule, tmp_path: Path, go_toolchain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = module.folder / "cmd" / "other"
+    other.mkdir(parents=True)
+    (other / "main.go").write_text('package main\n\nfunc main() { println("other") }\n')
+    both = GoModule(module.folder, {"hello": ".", "other": "./cmd/other"}, "", "two greetings")
+    calls = tmp_path / "calls"
+    go = tmp_path / "go"
+    go.write_text(f'#!/bin/sh\necho "$1" >> {calls}\nexec {go_toolchain} "$@"\n')
+    go.chmod(0o755)
+    monkeypatch.setattr(toolchain, "go", lambda _required: go)
+    built = both.binaries(["hello", "other"], tmp_path / "cache")
+    assert {name: path.name for name, path in built.items()} == {"hello": "hello", "other": "other"}
+    said = [
+        subprocess.run([path], capture_output=True, text=True).stderr for path in built.values()
+    ]
+    assert said == ["?\n", "other\n"]
+    assert calls.read_text().split() == ["build"]
+
+
 @pytest.mark.usefixtures("go_toolchain")
 def test_a_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(
     module: GoModule, tmp_path: Path
@@ -149,7 +170,7 @@ def test_a_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(
     (module.folder / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
     with pytest.raises(ControlPlaneError) as raised:
         module.binaries(["hello"], tmp_path / "cache")
-    assert "Building hello" in str(raised.value)
+    assert "Building a greeting" in str(raised.value)
     assert "undefined: nonsense" in str(raised.value)
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.name == "hello"]
 

@@ -1,4 +1,4 @@
-"""Builds commands of a Go module, pinned by its go.sum, into a cache keyed by all that counts."""
+"""Builds commands of a Go module, pinned by its go.sum, into a cache keyed by their inputs."""
 
 from __future__ import annotations
 
@@ -69,17 +69,22 @@ class GoModule:
         started = time.monotonic()
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home.parent, prefix="building-") as temporary:
-            for number, name in enumerate(names, 1):
-                built = Path(temporary) / name
-                self._build_one(go, name, built, f"{name} ({number} of {len(names)})")
-                built.replace(home / name)
+            self._go_build(go, names, Path(temporary))
+            for name in names:
+                (Path(temporary) / name).replace(home / name)
         cache.say(f"built {len(names)} binaries in {time.monotonic() - started:.0f} s into {home}")
 
-    def _build_one(self, go: Path, name: str, target: Path, label: str) -> None:
-        output = ["-ldflags", self.ldflags, "-o", str(target)]
+    def _go_build(self, go: Path, names: list[str], target: Path) -> None:
+        """Build all packages with one command, which compiles and links them in parallel.
+
+        Go names a binary after its package, or after the module if the package is its root.
+        """
         with tempfile.TemporaryFile() as log:
             build = subprocess.Popen(
-                [str(go), "build", "-v", *FLAGS, *output, self.packages[name]],
+                [
+                    *(str(go), "build", "-v", *FLAGS, "-ldflags", self.ldflags),
+                    *("-o", f"{target}/", *(self.packages[name] for name in names)),
+                ],
                 cwd=self.folder,
                 env=os.environ | ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
@@ -87,13 +92,13 @@ class GoModule:
                 stderr=log,
             )
             try:
-                _watch(build, log, label)
+                _watch(build, log, self.what)
             finally:
                 if build.poll() is None:
                     build.terminate()
                     build.wait()
             if build.returncode:
-                raise ControlPlaneError(_failure(name, self, _lines(log)))
+                raise ControlPlaneError(_failure(self, _lines(log)))
 
 
 def is_pin(path: Path) -> bool:
@@ -119,17 +124,16 @@ def _lines(log: IO[bytes]) -> list[str]:
 
 
 def _progress(lines: list[str]) -> str:
-    """Say how far a `go build -v` is: it prints each module and each package that it works on."""
+    """Describe the progress of `go build -v`, which prints each module and each package."""
     downloaded = sum(line.startswith("go: downloading ") for line in lines)
     return f"{downloaded} modules downloaded, {len(lines) - downloaded} packages compiled"
 
 
-def _failure(name: str, module: GoModule, lines: list[str]) -> str:
-    told = [line for line in lines if not re.fullmatch(r"go: downloading .*|[\w./-]+", line)]
-    tail = "\n".join(told[-20:]) or "it said nothing; was it killed for want of memory?"
+def _failure(module: GoModule, lines: list[str]) -> str:
+    errors = [line for line in lines if not re.fullmatch(r"go: downloading .*|[\w./-]+", line)]
+    tail = "\n".join(errors[-20:]) or "(no output: was the compiler killed for lack of memory?)"
     return (
-        f"Building {name} in {module.folder} failed:\n{tail}\n"
-        "If modules could not be downloaded, give Go a way to them (see `go help goproxy`). Where "
-        "the binaries are at hand already, put all of them into one folder and name it in "
-        "KUBEBUILDER_ASSETS."
+        f"Building {module.what} in {module.folder} failed:\n{tail}\n"
+        "If modules could not be downloaded, set GOPROXY (see `go help goproxy`). If you have the "
+        "binaries already, set KUBEBUILDER_ASSETS to their directory."
     )
