@@ -44,14 +44,30 @@ class Case:
 
     def decide(self) -> Decision:
         """Decide on the manifest with this rule at work, and no other of its kind."""
+        obj, document, facts = self.read()
+        rules = document["rules"]
+        others = {rule: "off" for rule in self._others_off() if rule not in self._chosen()}
+        return decide(obj, compiled(document | {"rules": rules | others}), facts)
+
+    def read(self) -> tuple[JSONObject, JSONObject, Facts]:
+        """Return the object, the policy document with every rule at work, and the facts."""
+        obj, header, beside = self._parts()
+        document = policy_document(header.get("policy", "default"))
+        rules = document.get("rules", {}) | header.get("rules", {})
+        return obj, document | {"rules": rules}, _facts(header, beside)
+
+    def _chosen(self) -> JSONObject:
+        """Return the actions that the header chooses."""
+        chosen: JSONObject = self._parts()[1].get("rules", {})
+        return chosen
+
+    def _parts(self) -> tuple[JSONObject, JSONObject, list[JSONObject]]:
+        """Return the object, the header and the facts as they are written."""
         *beside, obj = load_all(self.manifest.read_text())
         header = beside.pop(0) if beside and beside[0].get("kind") == "Case" else {}
         if unknown := set(header) - _HEADER:
             raise ValueError(f"{self.manifest}: unknown keys in its header: {sorted(unknown)}")
-        facts = _facts(header, beside)
-        document = policy_document(header.get("policy", "default"))
-        rules = document.get("rules", {}) | self._others_off() | header.get("rules", {})
-        return decide(obj, compiled(document | {"rules": rules}), facts)
+        return obj, header, beside
 
     def _others_off(self) -> dict[str, str]:
         """A setter's case tests that setter alone, a check's that check behind all the setters."""

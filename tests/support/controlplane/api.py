@@ -33,6 +33,8 @@ class Api:
     authority: Path
     client: tuple[Path, Path] | None = None
     timeout: float = 30.0
+    user: str = ""
+    """The user to impersonate, as a cluster administrator; empty: the client's own."""
     _context: ssl.SSLContext = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +87,8 @@ class Api:
         headers = {"Accept": "application/json"} if content_type else {}
         if body is not None:
             headers["Content-Type"] = content_type
+        if self.user:
+            headers |= {"Impersonate-User": self.user, "Impersonate-Group": "system:masters"}
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()

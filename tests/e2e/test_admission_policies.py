@@ -1,0 +1,173 @@
+"""The second line alone on a real API server: it rejects nothing that the engine allows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases.loading import Case, cases_of_check, cases_of_setter, compiled
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from in_tree import SETUP_USER, InTree, Outcome, in_tree, path_of
+from laws.profile import live_law as law
+from policies.engine import decide
+from policies.facts import Facts
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.shape import MalformedObjectError
+from policies.policy import Policy
+from policies.registry import CHECKS, RULES
+from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
+from valid_strategies import WORKLOADS, pod, valid_specs, workload
+from webhook.registration.admission_policies.objects import COMPILED_RULES
+
+pytestmark = pytest.mark.e2e
+
+RUNTIME_CLASS = re.compile(r'"runtimeClassName": "([^"]+)"')
+NUMBERS = itertools.count()
+OS = {"kubernetes.io/os": "linux"}
+CPU_NODES = [Node("cpu-1", {"node-type": "cpu", ZONE: "a", **OS}), Node("cpu-2", {ZONE: "b", **OS})]
+GPU_NODES = [
+    Node("gpu-1", {PRESENT: "true", NODE_TYPE: "gpu", AMD: "true", MEMORY: "80", ZONE: "b", **OS}),
+    Node("gpu-2", {PRESENT: "true", MEMORY: "40", **OS}),
+]
+NODES = {
+    "unknown": None,
+    "of both sorts": NodeIndex([*CPU_NODES, *GPU_NODES]),
+    "the pools scaled to zero": NodeIndex(CPU_NODES),
+    "all with GPUs": NodeIndex(GPU_NODES),
+}
+TODAY = datetime.now(UTC).date()
+RULE = re.compile(r"denied request: ([a-z-]+):")
+
+
+def all_cases() -> list[Case]:
+    """Return every case that is a Pod or a workload."""
+    checks = {check.id for check in CHECKS}
+    found = [
+        case
+        for rule in RULES
+        for case in (cases_of_check if rule.id in checks else cases_of_setter)(rule.id)
+    ]
+    return [case for case in found if path_of(case.read()[0], "default")]
+
+
+def test_it_rejects_no_case_that_the_engine_allows(control_plane: ControlPlane) -> None:
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for case in all_cases():
+        for name in RUNTIME_CLASS.findall(json.dumps(case.read()[0])):
+            create_runtime_class(control_plane, name)
+        groups[json.dumps(case.read()[1], sort_keys=True)].append(case)
+    tally: Counter[str] = Counter()
+    alone: list[str] = []
+    for document, cases in groups.items():
+        with in_tree(control_plane, compiled(json.loads(document))) as line:
+            for case in cases:
+                outcome, wrong = judge(line, case)
+                tally[outcome] += 1
+                alone += wrong
+    print(f"\n{len(groups)} policies, {sum(tally.values())} cases: {dict(tally)}")
+    assert not alone, "\n".join(alone)
+
+
+def create_runtime_class(cluster: ControlPlane, name: str) -> None:
+    """Create it where it is not there yet: the API server admits no Pod with another one."""
+    with suppress(ApiError):
+        made = {"metadata": {"name": name}, "handler": "runc"}
+        cluster.api.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", made)
+
+
+def judge(line: InTree, case: Case) -> tuple[str, list[str]]:
+    """Return what the API server makes of a case, and what is wrong with that."""
+    obj, _, known = case.read()
+    known = msgspec.structs.replace(known, today=TODAY if known.today else None)
+    with suppress(ApiError):
+        line.cluster.create_namespace(known.namespace)
+    if known.operation == "UPDATE" and known.old is not None:
+        outcome = update(line, obj, known)
+    else:
+        outcome = line.create(obj, known.namespace, known.username)
+    return compare(line, str(case), obj, outcome, [known])
+
+
+def update(line: InTree, obj: JSON, known: Facts) -> Outcome:
+    """Create the old object as a user whom the policy exempts, and replace it."""
+    old = known.old or {}
+    # One that has a finalizer, or a node, stays: no two have the same name.
+    name = f"{obj['metadata']['name']}-{next(NUMBERS)}"
+    renamed = {**obj, "metadata": {**obj["metadata"], "name": name}}
+    before = {
+        **old,
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "metadata": {**old["metadata"], "name": name},
+    }
+    setup, path = line.api(SETUP_USER), path_of(obj, known.namespace)
+    try:
+        setup.request("POST", str(path), before)
+    except ApiError as error:
+        return Outcome("invalid", str(error))
+    try:
+        return line.update(renamed, known.namespace, known.username, known.subresource)
+    finally:
+        # The garbage collector may have been there first, where the Pod has a node.
+        with suppress(ApiError):
+            setup.request("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
+
+
+def compare(
+    line: InTree, name: str, obj: JSON, outcome: Outcome, facts: Iterable[Facts]
+) -> tuple[str, list[str]]:
+    """Return what both lines make of an object; the second is what the law forbids.
+
+    The in-tree policies know no facts, so what they deny the engine must deny with any of them.
+    """
+    if outcome.verdict == "invalid":
+        return "invalid", []
+    verdicts = [enforced(obj, line.policy, known) for known in facts]
+    if outcome.verdict == "denied":
+        rule = RULE.findall(outcome.message)[0]
+        wrong = [f"{name}: {outcome.message}" for found in verdicts if rule not in found]
+        return "denied by both", wrong
+    return ("denied by the engine only" if verdicts[0] else "allowed by both"), []
+
+
+def enforced(obj: JSON, policy: Policy, known: Facts) -> set[str]:
+    """Return the rules by which the engine denies the object; all if it cannot read it."""
+    try:
+        findings = decide(obj, policy, known).findings
+    except MalformedObjectError:
+        return set(COMPILED_RULES)
+    return {finding.rule for finding in findings if finding.action == "enforce"}
+
+
+@pytest.mark.parametrize("name", policies())
+def test_law_it_rejects_nothing_that_the_engine_allows(
+    control_plane: ControlPlane, name: str
+) -> None:
+    tally: Counter[str] = Counter()
+    with in_tree(control_plane, policies()[name]) as line:
+
+        @law
+        @given(spec=valid_specs(), known=facts(), kind=st.sampled_from(["Pod", "Pod", *WORKLOADS]))
+        def holds(spec: JSON, known: Facts, kind: str) -> None:
+            obj = pod(spec) if kind == "Pod" else workload(kind, "made", spec)
+            outcome = line.create(obj)
+            variants = [msgspec.structs.replace(known, nodes=nodes) for nodes in NODES.values()]
+            verdict, wrong = compare(line, json.dumps(obj), obj, outcome, variants)
+            tally[verdict] += 1
+            assert not wrong, wrong
+
+        holds()
+    print(f"\n{name}: {dict(tally)}")
+    assert tally["denied by both"] > 0
+    assert tally["allowed by both"] > 0

@@ -1,0 +1,84 @@
+"""The rule device-leak in CEL."""
+
+from __future__ import annotations
+
+from policies.policy import Policy
+from policies.rules.check_device_leak import NO_DEVICES, VISIBLE_DEVICES
+from webhook.registration.admission_policies.cel import (
+    any_of,
+    containers,
+    listed,
+    may_be_device,
+    names,
+    requests_resource,
+    text,
+)
+
+# A path of single slashes and no dots, or one that normalizes to it. The API server rejects "..".
+_DEVICE_PATH = r"^(\.?/)*dev/(\.?/)*(nvidia[^/]*|dri|kfd)(/.*)?$"
+
+
+def concerns(spec: str, _policy: Policy) -> str:
+    """Return CEL that holds for every Pod spec in which ``findings`` may find something."""
+    shown = f"c, {listed('c', 'env')}.exists(e, {_opens('e')})"
+    return any_of(
+        f"{containers(spec)}.exists({shown})",
+        f"{listed(spec, 'ephemeralContainers')}.exists({shown})",
+        f"{listed(spec, 'volumes')}.exists(v, {_is_device_file('v')})",
+    )
+
+
+def findings(spec: str, path: str, policy: Policy) -> str:
+    """Return CEL for the list of findings in a Pod spec, a sentence each.
+
+    ``path`` is where the Pod's ``spec`` stands in the object.
+    """
+    # The last of several variables of one name counts.
+    variables = f"{listed('c', 'env')}.filter(e, e.name == {text(VISIBLE_DEVICES)})"
+    opens = f"[{variables}].exists(l, size(l) > 0 && [l[size(l) - 1]].exists(e, {_opens('e')}))"
+    holds = [requests_resource("c", may_be_device(policy))]
+    if policy.pool_of_class:
+        holds.append("size(c.?resources.?claims.orValue([])) > 0")
+    leaking = f"c, !{any_of(*holds)} && {opens}"
+    by_variable = [
+        f"{listed(spec, field)}.filter({leaking}).map(c, {_shown(f'{path}.{field}')})"
+        for field in ("initContainers", "containers", "ephemeralContainers")
+    ]
+    by_volume = (
+        f"{listed(spec, 'volumes')}.filter(v, {_is_device_file('v')})"
+        f".map(v, {_mounted(f'{path}.volumes')})"
+    )
+    return f"({' + '.join([*by_variable, by_volume])})"
+
+
+def _shown(path: str) -> str:
+    """Return CEL for the sentence about a container ``c`` in the list at ``path``."""
+    before = f"a container that requests no device makes GPUs visible to itself: {path}["
+    after = (
+        f"] sets {VISIBLE_DEVICES} and requests no device; accepted are void, none or empty. "
+        f"Remove {VISIBLE_DEVICES}, or request a device: the device plugin then sets it"
+    )
+    return f"{text(before)} + c.name + {text(after)}"
+
+
+def _mounted(path: str) -> str:
+    """Return CEL for the sentence about a volume ``v`` in the list at ``path``."""
+    before = f"a volume opens the node's device files: {path}["
+    after = (
+        " of the node, past what the scheduler assigned. Remove the volume and request a device: "
+        "its files are mounted with it"
+    )
+    return f"{text(before)} + v.name + {text('] mounts ')} + v.hostPath.path + {text(after)}"
+
+
+def _opens(e: str) -> str:
+    """Return CEL that holds for a variable that shows devices to its container."""
+    value = f'{e}.?value.orValue("")'
+    return (
+        f"{e}.name == {text(VISIBLE_DEVICES)} && "
+        f"(has({e}.valueFrom) || !({value} in {names(NO_DEVICES)}))"
+    )
+
+
+def _is_device_file(v: str) -> str:
+    return f"has({v}.hostPath) && {v}.hostPath.path.matches({text(_DEVICE_PATH)})"

@@ -1,0 +1,298 @@
+"""The ValidatingAdmissionPolicies and their bindings, as API objects.
+
+There is one policy for each place of a pod template and each action: an action belongs to a
+binding, and every policy that matches costs the API server a conversion of the object. A policy's
+match condition leaves out what concerns no rule of it, so that plain Pods cost one conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.facts import JSONObject
+from policies.finding import Action
+from policies.policy import ExceptionEntry, Policy
+from policies.rules import check_device_leak, check_pool_trespass
+from webhook.registration.admission_policies import device_leak, pool_trespass
+from webhook.registration.admission_policies.cel import all_of, any_of, is_in, names, text
+
+API_VERSION = "admissionregistration.k8s.io/v1"
+POLICY_KIND = "ValidatingAdmissionPolicy"
+BINDING_KIND = "ValidatingAdmissionPolicyBinding"
+STATIC_SUFFIX = ".static.k8s.io"
+"""What the name of an object that API servers read from disk must end with (KEP-5793)."""
+
+_NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+
+_BINDING_ACTIONS: Mapping[Action, tuple[str, str]] = {
+    "enforce": ("deny", "Deny"),
+    "warn": ("warn", "Warn"),
+    "audit": ("audit", "Audit"),
+}
+"""By action of a rule: how a policy's name ends, and the action of its binding."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place of a pod template: ``template`` is what is judged, as CEL below the object."""
+
+    name: str
+    template: str
+    kinds: frozenset[str]
+    rules: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]
+    """API group, version, resources and operations."""
+
+
+_BOTH = ("CREATE", "UPDATE")
+_PLACES = (
+    _Place(
+        "pods",
+        "",
+        frozenset({"Pod"}),
+        (
+            ("", "v1", ("pods",), _BOTH),
+            ("", "v1", ("pods/ephemeralcontainers",), ("UPDATE",)),
+        ),
+    ),
+    _Place(
+        "workloads",
+        "spec.template",
+        frozenset(
+            {
+                "DaemonSet",
+                "Deployment",
+                "Job",
+                "ReplicaSet",
+                "ReplicationController",
+                "StatefulSet",
+            }
+        ),
+        (
+            ("apps", "v1", ("deployments", "statefulsets", "daemonsets", "replicasets"), _BOTH),
+            ("batch", "v1", ("jobs",), _BOTH),
+            ("", "v1", ("replicationcontrollers",), _BOTH),
+        ),
+    ),
+    _Place(
+        "cronjobs",
+        "spec.jobTemplate.spec.template",
+        frozenset({"CronJob"}),
+        (("batch", "v1", ("cronjobs",), _BOTH),),
+    ),
+    _Place(
+        "podtemplates",
+        "template",
+        frozenset({"PodTemplate"}),
+        (("", "v1", ("podtemplates",), _BOTH),),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A rule that can be compiled: what may concern it, and what it finds."""
+
+    id: str
+    variable: str
+    concerns: Callable[[str, Policy], str]
+    findings: Callable[[str, str, Policy, frozenset[str]], str]
+
+
+_RULES = (
+    _Rule(
+        check_pool_trespass.ID,
+        "trespass",
+        pool_trespass.concerns,
+        lambda spec, path, policy, kinds: pool_trespass.findings(spec, path, policy, kinds=kinds),
+    ),
+    _Rule(
+        check_device_leak.ID,
+        "leak",
+        device_leak.concerns,
+        lambda spec, path, policy, _kinds: device_leak.findings(spec, path, policy),
+    ),
+)
+COMPILED_RULES = frozenset(rule.id for rule in _RULES)
+"""The rules of which the API server evaluates a part itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What the objects are called, and where they do not apply, beside what the policy says.
+
+    ``today`` leaves out the exceptions that have expired. ``static`` makes the objects that an API
+    server reads from its own disk.
+    """
+
+    name: str = "gpufence"
+    excluded_namespaces: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owner: Mapping[str, str] | None = None
+    today: date | None = None
+    static: bool = False
+
+
+def admission_policies(policy: Policy, target: Target) -> tuple[JSONObject, ...]:
+    """Return the policies, each followed by its binding."""
+    objects: list[JSONObject] = []
+    for place in _PLACES:
+        for action, (ending, validation_action) in _BINDING_ACTIONS.items():
+            rules = [rule for rule in _RULES if _namespaces(rule.id, action, policy) is not None]
+            if not rules:
+                continue
+            name = f"{target.name}-{place.name}-{ending}"
+            spec = _policy_spec(place, action, rules, policy, target)
+            objects.append(_object(POLICY_KIND, name, spec, target))
+            binding = {
+                "policyName": _full_name(name, target),
+                "validationActions": [validation_action],
+            }
+            objects.append(_object(BINDING_KIND, name, binding, target))
+    return tuple(objects)
+
+
+def all_names(name: str) -> tuple[str, ...]:
+    """Return every name that a policy of this installation, and its binding, may have."""
+    return tuple(
+        f"{name}-{place.name}-{ending}"
+        for place in _PLACES
+        for ending, _ in _BINDING_ACTIONS.values()
+    )
+
+
+def _object(kind: str, name: str, spec: JSONObject, target: Target) -> JSONObject:
+    metadata: JSONObject = {"name": _full_name(name, target)}
+    if target.labels:
+        metadata["labels"] = dict(target.labels)
+    if target.owner is not None:
+        metadata["ownerReferences"] = [dict(target.owner)]
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _full_name(name: str, target: Target) -> str:
+    return f"{name}{STATIC_SUFFIX}" if target.static else name
+
+
+def _policy_spec(
+    place: _Place, action: Action, rules: Iterable[_Rule], policy: Policy, target: Target
+) -> JSONObject:
+    exempt = policy.exemptions.namespaces | target.excluded_namespaces | ALWAYS_EXCLUDED
+    selector = {"key": _NAMESPACE_LABEL, "operator": "NotIn", "values": sorted(exempt)}
+    path = _below(place, "spec")
+    spec = f"object.{path}"
+    concern = any_of(*(rule.concerns(spec, policy) for rule in rules))
+    variables: list[tuple[str, str]] = [
+        (
+            "specs",
+            f'request.operation == "CREATE" ? [object.{path}] : [object.{path}, oldObject.{path}]',
+        )
+    ]
+    validations = []
+    for rule in rules:
+        if rule.id == check_pool_trespass.ID:
+            variables += [
+                (pool_trespass.variable(pool), pool_trespass.node_labels(pool))
+                for pool in policy.pools
+            ]
+        found = f"variables.{rule.variable}"
+        variables.append(
+            (
+                rule.variable,
+                f"variables.specs.map(s, {rule.findings('s', path, policy, place.kinds)})",
+            )
+        )
+        passes = [f"size({found}[0]) == 0", f"size({found}) > 1 && size({found}[1]) > 0"]
+        if elsewhere := _namespaces(rule.id, action, policy):
+            passes.append(elsewhere)
+        passes += _exceptions(rule.id, place.kinds, policy.exceptions, target.today)
+        advice = text(f"; for more, run: gpufence explain {rule.id}")
+        validations.append(
+            {
+                "expression": any_of(*passes),
+                "message": f"{rule.id}: gpufence found something to change",
+                "messageExpression": f'{text(f"{rule.id}: ")} + {found}[0].join("; ") + {advice}',
+                "reason": "Forbidden",
+            }
+        )
+    # Every field is written out, also one with the API server's default: drift compares them all.
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {"matchExpressions": [selector]},
+            "objectSelector": {},
+            "resourceRules": [
+                {
+                    "apiGroups": [group],
+                    "apiVersions": [version],
+                    "operations": list(operations),
+                    "resources": list(resources),
+                    "scope": "Namespaced",
+                }
+                for group, version, resources, operations in place.rules
+            ],
+        },
+        "matchConditions": [
+            {
+                "name": "reaches-for-gpu-nodes",
+                "expression": all_of(concern, *_judged(place, spec, policy)),
+            }
+        ],
+        "variables": [{"name": name, "expression": text} for name, text in variables],
+        "validations": validations,
+    }
+
+
+def _below(place: _Place, field: str) -> str:
+    return f"{place.template}.{field}" if place.template else field
+
+
+def _judged(place: _Place, spec: str, policy: Policy) -> Iterator[str]:
+    """Yield CEL that holds for a request that the policy does not exempt and that changes a Pod."""
+    if usernames := policy.exemptions.usernames:
+        yield f"!(request.userInfo.username in {names(usernames)})"
+    if classes := policy.exemptions.runtime_classes:
+        yield f'!({spec}.?runtimeClassName.orValue("") in {names(classes)})'
+    judged = place.template or "spec"
+    changed = f"object.{judged} != oldObject.{judged}"
+    leaving = "has(object.metadata.deletionTimestamp)"
+    yield f'request.operation == "CREATE" || !{leaving} && {changed}'
+
+
+def _namespaces(rule: str, action: Action, policy: Policy) -> str | None:
+    """Return CEL that holds where the rule has another action; None where it is so everywhere.
+
+    Empty where the rule has the action in every namespace.
+    """
+    if policy.actions[rule] == action:
+        others = {n for n, actions in policy.overrides.items() if actions[rule] != action}
+        return f"request.namespace in {names(others)}" if others else ""
+    same = {n for n, actions in policy.overrides.items() if actions[rule] == action}
+    return f"!(request.namespace in {names(same)})" if same else None
+
+
+def _exceptions(
+    rule: str, kinds: frozenset[str], entries: Iterable[ExceptionEntry], today: date | None
+) -> Iterator[str]:
+    """Yield CEL that holds for an object with an exception from the rule, one for each exception.
+
+    A new object tells the day by its creation timestamp, which the API server sets before it
+    validates. On an update, an exception holds until the policies are compiled after its day.
+    """
+    for entry in entries:
+        if (entry.rules and rule not in entry.rules) or entry.has_expired(today):
+            continue
+        if entry.kinds and not entry.kinds & kinds:
+            continue
+        conditions = [f"request.namespace in {names(entry.namespaces)}"]
+        if entry.kinds and not kinds <= entry.kinds:
+            conditions.append(f"request.kind.kind in {names(entry.kinds & kinds)}")
+        if entry.names:
+            conditions.append(is_in("object.metadata.name", entry.names))
+        if entry.expires is not None:
+            day = f"string(object.metadata.creationTimestamp) < {text(str(entry.expires))}"
+            conditions.append(f'request.operation != "CREATE" || {day}')
+        yield all_of(*conditions)

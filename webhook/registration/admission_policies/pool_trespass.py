@@ -1,0 +1,244 @@
+"""The rule pool-trespass in CEL.
+
+A Pod that may request a device of any pool is left to the engine: what else it may do depends on
+claims, on device classes, and on the node affinity that the mutation adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, parse_int64
+from policies.policy import Policy, Pool, Taint
+from policies.rules.check_pool_trespass import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
+from webhook.registration.admission_policies.cel import (
+    all_of,
+    any_of,
+    has_required_terms,
+    listed,
+    mapped,
+    may_request_device,
+    names,
+    required_terms,
+    text,
+)
+
+ASSUMED_NODE_LABELS = {"kubernetes.io/os": "linux"}
+"""Labels that every node of a pool carries beside the pool's own, if its nodes are not known."""
+
+_INTEGER = "^-?[0-9]{1,18}$"
+_LACK = "none of its containers requests one of their devices"
+_TERMS = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+_POSITIVE = "^[1-9][0-9]{0,17}$"
+
+
+def concerns(spec: str, policy: Policy) -> str:
+    """Return CEL that holds for every Pod spec in which ``findings`` may find something."""
+    keys = names({key for pool in policy.pools for key in pool.labels})
+    in_term = f"{listed('t', 'matchExpressions')}.exists(e, e.key in {keys})"
+    placing = [
+        f"{mapped(spec, 'nodeSelector')}.exists(k, k in {keys})",
+        f"{required_terms(spec)}.exists(t, {in_term})",
+    ]
+    fencing = [t for pool in policy.pools for t in pool.taints if t.effect in FENCING_EFFECTS]
+    if fencing:
+        covered = f"t, !has(t.key) || t.key in {names({taint.key for taint in fencing})}"
+        placing.append(f"{listed(spec, 'tolerations')}.exists({covered})")
+    return all_of(any_of(*placing), f"!{may_request_device(spec, policy)}")
+
+
+def node_labels(pool: Pool) -> str:
+    """Return CEL for the labels that every node of the pool carries."""
+    labels = ASSUMED_NODE_LABELS | dict(pool.labels)
+    return "{" + ", ".join(f"{text(k)}: {text(v)}" for k, v in sorted(labels.items())) + "}"
+
+
+def findings(spec: str, path: str, policy: Policy, *, kinds: frozenset[str]) -> str:
+    """Return CEL for the list of findings in a Pod spec, a sentence each.
+
+    ``path`` is where the Pod's ``spec`` stands in the object, and ``kinds`` are the object's.
+    """
+    found: list[str] = []
+    for pool in policy.pools:
+        labels = f"variables.{variable(pool)}"
+        found += _by_toleration(spec, path, pool, labels, kinds)
+        found.append(_by_selection(spec, path, pool))
+    excused = [may_request_device(spec, policy)]
+    if "Pod" in kinds:
+        excused.append(_is_mirror_pod(spec))
+    return f'({any_of(*excused)} ? [""] : [{", ".join(found)}]).filter(f, f != "")'
+
+
+def variable(pool: Pool) -> str:
+    """Return the name of the variable that holds the labels of the pool's nodes."""
+    # Pool names are DNS labels, so no two of them come to the same identifier.
+    return f"node_labels_{pool.name.replace('-', '_')}"
+
+
+def _by_toleration(
+    spec: str, path: str, pool: Pool, labels: str, kinds: frozenset[str]
+) -> Iterator[str]:
+    """Yield CEL for the finding that a toleration reaches the pool, if one is to be found.
+
+    With node facts, the engine excuses a Pod whose node selection accepts other nodes and none of
+    the pool's, or that is bound to another node. So only a selection counts that surely accepts
+    the pool's nodes: it names no label but theirs.
+    """
+    fencing = [taint for taint in pool.taints if taint.effect in FENCING_EFFECTS]
+    if not fencing:
+        return
+    tolerations = listed(spec, "tolerations")
+    reaching = any_of(*(_may_tolerate(taint) for taint in fencing))
+    by_agent = any_of(*_is_daemon_set(kinds))
+    reaching = all_of(reaching, f"has(t.key) || !{by_agent}" if by_agent != "false" else "true")
+    selector = mapped(spec, "nodeSelector")
+    surely = (
+        f"!has(t.matchFields) && has(t.matchExpressions) && "
+        f"t.matchExpressions.all(e, e.key in {labels} && {_is_met(f'{labels}[e.key]')})"
+    )
+    accepted = all_of(
+        f"!has({spec}.nodeName)",
+        f"{selector}.all(k, k in {labels} && {labels}[k] == {selector}[k])",
+        f"!{has_required_terms(spec)} || {required_terms(spec)}.exists(t, {surely})",
+    )
+    taints = ", ".join(map(str, fencing))
+    before = f"a Pod without a GPU request tolerates the taint of GPU nodes: {path}.tolerations["
+    after = (
+        f"] admits it to the nodes of pool {pool.name} with taint {taints}, but {_LACK}. Remove "
+        f"the toleration, or require {_avoid(pool)} in every term of its required node affinity, "
+        f"or request a device: {pool.example_request}"
+    )
+    message = f"{text(before)} + string(i) + {text(after)}"
+    index = f"({accepted} ? {tolerations}.map(t, {reaching}).indexOf(true) : -1)"
+    yield f'[{index}].map(i, i < 0 ? "" : {message})[0]'
+
+
+def _by_selection(spec: str, path: str, pool: Pool) -> str:
+    """Return CEL for the finding that the Pod's node selection asks for the pool's labels."""
+    selector, labels = mapped(spec, "nodeSelector"), sorted(pool.labels.items())
+    in_selector = all_of(
+        *(f"{text(k)} in {selector} && {selector}[{text(k)}] == {text(v)}" for k, v in labels)
+    )
+    index = (
+        f"({has_required_terms(spec)} ? "
+        f"{required_terms(spec)}.map(t, {_asks_for(selector, pool)}).indexOf(true) : "
+        f"{in_selector} ? -2 : -1)"
+    )
+    described = ", ".join(f"{key}={value}" for key, value in labels)
+    before = "a Pod without a GPU request selects GPU nodes: "
+    in_terms = f"{text(f'{path}.{_TERMS}[')} + string(i) + {text(']')}"
+    after = (
+        f" requires nodes with {described}, which are the nodes of pool {pool.name}, but {_LACK}. "
+        f"Remove the node selection, or request a device: {pool.example_request}"
+    )
+    where = f"(i == -2 ? {text(f'{path}.nodeSelector')} : {in_terms})"
+    message = f"{text(before)} + {where} + {text(after)}"
+    return f'[{index}].map(i, i == -1 ? "" : {message})[0]'
+
+
+def _asks_for(selector: str, pool: Pool) -> str:
+    """Return CEL that holds for a term ``t`` that asks for all labels of the pool, and can be met.
+
+    Of the other labels, a node of the pool may have any value. A term that contradicts itself
+    matches no node; where that takes comparing numbers, or several names, it is not judged.
+    """
+    expressions = listed("t", "matchExpressions")
+    conditions = ["has(t.matchExpressions) || has(t.matchFields)"]
+    for key, value in sorted(pool.labels.items()):
+        k, v = text(key), text(value)
+        asked = (
+            f'{expressions}.exists(e, e.key == {k} && !(e.operator in ["NotIn", "DoesNotExist"]))'
+        )
+        conditions += [
+            f"{k} in {selector} ? {selector}[{k}] == {v} : {asked}",
+            f"{expressions}.all(e, e.key != {k} || {_is_met(v, value)})",
+        ]
+    keys = names(pool.labels)
+    others = (
+        f"{expressions}.all(e, e.key in {keys} || (e.key in {selector} ? "
+        f"{_is_met(f'{selector}[e.key]')} : {_can_be_met(expressions)}))"
+    )
+    return all_of(*conditions, f"size({listed('t', 'matchFields')}) < 2", others)
+
+
+def _can_be_met(expressions: str) -> str:
+    """Return CEL that holds for an expression ``e`` that some value of its label meets.
+
+    Beside all other expressions on the same label.
+    """
+    same = f"{expressions}.filter(o, o.key == e.key)"
+    met = (
+        'o.operator == "In" ? v in o.values : '
+        'o.operator == "NotIn" ? !(v in o.values) : o.operator == "Exists"'
+    )
+    return (
+        f'(e.operator == "NotIn" ? true : '
+        f'e.operator == "In" ? e.values.exists(v, {same}.all(o, {met})) : '
+        f'e.operator == "Exists" ? {same}.all(o, o.operator != "DoesNotExist") : '
+        f'e.operator == "DoesNotExist" ? '
+        f'{same}.all(o, o.operator in ["DoesNotExist", "NotIn"]) : '
+        f'size({same}) == 1 && e.values[0].matches("{_POSITIVE}"))'
+    )
+
+
+def _is_met(value: str, known: str = "") -> str:
+    """Return CEL that holds for an expression ``e`` that the label value meets.
+
+    ``value`` is CEL; ``known`` is its text where the compiler knows it, without which numbers are
+    not compared.
+    """
+    met = (
+        f'e.operator == "In" ? {value} in e.values : '
+        f'e.operator == "NotIn" ? !({value} in e.values) : '
+    )
+    number = parse_int64(known)
+    if number is None:
+        return f'({met}e.operator == "Exists")'
+    bound = "int(e.values[0])"
+    return (
+        f'({met}e.operator == "Exists" || e.operator in ["Gt", "Lt"] && '
+        f'e.values[0].matches("{_INTEGER}") && '
+        f'(e.operator == "Gt" ? {number} > {bound} : {number} < {bound}))'
+    )
+
+
+def _may_tolerate(taint: Taint) -> str:
+    """Return CEL that holds for a toleration ``t`` that covers the taint.
+
+    Where the taint leaves its value open, for some value. The numeric operators are not judged.
+    """
+    value = "true"
+    if taint.value is not None:
+        equal = f't.?value.orValue("") == {text(taint.value)}'
+        value = f't.?operator.orValue("Equal") == "Exists" || {equal}'
+    return all_of(
+        f"t.?effect.orValue({text(taint.effect)}) == {text(taint.effect)}",
+        f"t.?key.orValue({text(taint.key)}) == {text(taint.key)}",
+        't.?operator.orValue("Equal") in ["Equal", "Exists"]',
+        value,
+    )
+
+
+def _is_daemon_set(kinds: frozenset[str]) -> Iterator[str]:
+    """Yield CEL that holds for a DaemonSet, or for a Pod that its controller creates."""
+    if "DaemonSet" in kinds:
+        yield 'request.kind.kind == "DaemonSet"'
+    if "Pod" in kinds:
+        owners = listed("object.metadata", "ownerReferences")
+        yield (
+            f"request.userInfo.username == {text(DAEMON_SET_CONTROLLER)} && "
+            f'{owners}.exists(o, o.?controller.orValue(false) && o.kind == "DaemonSet")'
+        )
+
+
+def _is_mirror_pod(spec: str) -> str:
+    annotations = mapped("object.metadata", "annotations")
+    return (
+        f'request.userInfo.username == "system:node:" + {spec}.?nodeName.orValue("") && '
+        f"{text(MIRROR_ANNOTATION)} in {annotations}"
+    )
+
+
+def _avoid(pool: Pool) -> str:
+    key, value = next(iter(pool.labels.items()))
+    return f"{{key: {key}, operator: NotIn, values: ['{value}']}}"
