@@ -29,3 +29,4 @@ class ApiError(ClusterError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{message} (HTTP {status})" if message else f"HTTP {status}")
         self.status = status
+        self.message = message

@@ -12,7 +12,7 @@ import pytest
 from audit.fleet import LABELS, TAINT
 from audit.simulated import PATHS, Cluster, Object, owned, pod, workload
 from controlplane.objects import node
-from fake_kubeapi import FakeKubeApi
+from fake_apiserver import FakeKubeApi
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.policy_reports import publish
 from webhook.kube.client import JSONObject
@@ -42,6 +42,8 @@ class _Reports(FakeKubeApi):
         return {obj["scope"]["name"] for obj in self.objects.values() if "scope" in obj}
 
     async def get(self, path: str, query: Any = None, *, seconds: float) -> bytes:
+        if query is None:
+            return await super().get(path, seconds=seconds)
         resource = path.rpartition("/")[2]
         label, _, value = query["labelSelector"].partition("=")
         items = [

@@ -12,7 +12,7 @@ from certs.keypair import KeyPair
 from certs.names import Names
 from certs.secret import write_secret
 from certs.succession import Stored
-from fake_kubeapi import FakeKubeApi
+from fake_apiserver import FakeKubeApi
 from policies.document.shipped import shipped_policy
 from webhook.cli.commands.certs_secret import shown
 from webhook.registration.certificates import SecretName

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fake_kubeapi import FakeKubeApi
+from fake_apiserver import FakeKubeApi
 from policies.document.shipped import shipped_policy
 from webhook.cli.commands.unregister import break_glass
 from webhook.registration.configurations import Registration, configurations

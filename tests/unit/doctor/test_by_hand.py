@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fake_kubeapi import FakeKubeApi
+from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.document.shipped import COMPILED, shipped_policy
 from policies.facts import JSONObject
 from webhook.cli.commands.doctor import diagnosed
@@ -18,13 +18,6 @@ from webhook.registration.registrar import KINDS
 FILES = ["serve", "--tls-cert=/certs/tls.crt", "--tls-key=/certs/tls.key", "--register=false"]
 
 
-class _Api(FakeKubeApi):
-    """Has no nodes."""
-
-    async def get(self, path: str, query: object = None, *, seconds: float) -> bytes:
-        return b'{"metadata": {}, "items": []}'
-
-
 def diagnose(arguments: list[str], registered: Registration | None = None) -> list[Line]:
     return diagnose_containers([{"name": "gpufence", "args": arguments}], registered)
 
@@ -32,7 +25,7 @@ def diagnose(arguments: list[str], registered: Registration | None = None) -> li
 def diagnose_containers(
     containers: list[JSONObject], registered: Registration | None = None, try_in: str = "default"
 ) -> list[Line]:
-    api = _Api()
+    api = FakeKubeApi(FakeApiServer(NODES))
     api.objects["/apis/apps/v1/namespaces/fence/deployments/gpufence"] = {
         "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}},
         "status": {"readyReplicas": 2},

@@ -15,7 +15,7 @@ from certs.names import Names
 from certs.secret import read_secret, write_secret
 from certs.source import HeldSource
 from certs.succession import Change, Stored, Timing
-from fake_kubeapi import FakeKubeApi
+from fake_apiserver import FakeKubeApi
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.registration.certificates import CertificateReconciler, SecretName
 from webhook.registration.registrar import KINDS

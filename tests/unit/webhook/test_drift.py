@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fake_kubeapi import FakeKubeApi
+from fake_apiserver import FakeKubeApi
 from reviewing import default_policy
 from webhook.kube.errors import ApiError
 from webhook.registration.configurations import Registration, configurations
@@ -173,14 +173,14 @@ async def test_what_an_apply_leaves_is_replaced() -> None:
 
 
 async def test_what_does_not_stay_is_said() -> None:
-    class Stubborn(FakeKubeApi):
-        def _store(self, path: str, obj: JSON) -> JSON:
-            stored = super()._store(path, obj)
-            stored["webhooks"][0]["timeoutSeconds"] = 30
-            return stored
+    def stubborn(obj: JSON) -> JSON:
+        first, *others = obj["webhooks"]
+        return {**obj, "webhooks": [{**first, "timeoutSeconds": 30}, *others]}
 
+    api = FakeKubeApi()
+    api.server.admit = stubborn
     with pytest.raises(RegistrationError, match=r"timeoutSeconds of webhook .*managedFields"):
-        await Registrar(Stubborn(), Counter()).register((VALIDATING,))
+        await Registrar(api, Counter()).register((VALIDATING,))
 
 
 async def test_unregistering_is_idempotent() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fake_kubeapi import FakeKubeApi
+from fake_apiserver import FakeKubeApi
 from webhook.kube.errors import ApiError, UnreachableError
 from webhook.registration.leader_election import (
     PAUSED,

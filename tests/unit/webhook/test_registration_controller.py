@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from certs.authority import create_authority
 from certs.errors import MaterialError
 from certs.names import Names
-from fake_kubeapi import FakeKubeApi
+from fake_apiserver import FakeKubeApi
 from reviewing import default_policy
 from webhook.kube.client import JSONObject
 from webhook.kube.connection import Query

@@ -186,7 +186,7 @@ async def test_a_port_that_is_taken_is_named_with_the_option_to_change(pair: Pat
             assert second.process.stderr is not None
             problem = (await second.process.stderr.read()).decode()
         assert problem.startswith(f"ListenError: cannot listen on 127.0.0.1:{taken} (")
-        assert problem.endswith(". Choose another --metrics-port, or 0 for a free one.\n")
+        assert problem.endswith(". Choose another --metrics-port, or 0 for a free port.\n")
 
 
 async def test_a_key_pair_that_is_not_there_ends_it_before_it_listens(tmp_path: Path) -> None:
