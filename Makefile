@@ -54,12 +54,13 @@ test: check controlplane  ## lint, types and every test, those on the real contr
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 .PHONY: check
-check: $(STAMP)  ## what CI runs besides the tests: format, lint, types, layers, prose
+check: $(STAMP)  ## what CI runs besides the tests: format, lint, types, layers, prose, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 	@$(BIN)/python -m prose
+	@$(BIN)/python -m workflows
 
 .PHONY: format
 format: $(STAMP)  ## rewrite the sources as `make check` wants them
