@@ -13,6 +13,8 @@ pytest_plugins = ["programs", "controlplane.fixtures", "deploy.fixtures", "oracl
 
 settings.register_profile(
     "gpufence",
+    # `make unit` sets fewer than Hypothesis' own 100.
+    max_examples=min(100, int(os.environ.get("GPUFENCE_LAWS", "100"))),
     # Machines are shared and noisy: time is bounded by pytest, not an example at a time.
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
