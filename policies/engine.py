@@ -26,13 +26,13 @@ from policies.kubernetes.shape import (
     check_size,
     check_template,
 )
-from policies.kubernetes.template import Template, below, field_path
-from policies.kubernetes.templates import is_core_workload, templates
+from policies.kubernetes.template import Template, Unjudged, below, field_path
+from policies.kubernetes.templates import find, is_core_workload, templates
 from policies.policy import Policy
 from policies.registry import CHECKS, SETTERS, Setter
 from policies.requests import device_requests
 
-Verdict = Literal["allowed", "mutated", "denied", "skipped"]
+Verdict = Literal["allowed", "mutated", "denied", "unjudged", "skipped"]
 
 
 MOST_FINDINGS = 10_000
@@ -58,6 +58,8 @@ class Decision(msgspec.Struct, frozen=True):
     """Findings that one of the policy's exceptions covers, and that therefore do not count."""
     known: tuple[Finding, ...] = ()
     """On UPDATE, findings that the old object had already, and that therefore do not count."""
+    unjudged: tuple[Unjudged, ...] = ()
+    """The parts of the object whose Pods are judged only when they are created."""
 
     @property
     def allowed(self) -> bool:
@@ -65,10 +67,12 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        if not self.has_template:
-            return "skipped"
         if not self.allowed:
             return "denied"
+        if self.unjudged:
+            return "unjudged"
+        if not self.has_template:
+            return "skipped"
         return "allowed" if self.mutated is self.original else "mutated"
 
 
@@ -129,9 +133,9 @@ def _is_being_deleted(obj: JSONObject) -> bool:
 
 
 def _judge(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
-    found = templates(obj)
+    found, unjudged = find(obj)
     if not found:
-        return Decision(obj, obj, has_template=False)
+        return Decision(obj, obj, has_template=False, unjudged=unjudged)
     for template in found:
         check_template(template)
     check_size(found)
@@ -149,7 +153,14 @@ def _judge(obj: JSONObject, policy: Policy, facts: Facts) -> Decision:
     if findings and policy.exceptions:
         findings, excepted = _except(findings, obj, policy, facts)
     pools = dict.fromkeys(request.pool.name for pod in pods for request in pod.requests)
-    return Decision(obj, mutated, tuple(findings), pools=tuple(pools), excepted=tuple(excepted))
+    return Decision(
+        obj,
+        mutated,
+        tuple(findings),
+        pools=tuple(pools),
+        excepted=tuple(excepted),
+        unjudged=unjudged,
+    )
 
 
 def _except(
@@ -232,7 +243,7 @@ def _mutate(
         template.settle()
         # Anew: what setters have looked at may no longer be so.
         working.append(changed.on(changed.raw, as_written=changed.as_written))
-    return (copy, working) if copy != obj else (obj, pods)
+    return (copy if copy != obj else obj), working
 
 
 def _setters(pod: Pod, facts: Facts) -> Iterator[Setter]:

@@ -20,7 +20,7 @@ from policies.kubernetes.template import Template
 def working_copy(obj: JSONObject, found: Iterable[Template]) -> JSONObject:
     """Return a copy of an object in whose pod templates, ``found`` in it, setters may write."""
     # What a controller composes of pieces stands in several places.
-    if any(template.holder is not None for template in found):
+    if any(template.holder is not None or not template.editable for template in found):
         whole: JSONObject = clone(obj)
         return whole
     copy = dict(obj)

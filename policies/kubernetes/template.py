@@ -21,6 +21,13 @@ _END_OF_A_STEP = re.compile(r"[.\[]|$")
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+class Unjudged(NamedTuple):
+    """A part of an object whose Pods cannot be judged before they are created, and the reason."""
+
+    path: Path
+    reason: str
+
+
 class Template(NamedTuple):
     """A Pod, or a pod template, and where its spec stands in its object.
 
@@ -28,7 +35,9 @@ class Template(NamedTuple):
     is the kind of that object: ``Pod``, ``Deployment``, ... Where a controller composes the Pod of
     pieces, ``aliases`` says where these stand (see ``locate``), ``holder`` is the mapping in which
     the rest of the spec stands, and ``inherited`` what its spec has from elsewhere. With
-    ``devices_only``, the rest stands in another object: only what is requested is known.
+    ``devices_only``, the rest stands in another object: only what is requested is known. A template
+    that is not ``editable`` is judged with the mutations of its Pods, and its object is unchanged:
+    its pieces are not where mutations could be written.
     """
 
     raw: JSONObject
@@ -38,6 +47,7 @@ class Template(NamedTuple):
     holder: JSONObject | None = None
     inherited: Mapping[str, Any] = NOTHING
     devices_only: bool = False
+    editable: bool = True
 
     def at(self, field: str) -> str:
         """Return where in the object stands what is ``field`` in a Pod."""
@@ -45,10 +55,10 @@ class Template(NamedTuple):
 
     def settle(self) -> None:
         """Write what was added to a composed spec to where it belongs."""
-        if self.holder is None:
+        if self.holder is None or not self.editable:
             return
         for key, value in self.raw["spec"].items():
-            if key != "containers" and value != self.holder.get(key, self.inherited.get(key)):
+            if key != "containers" and value != self.inherited.get(key, self.holder.get(key)):
                 self.holder[key] = value
 
 
@@ -83,6 +93,8 @@ def locate(field: str, spec_path: str, aliases: Aliases = NOTHING) -> str:
         return f"{spec_path}.{field}"
     if aliases:
         below_spec = field.removeprefix("spec.")
+        if (place := aliases.get(below_spec)) is not None:
+            return f"{spec_path}{place}" if place.startswith(".") else place
         for end in _END_OF_A_STEP.finditer(below_spec):
             place = aliases.get(below_spec[: end.start()])
             if place is not None:

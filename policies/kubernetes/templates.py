@@ -1,26 +1,28 @@
-"""Pod templates inside objects.
+"""Pod templates in objects, and the parts of an object whose Pods cannot be judged before creation.
 
-The workload kinds of the core groups have theirs in known places. Custom resources are searched by
-structure, so that a training operator released tomorrow is understood today: a mapping with a
-``spec`` that lists containers is a pod template, and a mapping that lists containers with images is
-a Pod's spec itself. ``policies.kubernetes.composed`` handles Pods that are composed of pieces.
+The built-in workloads have their template in a known place. ``policies.kubernetes.composed`` knows
+the custom resources whose Pods are composed from pieces. All others are searched by structure, so
+that operators need no entry here: a mapping that lists containers is a Pod's spec. Other fields of
+a Pod (tolerations, resources, ...) in a custom resource mean that an operator makes Pods from them
+in a way of its own: these Pods are judged when they are created.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from policies.facts import JSONObject
-from policies.kubernetes.composed import composer
-from policies.kubernetes.template import Path, Template
+from policies.kubernetes.composed import COMPOSERS
+from policies.kubernetes.composed.values import descend, mapping, mappings, names_device
+from policies.kubernetes.template import Path, Template, Unjudged
 
 MAX_DEPTH = 24
-"""How deep custom resources are searched; the ecosystem's deepest template stands at 12."""
+"""How deep custom resources are searched; the ecosystem's deepest template is at 12."""
 
-_SPEC_TEMPLATE: Path = ("spec", "template")
+_SPEC_TEMPLATE = ("spec", "template")
 # By API group and kind, in any version: manifests outlive versions.
-_CORE_WORKLOADS: dict[tuple[str, str], Path] = {
+_CORE_WORKLOADS: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "PodTemplate"): ("template",),
     ("", "ReplicationController"): _SPEC_TEMPLATE,
     ("apps", "DaemonSet"): _SPEC_TEMPLATE,
@@ -33,36 +35,74 @@ _CORE_WORKLOADS: dict[tuple[str, str], Path] = {
     ("batch", "Job"): _SPEC_TEMPLATE,
     ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
 }
-# Objects of these groups describe other objects, and run nothing themselves.
-_DESCRIPTIVE_GROUPS = frozenset(
+# Groups whose objects make no Pods: the built-in ones (k8s.io/client-go/kubernetes/scheme), except
+# for the workloads above, and those that only describe other objects.
+_GROUPS_WITHOUT_PODS = frozenset(
     {
         "",
+        "apps",
+        "autoscaling",
+        "batch",
+        "extensions",
+        "policy",
+        "kustomize.config.k8s.io",
         "admissionregistration.k8s.io",
         "apiextensions.k8s.io",
-        "kustomize.config.k8s.io",
+        "apiregistration.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
         "rbac.authorization.k8s.io",
         "resource.k8s.io",
+        "scheduling.k8s.io",
+        "storage.k8s.io",
+        # Policies hold patterns of Pods, Kueue's flavors what its own webhook adds to Pods.
+        "constraints.gatekeeper.sh",
+        "gateway.networking.k8s.io",
+        "gpufence.dev",
+        "karpenter.sh",
+        "kyverno.io",
+        "mutations.gatekeeper.sh",
+        "policies.kyverno.io",
+        "templates.gatekeeper.sh",
     }
 )
+_KINDS_WITHOUT_PODS = frozenset({("kueue.x-k8s.io", "ResourceFlavor")})
+_FRAGMENT = "an operator makes Pods from it in a way that gpufence does not know"
+_NODE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_VOLUME_RESOURCES = frozenset({"storage"})
+
+
+class Found(NamedTuple):
+    """The pod templates of an object, and the parts whose Pods cannot be judged from it."""
+
+    templates: tuple[Template, ...] = ()
+    unjudged: tuple[Unjudged, ...] = ()
+
+
+def find(obj: JSONObject) -> Found:
+    """Return every pod template of an object, in the order of the object; a Pod is its own."""
+    if _key(obj) == ("", "Pod"):
+        return Found((Template(obj, ("spec",), "Pod"),))
+    found = list(_in_object(obj, (), _kind(obj, "")))
+    whole = tuple(part for part in found if isinstance(part, Template))
+    unjudged = (part for part in found if isinstance(part, Unjudged))
+    return Found(whole, tuple(part for part in unjudged if not (whole and _is_sidecar(obj, part))))
 
 
 def templates(obj: JSONObject) -> tuple[Template, ...]:
-    """Return every pod template of an object, in the order of the object; a Pod is its own."""
-    key = _key(obj)
-    if key == ("", "Pod"):
-        return (Template(obj, ("spec",), "Pod"),)
-    if path := _CORE_WORKLOADS.get(key):
-        template = _descend(obj, path)
-        return (Template(template, (*path, "spec"), key[1]),) if isinstance(template, dict) else ()
-    if key[0] in _DESCRIPTIVE_GROUPS:
-        return ()
-    if compose := composer(*key):
-        return tuple(compose(obj))
-    return tuple(_search(obj.get("spec"), ("spec",), _kind(obj, "")))
+    """Return the pod templates alone."""
+    return find(obj).templates
 
 
 def is_core_workload(obj: JSONObject) -> bool:
-    """Tell whether the API server validates the object's pod template itself, before webhooks."""
+    """Return whether the API server validates the object's pod template itself, before webhooks."""
     return _key(obj) in _CORE_WORKLOADS
 
 
@@ -72,38 +112,83 @@ def _key(obj: JSONObject) -> tuple[str, str]:
     return (group if slash else "", str(obj.get("kind")))
 
 
-def _descend(value: Any, path: Path) -> Any:
-    for step in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(step)
-    return value
+def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unjudged]:
+    """Yield the templates of an object at a path of another one, or of the outermost one."""
+    key = _key(obj)
+    if path := _CORE_WORKLOADS.get(key):
+        template = descend(obj, path)
+        if isinstance(template, dict):
+            yield Template(template, (*at, *path, "spec"), kind)
+    elif compose := COMPOSERS.get(key):
+        yield from compose(obj, at)
+    elif at:
+        yield from _in_mapping(obj, at, kind)
+    elif not (key[0] in _GROUPS_WITHOUT_PODS or key in _KINDS_WITHOUT_PODS):
+        yield from _search(obj.get("spec"), ("spec",), kind)
 
 
-def _search(value: Any, path: Path, kind: str) -> Iterator[Template]:
-    """Yield the templates at and below ``value``; nothing below a template is searched."""
+def _search(value: Any, path: Path, kind: str) -> Iterator[Template | Unjudged]:
+    """Yield the templates at and below ``value``."""
     if len(path) > MAX_DEPTH:
-        return
-    if isinstance(value, dict):
-        kind = _kind(value, kind) if _is_object(value) else kind
-        spec = value.get("spec")
-        if isinstance(spec, dict) and _lists_containers(spec):
-            yield Template(value, (*path, "spec"), kind)
-        elif _lists_containers(value):
-            yield Template({"spec": value}, path, kind)
-        else:
-            for key, item in value.items():
-                yield from _search(item, (*path, key), kind)
+        if isinstance(value, dict | list) and value:
+            yield Unjudged(path, f"it is more than {MAX_DEPTH} levels deep")
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _search(item, (*path, index), kind)
+    elif isinstance(value, dict):
+        if _is_object(value):
+            yield from _in_object(value, path, _kind(value, kind))
+        else:
+            yield from _in_mapping(value, path, kind)
+
+
+def _in_mapping(value: JSONObject, path: Path, kind: str) -> Iterator[Template | Unjudged]:
+    spec = value.get("spec")
+    if isinstance(spec, dict) and _lists_containers(spec):
+        yield _judgeable(Template(value, (*path, "spec"), kind))
+    elif _lists_containers(value):
+        yield _judgeable(Template({"spec": value}, path, kind))
+        # A spec that is written inline can have others beside it: KServe's workerSpec.
+        for key, item in value.items():
+            if key not in _POD_SPEC_FIELDS:
+                yield from _search(item, (*path, key), kind)
+    else:
+        if fragment := _fragment(value):
+            yield Unjudged((*path, fragment), _FRAGMENT)
+        for key, item in value.items():
+            yield from _search(item, (*path, key), kind)
+
+
+def _judgeable(template: Template) -> Template | Unjudged:
+    """Return the template if the author wrote what its containers run, or which devices they use.
+
+    An operator that adds the images of containers may add devices, too.
+    """
+    containers = template.raw["spec"]["containers"]
+    if any(map(names_device, containers)) or all("image" in container for container in containers):
+        return template
+    return Unjudged(template.spec_path, "an operator completes its containers")
+
+
+def _is_sidecar(obj: JSONObject, part: Unjudged) -> bool:
+    """Return whether a part sets only the CPU and memory of a container that an operator adds.
+
+    KubeRay's ``autoscalerOptions`` is one.
+    """
+    if part.reason is not _FRAGMENT or part.path[-1] != "resources":
+        return False
+    resources: Any = obj
+    for step in part.path:
+        resources = resources[step]
+    named = {*mapping(resources.get("limits")), *mapping(resources.get("requests"))}
+    return named <= _NODE_RESOURCES
 
 
 def _kind(obj: JSONObject, outer: str) -> str:
     """Return the kind of a custom resource, or of an object that one embeds.
 
-    What Pods and DaemonSets may do, others that call themselves so may not. An embedded Pod is what
-    the object around it makes of it.
+    Rules trust the kinds Pod and DaemonSet: other groups' kinds of that name get another one. An
+    embedded Pod is made by the object around it.
     """
     group, kind = _key(obj)
     if (group, kind) == ("", "Pod"):
@@ -114,16 +199,57 @@ def _kind(obj: JSONObject, outer: str) -> str:
 
 
 def _is_object(value: JSONObject) -> bool:
-    """Tell whether a whole object is embedded here, as in an AppWrapper's components."""
+    """Return whether a whole object is embedded here, as in an AppWrapper's components."""
     return isinstance(value.get("kind"), str) and isinstance(value.get("apiVersion"), str)
 
 
 def _lists_containers(spec: JSONObject) -> bool:
+    """Return whether the mapping is a Pod's spec. Operators may add the containers' images."""
     containers = spec.get("containers")
     return (
         isinstance(containers, list)
         and bool(containers)
         and all(
-            isinstance(item, dict) and isinstance(item.get("image"), str) for item in containers
+            isinstance(item, dict) and ("image" in item or isinstance(item.get("name"), str))
+            for item in containers
         )
     )
+
+
+def _fragment(value: JSONObject) -> str:
+    """Return a field of the mapping that only a Pod, or a description of one, has; "" if none."""
+    for field in ("tolerations", "resourceClaims"):
+        if mappings(value.get(field)):
+            return field
+    affinity = mapping(value.get("affinity"))
+    if any(mapping(affinity.get(f)) for f in ("nodeAffinity", "podAffinity", "podAntiAffinity")):
+        return "affinity"
+    resources = mapping(value.get("resources"))
+    named = {*mapping(resources.get("limits")), *mapping(resources.get("requests"))}
+    return "resources" if named - _VOLUME_RESOURCES else ""
+
+
+_POD_SPEC_FIELDS = frozenset(
+    {
+        "affinity",
+        "containers",
+        "dnsConfig",
+        "ephemeralContainers",
+        "hostAliases",
+        "imagePullSecrets",
+        "initContainers",
+        "nodeSelector",
+        "os",
+        "overhead",
+        "readinessGates",
+        "resourceClaims",
+        "resources",
+        "schedulingGates",
+        "securityContext",
+        "tolerations",
+        "topologySpreadConstraints",
+        "volumes",
+        "workloadRef",
+    }
+)
+"""The fields of a Pod's spec that are mappings or lists (``k8s.io/api/core/v1``, ``PodSpec``)."""

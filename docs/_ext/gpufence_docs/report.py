@@ -14,7 +14,11 @@ from webhook.cli.main import cli
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
 BROKEN = "apiVersion: v1\nkind: Pod\nmetadata: {name: broken}\nspec: {containers: 1}\n"
-VERDICTS = ("allowed", "mutated", "denied", "skipped", "invalid")
+UNJUDGED = (
+    "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: unjudged}\n"
+    "spec: {runtimeRef: {name: torch-distributed}}\n"
+)
+VERDICTS = ("allowed", "mutated", "denied", "unjudged", "skipped", "invalid")
 
 _FINDING = {
     "rule": "Which rule.",
@@ -39,7 +43,11 @@ MEANINGS = {
     "results[].object.namespace": "The namespace that it was judged in.",
     "results[].object.name": "Its name.",
     "results[].verdict": "`allowed`, `mutated` (allowed, and Pods come out changed), `denied`, "
-    "`skipped` (no Pods come of it) or `invalid`.",
+    "`unjudged` (its Pods, or some of them, are judged only when they are created), `skipped` "
+    "(it has no pod template) or `invalid`.",
+    "results[].unjudged[].path": "A part of the object whose Pods are judged only when they are "
+    "created.",
+    "results[].unjudged[].reason": "Why its Pods cannot be judged before.",
     "results[].warnings": "How many findings are warnings.",
     **{f"results[].findings[].{key}": text for key, text in _FINDING.items()},
     **{f"results[].excepted[].{key}": text for key, text in _FINDING.items()},
@@ -61,7 +69,7 @@ def markdown() -> str:
     """
     trespasser = (SAMPLES / "web-on-gpu-nodes.yaml").read_text()
     job = (SAMPLES / "gpu-job.yaml").read_text()
-    everything = _report(f"{trespasser}---\n{job}---\n{BROKEN}")
+    everything = _report("---\n".join([trespasser, job, UNJUDGED, BROKEN]))
     types = dict(_fields(everything, ""))
     # What is excepted has the form of what is found, and nothing is excepted here.
     found = {path: kind for path, kind in types.items() if ".findings[]" in path}

@@ -63,6 +63,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
             "allowed": 0,
             "mutated": 0,
             "denied": 1,
+            "unjudged": 0,
             "skipped": 1,
             "invalid": 0,
         },
@@ -78,6 +79,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
                 "verdict": "denied",
                 "warnings": 0,
                 "excepted": [],
+                "unjudged": [],
                 "patch": [],
             },
             {
@@ -92,6 +94,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
                 "warnings": 0,
                 "findings": [],
                 "excepted": [],
+                "unjudged": [],
                 "patch": [],
             },
         ],

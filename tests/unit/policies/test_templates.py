@@ -91,7 +91,9 @@ def test_core_kinds_have_theirs_in_a_known_place(
             id="a Pod's spec in the open",
         ),
         pytest.param("Service", {"template": {"spec": SPEC}}, ["spec.template.spec"], id="Knative"),
-        pytest.param("Thing", {"containers": [{"image": 7}]}, [], id="images that are numbers"),
+        pytest.param(
+            "Thing", {"containers": [{"image": 7}]}, ["spec"], id="an image that is a number"
+        ),
         pytest.param("Thing", {"containers": []}, [], id="no containers"),
         pytest.param("Thing", {"containers": ["a", "b"]}, [], id="a list of names"),
         pytest.param("Thing", {"containers": [{"name": "a"}]}, [], id="containers without images"),

@@ -17,7 +17,7 @@ from policies.requests import unresolved_claims
 from webhook.cli.explanation.placement import PoolPlacement, obstacle, placement, selection
 from webhook.cli.explanation.pod_trace import Explanation, Step, Template
 from webhook.cli.report.lines import Line, Role
-from webhook.cli.report.result_lines import finding_lines, heading
+from webhook.cli.report.result_lines import finding_lines, heading, unjudged_lines
 from webhook.cli.wording import printable
 
 _MOST_NAMES = 8
@@ -31,8 +31,11 @@ def report(explained: Iterable[Explanation], policy: Policy) -> Iterator[Line]:
         if number:
             yield Line()
         yield from heading(explanation.result)
-        if explanation.facts is None and explanation.result.error is None:
-            yield _line("It makes no Pods: nothing is decided about it.", role="aside", indent=2)
+        decision = explanation.result.decision
+        unjudged = unjudged_lines(decision) if decision else []
+        yield from unjudged
+        if explanation.facts is None and explanation.result.error is None and not unjudged:
+            yield _line("gpufence finds no pod template in it.", role="aside", indent=2)
         elif explanation.facts is not None:
             yield from _object(explanation, explanation.facts, policy)
 

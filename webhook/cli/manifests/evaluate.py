@@ -23,14 +23,21 @@ from webhook.cli.manifests.files import ToRead, display_name, expand, read_text
 from webhook.cli.manifests.locate import locate
 from webhook.cli.manifests.objects import Manifest, read_objects
 
-Verdict = Literal["allowed", "mutated", "denied", "skipped", "invalid"]
+Verdict = Literal["allowed", "mutated", "denied", "unjudged", "skipped", "invalid"]
 Complete = Callable[[Facts, JSONObject], Facts]
 """Adds what else is known to the facts about one object."""
 
 Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
 _MISSING_CURE = "Write it as the API documents it, or remove the object"
 
-VERDICTS: tuple[Verdict, ...] = ("allowed", "mutated", "denied", "skipped", "invalid")
+VERDICTS: tuple[Verdict, ...] = (
+    "allowed",
+    "mutated",
+    "denied",
+    "unjudged",
+    "skipped",
+    "invalid",
+)
 
 
 class Result(msgspec.Struct, eq=False):

@@ -11,6 +11,7 @@ Role = Literal[
     "allowed",
     "mutated",
     "denied",
+    "unjudged",
     "skipped",
     "invalid",
     "enforce",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from policies.engine import Decision
 from policies.finding import Finding
+from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import is_core_workload
 from webhook.cli.manifests.evaluate import VERDICTS, Result
 from webhook.cli.manifests.sentence import explanation, place
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from webhook.cli.report.difference import Mark, Marked
 
 _WIDTH = max(map(len, VERDICTS))
+_MAX_UNJUDGED = 3
+"""The parts of an object that are listed; the JSON report lists all of them."""
 _MARK_ROLES: dict[Mark, Role] = {" ": "", "+": "added", "-": "removed", "@": "aside"}
 
 
@@ -67,6 +70,17 @@ def excepted_line(finding: Finding) -> Line:
     """Return the line about a finding that an exception covers."""
     text = f"excepted  {finding.rule}  {finding.reason} (at {finding.path})"
     return Line(((printable(text), "aside"),), indent=2)
+
+
+def unjudged_lines(decision: Decision) -> list[Line]:
+    """Return a line for each part whose Pods are judged only when they are created."""
+    named = decision.unjudged[:_MAX_UNJUDGED]
+    texts = [f"not judged  {field_path(part.path)}: {part.reason}" for part in named]
+    if more := len(decision.unjudged) - len(named):
+        texts.append(f"not judged  {more} more")
+    if texts:
+        texts.append("The webhook judges these Pods when they are created.")
+    return [Line(((printable(text), "aside"),), indent=2) for text in texts]
 
 
 def change_lines(decision: Decision) -> list[Line]:

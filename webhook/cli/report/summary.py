@@ -9,7 +9,14 @@ from webhook.cli.manifests.evaluate import Result, Verdict
 from webhook.cli.report.lines import Role
 from webhook.cli.wording import counted
 
-_MOST_SEVERE_FIRST: tuple[Verdict, ...] = ("invalid", "denied", "mutated", "allowed", "skipped")
+_MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
+    "invalid",
+    "denied",
+    "unjudged",
+    "mutated",
+    "allowed",
+    "skipped",
+)
 
 
 def by_severity(result: Result) -> int:

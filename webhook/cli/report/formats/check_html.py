@@ -20,7 +20,8 @@ _VERDICTS: tuple[tuple[Verdict, str], ...] = (
     ("denied", "denied"),
     ("mutated", "mutated"),
     ("allowed", "allowed"),
-    ("skipped", "skipped (no Pods)"),
+    ("unjudged", "not judged"),
+    ("skipped", "skipped (no pod template)"),
     ("invalid", "invalid"),
 )
 _MARKS = {"+": "added", "-": "removed", "@": "aside", " ": ""}

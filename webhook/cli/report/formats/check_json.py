@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.finding import Finding
+from policies.kubernetes.template import field_path
 from webhook.admission.patch import diff
 from webhook.cli.manifests.evaluate import VERDICTS, Result, Verdict
 from webhook.cli.manifests.pointer import pointer
@@ -55,6 +56,10 @@ def _entry(result: Result) -> dict[str, Any]:
         "warnings": sum(finding.action == "warn" for finding in findings),
         "findings": [_finding(result, finding) for finding in findings],
         "excepted": [_finding(result, finding) for finding in excepted],
+        "unjudged": [
+            {"path": field_path(part.path), "reason": part.reason}
+            for part in (decision.unjudged if decision else ())
+        ],
         "patch": (
             diff(decision.original, decision.mutated, pointer(manifest.path)) if decision else []
         ),

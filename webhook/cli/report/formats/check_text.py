@@ -9,7 +9,13 @@ from webhook.cli.manifests.evaluate import Result, Verdict
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.findings import rule_page
 from webhook.cli.report.lines import Line, Span
-from webhook.cli.report.result_lines import change_lines, excepted_line, finding_lines, heading
+from webhook.cli.report.result_lines import (
+    change_lines,
+    excepted_line,
+    finding_lines,
+    heading,
+    unjudged_lines,
+)
 from webhook.cli.report.summary import verdict_counts
 from webhook.cli.wording import counted, printable
 
@@ -48,8 +54,9 @@ def result_lines(result: Result, *, quiet: bool) -> list[Line]:
         lines += finding_lines(result, finding)
     if quiet:
         return lines
+    lines += unjudged_lines(result.decision)
     lines += map(excepted_line, result.decision.excepted)
-    if result.verdict == "mutated":
+    if result.verdict in ("mutated", "unjudged"):
         lines += change_lines(result.decision)
     return lines
 

@@ -1,0 +1,107 @@
+"""KServe: a runtime or a preset provides the model server's container, unless it is written.
+
+Sources: kserve/kserve, ``pkg/apis/serving/v1beta1`` (``predictor.go``, ``component.go``),
+``pkg/controller/v1beta1/inferenceservice/components/predictor.go`` (the runtime is the base, the
+service is merged over it), ``pkg/apis/serving/v1alpha1/llm_inference_service_types.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.facts import JSONObject
+from policies.kubernetes.composed.values import descend, mapping, mappings, names_device
+from policies.kubernetes.template import Path, Template, Unjudged
+
+GROUP = "serving.kserve.io"
+SERVICES = ("InferenceService",)
+LLM_SERVICES = ("LLMInferenceService", "LLMInferenceServiceConfig")
+
+_COMPONENTS = ("predictor", "transformer", "explainer")
+_SERVERS = frozenset(
+    {
+        "art",
+        "huggingface",
+        "lightgbm",
+        "model",
+        "onnx",
+        "paddle",
+        "pmml",
+        "pytorch",
+        "sklearn",
+        "tensorflow",
+        "triton",
+        "xgboost",
+    }
+)
+_FROM_RUNTIME = "its container and its resources come from a ServingRuntime"
+_FROM_PRESET = "its container comes from an LLMInferenceServiceConfig"
+_LLM_TEMPLATES: tuple[tuple[str, ...], ...] = (
+    ("template",),
+    ("worker",),
+    ("prefill", "template"),
+    ("prefill", "worker"),
+    ("router", "scheduler", "template"),
+    ("router", "scheduler", "tokenizer", "template"),
+)
+
+
+def compose_service(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+    """Yield the Pods of an InferenceService: of each component, and of its workers."""
+    spec = mapping(obj.get("spec"))
+    for component in _COMPONENTS:
+        holder = spec.get(component)
+        if isinstance(holder, dict):
+            yield from _component(holder, (*at, "spec", component), obj["kind"])
+            if isinstance(workers := holder.get("workerSpec"), dict):
+                path = (*at, "spec", component, "workerSpec")
+                yield from _overlay(workers, path, obj["kind"], _FROM_RUNTIME)
+
+
+def _component(holder: JSONObject, path: Path, kind: str) -> Iterator[Template | Unjudged]:
+    """Yield a component's Pod: the containers of its inline spec, and its model server."""
+    listed = [container for _, container in mappings(holder.get("containers"))]
+    servers = [
+        (key, value)
+        for key, value in holder.items()
+        if isinstance(value, dict) and (key in _SERVERS or "resources" in value)
+    ]
+    for key, server in servers:
+        if not mapping(server.get("resources")):
+            yield Unjudged((*path, key), _FROM_RUNTIME)
+            return
+    if not listed and not servers:
+        yield Unjudged(path, _FROM_RUNTIME)
+        return
+    aliases = {
+        f"containers[{len(listed) + index}]": f".{key}" for index, (key, _) in enumerate(servers)
+    }
+    spec = {**holder, "containers": [*listed, *(server for _, server in servers)]}
+    yield Template({"spec": spec}, path, kind, aliases, holder)
+
+
+def compose_llm_service(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+    """Yield the Pods of an LLMInferenceService: its templates are merged over presets."""
+    spec = mapping(obj.get("spec"))
+    found = False
+    for below in _LLM_TEMPLATES:
+        template = descend(spec, below)
+        if isinstance(template, dict):
+            found = True
+            path = (*at, "spec", *below)
+            if spec.get("baseRefs"):
+                yield from _overlay(template, path, obj["kind"], _FROM_PRESET)
+            elif template.get("containers"):
+                yield Template({"spec": template}, path, obj["kind"])
+            else:
+                yield Unjudged(path, _FROM_PRESET)
+    if not found and obj["kind"] == "LLMInferenceService":
+        yield Unjudged((*at, "spec"), _FROM_PRESET)
+
+
+def _overlay(spec: JSONObject, path: Path, kind: str, reason: str) -> Iterator[Template | Unjudged]:
+    """Yield a Pod's spec that is merged over another one, if it says which devices it requests."""
+    if any(names_device(container) for _, container in mappings(spec.get("containers"))):
+        yield Template({"spec": spec}, path, kind)
+    else:
+        yield Unjudged(path, reason)

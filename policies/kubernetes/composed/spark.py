@@ -1,0 +1,108 @@
+"""Spark operator: driver and executor are described in Spark's terms, partly in a pod template.
+
+Sources: kubeflow/spark-operator, ``api/v1beta2/sparkapplication_types.go`` (``SparkPodSpec``),
+``internal/webhook/sparkpod_defaulter.go`` (``addGPU`` and the others); Spark's documentation,
+"Running Spark on Kubernetes", configuration (``spark.{driver,executor}.resource.*``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+from policies.facts import JSONObject
+from policies.kubernetes.composed.values import descend, mapping, mappings
+from policies.kubernetes.strategic_merge import merge
+from policies.kubernetes.template import Path, Template, Unjudged, below, field_path
+
+GROUP = "sparkoperator.k8s.io"
+KINDS: dict[str, tuple[str, ...]] = {
+    "ScheduledSparkApplication": ("spec", "template"),
+    "SparkApplication": ("spec",),
+}
+"""Each with the path of the application."""
+
+_ROLES = ("driver", "executor")
+# What the configuration says of Pods: their devices, their node selection, their template.
+_CONF = (
+    "spark.{}.resource.",
+    "spark.kubernetes.{}.node.selector.",
+    "spark.kubernetes.{}.podTemplate",
+)
+_CONF_OF_BOTH = "spark.kubernetes.node.selector."
+_POD_FIELDS = ("affinity", "hostNetwork", "initContainers", "nodeSelector", "tolerations")
+_CONTAINER_FIELDS = ("env", "envFrom", "image", "lifecycle", "securityContext", "volumeMounts")
+
+
+def compose(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+    """Yield the Pods of the driver and of the executors."""
+    place = KINDS[obj["kind"]]
+    application = mapping(descend(obj, place))
+    conf = mapping(application.get("sparkConf"))
+    for role in _ROLES:
+        holder = mapping(application.get(role))
+        starts = (_CONF_OF_BOTH, *(start.format(role) for start in _CONF))
+        set_in_conf = [key for key in conf if str(key).startswith(starts)]
+        if set_in_conf:
+            path = (*at, *place, "sparkConf", set_in_conf[0])
+            yield Unjudged(path, f"it changes the Pod of the {role}")
+        else:
+            yield _compose(application, (*at, *place), role, holder, obj["kind"])
+
+
+def _compose(
+    application: JSONObject, at: Path, role: str, holder: JSONObject, kind: str
+) -> Template:
+    template = mapping(holder.get("template"))
+    base = mapping(template.get("spec"))
+    listed = [container for _, container in mappings(base.get("containers"))]
+    main = {key: holder[key] for key in _CONTAINER_FIELDS if holder.get(key) is not None}
+    main["name"] = f"spark-kubernetes-{role}"
+    aliases = {key: f".template.spec.{key}" for key in base}
+    if listed:
+        main = merge(listed[0], main)
+    gpu = mapping(holder.get("gpu"))
+    if isinstance(name := gpu.get("name"), str):
+        main = merge(main, {"resources": {"limits": {name: gpu.get("quantity")}}})
+        aliases[f"containers[0].resources.{below('limits', name)}"] = ".gpu.quantity"
+    aliases |= {f"containers[0].{key}": f".{key}" for key in _CONTAINER_FIELDS if key in holder}
+    containers = [main]
+    for index, container in enumerate(listed[1:], 1):
+        aliases[f"containers[{index}]"] = f".template.spec.containers[{index}]"
+        containers.append(container)
+    for index, sidecar in mappings(holder.get("sidecars")):
+        aliases[f"containers[{len(containers)}]"] = f".sidecars[{index}]"
+        containers.append(sidecar)
+    spec = {**base, "containers": containers}
+    for key in _POD_FIELDS:
+        if holder.get(key) is not None:
+            spec[key] = merge(base.get(key), holder[key], field=key)
+            aliases[key] = f".{key}"
+    if application.get("nodeSelector") and not spec.get("nodeSelector"):
+        spec["nodeSelector"] = application["nodeSelector"]
+        aliases["nodeSelector"] = f"{field_path(at)}.nodeSelector"
+    if holder.get("podSecurityContext") is not None:
+        spec["securityContext"] = holder["podSecurityContext"]
+        aliases["securityContext"] = ".podSecurityContext"
+    _add_volumes(application, at, spec, aliases)
+    raw = {"spec": spec, "metadata": mapping(template.get("metadata"))}
+    return Template(deepcopy(raw), (*at, role), kind, aliases, editable=False)
+
+
+def _add_volumes(
+    application: JSONObject, at: Path, spec: JSONObject, aliases: dict[str, str]
+) -> None:
+    """Add the application's volumes that a container mounts."""
+    mounted = {
+        mount.get("name")
+        for kind in ("containers", "initContainers")
+        for _, container in mappings(spec.get(kind))
+        for _, mount in mappings(container.get("volumeMounts"))
+    }
+    own = [volume for _, volume in mappings(spec.get("volumes"))]
+    for index, volume in mappings(application.get("volumes")):
+        if volume.get("name") in mounted:
+            aliases[f"volumes[{len(own)}]"] = f"{field_path(at)}.volumes[{index}]"
+            own.append(volume)
+    if own:
+        spec["volumes"] = own

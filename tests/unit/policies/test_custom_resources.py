@@ -1,0 +1,79 @@
+"""Custom resources as people write them: judged, or reported as not judged, with the place.
+
+Each file has two documents: what is expected (the verdict, and the paths of the findings and of the
+parts that are not judged), and a minimal manifest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cases.loading import compiled, policy_document
+from policies.engine import decide
+from policies.facts import Claim, Facts
+from policies.kubernetes.template import field_path
+from policies.policy import Policy
+
+JSON = dict[str, Any]
+
+FORMS = sorted(Path(__file__).parent.glob("custom_resources/*.yaml"))
+CLAIMS = {("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))}
+GPU = {"limits": {"nvidia.com/gpu": 1}}
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return compiled(policy_document("default"))
+
+
+def workflow(*templates: JSON, **spec: Any) -> JSON:
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": "w"},
+        "spec": {"templates": list(templates), **spec},
+    }
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
+def test_a_form_is_judged_or_reported(form: Path, policy: Policy) -> None:
+    expected, obj = yaml.safe_load_all(form.read_text())
+    decision = decide(obj, policy, Facts())
+    places = [finding.path for finding in decision.findings]
+    places += [field_path(part.path) for part in decision.unjudged]
+    assert (decision.verdict, places) == (expected["verdict"], expected.get("paths", []))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
+def test_a_second_pass_adds_nothing(form: Path, policy: Policy) -> None:
+    _, obj = yaml.safe_load_all(form.read_text())
+    mutated = decide(obj, policy, Facts()).mutated
+    assert decide(mutated, policy, Facts()).mutated == mutated
+
+
+def test_the_resource_claims_of_a_workflow_are_those_of_its_steps(policy: Policy) -> None:
+    container = {"image": "a", "resources": {"claims": [{"name": "gpu"}]}}
+    obj = workflow(
+        {"name": "a", "container": container},
+        tolerations=[TOLERATION],
+        resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
+    )
+    assert decide(obj, policy, Facts(claim_templates=CLAIMS)).verdict == "mutated"
+
+
+def test_the_mounts_of_a_container_set_are_those_of_its_containers(policy: Policy) -> None:
+    containers = {
+        "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
+        "containers": [{"name": "main", "image": "a", "resources": GPU}],
+    }
+    obj = workflow(
+        {"name": "a", "containerSet": containers},
+        volumes=[{"name": "cache", "hostPath": {"path": "/cache"}}],
+    )
+    [finding] = decide(obj, policy, Facts()).findings
+    assert finding.path == "spec.volumes[0].hostPath"
