@@ -1,59 +1,45 @@
-"""What a rule may know beyond the Pod, as frozen plain data."""
+"""What a decision depends on beside the object and the policy: the request and the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import msgspec
 
-if TYPE_CHECKING:
-    from policies.kubernetes.nodes import NodeIndex
-
-JSONObject = dict[str, Any]
-"""An object of the Kubernetes API as parsed JSON: nothing is dropped, nothing is defaulted."""
-
-ObjectKey = tuple[str, str]
-"""Namespace and name."""
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.nodes import NodeIndex
+from policies.kubernetes.objects import JSONObject, ObjectKey
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The device classes that a ResourceClaim, or a template of one, asks for.
-
-    One entry a request: the classes of which any one will do (``exactly`` names one,
-    ``firstAvailable`` several). Source: ``resource.k8s.io/v1`` ``DeviceRequest``.
-    """
-
-    requests: tuple[frozenset[str], ...]
-
-
-class Facts(msgspec.Struct, frozen=True):
-    """Who asks for what, and what is known of the cluster.
-
-    A claim that is not in ``claims`` is unresolved: it neither opens the fence nor condemns a Pod.
-    """
+class Request(msgspec.Struct, frozen=True):
+    """The API request that writes the object: by whom, where, and what was there before."""
 
     namespace: str = "default"
     username: str = ""
     operation: Operation = "CREATE"
     subresource: str = ""
     old: JSONObject | None = None
-    final: bool = False
-    """Whether a Pod is judged as it will be stored: no setter runs, whatever it lacks it lacks."""
+    """On UPDATE, the object as it is stored."""
+    today: date | None = None
+    """The day that decides whether exceptions have expired; ``None`` lets none expire."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of the cluster. ``None`` stands for unknown.
+
+    A claim that is not in ``claims`` is unresolved: it counts neither for nor against a Pod.
+    """
+
     claims: Mapping[ObjectKey, Claim] = {}
     claim_templates: Mapping[ObjectKey, Claim] = {}
     extended_resource_classes: Mapping[str, str] = {}
-    """Extended resource name to the DeviceClass that stands behind it (KEP-5004)."""
+    """Extended resource name to the DeviceClass that provides it (KEP-5004)."""
     nodes: NodeIndex | None = None
-    """The cluster's nodes; ``None`` where nobody looked."""
     namespace_labels: Mapping[str, str] | None = None
-    """Labels of the namespace; ``None`` where they are not known."""
+    """The labels of the request's namespace."""
     runtime_classes: frozenset[str] | None = None
-    """Names of the cluster's RuntimeClasses; ``None`` where nobody looked."""
-    today: date | None = None
-    """The day on which exceptions expire or not; ``None`` lets none expire."""
+    """The names of the cluster's RuntimeClasses."""

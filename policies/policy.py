@@ -5,38 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from policies.finding import Action
 from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.names import NameSet
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.scheduling import Taint
 
 ProfileLevel = Literal["baseline", "restricted"]
-TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 FailurePolicy = Literal["Fail", "Ignore"]
 """What becomes of what reaches for GPU nodes while nobody answers: refused, or let past."""
 
 
-class Taint(NamedTuple):
-    """A taint of a pool's nodes. A ``value`` of ``None`` stands for any value."""
-
-    key: str
-    effect: str
-    value: str | None = None
-
-    def __str__(self) -> str:
-        value = "" if self.value is None else f"={self.value}"
-        return f"{self.key}{value}:{self.effect}"
-
-
 @dataclass(frozen=True, slots=True)
-class Tenants:
+class AllowedNamespaces:
     """The namespaces that may request a pool: by name, or by labels that they carry."""
 
     names: frozenset[str] = frozenset()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    refuse_unknown: bool = False
-    """Whether a namespace is refused whose labels would decide but are not known."""
+    match_labels: Mapping[str, str] = field(default_factory=dict)
+    deny_unknown: bool = False
+    """Whether a namespace is denied if its labels decide and are unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,13 +36,17 @@ class Pool:
     resources: NameSet
     device_classes: frozenset[str]
     taints: tuple[Taint, ...]
-    labels: Mapping[str, str]
+    node_selector: Mapping[str, str]
     shared_resources: NameSet
     runtime_class: str | None = None
-    tenants: Tenants | None = None
+    allowed_namespaces: AllowedNamespaces | None = None
     """Who may request the pool's devices; ``None`` for everybody."""
     largest_request: int | None = None
     """How many devices one Pod may request; ``None`` for any number."""
+
+    def contains(self, node: Node) -> bool:
+        """Return whether the node belongs to the pool: it carries all of the pool's labels."""
+        return node.has_labels(self.node_selector)
 
     @property
     def example_request(self) -> str:
@@ -140,7 +133,7 @@ class Policy:
         object.__setattr__(self, "pool_of_class", classes)
         keys: dict[str, tuple[Pool, ...]] = {}
         for pool in self.pools:
-            for key in {*pool.labels, *(taint.key for taint in pool.taints)}:
+            for key in {*pool.node_selector, *(taint.key for taint in pool.taints)}:
                 keys[key] = (*keys.get(key, ()), pool)
         object.__setattr__(self, "pools_by_key", keys)
         names = {name: pool for pool in self.pools for name in pool.resources.exact}

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.finding import Action, Finding
 from policies.kubernetes.pod import Pod
-from policies.policy import Policy
 from policies.rules import (
     check_device_leak,
+    check_missing_device,
     check_oversized_device_request,
     check_pool_not_allowed,
     check_pool_trespass,
@@ -30,7 +30,7 @@ from policies.rules import (
 
 
 @dataclass(frozen=True, slots=True)
-class Setter:
+class Mutation:
     """A rule that adds to a working copy of the Pod, and never takes away.
 
     ``page`` is the rule's documentation page, ``summary`` says what it adds, and ``devices_only``
@@ -40,7 +40,7 @@ class Setter:
 
     id: str
     page: str
-    apply: Callable[[Pod, Policy, Facts], None]
+    apply: Callable[[Pod, Context], None]
     summary: str
     gpu_pods_only: bool
     devices_only: bool = False
@@ -58,35 +58,35 @@ class Check:
 
     id: str
     page: str
-    check: Callable[[Pod, Policy, Facts], Iterator[Finding]]
+    check: Callable[[Pod, Context], Iterator[Finding]]
     gpu_pods_only: bool
     devices_only: bool = False
     default: Action = "enforce"
 
 
-class _SetterModule(Protocol):
+class _MutationModule(Protocol):
     ID: str
     SUMMARY: str
     __doc__: str | None
 
-    def apply(self, pod: Pod, policy: Policy, facts: Facts, /) -> None: ...
+    def apply(self, pod: Pod, context: Context, /) -> None: ...
 
 
 class _CheckModule(Protocol):
     ID: str
     __doc__: str | None
 
-    def check(self, pod: Pod, policy: Policy, facts: Facts, /) -> Iterator[Finding]: ...
+    def check(self, pod: Pod, context: Context, /) -> Iterator[Finding]: ...
 
 
-def _setter(
-    module: _SetterModule,
+def _mutation(
+    module: _MutationModule,
     *,
     gpu_pods_only: bool = True,
     devices_only: bool = False,
     debug_containers: bool = False,
-) -> Setter:
-    return Setter(
+) -> Mutation:
+    return Mutation(
         module.ID,
         module.__doc__ or "",
         module.apply,
@@ -108,13 +108,13 @@ def _check(
     return Check(module.ID, page, module.check, gpu_pods_only, devices_only, default)
 
 
-SETTERS: tuple[Setter, ...] = (
-    _setter(set_device_requests, gpu_pods_only=False, devices_only=True),
-    _setter(set_pool_toleration),
-    _setter(set_pool_node_affinity),
-    _setter(set_restricted_security_context, debug_containers=True),
-    _setter(set_void_visible_devices, debug_containers=True),
-    _setter(set_gpu_runtime_class),
+MUTATIONS: tuple[Mutation, ...] = (
+    _mutation(set_device_requests, gpu_pods_only=False, devices_only=True),
+    _mutation(set_pool_toleration),
+    _mutation(set_pool_node_affinity),
+    _mutation(set_restricted_security_context, debug_containers=True),
+    _mutation(set_void_visible_devices, debug_containers=True),
+    _mutation(set_gpu_runtime_class),
 )
 
 CHECKS: tuple[Check, ...] = (
@@ -123,10 +123,29 @@ CHECKS: tuple[Check, ...] = (
     _check(check_oversized_device_request, gpu_pods_only=True, devices_only=True),
     _check(check_pool_not_allowed, gpu_pods_only=True, devices_only=True),
     _check(check_unschedulable_gpu_pod),
+    _check(check_missing_device, gpu_pods_only=True),
     _check(check_unrestricted_gpu_pod, gpu_pods_only=True),
     _check(check_pool_trespass),
     _check(check_device_leak),
     _check(check_privileged_near_devices, default="warn"),
 )
 
-RULES: tuple[Setter | Check, ...] = (*SETTERS, *CHECKS)
+RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)
+
+
+def mutations_for(pod: Pod, context: Context) -> Iterator[Mutation]:
+    """Yield the mutations that may change the Pod in this request.
+
+    The spec of an existing Pod is immutable except for its new ephemeral containers.
+    """
+    if not context.device_requests and not pod.device_resources():
+        return
+    existing = pod.kind == "Pod" and context.request.operation == "UPDATE"
+    debugged = context.request.subresource == "ephemeralcontainers"
+    for mutation in MUTATIONS:
+        if existing and not (debugged and mutation.debug_containers):
+            continue
+        if pod.devices_only and not mutation.devices_only:
+            continue
+        if context.device_requests or not mutation.gpu_pods_only:
+            yield mutation

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from policies.facts import Claim, Facts, JSONObject
+from policies.facts import Facts
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.peak import device_peak
 from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod, ResourceSide
 from policies.kubernetes.quantity import is_extended_resource_name, parse_quantity
 from policies.policy import Policy, Pool
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A DeviceClass can be asked for under this name in a container's resources (KEP-5004)."""
-
-
-# Each finding names them, and a Pod can have thousands of findings.
-_NAMED_CLAIMS = 8
 
 
 class DeviceRequest(msgspec.Struct, frozen=True):
@@ -38,21 +37,25 @@ class DeviceRequest(msgspec.Struct, frozen=True):
     resource: str = ""
 
 
-def device_requests(pod: Pod, policy: Policy, facts: Facts) -> tuple[DeviceRequest, ...]:
-    """Return every request of the Pod for a pool's devices; none for a Pod that is no GPU Pod."""
+def device_requests(
+    pod: Pod, policy: Policy, namespace: str, facts: Facts
+) -> tuple[DeviceRequest, ...]:
+    """Return every request of the Pod for a pool's devices; none if it is not a GPU Pod."""
     by_resource = _by_resource(pod, policy, facts) if pod.device_resources() else ()
-    by_claim = _by_claim(pod, policy, facts) if pod.spec.get("resourceClaims") else ()
+    claims = pod.spec.get("resourceClaims")
+    by_claim = _by_claim(pod, policy, namespace, facts) if claims else ()
     return (*by_resource, *by_claim)
 
 
-def requesting_containers(pod: Pod) -> set[tuple[ContainerKind, int]]:
-    """Return kind and position of the containers that request a device of a pool themselves.
+def requesting_containers(
+    pod: Pod, requests: Iterable[DeviceRequest]
+) -> set[tuple[ContainerKind, int]]:
+    """Return kind and position of the containers that make the device requests.
 
-    By their resources, or by a claim that may be met by such a device. One of which nothing is
-    known is none.
+    A container requests a device in its resources, or by a claim that such a device may satisfy.
     """
-    found = {request.container for request in pod.requests if request.container}
-    if claims := {request.claim for request in pod.requests if request.claim}:
+    found = {request.container for request in requests if request.container}
+    if claims := {request.claim for request in requests if request.claim}:
         for container in pod.containers():
             used = (container.raw.get("resources") or {}).get("claims") or ()
             if any(claim.get("name") in claims for claim in used):
@@ -60,36 +63,26 @@ def requesting_containers(pod: Pod) -> set[tuple[ContainerKind, int]]:
     return found
 
 
-def unresolved_claims(pod: Pod, facts: Facts) -> list[tuple[str, str]]:
+def unresolved_claims(pod: Pod, namespace: str, facts: Facts) -> list[tuple[str, str]]:
     """Return path and name of each claim that nothing is known of."""
     return [
         (pod.at(f"spec.resourceClaims[{index}]"), name)
-        for index, name, claim in _claims(pod.spec, facts)
+        for index, name, claim in _claims(pod.spec, namespace, facts)
         if claim is None
     ]
 
 
-def what_is_unknown(pod: Pod, facts: Facts) -> str:
-    """Return what a finding adds about claims of which nothing is known; empty without any."""
-    unresolved = [name for _, name in unresolved_claims(pod, facts)]
-    if not unresolved:
-        return ""
-    names = ", ".join(unresolved[:_NAMED_CLAIMS])
-    if len(unresolved) > _NAMED_CLAIMS:
-        names += f" and {len(unresolved) - _NAMED_CLAIMS} more"
-    return f"; of its resource claims, nothing is known of {names}"
-
-
-def may_request(pool: Pool, facts: Facts) -> bool:
-    """Tell whether the namespace may request the pool's devices."""
-    tenants = pool.tenants
-    if tenants is None or facts.namespace in tenants.names:
+def may_request(pool: Pool, namespace: str, facts: Facts) -> bool:
+    """Return whether the namespace may request the pool's devices."""
+    allowed = pool.allowed_namespaces
+    if allowed is None or namespace in allowed.names:
         return True
-    if not tenants.labels:
+    if not allowed.match_labels:
         return False
-    if facts.namespace_labels is None:
-        return not tenants.refuse_unknown
-    return all(facts.namespace_labels.get(k) == v for k, v in tenants.labels.items())
+    labels = facts.namespace_labels
+    if labels is None:
+        return not allowed.deny_unknown
+    return all(labels.get(key) == value for key, value in allowed.match_labels.items())
 
 
 def pool_of_resource(name: str, policy: Policy, facts: Facts) -> Pool | None:
@@ -103,6 +96,18 @@ def pool_of_resource(name: str, policy: Policy, facts: Facts) -> Pool | None:
             device_class = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
         pool = policy.pool_of_class.get(device_class) if device_class else None
     return pool
+
+
+def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
+    """Return how many devices of the pools' extended resources the Pod needs at its peak, by name.
+
+    Raises:
+        InvalidQuantityError: (policies.kubernetes.quantity) a requested quantity is invalid.
+    """
+    names = {resource.name for resource in pod.device_resources()}
+    offered = sorted(name for name in names if policy.pool_of_resource(name) is not None)
+    counts = {name: device_peak(pod, name) for name in offered}
+    return {name: count for name, count in counts.items() if count > 0}
 
 
 def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:
@@ -140,8 +145,8 @@ def _asked_for(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
     return None
 
 
-def _by_claim(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:
-    for index, name, claim in _claims(pod.spec, facts):
+def _by_claim(pod: Pod, policy: Policy, namespace: str, facts: Facts) -> Iterator[DeviceRequest]:
+    for index, name, claim in _claims(pod.spec, namespace, facts):
         for classes in claim.requests if claim else ():
             pools = {policy.pool_of_class.get(device_class) for device_class in classes}
             for pool in sorted(filter(None, pools), key=lambda pool: pool.name):
@@ -151,9 +156,11 @@ def _by_claim(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]
                 yield DeviceRequest(pool, path, what, certain=len(pools) == 1, claim=own)
 
 
-def _claims(spec: JSONObject, facts: Facts) -> Iterator[tuple[int, str, Claim | None]]:
+def _claims(
+    spec: JSONObject, namespace: str, facts: Facts
+) -> Iterator[tuple[int, str, Claim | None]]:
     for index, entry in enumerate(spec.get("resourceClaims") or ()):
         if name := entry.get("resourceClaimName"):
-            yield index, name, facts.claims.get((facts.namespace, name))
+            yield index, name, facts.claims.get((namespace, name))
         elif name := entry.get("resourceClaimTemplateName"):
-            yield index, name, facts.claim_templates.get((facts.namespace, name))
+            yield index, name, facts.claim_templates.get((namespace, name))

@@ -34,6 +34,7 @@ from policies.kubernetes.quantity import (
     is_qualified_name,
     is_subdomain,
 )
+from policies.kubernetes.scheduling import Taint, TaintEffect
 from policies.registry import RULES
 
 API_VERSION = "gpufence.dev/v1alpha1"
@@ -135,12 +136,12 @@ class TaintSpec(Part):
     value: LabelValue | None = Field(
         None, description="The taint's value; without one, any value is meant."
     )
-    effect: compiled.TaintEffect = Field(
+    effect: TaintEffect = Field(
         "NoSchedule", description="NoSchedule, PreferNoSchedule or NoExecute."
     )
 
 
-class TenantsSpec(Part):
+class AllowedNamespacesSpec(Part):
     """The namespaces that may request a pool: any that one of the two names."""
 
     model_config = _one_of_at_least(names="minItems", matchLabels="minProperties")
@@ -151,13 +152,14 @@ class TenantsSpec(Part):
         description="Labels that a namespace carries, all of them.",
         json_schema_extra=_ONLY_SUCH_KEYS,
     )
-    unknown: Literal["allow", "refuse"] = Field(
+    unknown: Literal["allow", "deny", "refuse"] = Field(
         "allow",
-        description="What becomes of a namespace whose labels are not known.",
+        description="What happens to a namespace whose labels are unknown; refuse is the former "
+        "name of deny.",
     )
 
     @model_validator(mode="after")
-    def _check(self) -> TenantsSpec:
+    def _check(self) -> AllowedNamespacesSpec:
         if not self.names and not self.match_labels:
             raise ValueError("lets nobody in: name at least one of names or matchLabels")
         return self
@@ -194,7 +196,7 @@ class PoolSpec(Part):
     runtime_class: SubdomainName | None = Field(
         None, description="The RuntimeClass that GPU Pods get where they name none."
     )
-    allowed_namespaces: TenantsSpec | None = Field(
+    allowed_namespaces: AllowedNamespacesSpec | None = Field(
         None, description="The namespaces that may request the pool; without it, every one."
     )
     largest_request: Annotated[int, Field(ge=1)] | None = Field(
@@ -441,22 +443,24 @@ def _compile_pool(pool: PoolSpec) -> compiled.Pool:
         name=pool.name,
         resources=NameSet.of(pool.resources),
         device_classes=frozenset(pool.device_classes),
-        taints=tuple(compiled.Taint(t.key, t.effect, t.value) for t in pool.taints),
-        labels=dict(pool.node_selector),
+        taints=tuple(Taint(t.key, t.effect, t.value) for t in pool.taints),
+        node_selector=dict(pool.node_selector),
         shared_resources=NameSet.of(pool.shared_resources),
         runtime_class=pool.runtime_class,
-        tenants=_compile_tenants(pool.allowed_namespaces),
+        allowed_namespaces=_compile_allowed_namespaces(pool.allowed_namespaces),
         largest_request=pool.largest_request,
     )
 
 
-def _compile_tenants(tenants: TenantsSpec | None) -> compiled.Tenants | None:
-    if tenants is None:
+def _compile_allowed_namespaces(
+    allowed: AllowedNamespacesSpec | None,
+) -> compiled.AllowedNamespaces | None:
+    if allowed is None:
         return None
-    return compiled.Tenants(
-        names=frozenset(tenants.names),
-        labels=dict(tenants.match_labels),
-        refuse_unknown=tenants.unknown == "refuse",
+    return compiled.AllowedNamespaces(
+        names=frozenset(allowed.names),
+        match_labels=dict(allowed.match_labels),
+        deny_unknown=allowed.unknown != "allow",
     )
 
 

@@ -7,11 +7,23 @@ Source: ``resource.k8s.io/v1`` (``devices.requests[].exactly`` and ``.firstAvail
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from policies.facts import Claim, JSONObject, ObjectKey
+from policies.kubernetes.objects import JSONObject, ObjectKey
 
 GROUP = "resource.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The device classes that a ResourceClaim or a ResourceClaimTemplate requests.
+
+    One entry per request: the device classes of which any one satisfies it (``exactly`` names one,
+    ``firstAvailable`` several). Source: ``resource.k8s.io/v1`` ``DeviceRequest``.
+    """
+
+    requests: tuple[frozenset[str], ...]
 
 
 def read_claim(spec: Any) -> Claim:

@@ -1,6 +1,6 @@
-"""The copy that setters work on: what they may write to is new, all else is shared.
+"""The copy that mutations work on: what they may write to is new, all else is shared.
 
-A setter may set keys of a Pod's spec, of its containers and their resources, and of the required
+A mutation may set keys of a Pod's spec, of its containers and their resources, and of the required
 node affinity down to its terms. Whatever stands deeper it replaces and never changes in place. So
 what is large, and nobody's business (managed fields, volumes, environments), costs nothing, and
 what was changed is found where the two objects are not the same.
@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import CONTAINER_KINDS
 from policies.kubernetes.scheduling import REQUIRED
 from policies.kubernetes.template import Template
 
 
 def working_copy(obj: JSONObject, found: Iterable[Template]) -> JSONObject:
-    """Return a copy of an object in whose pod templates, ``found`` in it, setters may write."""
+    """Return a copy of an object in whose pod templates, ``found`` in it, mutations may write."""
     # What a controller composes of pieces stands in several places.
     if any(template.holder is not None or not template.editable for template in found):
         whole: JSONObject = clone(obj)
@@ -44,7 +44,7 @@ def clone(value: Any) -> Any:
 
 
 def fork(spec: JSONObject) -> JSONObject:
-    """Return a copy of a Pod's spec in which setters may write."""
+    """Return a copy of a Pod's spec in which mutations may write."""
     copy = dict(spec)
     for kind in CONTAINER_KINDS:
         if containers := spec.get(kind):

@@ -1,6 +1,6 @@
-"""What is known of the cluster's nodes: names, labels and taints, found by label.
+"""The nodes of a cluster, indexed by label.
 
-Pure data structure: a watch keeps it current, rules only read it.
+A pure data structure: a watch keeps it current, rules only read it.
 """
 
 from __future__ import annotations
@@ -8,53 +8,61 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 
-from policies.kubernetes.scheduling import FENCING_EFFECTS, NODE_NAME_FIELD, Alternative, accepts
-from policies.policy import Pool, Taint
+from policies.kubernetes.scheduling import (
+    FENCING_EFFECTS,
+    NODE_NAME_FIELD,
+    Alternative,
+    Taint,
+    accepts,
+)
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The parts of a Node that placement depends on."""
+    """The fields of a Node that placement depends on."""
 
     name: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     allocatable: Mapping[str, int] | None = None
-    """Devices of the pools that the node offers: extended resource name to a whole number; ``None``
-    where it does not say."""
+    """The number of devices that the node offers, by extended resource; ``None`` if unknown."""
 
-    def belongs_to(self, pool: Pool) -> bool:
-        labels = self.labels
-        # A loop: all() with a generator takes thrice the time, and this runs for many nodes a Pod.
-        for key, value in pool.labels.items():  # noqa: SIM110
-            if labels.get(key) != value:
+    def has_labels(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the node carries all of the labels."""
+        own = self.labels
+        # A loop: all() with a generator takes three times as long, and this runs for many nodes.
+        for key, value in labels.items():  # noqa: SIM110
+            if own.get(key) != value:
                 return False
         return True
 
-    def is_fenced_by(self, pool: Pool) -> bool:
-        """Tell whether the node carries one of the pool's taints that keep Pods away."""
+    def is_fenced_by(self, taints: Iterable[Taint]) -> bool:
+        """Return whether the node carries one of the taints, and that taint repels Pods."""
         return any(
             taint.effect in FENCING_EFFECTS
             and taint.key == wanted.key
             and taint.effect == wanted.effect
             and wanted.value in (None, taint.value)
             for taint in self.taints
-            for wanted in pool.taints
+            for wanted in taints
         )
 
 
 class NodeIndex:
     """The nodes of a cluster, updated in place.
 
-    Nodes are found by the rarest of the labels that a node selection asks for, and given one by
-    one: whoever needs to know only whether there is one pays for one, and not for the cluster.
+    A lookup starts from the rarest label that a node selection requires and yields nodes one by
+    one: a caller that needs only the first node does not pay for the whole cluster.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._nodes: dict[str, Node] = {}
         self._names: dict[str, dict[str, set[str]]] = {}
-        """Of each label key, the names of the nodes with each of its values."""
+        """Label key to label value to the names of the nodes that carry it."""
         for node in nodes:
             self.update(node)
 
@@ -65,11 +73,11 @@ class NodeIndex:
         return iter(self._nodes.values())
 
     def get(self, name: str) -> Node | None:
-        """Return the node of that name, if it is known."""
+        """Return the node with this name, or ``None``."""
         return self._nodes.get(name)
 
     def update(self, node: Node) -> bool:
-        """Put the node in place of what was known of it; tell whether that changed anything."""
+        """Add or replace the node, and return whether anything changed."""
         known = self._nodes.get(node.name)
         if known == node:
             return False
@@ -81,26 +89,28 @@ class NodeIndex:
         return True
 
     def remove(self, name: str) -> bool:
-        """Forget the node; tell whether it was known."""
+        """Remove the node, and return whether it was there."""
         node = self._nodes.pop(name, None)
         if node is None:
             return False
         self._unindex(node)
         return True
 
-    def members(self, pool: Pool) -> Iterator[Node]:
-        """Yield the nodes that belong to the pool."""
-        return self.accepted_by(Alternative(pool.labels, (), (), ""))
+    def with_labels(self, labels: Mapping[str, str]) -> Iterator[Node]:
+        """Yield the nodes that carry all of the labels."""
+        return self.accepted_by(Alternative(labels, (), (), ""))
 
-    def accepted_by(self, alternative: Alternative, pool: Pool | None = None) -> Iterator[Node]:
-        """Yield the nodes, of the pool if one is given, that meet one way of a node selection."""
-        for name in self._candidates(alternative, pool):
+    def accepted_by(
+        self, alternative: Alternative, labels: Mapping[str, str] = NO_LABELS
+    ) -> Iterator[Node]:
+        """Yield the nodes that meet one alternative of a node selection and carry the labels."""
+        for name in self._candidates(alternative, labels):
             node = self._nodes[name]
-            if accepts(alternative, name, node.labels) and (pool is None or node.belongs_to(pool)):
+            if accepts(alternative, name, node.labels) and node.has_labels(labels):
                 yield node
 
-    def _candidates(self, alternative: Alternative, pool: Pool | None) -> Iterable[str]:
-        """Return the names of some nodes, among them all that are looked for."""
+    def _candidates(self, alternative: Alternative, labels: Mapping[str, str]) -> Iterable[str]:
+        """Return the names of a superset of the nodes that ``accepted_by`` yields."""
         for field in alternative.fields:
             if field.get("key") == NODE_NAME_FIELD and field["operator"] == "In":
                 name: str = field["values"][0]
@@ -109,10 +119,9 @@ class NodeIndex:
         wanted += [
             (e["key"], e["values"]) for e in alternative.expressions if e["operator"] == "In"
         ]
-        if pool is not None:
-            wanted += [(key, (value,)) for key, value in pool.labels.items()]
+        wanted += [(key, (value,)) for key, value in labels.items()]
         found = [self._with_label(key, values) for key, values in wanted]
-        # A key that must be there, whatever its value, mostly tells more than none at all.
+        # A key that must exist with any value still narrows the search.
         found += [
             list(self._names.get(e["key"], {}).values())
             for e in alternative.expressions
@@ -124,7 +133,7 @@ class NodeIndex:
         return rarest[0] if len(rarest) == 1 else chain.from_iterable(rarest)
 
     def _with_label(self, key: str, values: Iterable[str]) -> list[set[str]]:
-        """Return the names of the nodes with each of the values, which are no node's twice."""
+        """Return the names of the nodes by label value. No node has two values of one key."""
         names = self._names.get(key, {})
         return [names[value] for value in dict.fromkeys(values) if value in names]
 

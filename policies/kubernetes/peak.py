@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from policies.kubernetes.pod import Container, Pod
 from policies.kubernetes.quantity import NANOS, parse_quantity
-from policies.policy import Policy
 
 
 def device_peak(pod: Pod, resource: str) -> int:
@@ -30,18 +29,6 @@ def device_peak(pod: Pod, resource: str) -> int:
         else:
             peak = max(peak, sidecars + count)
     return max(peak, sidecars + running)
-
-
-def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
-    """Return that number for each of the pools' resources that the Pod needs any of, by name.
-
-    Raises:
-        InvalidQuantityError: (policies.kubernetes.quantity) what is requested is no quantity.
-    """
-    names = {resource.name for resource in pod.device_resources()}
-    offered = sorted(name for name in names if policy.pool_of_resource(name) is not None)
-    counts = {name: device_peak(pod, name) for name in offered}
-    return {name: count for name, count in counts.items() if count > 0}
 
 
 def _count(container: Container, resource: str) -> int:

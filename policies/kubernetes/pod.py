@@ -6,16 +6,13 @@ A rule that walks by itself forgets init or ephemeral containers one day; so non
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Alternative, alternatives
-from policies.kubernetes.template import NOTHING, Aliases, locate
-
-if TYPE_CHECKING:
-    from policies.requests import DeviceRequest
+from policies.kubernetes.template import NOTHING, Aliases, Template, field_path, locate
 
 ContainerKind = Literal["initContainers", "containers", "ephemeralContainers"]
 CONTAINER_KINDS: tuple[ContainerKind, ...] = (
@@ -83,11 +80,6 @@ class Pod(msgspec.Struct, eq=False):
     kind: str = "Pod"
     aliases: Aliases = NOTHING
     """Where the pieces of a composed Pod stand (``policies.kubernetes.template.locate``)."""
-    requests: tuple[DeviceRequest, ...] = ()
-    """The Pod's requests for devices of a pool; a GPU Pod has at least one."""
-    as_written: Pod | None = None
-    """For the template of a core workload, what the API server itself validates: the template
-    without what the setters would add to the Pods made of it."""
     devices_only: bool = False
     """Whether nothing is known of the Pod but the devices that it requests."""
     _containers: tuple[Container, ...] | None = None
@@ -95,17 +87,9 @@ class Pod(msgspec.Struct, eq=False):
     _device_resources: tuple[DeviceResource, ...] | None = None
     _selection: tuple[Alternative, ...] | None = None
 
-    def on(self, raw: JSONObject, *, as_written: Pod | None) -> Pod:
-        """Return the same view of another, changed Pod, which remembers nothing of this one."""
-        return Pod(
-            raw,
-            self.spec_path,
-            self.kind,
-            self.aliases,
-            self.requests,
-            as_written,
-            self.devices_only,
-        )
+    def on(self, raw: JSONObject) -> Pod:
+        """Return the same view of another, changed Pod."""
+        return Pod(raw, self.spec_path, self.kind, self.aliases, self.devices_only)
 
     @property
     def spec(self) -> JSONObject:
@@ -193,3 +177,14 @@ def _device_resources(container: Container) -> Iterator[DeviceResource]:
     for name, quantity in requests.items():
         if "/" in name and name not in limits:
             yield DeviceResource(container, name, {"requests": quantity})
+
+
+def pod_of(template: Template) -> Pod:
+    """Return the Pod of a template."""
+    return Pod(
+        template.raw,
+        field_path(template.spec_path),
+        template.kind,
+        template.aliases,
+        devices_only=template.devices_only,
+    )

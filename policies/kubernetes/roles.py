@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Path
 
 _LISTS = {

@@ -9,12 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_label_value, is_qualified_name
-from policies.policy import Taint
+
+TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class Taint(NamedTuple):
+    """A taint of a node. A ``value`` of ``None`` stands for any value."""
+
+    key: str
+    effect: str
+    value: str | None = None
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f"={self.value}"
+        return f"{self.key}{value}:{self.effect}"
+
 
 FENCING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """The taint effects that keep a Pod off a node; PreferNoSchedule only discourages."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import CONTAINER_KINDS, RESOURCE_SIDES
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import REQUIRED_TERMS, required_terms

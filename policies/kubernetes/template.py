@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 
 Path = tuple[str | int, ...]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from policies.facts import JSONObject
 from policies.kubernetes.composed import COMPOSERS
 from policies.kubernetes.composed.values import descend, mapping, mappings, names_device
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Path, Template, Unjudged
 
 MAX_DEPTH = 24

@@ -61,11 +61,11 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from policies.facts import Facts, JSONObject
+from policies.context import Context
 from policies.finding import Finding
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
-from policies.policy import Policy
-from policies.requests import requesting_containers, what_is_unknown
+from policies.requests import requesting_containers
 
 ID = "device-leak"
 
@@ -76,15 +76,15 @@ NO_DEVICES = frozenset({"", "none", "void"})
 _DEVICE_PATH = re.compile(r"/dev/(nvidia[^/]*|dri|kfd)(/.*)?")
 
 
-def check(pod: Pod, _policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each variable and each volume that opens devices."""
-    requesting = requesting_containers(pod)
+    requesting = requesting_containers(pod, context.device_requests)
     for container in pod.containers():
         found = _visible_devices(container.raw)
         if found is not None and (container.kind, container.position) not in requesting:
             index, shown = found
             claims = (container.raw.get("resources") or {}).get("claims")
-            unknown = what_is_unknown(pod, facts) if claims else ""
+            unknown = context.describe_unresolved_claims(pod) if claims else ""
             yield Finding(
                 ID,
                 pod.at(f"{container.field}.env[{index}]"),

@@ -57,29 +57,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.peak import device_peak
 from policies.kubernetes.pod import Pod
-from policies.policy import Policy, Pool
-from policies.requests import pool_of_resource
+from policies.policy import Pool
 
 ID = "oversized-device-request"
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each pool of which the Pod requests too many devices."""
-    seen = set()
-    for request in pod.requests:
-        pool = request.pool
-        if pool in seen or pool.largest_request is None:
+    first_of_pool = {request.pool: request for request in reversed(context.device_requests)}
+    for pool in context.requested_pools:
+        if pool.largest_request is None:
             continue
-        seen.add(pool)
-        count = _peak(pod, pool, policy, facts)
+        count = _peak(pod, pool, context)
         if count > pool.largest_request:
             yield Finding(
                 ID,
-                request.path,
+                first_of_pool[pool].path,
                 "more devices than one Pod may have",
                 f"the Pod holds {count} devices of pool {pool.name} at its peak, and one Pod may "
                 f"have {pool.largest_request}",
@@ -87,10 +84,10 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _peak(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
+def _peak(pod: Pod, pool: Pool, context: Context) -> int:
     """Return how many devices of the pool are reserved for the Pod."""
     return sum(
         device_peak(pod, name)
         for name in {resource.name for resource in pod.device_resources()}
-        if pool_of_resource(name, policy, facts) is pool
+        if context.pool_of_resource(name) is pool
     )

@@ -60,38 +60,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
-from policies.policy import Policy, Tenants
-from policies.requests import may_request
+from policies.policy import AllowedNamespaces
 
 ID = "pool-not-allowed"
 
 
-def check(pod: Pod, _policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each pool that the namespace may not request."""
-    seen = set()
-    for request in pod.requests:
-        pool = request.pool
-        if pool in seen or pool.tenants is None or may_request(pool, facts):
+    first_of_pool = {request.pool: request for request in reversed(context.device_requests)}
+    for pool in context.requested_pools:
+        if pool.allowed_namespaces is None or context.may_request(pool):
             continue
-        seen.add(pool)
+        request = first_of_pool[pool]
         yield Finding(
             ID,
             request.path,
             "the namespace may not use these GPU nodes",
             f"{request.what} is a device of pool {pool.name}, which is for "
-            f"{_describe(pool.tenants)}; this is namespace {facts.namespace}",
+            f"{_describe(pool.allowed_namespaces)}; this is namespace {context.request.namespace}",
             "Move the work to such a namespace, or ask the platform team for access",
         )
 
 
-def _describe(tenants: Tenants) -> str:
+def _describe(allowed: AllowedNamespaces) -> str:
     parts = []
-    if tenants.names:
-        parts.append(f"namespaces {', '.join(sorted(tenants.names))}")
-    if tenants.labels:
-        labels = ", ".join(f"{key}={value}" for key, value in sorted(tenants.labels.items()))
+    if allowed.names:
+        parts.append(f"namespaces {', '.join(sorted(allowed.names))}")
+    if allowed.match_labels:
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(allowed.match_labels.items()))
         parts.append(f"namespaces labelled {labels}")
     return " and ".join(parts)

@@ -67,30 +67,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import can_match, reached_taint
-from policies.policy import Policy
 
 ID = "privileged-near-devices"
 
 
-def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each privileged container of a Pod that a foreign pool may get."""
     privileged = [
         container
         for container in pod.containers()
         if (container.raw.get("securityContext") or {}).get("privileged")
     ]
-    if not privileged or pod.requests:
+    if not privileged or context.device_requests:
         return
     tolerations = pod.spec.get("tolerations") or ()
     pools = [
         pool
-        for pool in policy.pools
+        for pool in context.policy.pools
         if any(reached_taint(toleration, pool.taints) for toleration in tolerations)
-        and any(can_match(alternative, pool.labels) for alternative in pod.selection())
+        and any(can_match(alternative, pool.node_selector) for alternative in pod.selection())
     ]
     names = ", ".join(pool.name for pool in pools)
     for container in privileged if pools else ():

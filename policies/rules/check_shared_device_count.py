@@ -50,29 +50,31 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS, parse_quantity
-from policies.policy import Policy, Pool
+from policies.policy import Pool
 
 ID = "shared-device-count"
 
 
-def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each container that asks for more than one share of a device."""
+    written = {request.path for request in context.device_requests}
     for resource in pod.device_resources():
-        pool = policy.pool_of_resource(resource.name)
+        pool = context.policy.pool_of_resource(resource.name)
         if pool is not None and resource.name in pool.shared_resources:
-            yield from _check(pod, resource, pool)
+            yield from _check(pod, resource, pool, written)
 
 
-def _check(pod: Pod, resource: DeviceResource, pool: Pool) -> Iterator[Finding]:
-    written = {request.path for request in pod.requests}
+def _check(
+    pod: Pod, resource: DeviceResource, pool: Pool, written: Container[str]
+) -> Iterator[Finding]:
     sides = {pod.at(resource.field(side)): count for side, count in resource.quantities.items()}
-    # What the author wrote comes first: a setter has filled in the other side.
+    # What the author wrote comes first: a mutation has filled in the other side.
     for path in sorted(sides, key=lambda path: path not in written):
         if parse_quantity(sides[path]) > NANOS:
             yield Finding(

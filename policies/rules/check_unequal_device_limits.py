@@ -3,7 +3,7 @@
 ## What it checks
 
 Every extended resource of every container and init container: request and limit are equal by value
-(`1`, `"1"` and `1000m` are equal), whole and not negative. Where one side is missing, the setter
+(`1`, `"1"` and `1000m` are equal), whole and not negative. Where one side is missing, the mutation
 `device-requests` fills it from the other; in the template of a core workload (Deployment, Job, ...)
 a missing limit stays a finding, because the API server refuses such a template before gpufence is
 asked.
@@ -58,7 +58,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import DeviceResource, Pod, ResourceSide
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, is_whole, parse_quantity
@@ -67,9 +67,9 @@ from policies.policy import Policy
 ID = "unequal-device-limits"
 
 
-def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each extended resource of each container that the API would refuse."""
-    pod = pod.as_written or pod
+    pod = context.as_written or pod
     refused = [
         resource
         for resource in pod.device_resources()
@@ -77,9 +77,9 @@ def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
     ]
     if not refused:
         return
-    requested = {request.path for request in pod.requests}
+    requested = {request.path for request in context.device_requests}
     for resource in refused:
-        yield from _check(pod, resource, requested, policy)
+        yield from _check(pod, resource, requested, context.policy)
 
 
 def _is_accepted(given: Mapping[ResourceSide, Any]) -> bool:
@@ -96,7 +96,7 @@ def _check(
     container, name, given = resource.container, resource.name, resource.quantities
     instead = f"Write {name}: {_count(resource, policy)}"
     where = pod.at(f"{container.field}.resources")
-    # What the author wrote comes first: a setter may have filled in the other side.
+    # What the author wrote comes first: a mutation may have filled in the other side.
     for side in sorted(given, key=lambda side: f"{where}.{side}[{name}]" not in requested):
         quantity = given[side]
         nanos = parse_quantity(quantity)

@@ -15,9 +15,9 @@ device:
 - volumes only of the types configMap, csi, downwardAPI, emptyDir, ephemeral, image,
   persistentVolumeClaim, projected and secret.
 
-The setter `restricted-security-context` fills in what the Pod's author left open, so what is found
-here is what the author asked for. `hostUsers: false` and `os.name: windows` relax the controls that
-they relax in Kubernetes, and no others.
+The mutation `restricted-security-context` fills in what the Pod's author left open, so what is
+found here is what the author asked for. `hostUsers: false` and `os.name: windows` relax the
+controls that they relax in Kubernetes, and no others.
 
 ## Why
 
@@ -88,18 +88,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security import violations
-from policies.policy import Policy
 
 ID = "unrestricted-gpu-pod"
 
 
-def check(pod: Pod, policy: Policy, _facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each control of the profile that the Pod fails."""
-    level = policy.hardening.level
+    level = context.policy.hardening.level
     for violation in violations(pod, level):
         yield Finding(
             ID,

@@ -61,52 +61,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS, can_match
-from policies.policy import Policy, Pool
-from policies.requests import DeviceRequest, pool_of_resource
+from policies.policy import Pool
+from policies.reach import named_node
+from policies.requests import DeviceRequest
 
 ID = "unschedulable-gpu-pod"
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why no node could ever take the Pod."""
-    yield from _pod_level(pod, policy, facts)
+    yield from _pod_level(pod, context)
     first_of_pool: dict[Pool, DeviceRequest] = {}
-    for request in pod.requests:
+    for request in context.device_requests:
         if request.certain:
             first_of_pool.setdefault(request.pool, request)
     requests = list(first_of_pool.values())
-    others = [r for r in requests[1:] if r.pool.labels != requests[0].pool.labels]
+    others = [r for r in requests[1:] if r.pool.node_selector != requests[0].pool.node_selector]
     if others:
         yield from (_two_pools(requests[0], other) for other in others)
         return
     selection = pod.selection() if requests else ()
     for request in requests:
-        if not any(can_match(alternative, request.pool.labels) for alternative in selection):
+        if not any(can_match(alternative, request.pool.node_selector) for alternative in selection):
             yield _excluded(pod, request.pool, request)
-    name = pod.spec.get("nodeName")
-    node = facts.nodes.get(name) if facts.nodes is not None and name else None
+    node = named_node(pod, context.facts.nodes)
     for request in requests:
-        if node is not None and not node.belongs_to(request.pool):
+        if node is not None and not request.pool.contains(node):
             yield Finding(
                 ID,
                 pod.at("spec.nodeName"),
                 "it is bound to a node without the devices",
                 f"it requests {request.what}, which the nodes of pool {request.pool.name} offer, "
-                f"but node {name} is none of them",
+                f"but node {node.name} is none of them",
                 "Remove nodeName: the scheduler finds a node",
             )
 
 
-def _pod_level(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:
     resources = pod.spec.get("resources")
     if not resources:
         return
     for name in sorted({name for side in RESOURCE_SIDES for name in resources.get(side) or {}}):
-        if pool_of_resource(name, policy, facts) is not None:
+        if context.pool_of_resource(name) is not None:
             side = next(side for side in RESOURCE_SIDES if name in (resources.get(side) or {}))
             yield Finding(
                 ID,
@@ -130,9 +130,9 @@ def _two_pools(first: DeviceRequest, other: DeviceRequest) -> Finding:
 
 
 def _excluded(pod: Pod, pool: Pool, request: DeviceRequest) -> Finding:
-    labels = ", ".join(f"{key}={value}" for key, value in pool.labels.items())
+    labels = ", ".join(f"{key}={value}" for key, value in pool.node_selector.items())
     for key, value in (pod.spec.get("nodeSelector") or {}).items():
-        if pool.labels.get(key, value) != value:
+        if pool.node_selector.get(key, value) != value:
             path, found = f"spec.nodeSelector[{key}]", f"its nodeSelector requires {key}={value}"
             break
     else:

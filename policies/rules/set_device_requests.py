@@ -46,16 +46,16 @@ None beyond the rule's action.
 
 from __future__ import annotations
 
-from policies.facts import Facts, JSONObject
+from policies.context import Context
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name
-from policies.policy import Policy
 
 ID = "device-requests"
 SUMMARY = "the other side, limit or request, of device resources"
 
 
-def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
+def apply(pod: Pod, _context: Context) -> None:
     """Fill limits from requests and requests from limits, for extended resources."""
     for container in pod.device_containers():
         if container.resources("limits").keys() == container.resources("requests").keys():

@@ -46,21 +46,20 @@ pools:
 
 from __future__ import annotations
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.kubernetes.pod import Pod
-from policies.policy import Policy
 
 ID = "gpu-runtime-class"
 SUMMARY = "the pool's runtime class"
 
 
-def apply(pod: Pod, _policy: Policy, facts: Facts) -> None:
+def apply(pod: Pod, context: Context) -> None:
     """Name the first requested pool's runtime class, where the cluster has it."""
     if pod.spec.get("runtimeClassName"):
         return
-    for request in pod.requests:
+    for request in context.device_requests:
         # A request that another pool may meet as well must not be tied to this one's runtime.
         name = request.pool.runtime_class if request.certain else None
-        if name and facts.runtime_classes is not None and name in facts.runtime_classes:
+        if name and name in (context.facts.runtime_classes or ()):
             pod.spec["runtimeClassName"] = name
             return

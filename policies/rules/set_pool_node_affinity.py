@@ -49,24 +49,27 @@ spec:
 
 from __future__ import annotations
 
-from policies.facts import Facts, JSONObject
+from policies.context import Context
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED, Alternative, required_terms, requires
-from policies.policy import Policy, Pool
+from policies.policy import Pool
 
 ID = "pool-node-affinity"
 SUMMARY = "required node affinity to the pool's nodes"
 
 
-def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
+def apply(pod: Pod, context: Context) -> None:
     """Require the labels of each pool that the Pod cannot do without, in every term."""
-    for pool in dict.fromkeys(request.pool for request in pod.requests if request.certain):
+    for pool in dict.fromkeys(
+        request.pool for request in context.device_requests if request.certain
+    ):
         _require(pod.spec, pool)
 
 
 def _require(spec: JSONObject, pool: Pool) -> None:
     labels = spec.get("nodeSelector") or {}
-    missing = {key: value for key, value in pool.labels.items() if labels.get(key) != value}
+    missing = {key: value for key, value in pool.node_selector.items() if labels.get(key) != value}
     if not missing:
         return
     terms = required_terms(spec)

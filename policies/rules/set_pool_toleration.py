@@ -48,19 +48,19 @@ spec:
 
 from __future__ import annotations
 
-from policies.facts import Facts, JSONObject
+from policies.context import Context
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import FENCING_EFFECTS, tolerates
-from policies.policy import Policy, Taint
+from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
 
 ID = "pool-toleration"
 SUMMARY = "tolerations of the pool's taints"
 
 
-def apply(pod: Pod, _policy: Policy, _facts: Facts) -> None:
+def apply(pod: Pod, context: Context) -> None:
     """Append a toleration for each taint of the requested pools that none covers."""
     spec = pod.spec
-    for pool in dict.fromkeys(request.pool for request in pod.requests):
+    for pool in context.requested_pools:
         for taint in pool.taints:
             tolerations = spec.get("tolerations") or []
             if taint.effect in FENCING_EFFECTS and not any(

@@ -76,10 +76,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policies.facts import Facts, JSONObject
+from policies.context import Context
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Container, Pod, new_debug_containers
 from policies.kubernetes.pod_security.privileges import excludes_no_escalation
-from policies.policy import Hardening, Policy
+from policies.policy import Hardening
 
 ID = "restricted-security-context"
 SUMMARY = 'the security context that Pod Security "restricted" asks for'
@@ -88,14 +89,14 @@ SUMMARY = 'the security context that Pod Security "restricted" asks for'
 _WINDOWS_ROOT = "containeradministrator"
 
 
-def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
+def apply(pod: Pod, context: Context) -> None:
     """Fill in what the profile wants set and the Pod leaves unset."""
-    if policy.hardening.level == "baseline":
+    if context.policy.hardening.level == "baseline":
         return
     windows = pod.is_windows
-    identity = _identity(policy.hardening, windows=windows)
-    if facts.subresource == "ephemeralcontainers":
-        _fill_debug_containers(pod, identity, facts.old)
+    identity = _identity(context.policy.hardening, windows=windows)
+    if context.request.subresource == "ephemeralcontainers":
+        _fill_debug_containers(pod, identity, context.request.old)
         return
     containers, common = pod.containers(), _context(pod.spec)
     contexts = [{}, *[_context(container.raw) for container in containers]]
@@ -105,7 +106,7 @@ def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
     if windows:
         _fill(pod.spec, identity)
         return
-    _fill(pod.spec, {**identity, **_confinement(), "fsGroup": policy.hardening.fs_group})
+    _fill(pod.spec, {**identity, **_confinement(), "fsGroup": context.policy.hardening.fs_group})
     for container in containers:
         _drop_privileges(container.raw)
 

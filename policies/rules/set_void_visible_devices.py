@@ -50,9 +50,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.kubernetes.pod import Container, Pod, new_debug_containers
-from policies.policy import Policy, Pool
+from policies.policy import Pool
 from policies.requests import requesting_containers
 from policies.rules.check_device_leak import VISIBLE_DEVICES
 
@@ -60,15 +60,15 @@ ID = "void-visible-devices"
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
 
 
-def apply(pod: Pod, _policy: Policy, facts: Facts) -> None:
+def apply(pod: Pod, context: Context) -> None:
     """Hide the node's GPUs from the containers that request none."""
-    if not any(_is_nvidia(request.pool) for request in pod.requests):
+    if not any(_is_nvidia(request.pool) for request in context.device_requests):
         return
-    if facts.subresource == "ephemeralcontainers":
-        for container in new_debug_containers(pod, facts.old):
+    if context.request.subresource == "ephemeralcontainers":
+        for container in new_debug_containers(pod, context.request.old):
             _hide(container)
         return
-    requesting = requesting_containers(pod)
+    requesting = requesting_containers(pod, context.device_requests)
     for container in pod.containers():
         if (container.kind, container.position) not in requesting:
             _hide(container)

@@ -9,14 +9,17 @@ from typing import Any, get_args
 
 import yaml
 
+from policies.decision import Decision
 from policies.document.model import default_policy_text, parse_policy
-from policies.engine import Decision, decide
-from policies.facts import Facts, JSONObject, Operation
+from policies.engine import decide
+from policies.facts import Facts, Operation, Request
 from policies.finding import Finding
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.policy import Policy, Taint
-from policies.registry import RULES, Setter
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.scheduling import Taint
+from policies.policy import Policy
+from policies.registry import RULES, Mutation
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "docs" / "examples"
@@ -44,17 +47,18 @@ class Case:
 
     def decide(self) -> Decision:
         """Decide on the manifest with this rule at work, and no other of its kind."""
-        obj, document, facts = self.read()
+        obj, document, request, facts = self.read()
         rules = document["rules"]
         others = {rule: "off" for rule in self._others_off() if rule not in self._chosen()}
-        return decide(obj, compiled(document | {"rules": rules | others}), facts)
+        return decide(obj, compiled(document | {"rules": rules | others}), request, facts)
 
-    def read(self) -> tuple[JSONObject, JSONObject, Facts]:
-        """Return the object, the policy document with every rule at work, and the facts."""
+    def read(self) -> tuple[JSONObject, JSONObject, Request, Facts]:
+        """Return the object, the policy document with every rule at work, request and facts."""
         obj, header, beside = self._parts()
         document = policy_document(header.get("policy", "default"))
         rules = document.get("rules", {}) | header.get("rules", {})
-        return obj, document | {"rules": rules}, _facts(header, beside)
+        request = _request(header)
+        return obj, document | {"rules": rules}, request, _facts(request.namespace, beside)
 
     def _chosen(self) -> JSONObject:
         """Return the actions that the header chooses."""
@@ -70,19 +74,29 @@ class Case:
         return obj, header, beside
 
     def _others_off(self) -> dict[str, str]:
-        """A setter's case tests that setter alone, a check's that check behind all the setters."""
-        setter = any(rule.id == self.rule and isinstance(rule, Setter) for rule in RULES)
+        """A mutation's case tests it alone, a check's case tests it behind all the mutations."""
+        mutation = any(rule.id == self.rule and isinstance(rule, Mutation) for rule in RULES)
         return {
             rule.id: "off"
             for rule in RULES
-            if rule.id != self.rule and (setter or not isinstance(rule, Setter))
+            if rule.id != self.rule and (mutation or not isinstance(rule, Mutation))
         }
 
 
-def _facts(header: JSONObject, beside: list[JSONObject]) -> Facts:
-    namespace = header.get("namespace", "default")
+def _request(header: JSONObject) -> Request:
     operation: Operation = header.get("operation", "CREATE")
     assert operation in get_args(Operation)
+    return Request(
+        namespace=header.get("namespace", "default"),
+        username=header.get("username", "alice"),
+        operation=operation,
+        subresource=header.get("subresource", ""),
+        old=header.get("old"),
+        today=date.fromisoformat(header["today"]) if "today" in header else None,
+    )
+
+
+def _facts(namespace: str, beside: list[JSONObject]) -> Facts:
     claims, claim_templates, classes = read_claims(
         (fact["metadata"].get("namespace", namespace), fact) for fact in beside
     )
@@ -96,18 +110,12 @@ def _facts(header: JSONObject, beside: list[JSONObject]) -> Facts:
         if fact["kind"] == "Namespace"
     }
     return Facts(
-        namespace=namespace,
-        username=header.get("username", "alice"),
-        operation=operation,
-        subresource=header.get("subresource", ""),
-        old=header.get("old"),
         claims=claims,
         claim_templates=claim_templates,
         extended_resource_classes=classes,
         nodes=NodeIndex(nodes) if nodes else None,
         namespace_labels=namespaces.get(namespace),
         runtime_classes=frozenset(runtime_classes) if runtime_classes else None,
-        today=date.fromisoformat(header["today"]) if "today" in header else None,
     )
 
 
@@ -132,7 +140,7 @@ def cases_of_check(rule: str) -> list[Case]:
     ]
 
 
-def cases_of_setter(rule: str) -> list[Case]:
+def cases_of_mutation(rule: str) -> list[Case]:
     """Return the cases in ``<rule>/<situation>``."""
     return [
         Case(rule, True, before, before.with_name("expected.yaml"), before.with_name("after.yaml"))

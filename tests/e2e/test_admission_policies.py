@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases.loading import Case, cases_of_check, cases_of_setter, compiled
+from cases.loading import Case, cases_of_check, cases_of_mutation, compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from in_tree import SETUP_USER, InTree, Outcome, in_tree, path_of
 from laws.profile import live_law as law
 from policies.engine import decide
-from policies.facts import Facts
+from policies.facts import Facts, Request
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.shape import MalformedObjectError
 from policies.policy import Policy
@@ -56,7 +56,7 @@ def all_cases() -> list[Case]:
     found = [
         case
         for rule in RULES
-        for case in (cases_of_check if rule.id in checks else cases_of_setter)(rule.id)
+        for case in (cases_of_check if rule.id in checks else cases_of_mutation)(rule.id)
     ]
     return [case for case in found if path_of(case.read()[0], "default")]
 
@@ -88,20 +88,20 @@ def create_runtime_class(cluster: ControlPlane, name: str) -> None:
 
 def judge(line: InTree, case: Case) -> tuple[str, list[str]]:
     """Return what the API server makes of a case, and what is wrong with that."""
-    obj, _, known = case.read()
-    known = msgspec.structs.replace(known, today=TODAY if known.today else None)
+    obj, _, request, known = case.read()
+    request = msgspec.structs.replace(request, today=TODAY if request.today else None)
     with suppress(ApiError):
-        line.cluster.create_namespace(known.namespace)
-    if known.operation == "UPDATE" and known.old is not None:
-        outcome = update(line, obj, known)
+        line.cluster.create_namespace(request.namespace)
+    if request.operation == "UPDATE" and request.old is not None:
+        outcome = update(line, obj, request)
     else:
-        outcome = line.create(obj, known.namespace, known.username)
-    return compare(line, str(case), obj, outcome, [known])
+        outcome = line.create(obj, request.namespace, request.username)
+    return compare(line, str(case), obj, outcome, request, [known])
 
 
-def update(line: InTree, obj: JSON, known: Facts) -> Outcome:
+def update(line: InTree, obj: JSON, request: Request) -> Outcome:
     """Create the old object as a user whom the policy exempts, and replace it."""
-    old = known.old or {}
+    old = request.old or {}
     # One that has a finalizer, or a node, stays: no two have the same name.
     name = f"{obj['metadata']['name']}-{next(NUMBERS)}"
     renamed = {**obj, "metadata": {**obj["metadata"], "name": name}}
@@ -111,13 +111,13 @@ def update(line: InTree, obj: JSON, known: Facts) -> Outcome:
         "kind": obj["kind"],
         "metadata": {**old["metadata"], "name": name},
     }
-    setup, path = line.api(SETUP_USER), path_of(obj, known.namespace)
+    setup, path = line.api(SETUP_USER), path_of(obj, request.namespace)
     try:
         setup.request("POST", str(path), before)
     except ApiError as error:
         return Outcome("invalid", str(error))
     try:
-        return line.update(renamed, known.namespace, known.username, known.subresource)
+        return line.update(renamed, request.namespace, request.username, request.subresource)
     finally:
         # The garbage collector may have been there first, where the Pod has a node.
         with suppress(ApiError):
@@ -125,7 +125,12 @@ def update(line: InTree, obj: JSON, known: Facts) -> Outcome:
 
 
 def compare(
-    line: InTree, name: str, obj: JSON, outcome: Outcome, facts: Iterable[Facts]
+    line: InTree,
+    name: str,
+    obj: JSON,
+    outcome: Outcome,
+    request: Request,
+    facts: Iterable[Facts],
 ) -> tuple[str, list[str]]:
     """Return what both lines make of an object; the second is what the law forbids.
 
@@ -133,7 +138,7 @@ def compare(
     """
     if outcome.verdict == "invalid":
         return "invalid", []
-    verdicts = [enforced(obj, line.policy, known) for known in facts]
+    verdicts = [enforced(obj, line.policy, request, known) for known in facts]
     if outcome.verdict == "denied":
         rule = RULE.findall(outcome.message)[0]
         wrong = [f"{name}: {outcome.message}" for found in verdicts if rule not in found]
@@ -141,10 +146,10 @@ def compare(
     return ("denied by the engine only" if verdicts[0] else "allowed by both"), []
 
 
-def enforced(obj: JSON, policy: Policy, known: Facts) -> set[str]:
+def enforced(obj: JSON, policy: Policy, request: Request, known: Facts) -> set[str]:
     """Return the rules by which the engine denies the object; all if it cannot read it."""
     try:
-        findings = decide(obj, policy, known).findings
+        findings = decide(obj, policy, request, known).findings
     except MalformedObjectError:
         return set(COMPILED_RULES)
     return {finding.rule for finding in findings if finding.action == "enforce"}
@@ -163,7 +168,7 @@ def test_law_it_rejects_nothing_that_the_engine_allows(
             obj = pod(spec) if kind == "Pod" else workload(kind, "made", spec)
             outcome = line.create(obj)
             variants = [msgspec.structs.replace(known, nodes=nodes) for nodes in NODES.values()]
-            verdict, wrong = compare(line, json.dumps(obj), obj, outcome, variants)
+            verdict, wrong = compare(line, json.dumps(obj), obj, outcome, Request(), variants)
             tally[verdict] += 1
             assert not wrong, wrong
 

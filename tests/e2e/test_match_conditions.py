@@ -22,15 +22,16 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from laws.profile import live_law as law
 from policies.document.model import default_policy_text, parse_policy
-from policies.engine import decide
-from policies.facts import Claim, Facts
+from policies.engine import mutate, validate
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.policy import Policy, Pool, Taint
+from policies.kubernetes.scheduling import Taint
+from policies.policy import Policy, Pool
 from release.recorder import MARK, Recorder
 from strategies import JSON, facts
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
-from webhook.admission.phases import setters_only
 from webhook.registration.configurations import Registration, configurations
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -55,7 +56,7 @@ def ten_pools() -> Policy:
                 Taint(f"vendor-{index}.example/gpu", "NoSchedule"),
                 Taint(("gpu", "dedicated", "amd.com/gpu")[index % 3], "NoExecute", "true"),
             ),
-            labels={"node-type": "gpu", f"vendor-{index}.example/present": "true"},
+            node_selector={"node-type": "gpu", f"vendor-{index}.example/present": "true"},
             shared_resources=NameSet(),
         )
         for index in range(9)
@@ -177,17 +178,12 @@ class Tally:
 
 def must_be_asked(hook: Registered, obj: JSON, known: Facts, old: JSON | None = None) -> set[str]:
     """Return the endpoints at which the engine would change the object, or find something."""
-    known = msgspec.structs.replace(
-        known, nodes=hook.nodes, old=old, operation="UPDATE" if old else "CREATE"
-    )
+    facts = msgspec.structs.replace(known, nodes=hook.nodes)
+    request = Request(old=old, operation="UPDATE" if old else "CREATE")
     wanted = set()
-    if obj["kind"] == "Pod":
-        decision = decide(
-            obj, setters_only(hook.policy), msgspec.structs.replace(known, final=False)
-        )
-        if decision.mutated != obj:
-            wanted.add("/mutate")
-    if decide(obj, hook.policy, msgspec.structs.replace(known, final=True)).findings:
+    if obj["kind"] == "Pod" and mutate(obj, hook.policy, request, facts) != obj:
+        wanted.add("/mutate")
+    if validate(obj, hook.policy, request, facts).findings:
         wanted.add("/validate")
     return wanted
 

@@ -24,9 +24,10 @@ from controlplane.objects import RESTRICTED
 from controlplane.poll import until
 from laws.profile import live_law as law
 from pod_security_strategies import creatable_pods
+from policies.decision import Decision
 from policies.document.model import default_policy_text, parse_policy
-from policies.engine import Decision, decide
-from policies.facts import Facts
+from policies.engine import decide
+from policies.facts import Request
 from policies.kubernetes.templates import templates
 from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
 from strategies import JSON
@@ -162,7 +163,7 @@ def secured_specs(draw: st.DrawFn) -> JSON:
 
 def of_a_file(obj: JSON, namespace: str) -> tuple[Decision, tuple[str, ...]]:
     """Return what `gpufence check` decides, and the rules by which it refuses."""
-    decision = decide(obj, POLICY, Facts(namespace=namespace))
+    decision = decide(obj, POLICY, Request(namespace=namespace))
     enforced = [f.rule for f in decision.findings if f.action == "enforce"]
     return decision, tuple(sorted(enforced))
 

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from pod_security_strategies import CONTAINER_CONTEXTS, POD_CONTEXTS
 from policies.document.model import parse_policy
-from policies.facts import Claim, Facts
+from policies.facts import Facts
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import RESOURCE_SIDES
-from policies.policy import Policy, Pool, Taint
+from policies.kubernetes.scheduling import Taint
+from policies.policy import Policy, Pool
 
 JSON = dict[str, Any]
 
@@ -182,7 +184,7 @@ def fenced_nodes(draw: st.DrawFn, pool: Pool) -> JSON:
     """A node of the pool: all its labels, all its taints, and perhaps more of either."""
     return _node(
         draw(st.sampled_from(_NODE_NAMES)),
-        {**draw(labels()), **pool.labels},
+        {**draw(labels()), **pool.node_selector},
         [
             {
                 "key": taint.key,

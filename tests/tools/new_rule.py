@@ -44,15 +44,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.facts import Facts
+from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
-from policies.policy import Policy
 
 ID = "{name}"
 
 
-def check(pod: Pod, _policy: Policy, _facts: Facts) -> Iterator[Finding]:
+def check(pod: Pod, _context: Context) -> Iterator[Finding]:
     """TODO: yield a finding for each ..."""
     if pod.metadata.get("name") == "denied":
         yield Finding(ID, pod.at("metadata.name"), "TODO: reason", "TODO: detail", "TODO: advice")

@@ -1,8 +1,7 @@
-"""From the body of a review to the body of its answer: decode, decide, encode.
+"""From the body of an admission review to the body of the response: decode, decide, encode.
 
-``/mutate`` adds to Pods what the setters add, and says nothing of findings: later webhooks and the
-API server's defaults may still change the Pod. ``/validate`` judges what came out of all that. An
-object that is not what its kind promises is refused by either.
+``/mutate`` adds to Pods and reports no findings: later webhooks and the API server's defaults may
+still change the Pod. ``/validate`` judges the result. Both reject a malformed object.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Any, Literal, Protocol
 
-from policies.engine import decide
-from policies.facts import Facts, JSONObject
+from policies.engine import mutate, validate
+from policies.facts import Facts, Request
 from policies.finding import Finding
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.shape import MalformedObjectError
 from policies.kubernetes.templates import is_core_workload
 from policies.policy import Policy
 from webhook.admission import messages, response, review
 from webhook.admission.patch import diff
-from webhook.admission.phases import setters_only
 from webhook.logs import event
 from webhook.metrics.admission import Metrics, Result, kind_label
 
@@ -42,8 +41,8 @@ _log = logging.getLogger("gpufence")
 class Cluster(Protocol):
     """What is known of the cluster (``webhook.cluster.facts``)."""
 
-    async def facts_for(self, facts: Facts, obj: JSONObject, seconds: float) -> Facts:
-        """Return the facts of a request with those of the cluster beside them."""
+    async def facts_for(self, request: Request, obj: JSONObject, seconds: float) -> Facts:
+        """Return the cluster facts for a request and its object."""
 
 
 class Admission:
@@ -59,7 +58,7 @@ class Admission:
         today: Callable[[], date],
         cluster: Cluster | None = None,
     ) -> None:
-        self.use(policy)
+        self._policy = policy
         self._metrics = metrics
         self._today = today
         self._cluster = cluster
@@ -67,7 +66,6 @@ class Admission:
     def use(self, policy: Policy) -> None:
         """Answer by another policy from now on."""
         self._policy = policy
-        self._mutating = setters_only(policy)
 
     async def answer(self, endpoint: Endpoint, body: bytes, seconds: float) -> bytes:
         """Return the body of the answer within ``seconds``: a review with the caller's uid.
@@ -96,7 +94,7 @@ class Admission:
         return response.encode(answer)
 
     async def _respond(
-        self, endpoint: Endpoint, request: review.Request, seconds: float
+        self, endpoint: Endpoint, request: review.AdmissionRequest, seconds: float
     ) -> tuple[response.Response, Result]:
         """Return the response, whatever goes wrong."""
         uid, kind = request.uid, request.kind.kind
@@ -105,13 +103,13 @@ class Admission:
                 return response.allowed(uid), "allowed"
             obj = review.object_of(request)
             if endpoint == "/validate":
-                facts = await self._facts(request, obj, final=True, seconds=seconds)
+                facts = await self._facts(request, obj, seconds)
                 return self._validate(request, obj, facts)
             if not _is_pod(request):
                 # A change of a workload would show as drift in GitOps, and the Pods that are made
                 # of it are changed in their turn.
                 return response.allowed(uid), "allowed"
-            facts = await self._facts(request, obj, final=False, seconds=seconds)
+            facts = await self._facts(request, obj, seconds)
             return self._mutate(request, obj, facts)
         except review.BadReviewError as error:
             _log_request(logging.WARNING, "bad request", endpoint, request, problem=str(error))
@@ -132,34 +130,33 @@ class Admission:
         return response.malformed(uid, message), "malformed"
 
     async def _facts(
-        self, request: review.Request, obj: JSONObject, *, final: bool, seconds: float
+        self, request: review.AdmissionRequest, obj: JSONObject, seconds: float
     ) -> Facts:
-        facts = request.facts(self._today(), final=final)
         if self._cluster is None:
-            return facts
-        return await self._cluster.facts_for(facts, obj, seconds)
+            return Facts()
+        return await self._cluster.facts_for(request.to_engine(self._today()), obj, seconds)
 
     def _mutate(
-        self, request: review.Request, obj: JSONObject, facts: Facts
+        self, request: review.AdmissionRequest, obj: JSONObject, facts: Facts
     ) -> tuple[response.Response, Result]:
-        """Add what the setters add to a Pod.
+        """Add what the mutations add to a Pod.
 
         No audit annotations: an API server calls again when another webhook has changed the Pod,
         and takes a second annotation of the same name with another value for a mistake.
         """
-        decision = decide(obj, self._mutating, facts)
-        operations = diff(obj, decision.mutated)
+        mutated = mutate(obj, self._policy, request.to_engine(self._today()), facts)
+        operations = diff(obj, mutated)
         return response.patched(request.uid, operations), "patched" if operations else "allowed"
 
     def _validate(
-        self, request: review.Request, obj: JSONObject, facts: Facts
+        self, request: review.AdmissionRequest, obj: JSONObject, facts: Facts
     ) -> tuple[response.Response, Result]:
         """Refuse what an enforced rule finds, and tell of the rest.
 
         A Pod is judged as it stands; the template of a workload as the Pods that will be made of
-        it, which the setters will change first.
+        it, which the mutations will change first.
         """
-        decision = decide(obj, self._policy, facts)
+        decision = validate(obj, self._policy, request.to_engine(self._today()), facts)
         if not decision.has_template and is_core_workload(obj):
             raise MalformedObjectError("", "it has no pod template where its kind has one")
         findings = decision.findings
@@ -178,17 +175,17 @@ class Admission:
         return answer, "denied"
 
 
-def _is_pod(request: review.Request) -> bool:
+def _is_pod(request: review.AdmissionRequest) -> bool:
     return (request.kind.api_version, request.kind.kind) == ("v1", "Pod")
 
 
-def _is_custom(request: review.Request) -> bool:
+def _is_custom(request: review.AdmissionRequest) -> bool:
     kind = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
     return not (_is_pod(request) or is_core_workload(kind))
 
 
 def _worth_telling(
-    request: review.Request, obj: JSONObject, known: Sequence[Finding]
+    request: review.AdmissionRequest, obj: JSONObject, known: Sequence[Finding]
 ) -> list[Finding]:
     """Return those known findings of which somebody reads: of workloads that people change.
 
@@ -215,7 +212,7 @@ def _is_deep(value: Any) -> bool:
     return bool(level)
 
 
-def _apology(request: review.Request) -> str:
+def _apology(request: review.AdmissionRequest) -> str:
     kind = request.kind.kind
     return (
         f"gpufence itself failed on this {kind}, and lets nothing pass that it could not judge. "
@@ -229,7 +226,7 @@ def _log_request(
     level: int,
     name: str,
     endpoint: Endpoint,
-    request: review.Request,
+    request: review.AdmissionRequest,
     *,
     failure: bool = False,
     **fields: object,
@@ -251,7 +248,7 @@ def _log_request(
     )
 
 
-def _name(request: review.Request) -> str:
+def _name(request: review.AdmissionRequest) -> str:
     """Return the object's name, or what it will begin with."""
     metadata = (request.object or {}).get("metadata")
     known = metadata if isinstance(metadata, dict) else {}

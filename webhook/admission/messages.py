@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policies.engine import Decision
+from policies.decision import Decision
 from policies.finding import Finding
 
 # An API server cuts warnings after 256 characters as soon as all warnings of a request together

@@ -1,6 +1,6 @@
 """The difference between two JSON values as a JSON Patch (RFC 6902).
 
-Written for what setters do: keys and list entries are added to a copy, which shares with the
+Written for what mutations do: keys and list entries are added to a copy, which shares with the
 original what was not written to; that is passed over unseen. For any two values the patch is exact,
 but not the shortest: lists are compared entry by entry from the front, so that an entry put in at
 the front is a replacement of all of them.

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from policies.facts import Facts, JSONObject, Operation
+from policies.facts import Operation, Request
+from policies.kubernetes.objects import JSONObject
 from webhook.admission.response import API_VERSION, KIND
 
 # An API server writes the uid as the first field of the request (Go writes fields in the order of
@@ -52,7 +53,7 @@ class UserInfo(msgspec.Struct, frozen=True):
     username: str = ""
 
 
-class Request(msgspec.Struct, frozen=True, rename="camel"):
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     """The fields of an AdmissionRequest that a decision can depend on."""
 
     uid: str
@@ -66,18 +67,14 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     old_object: JSONObject | None = None
     dry_run: bool | None = None
 
-    def facts(self, today: date, *, final: bool) -> Facts:
-        """Return what is known beyond the object: who asks for what, and when.
-
-        ``final`` says that nothing will change the object any more.
-        """
-        return Facts(
+    def to_engine(self, today: date) -> Request:
+        """Return the request as the engine takes it."""
+        return Request(
             namespace=self.namespace,
             username=self.user_info.username,
             operation=self.operation,
             subresource=self.sub_resource,
             old=self.old_object,
-            final=final,
             today=today,
         )
 
@@ -85,13 +82,13 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
 class _Review(msgspec.Struct, rename="camel"):
     api_version: str = ""
     kind: str = ""
-    request: Request | None = None
+    request: AdmissionRequest | None = None
 
 
 _decoder = msgspec.json.Decoder(_Review)
 
 
-def decode(body: bytes) -> Request:
+def decode(body: bytes) -> AdmissionRequest:
     """Return the request of an AdmissionReview.
 
     Raises:
@@ -107,7 +104,7 @@ def decode(body: bytes) -> Request:
     raise _foreign(review.api_version, review.kind, request.uid if request else "")
 
 
-def object_of(request: Request) -> JSONObject:
+def object_of(request: AdmissionRequest) -> JSONObject:
     """Return the request's object.
 
     Raises:

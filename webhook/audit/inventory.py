@@ -9,9 +9,10 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from policies.facts import Facts, JSONObject
+from policies.facts import Facts, Request
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.shape import MalformedObjectError
 from policies.policy import Policy
 from webhook.audit.kinds import NODE, POD, WORKLOADS, Discovery, GroupKind, Kind
@@ -49,6 +50,7 @@ class Inventory:
     untold: list[str] = field(default_factory=list)
     facts: Facts = field(default_factory=Facts)
     """What is known of the whole cluster; ``facts_in`` makes it that of a namespace."""
+    today: date | None = None
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     is_whole: bool = True
     """Whether all was listed that decides about workloads, beside those themselves."""
@@ -63,10 +65,13 @@ class Inventory:
         workloads = {*self.owners.listed, POD.key} if self.is_whole else set()
         return frozenset(nodes | workloads)
 
-    def facts_in(self, namespace: str, username: str = "") -> Facts:
-        """Return what is known of a namespace, for an object that that user made."""
-        labels = self.namespace_labels.get(namespace)
-        return replace(self.facts, namespace=namespace, username=username, namespace_labels=labels)
+    def request_in(self, namespace: str, username: str = "") -> Request:
+        """Return the request that would create an object in the namespace today."""
+        return Request(namespace=namespace, username=username, today=self.today)
+
+    def facts_in(self, namespace: str) -> Facts:
+        """Return the facts for objects of the namespace."""
+        return replace(self.facts, namespace_labels=self.namespace_labels.get(namespace))
 
     def not_judged(self, workload: Workload, error: MalformedObjectError) -> None:
         """Tell that an object is not as its kind should be, so that no rule can read it."""
@@ -88,10 +93,9 @@ class Taker:
     """Lists what an audit needs, a collection at a time, into one inventory."""
 
     def __init__(self, connection: Connection, policy: Policy, today: date) -> None:
-        self.inventory = Inventory()
+        self.inventory = Inventory(today=today)
         self._connection = connection
         self._policy = policy
-        self._today = today
         self._discovery = Discovery(connection)
         self._asked: set[GroupKind] = set()
 
@@ -169,7 +173,6 @@ class Taker:
         inventory.facts = Facts(
             nodes=inventory.nodes,
             runtime_classes=None if classes is None else frozenset(classes),
-            today=self._today,
         )
         if policy.pool_of_class:
             await self._claims()

@@ -50,7 +50,7 @@ def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:
             "warn",
         )
     if not node.has_label:
-        labels = " ".join(f"{key}={value}" for key, value in pool.labels.items())
+        labels = " ".join(f"{key}={value}" for key, value in pool.node_selector.items())
         yield Finding(
             WITHOUT_LABEL,
             "metadata.labels",

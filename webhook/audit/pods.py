@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.engine import Decision
-from policies.excluded_namespaces import decide_if_asked
-from policies.facts import JSONObject
-from policies.kubernetes.peak import device_peaks
+from policies.decision import Decision
+from policies.engine import decide
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.shape import MalformedObjectError
 from policies.policy import Policy
-from policies.rules.check_pool_trespass import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
+from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
+from policies.requests import device_peaks
 from webhook.audit.inventory import Inventory, Workload, workload
 from webhook.audit.kinds import POD
 
@@ -42,8 +43,14 @@ def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> Runnin
     elif _is_mirror(found, node, inventory):
         username = f"system:node:{node}"
     try:
-        facts = inventory.facts_in(found.owned.namespace, username)
-        decision = decide_if_asked(found.obj, policy, facts)
+        namespace = found.owned.namespace
+        decision = decide(
+            found.obj,
+            policy,
+            inventory.request_in(namespace, username),
+            inventory.facts_in(namespace),
+            excluded_namespaces=ALWAYS_EXCLUDED,
+        )
     except MalformedObjectError as error:
         inventory.not_judged(found, error)
         return None

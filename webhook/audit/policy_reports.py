@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from policies.facts import JSONObject
 from policies.finding import Action, Finding
+from policies.kubernetes.objects import JSONObject
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.kinds import GroupKind
 from webhook.kube.client import CONFLICT, FORBIDDEN, KubeApi

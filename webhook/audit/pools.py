@@ -108,13 +108,13 @@ def pool_states(
 def _nodes(pool: Pool, policy: Policy, inventory: Inventory) -> Iterator[PoolNode]:
     for node in sorted(inventory.nodes or (), key=lambda node: _natural(node.name)):
         offered = _offered(node, pool, policy)
-        if offered or node.belongs_to(pool):
+        if offered or pool.contains(node):
             fences = any(taint.effect in FENCING_EFFECTS for taint in pool.taints)
             yield PoolNode(
                 node.name,
                 offered,
-                has_label=node.belongs_to(pool),
-                has_taint=not fences or node.is_fenced_by(pool),
+                has_label=pool.contains(node),
+                has_taint=not fences or node.is_fenced_by(pool.taints),
                 is_cordoned=node.name in inventory.cordoned,
             )
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from policies.engine import Decision
-from policies.excluded_namespaces import decide_if_asked
+from policies.decision import Decision
+from policies.engine import decide
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.finding import Finding
 from policies.kubernetes.shape import MalformedObjectError
 from policies.kubernetes.template import field_path
@@ -107,8 +108,14 @@ class _Collector:
     def take(self, workload: Workload, policy: Policy, inventory: Inventory) -> None:
         """Judge an object: the owner itself, or one that belongs to it."""
         try:
-            facts = inventory.facts_in(workload.owned.namespace)
-            decision = decide_if_asked(workload.obj, policy, facts)
+            namespace = workload.owned.namespace
+            decision = decide(
+                workload.obj,
+                policy,
+                inventory.request_in(namespace),
+                inventory.facts_in(namespace),
+                excluded_namespaces=ALWAYS_EXCLUDED,
+            )
         except MalformedObjectError as error:
             if workload is self._top:
                 self._error = str(error)
@@ -206,7 +213,7 @@ def _is_excepted(pod: RunningPod, policy: Policy, inventory: Inventory) -> bool:
     owned = pod.workload.owned
     top, _ = inventory.owners.top(owned)
     return any(
-        not entry.has_expired(inventory.facts.today)
+        not entry.has_expired(inventory.today)
         and entry.covers(TRESPASS, owned.namespace, each.key[1], each.name)
         for entry in policy.exceptions
         for each in (owned, top)

@@ -20,8 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from policies.facts import Claim
-from policies.kubernetes.claims import read_claim
+from policies.kubernetes.claims import Claim, read_claim
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.shape import MOST_CLAIMS
 from policies.kubernetes.templates import templates

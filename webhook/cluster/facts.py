@@ -11,7 +11,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from policies.facts import Claim, Facts, JSONObject, ObjectKey
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
 from webhook.cluster.catalogues import (
     DEVICE_CLASSES,
@@ -95,8 +97,9 @@ class ClusterFacts:
         pools = policy.pools
         self._resolves_claims = bool(policy.pool_of_class)
         need = self._watches.need
+        allowed = [pool.allowed_namespaces for pool in pools if pool.allowed_namespaces]
         need(NODES, self._nodes)
-        need(NAMESPACES, self._namespaces, any(p.tenants and p.tenants.labels for p in pools))
+        need(NAMESPACES, self._namespaces, any(each.match_labels for each in allowed))
         need(RUNTIME_CLASSES, self._runtime_classes, any(p.runtime_class for p in pools))
         need(DEVICE_CLASSES, self._device_classes, self._resolves_claims)
         if self._nodes.use(policy):
@@ -147,16 +150,15 @@ class ClusterFacts:
         """Return why the last lookup of a claim failed, or nothing if it did not."""
         return self._claims.problem
 
-    async def facts_for(self, facts: Facts, obj: JSONObject, seconds: float) -> Facts:
-        """Return the facts of a request with those of the cluster beside them.
+    async def facts_for(self, request: Request, obj: JSONObject, seconds: float) -> Facts:
+        """Return the cluster facts for a request and its object.
 
-        ``obj`` is the request's object, of any shape yet, and ``seconds`` what is left to answer.
-        Nothing is awaited unless the object, or the one before it, names claims.
+        ``obj`` is of any shape yet, and ``seconds`` is the time left to respond. Nothing is awaited
+        unless the object, or the one before it, names claims.
         """
-        facts = replace(
-            facts,
+        facts = Facts(
             nodes=self._nodes.index if self._watches.has(NODES) else None,
-            namespace_labels=self._namespaces.labels(facts.namespace),
+            namespace_labels=self._namespaces.labels(request.namespace),
             runtime_classes=self._runtime_classes.known
             if self._watches.has(RUNTIME_CLASSES)
             else None,
@@ -164,7 +166,8 @@ class ClusterFacts:
         )
         if not self._resolves_claims:
             return facts
-        wanted = [name for each in (obj, facts.old) for name in claims_named(each, facts.namespace)]
+        objects = (obj, request.old)
+        wanted = [name for each in objects for name in claims_named(each, request.namespace)]
         if not wanted:
             return facts
         resolved = await self._claims.resolve(wanted, seconds / 2)

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from policies.facts import JSONObject
 from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import NANOS, parse_quantity
-from policies.policy import Policy, Taint
+from policies.kubernetes.scheduling import Taint
+from policies.policy import Policy
 from webhook.kube.collection import Collection
 from webhook.kube.wire import Metadata
 

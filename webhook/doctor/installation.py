@@ -8,8 +8,8 @@ from typing import Any
 
 from certs.secret import read_secret
 from certs.succession import Stored
-from policies.facts import JSONObject
 from policies.kubernetes.nodes import NodeIndex
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cluster.nodes import node_of
 from webhook.kube.client import FORBIDDEN, KubeApi

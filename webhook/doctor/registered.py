@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.registration.configurations import NAMESPACE_LABEL, Registration, configurations

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 
 from policies.engine import decide
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
-from policies.facts import Facts, JSONObject
+from policies.facts import Request
 from policies.kubernetes.names import NameSet
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import FENCING_EFFECTS
 from policies.policy import Policy, Pool
 from policies.rules.check_pool_trespass import ID as TRESPASS
@@ -53,8 +54,8 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
     if not resource:
         return skip(check, "is asked for by a claim only, of which a dry run has none")
     pod = _pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
-    facts = Facts(namespace=namespace)
-    before = decide(pod, policy, facts)
+    request = Request(namespace=namespace)
+    before = decide(pod, policy, request)
     if not before.allowed:
         return skip(check, f"the policy itself refuses it: {before.findings[0].reason}")
     if before.mutated is pod:
@@ -64,7 +65,7 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
     except ApiError as error:
         return _refused(check, error)
     # Nothing left to add: so it has been added.
-    if decide(created, policy, facts).verdict != "allowed":
+    if decide(created, policy, request).verdict != "allowed":
         return fail(check, f"was created in {namespace} as it was, not changed", _NOT_CALLED)
     return ok(check, f"is changed as the policy says, in {namespace}")
 
@@ -76,7 +77,7 @@ async def _trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) 
         return skip(check, f"the policy has {TRESPASS} on {action} in {namespace}")
     pod = _pod(namespace, "gpufence-doctor-trespasser", {})
     pod["spec"] |= _reaching(pool)
-    if decide(pod, policy, Facts(namespace=namespace)).allowed:
+    if decide(pod, policy, Request(namespace=namespace)).allowed:
         return skip(check, f"the policy lets it into {namespace}: an exception is for it")
     try:
         await _create(api, pod)
@@ -134,7 +135,7 @@ def _reaching(pool: Pool) -> JSONObject:
         if taint.effect in FENCING_EFFECTS:
             toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
             return {"tolerations": [toleration]}
-    return {"nodeSelector": dict(pool.labels)}
+    return {"nodeSelector": dict(pool.node_selector)}
 
 
 def _resource(names: NameSet) -> str:

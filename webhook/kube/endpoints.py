@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 
 
 def slices_query(namespace: str, service: str) -> tuple[str, dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from webhook.kube.connection import Connection
 from webhook.kube.errors import GONE, ApiError, ClusterError, UnexpectedAnswerError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from policies.policy import FailurePolicy, Policy
 from webhook.registration.match_conditions import (
     concerns,

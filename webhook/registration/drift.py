@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from webhook.registration.configurations import DOMAIN
 
 

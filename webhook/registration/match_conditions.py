@@ -99,7 +99,7 @@ def _selections(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool)
             f'request.operation == "CREATE" && {named}' if defaulted else named,
             required,
         )
-    labels = _list({key for pool in policy.pools for key in pool.labels})
+    labels = _list({key for pool in policy.pools for key in pool.node_selector})
     in_term = f"has(t.matchExpressions) && t.matchExpressions.exists(e, e.key in {labels})"
     terms = f"{node_affinity}.{REQUIRED}.nodeSelectorTerms"
     return (

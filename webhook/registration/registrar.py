@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.endpoints import ready_endpoints, slices_query
 from webhook.kube.errors import ApiError, ClusterError

@@ -51,7 +51,7 @@ MEANINGS = {
     "results[].warnings": "How many findings are warnings.",
     **{f"results[].findings[].{key}": text for key, text in _FINDING.items()},
     **{f"results[].excepted[].{key}": text for key, text in _FINDING.items()},
-    "results[].patch[].op": "What the setters do, as JSON Patch (RFC 6902): `add`, or `replace`.",
+    "results[].patch[].op": "What the mutations do, as JSON Patch (RFC 6902): `add`, or `replace`.",
     "results[].patch[].path": "Where, from the root of the document.",
     "results[].patch[].value": "What they put there.",
     "results[].error": "Of an invalid object alone: what is broken, and where.",

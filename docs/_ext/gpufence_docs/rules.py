@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpufence_docs.tables import table
 from policies.document.shipped import shipped_policy
-from policies.registry import CHECKS, RULES, SETTERS, Check, Setter
+from policies.registry import CHECKS, MUTATIONS, RULES, Check, Mutation
 from webhook.cli.explanation.rule_page import markdown as rule_markdown
 
 
@@ -18,15 +18,15 @@ def markdown() -> str:
     """Return the list of all rules, with links to their pages."""
     names = "\n".join(rule.id for rule in RULES)
     return (
-        "## Setters\n\nA setter adds to Pods.\n\n"
-        f"{_list(SETTERS)}\n"
+        "## Mutations\n\nA mutation adds to Pods.\n\n"
+        f"{_list(MUTATIONS)}\n"
         "## Checks\n\nA check finds what is wrong.\n\n"
         f"{_list(CHECKS)}\n"
         f"```{{toctree}}\n:hidden:\n:glob:\n\n{names}\n```\n"
     )
 
 
-def _list(rules: tuple[Setter, ...] | tuple[Check, ...]) -> str:
+def _list(rules: tuple[Mutation, ...] | tuple[Check, ...]) -> str:
     rows = [
         (f"[`{rule.id}`]({rule.id}.md)", rule.page.partition("\n")[0], f"`{rule.default}`")
         for rule in rules

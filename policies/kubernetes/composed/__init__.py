@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from policies.facts import JSONObject
 from policies.kubernetes.composed import argo, flink, kserve, spark, trainer
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Path, Template, Unjudged
 
 Composer = Callable[[JSONObject, Path], Iterator[Template | Unjudged]]

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from policies.facts import JSONObject
 from policies.kubernetes.composed.values import descend, mapping, mappings
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.shape import OversizedObjectError
 from policies.kubernetes.strategic_merge import MERGE_KEYS, merge
 from policies.kubernetes.template import Path, Template, Unjudged, field_path

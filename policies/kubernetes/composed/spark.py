@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 
-from policies.facts import JSONObject
 from policies.kubernetes.composed.values import descend, mapping, mappings
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.strategic_merge import merge
 from policies.kubernetes.template import Path, Template, Unjudged, below, field_path
 

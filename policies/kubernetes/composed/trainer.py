@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.facts import JSONObject
 from policies.kubernetes.composed.values import descend, mapping, names_device
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Path, Template, Unjudged
 
 GROUP = "trainer.kubeflow.org"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 
 
 def mapping(value: Any) -> JSONObject:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod_security.view import PodView
 from policies.kubernetes.pod_security.violation import Offenders, Violation, offenders
 

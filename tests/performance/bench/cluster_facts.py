@@ -239,8 +239,8 @@ def compare_deciding() -> None:
     rules, facts = policy(), Facts(nodes=store_of_all().index)
     print(f"{'a decision at ' + str(COUNT) + ' nodes':32} {'without':>9} {'with':>9}  us")
     for name, obj in cases.items():
-        without = microseconds(lambda obj=obj: decide(obj, rules, Facts()), 500)  # type: ignore[misc]
-        with_nodes = microseconds(lambda obj=obj: decide(obj, rules, facts), 500)  # type: ignore[misc]
+        without = microseconds(lambda obj=obj: decide(obj, rules), 500)  # type: ignore[misc]
+        with_nodes = microseconds(lambda obj=obj: decide(obj, rules, facts=facts), 500)  # type: ignore[misc]
         print(f"  {name:30} {without:9.1f} {with_nodes:9.1f}")
 
 

@@ -9,12 +9,11 @@ from functools import partial
 from statistics import median
 
 from bench import reviews
-from policies.engine import decide
+from policies.engine import mutate
 from reviewing import default_policy
 from webhook.admission import review
 from webhook.admission.handler import Admission, Endpoint
 from webhook.admission.patch import diff
-from webhook.admission.phases import setters_only
 from webhook.metrics.admission import Metrics
 
 PATHS: dict[reviews.Endpoint, Endpoint] = {"mutate": "/mutate", "validate": "/validate"}
@@ -64,14 +63,13 @@ def whole() -> dict[str, float]:
 def parts(case: reviews.Case = "gpu-pod") -> dict[str, float]:
     """Return what the parts of one answer cost."""
     policy = default_policy()
-    setting, today = setters_only(policy), date(2026, 1, 1)
     body = reviews.body(case, "mutate")
     asked = review.decode(body)
     assert asked.object is not None
-    obj, facts = asked.object, asked.facts(today, final=False)
-    mutated = decide(obj, setting, facts).mutated
+    obj, request = asked.object, asked.to_engine(date(2026, 1, 1))
+    mutated = mutate(obj, policy, request)
     return {
         "read the review": microseconds(lambda: review.decode(body)),
-        "decide": microseconds(lambda: decide(obj, setting, facts)),
+        "mutate": microseconds(lambda: mutate(obj, policy, request)),
         "find the difference": microseconds(lambda: diff(obj, mutated)),
     }

@@ -14,11 +14,10 @@ import yaml
 from bench import pods
 from bench.engine import microseconds
 from policies.document.model import default_policy_text, parse_policy
-from policies.engine import decide
-from policies.facts import Facts
+from policies.engine import mutate, validate
+from policies.facts import Facts, Request
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy
-from webhook.admission.phases import setters_only
 
 JSON = dict[str, Any]
 Cost = Callable[[int], float]
@@ -73,10 +72,10 @@ def _with_exemptions(number: int) -> float:
 
 def _cost(policy: Policy, facts: Facts, pod: JSON | None = None) -> float:
     given = pods.gpu_pod() if pod is None else pod
-    setting = setters_only(policy)
-    changed = decide(given, setting, facts).mutated
-    return microseconds(partial(decide, given, setting, facts)) + microseconds(
-        partial(decide, changed, policy, facts)
+    request = Request()
+    changed = mutate(given, policy, request, facts)
+    return microseconds(partial(mutate, given, policy, request, facts)) + microseconds(
+        partial(validate, changed, policy, request, facts)
     )
 
 

@@ -10,7 +10,8 @@ import re
 from datetime import UTC, date, datetime
 from functools import cache
 
-from policies.facts import JSONObject
+from policies.facts import Request
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from reviewing import default_policy
 from webhook.cli.manifests.documents import read_documents
@@ -49,7 +50,7 @@ def read(data: bytes) -> None:
         return
     lines = len(_LINE_BREAK.findall(text)) + 1
     manifests = [m for document in read_documents("a.yaml", text) for m in read_objects(document)]
-    results = list(evaluate(manifests, _policy(), "default", _TODAY))
+    results = list(evaluate(manifests, _policy(), Request(today=_TODAY)))
     for result in results:
         for line in _lines(result):
             if not 1 <= line <= lines:

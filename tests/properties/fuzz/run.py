@@ -24,8 +24,8 @@ from fuzz.trees import mutated
 with atheris.instrument_imports(include=["policies", "webhook"]):
     from fuzz.handler import MUTATE, STREAM, VALIDATE, handle
     from fuzz.reader import read
-from cases.loading import cases_of_check, cases_of_setter, load_all
-from policies.registry import RULES, Setter
+from cases.loading import cases_of_check, cases_of_mutation, load_all
+from policies.registry import RULES, Mutation
 from reviewing import encode, review
 
 _SECONDS_AN_INPUT = 10
@@ -60,7 +60,7 @@ def _reader_seeds() -> Iterator[bytes]:
 
 def _objects() -> Iterator[Any]:
     for rule in RULES:
-        cases = cases_of_setter if isinstance(rule, Setter) else cases_of_check
+        cases = cases_of_mutation if isinstance(rule, Mutation) else cases_of_check
         for case in cases(rule.id):
             *_, judged = load_all(case.manifest.read_text())
             yield judged

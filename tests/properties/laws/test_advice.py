@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from cases.loading import compiled, policy_document
 from policies.engine import decide
-from policies.facts import Facts
 from policies.finding import Finding
 from policies.kubernetes.quantity import parse_quantity
 
@@ -34,7 +33,7 @@ def workload(kind: str, resources: JSON) -> JSON:
 
 
 def findings(obj: JSON) -> tuple[Finding, ...]:
-    return tuple(decide(obj, POLICY, Facts()).findings)
+    return tuple(decide(obj, POLICY).findings)
 
 
 @given(

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 import strategies
 from cases.loading import compiled, policy_document
 from laws.profile import law
-from policies.engine import Decision, decide
-from policies.facts import Facts
+from policies.decision import Decision
+from policies.engine import decide, validate
+from policies.facts import Facts, Request
 from policies.kubernetes.copying import clone
 from policies.kubernetes.shape import MalformedObjectError
 from policies.policy import Policy
-from policies.registry import CHECKS, SETTERS
+from policies.registry import CHECKS, MUTATIONS
 from strategies import JSON
 
 pytestmark = pytest.mark.timeout(3600)
@@ -38,7 +38,7 @@ anything = st.recursive(
 @given(objects, policies, strategies.facts())
 def test_a_decision_only_adds_and_settles_at_once(obj: JSON, policy: Policy, facts: Facts) -> None:
     before = json.dumps(obj)
-    decision = decide(obj, policy, facts)
+    decision = decide(obj, policy, facts=facts)
     event(decision.verdict)
     assert json.dumps(obj) == before
     assert decision.original is obj
@@ -55,8 +55,8 @@ def test_an_update_is_refused_for_nothing_that_a_creation_passes_with(
     obj: JSON, old: JSON, policy: Policy, facts: Facts
 ) -> None:
     assume(obj["kind"] != "Pod")
-    created = decide(obj, policy, facts)
-    updated = decide(obj, policy, replace(facts, operation="UPDATE", old=old))
+    created = decide(obj, policy, facts=facts)
+    updated = decide(obj, policy, update(old), facts)
     assert set(updated.findings) <= set(created.findings)
     assert updated.mutated == created.mutated
 
@@ -69,8 +69,8 @@ def test_of_an_update_every_finding_is_a_new_one_or_one_that_the_old_object_had(
     old = {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}} if same else other
     # An update changes no name, and so nothing about which exceptions there are.
     as_now = {**old, "metadata": obj["metadata"]}
-    created, before = (decide(each, policy, facts) for each in (obj, as_now))
-    updated = decide(obj, policy, replace(facts, operation="UPDATE", old=old))
+    created, before = (decide(each, policy, facts=facts) for each in (obj, as_now))
+    updated = decide(obj, policy, update(old), facts)
     event(f"known: {bool(updated.known)}, new: {bool(updated.findings)}")
     if not updated.exemption:
         assert Counter(updated.findings) + Counter(updated.known) == Counter(created.findings)
@@ -86,10 +86,14 @@ def test_an_update_that_leaves_the_templates_alone_is_refused_for_nothing(
 ) -> None:
     """Match conditions may leave such updates out (registration.match_conditions.differs)."""
     old = {**obj, "metadata": other["metadata"]}
-    assert decide(obj, policy, replace(facts, operation="UPDATE", old=old)).findings == ()
+    assert decide(obj, policy, update(old), facts).findings == ()
 
 
-RULE_IDS = [rule.id for rule in SETTERS] + [rule.id for rule in CHECKS]
+def update(old: Any) -> Request:
+    return Request(operation="UPDATE", old=old)
+
+
+RULE_IDS = [rule.id for rule in MUTATIONS] + [rule.id for rule in CHECKS]
 
 
 def with_rules(actions: dict[str, str]) -> Policy:
@@ -99,12 +103,12 @@ def with_rules(actions: dict[str, str]) -> Policy:
 EACH_RULE = {
     action: with_rules(dict.fromkeys(RULE_IDS, action)) for action in ("warn", "audit", "off")
 }
-EACH_SETTER = [
+EACH_MUTATION = [
     [
-        with_rules({**dict.fromkeys(RULE_IDS, "off"), setter.id: action})
+        with_rules({**dict.fromkeys(RULE_IDS, "off"), mutation.id: action})
         for action in ("warn", "enforce")
     ]
-    for setter in SETTERS
+    for mutation in MUTATIONS
 ]
 
 
@@ -112,14 +116,14 @@ EACH_SETTER = [
 @given(objects, strategies.facts())
 def test_what_is_not_enforced_neither_changes_nor_refuses(obj: JSON, facts: Facts) -> None:
     for action, policy in EACH_RULE.items():
-        decision = decide(obj, policy, facts)
+        decision = decide(obj, policy, facts=facts)
         assert decision.mutated is obj
         assert decision.allowed
         expected = set() if action == "off" else {action}
         assert {finding.action for finding in decision.findings} <= expected
-    for warn, enforce in EACH_SETTER:
-        reported = decide(obj, warn, facts).findings
-        assert bool(reported) is (decide(obj, enforce, facts).verdict == "mutated")
+    for warn, enforce in EACH_MUTATION:
+        reported = decide(obj, warn, facts=facts).findings
+        assert bool(reported) is (decide(obj, enforce, facts=facts).verdict == "mutated")
 
 
 @law
@@ -135,8 +139,8 @@ def test_whoever_is_exempt_is_left_alone(obj: JSON, facts: Facts) -> None:
             }
         }
     )
-    for exempt in (replace(facts, namespace="ops"), replace(facts, username="root")):
-        decision = decide(obj, policy, exempt)
+    for exempt in (Request(namespace="ops"), Request(username="root")):
+        decision = decide(obj, policy, exempt, facts)
         assert (decision.verdict, decision.findings, decision.mutated is obj) == (
             "allowed",
             (),
@@ -155,7 +159,7 @@ def test_an_object_with_a_slip_is_decided_on_or_called_malformed(
     spoil(data, spoilt)
     attempt(spoilt, facts)
     # An old object hinders nothing, whatever it is.
-    decide(obj, POLICIES["two pools"], replace(facts, operation="UPDATE", old=spoilt))
+    decide(obj, POLICIES["two pools"], update(spoilt), facts)
 
 
 @law
@@ -171,10 +175,10 @@ def test_anything_at_all_is_decided_on_or_called_malformed(value: Any) -> None:
 
 def assert_settled(decision: Decision, policy: Policy, facts: Facts) -> None:
     """Assert that the validating call, or a mutating one again, changes and finds nothing new."""
-    again = decide(decision.mutated, policy, facts)
+    again = decide(decision.mutated, policy, facts=facts)
     assert again.mutated is decision.mutated
     if decision.original["kind"] == "Pod":
-        final = decide(decision.mutated, policy, replace(facts, final=True))
+        final = validate(decision.mutated, policy, facts=facts)
         assert told(final) == told(again) == told(decision)
     else:
         # What the API server validates is the template as written, and now that is another one.
@@ -202,7 +206,7 @@ def assert_readable(decision: Decision) -> None:
 def assert_unchanged_update_passes(obj: JSON, policy: Policy, facts: Facts) -> None:
     """Assert that finalizers can go and replicas can scale, whatever else is wrong."""
     new = {**obj, "metadata": {**obj["metadata"], "finalizers": []}}
-    decision = decide(new, policy, replace(facts, operation="UPDATE", old=obj))
+    decision = decide(new, policy, update(obj), facts)
     assert decision.findings == ()
 
 
@@ -253,7 +257,7 @@ def steps(path: str) -> list[str]:
 
 def attempt(obj: Any, facts: Facts) -> None:
     try:
-        decide(obj, POLICIES["two pools"], facts)
+        decide(obj, POLICIES["two pools"], facts=facts)
     except MalformedObjectError as error:
         event("malformed")
         if not error.problem or not str(error).endswith(error.problem):

@@ -1,4 +1,4 @@
-"""What the setters and the fence promise about nodes, with kube-scheduler's code as the judge."""
+"""What the mutations and the fence promise about nodes, with kube-scheduler's code as the judge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_mutated_gpu_pod_fits_the_pools_nodes_that_its_author_selected_and_no_
     device = min(pool.resources.exact)
     pod = data.draw(strategies.gpu_pods(device))
     nodes = nodes + data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
-    mutated = decide(pod, policy, Facts()).mutated
+    mutated = decide(pod, policy).mutated
     before, after = oracle.feasible(pod, nodes), oracle.feasible(mutated, nodes)
     for node, author, verdict in zip(nodes, before, after, strict=True):
         event(f"feasible: {verdict.feasible}")
@@ -58,7 +58,7 @@ def test_a_pod_without_a_request_that_passes_fits_no_fenced_node(
     pod = data.draw(strategies.pods())
     if data.draw(st.booleans()):
         pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), min_size=1))
-    decision = decide(pod, policy, facts)
+    decision = decide(pod, policy, facts=facts)
     reached = {f.path for f in decision.findings if f.rule == "pool-trespass"}
     assume(not reached)
     event(f"with tolerations: {bool(pod['spec'].get('tolerations'))}")
@@ -94,7 +94,7 @@ def test_a_pod_without_a_request_that_passes_fits_no_node_of_the_pool_that_is_kn
     nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
     assume(nodes)
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
-    found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
+    found = [f for f in decide(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
     event(f"a trespass: {bool(found)}")
     assume(not found)
     for node, verdict in zip(nodes, oracle.feasible(pod, nodes), strict=True):
@@ -109,7 +109,7 @@ def test_a_pod_that_is_refused_for_a_toleration_fits_some_fenced_node_that_could
     pod = data.draw(strategies.pods(devices=(), claims=False))
     pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
     assume(not any(map(is_refused_by_the_api, pod["spec"]["tolerations"])))
-    found = [f for f in decide(pod, policy, Facts()).findings if f.rule == "pool-trespass"]
+    found = [f for f in decide(pod, policy).findings if f.rule == "pool-trespass"]
     assume(any("tolerations" in finding.path for finding in found))
     (pool,) = policy.pools
     nodes = could_be(pod["spec"], pool)
@@ -139,7 +139,7 @@ def test_with_known_nodes_a_pod_is_refused_for_what_could_place_it_on_the_pool_o
     names = [node["metadata"]["name"] for node in nodes]
     pod["spec"]["nodeName"] = data.draw(st.sampled_from(["", "", "", "unheard-of", *names]))
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
-    found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
+    found = [f for f in decide(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
     assert is_bound(pod, pool, nodes) is any(finding.path == "spec.nodeName" for finding in found)
     verdicts = oracle.feasible(pod, nodes)
     fits = any(
@@ -170,7 +170,7 @@ def is_bound(pod: JSON, pool: Pool, nodes: list[JSON]) -> bool:
 def asks_by_label(oracle: Oracle, way: JSON, pool: Pool) -> bool:
     """Tell whether a node of the pool will do that would not if it lacked any of the labels."""
     nodes = could_be(way, pool)
-    without = [[stripped(node, key) for node in nodes] for key in pool.labels]
+    without = [[stripped(node, key) for node in nodes] for key in pool.node_selector]
     accepted, *lacking = (
         [verdict.affinity for verdict in oracle.feasible({"spec": way}, each)]
         for each in (nodes, *without)
@@ -236,7 +236,7 @@ def stripped(node: JSON, key: str) -> JSON:
 
 def belongs(node: JSON, pool: Pool) -> bool:
     labels: JSON = node["metadata"]["labels"]
-    return pool.labels.items() <= labels.items()
+    return pool.node_selector.items() <= labels.items()
 
 
 def tolerated(pod: JSON, node: JSON, pool: Pool) -> bool:
@@ -266,12 +266,16 @@ def described(way: Alternative, pool: Pool, taint_values: list[str]) -> Iterator
     mentioned: dict[str, set[str]] = {}
     for expression in way.expressions:
         mentioned.setdefault(expression["key"], set()).update(expression.get("values") or ())
-    free = {key: candidates(values) for key, values in mentioned.items() if key not in pool.labels}
+    free = {
+        key: candidates(values)
+        for key, values in mentioned.items()
+        if key not in pool.node_selector
+    }
     names = {"other-1"}.union(*(field["values"] for field in way.fields)) - {""}
     (taint,) = pool.taints
     for values in itertools.product(*free.values()):
         chosen = {k: v for k, v in zip(free, values, strict=True) if v is not None}
-        labels = {**chosen, **way.labels, **pool.labels}
+        labels = {**chosen, **way.labels, **pool.node_selector}
         for name, value in itertools.product(sorted(names), taint_values):
             taints = [{"key": taint.key, "value": value, "effect": taint.effect}]
             yield {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
@@ -298,7 +302,7 @@ def test_known_nodes_decide_what_a_selection_means(
     fenced = data.draw(st.lists(strategies.fenced_nodes(pool), min_size=1, max_size=2))
     nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
-    found = [f for f in decide(pod, policy, facts).findings if f.rule == "pool-trespass"]
+    found = [f for f in decide(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
     by_toleration = any("tolerations" in finding.path for finding in found)
     by_name = {node["metadata"]["name"]: node for node in nodes}
     verdicts = dict(zip(by_name, oracle.feasible(pod, nodes), strict=True))

@@ -31,7 +31,7 @@ def test_the_patch_applied_to_the_original_is_the_mutated_object(
 ) -> None:
     # Parsed JSON shares nothing; examples may share what they are made of.
     obj = clone(obj)
-    mutated = decide(obj, policy, facts).mutated
+    mutated = decide(obj, policy, facts=facts).mutated
     operations = diff(obj, mutated)
     event(f"operations: {min(len(operations), 5)}")
     assert bool(operations) is (mutated is not obj)

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 import strategies
 from laws.profile import law
-from policies.engine import decide
+from policies import reach
+from policies.engine import decide, validate
 from policies.facts import Facts
 from policies.kubernetes.copying import clone
 from policies.kubernetes.nodes import NodeIndex
@@ -29,19 +30,19 @@ policies = st.sampled_from(list(strategies.policies().values()))
 def test_pools_that_a_pods_placement_does_not_name_would_add_no_finding(
     pod: JSON, policy: Policy, facts: Facts, nodes: list[JSON]
 ) -> None:
-    facts = replace(facts, nodes=NodeIndex(map(as_node, nodes)) if nodes else None, final=True)
-    found = decide(pod, policy, facts).findings
-    with patch.object(check_pool_trespass, "_within_reach", lambda *_: policy.pools):
-        assert decide(pod, policy, facts).findings == found
+    facts = replace(facts, nodes=NodeIndex(map(as_node, nodes)) if nodes else None)
+    found = validate(pod, policy, facts=facts).findings
+    with patch.object(reach, "_pools_by_key", lambda *_: policy.pools):
+        assert validate(pod, policy, facts=facts).findings == found
     event(f"trespasses: {any(f.rule == check_pool_trespass.ID for f in found)}")
 
 
 @law
 @given(strategies.pods(), policies, strategies.facts())
-def test_no_setter_writes_where_the_copy_shares_with_the_original(
+def test_no_mutation_writes_where_the_copy_shares_with_the_original(
     pod: JSON, policy: Policy, facts: Facts
 ) -> None:
     before = clone(pod)
-    mutated = decide(pod, policy, facts).mutated
+    mutated = decide(pod, policy, facts=facts).mutated
     event(f"changed: {mutated is not pod}")
     assert pod == before

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 import strategies
 from laws.profile import law
 from oracle.driver import Oracle
-from policies.kubernetes.scheduling import matches_node, may_tolerate, parse_int64, tolerates
-from policies.policy import Taint
+from policies.kubernetes.scheduling import Taint, matches_node, may_tolerate, parse_int64, tolerates
 from strategies import JSON, as_taint
 
 pytestmark = pytest.mark.timeout(3600)

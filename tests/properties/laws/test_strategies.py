@@ -50,7 +50,7 @@ def test_decisions_of_every_sort_are_reached() -> None:
 
     def classify(triple: tuple[JSON, Policy, Facts]) -> Iterable[str]:
         obj, policy, facts = triple
-        decision = decide(obj, policy, facts)
+        decision = decide(obj, policy, facts=facts)
         yield decision.verdict
         yield "changed" if decision.mutated is not obj else "unchanged"
         yield from (finding.rule for finding in decision.findings)

@@ -510,8 +510,10 @@ def test_a_device_class_among_the_inputs_tells_what_its_resource_stands_for(gpuf
 
 
 def test_a_namespace_among_the_inputs_brings_its_labels(gpufence: Run, tmp_path: Path) -> None:
-    tenants = "    allowedNamespaces: {matchLabels: {gpu: allowed}, unknown: refuse}\n"
-    (tmp_path / "policy.yaml").write_text(POLICY.replace("rules:\n", f"{tenants}rules:\n"))
+    allowed_namespaces = "    allowedNamespaces: {matchLabels: {gpu: allowed}, unknown: refuse}\n"
+    (tmp_path / "policy.yaml").write_text(
+        POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
+    )
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {gpu: allowed}}\n"
     options = ("check", "--policy", "policy.yaml", "--output", "json", "-")
     assert gpufence(*options, stdin=GPU_POD).verdicts == ["denied"]
@@ -522,8 +524,10 @@ def test_a_namespace_is_labelled_with_its_name_as_api_servers_have_it(
     gpufence: Run, tmp_path: Path
 ) -> None:
     labels = "{kubernetes.io/metadata.name: ml}"
-    tenants = f"    allowedNamespaces: {{matchLabels: {labels}, unknown: refuse}}\n"
-    (tmp_path / "policy.yaml").write_text(POLICY.replace("rules:\n", f"{tenants}rules:\n"))
+    allowed_namespaces = f"    allowedNamespaces: {{matchLabels: {labels}, unknown: refuse}}\n"
+    (tmp_path / "policy.yaml").write_text(
+        POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
+    )
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml}\n"
     done = gpufence(
         "check", "--policy", "policy.yaml", "-o", "json", "-", stdin=f"{namespace}---\n{GPU_POD}"

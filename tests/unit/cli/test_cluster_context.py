@@ -249,8 +249,8 @@ def test_runtime_classes_and_namespaces_of_the_cluster_count(
     gpufence: Run, tmp_path: Path, cluster: list[str]
 ) -> None:
     policy = yaml.safe_load(default_policy_text())
-    tenants = {"matchLabels": {"team": "ml"}, "unknown": "refuse"}
-    policy["pools"][0] |= {"runtimeClass": "nvidia", "allowedNamespaces": tenants}
+    allowed_namespaces = {"matchLabels": {"team": "ml"}, "unknown": "refuse"}
+    policy["pools"][0] |= {"runtimeClass": "nvidia", "allowedNamespaces": allowed_namespaces}
     write(tmp_path / "policy.yaml", policy)
     resources = {"limits": {"nvidia.com/gpu": 1}}
     train = pod("train")

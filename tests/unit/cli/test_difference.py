@@ -22,7 +22,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def grown(value: Any) -> st.SearchStrategy[Any]:
-    """Values with all that ``value`` has and more at the ends, as setters leave objects."""
+    """Values with all that ``value`` has and more at the ends, as mutations leave objects."""
     if isinstance(value, dict) and value:
         kept = st.fixed_dictionaries({key: grown(item) for key, item in value.items()})
         new = st.dictionaries(st.sampled_from(["x", "y"]), VALUES, max_size=2)

@@ -11,6 +11,7 @@ import yaml
 
 from paths import CASES
 from policies.document.shipped import shipped_policy
+from policies.facts import Request
 from policies.kubernetes.templates import templates
 from policies.registry import RULES
 from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run, manifest
@@ -157,7 +158,7 @@ def test_a_gpu_pod_is_explained_from_its_request_to_its_node(gpufence: Run) -> N
         assert said in done.out
 
 
-def test_the_setters_together_add_what_the_engine_adds(gpufence: Run) -> None:
+def test_the_mutations_together_add_what_the_engine_adds(gpufence: Run) -> None:
     shown = gpufence("explain", "-", stdin=GPU_POD).out
     added = re.findall(r"^ +\+ (\S+): (.*)$", shown, re.MULTILINE)
     [mutated] = [yaml.safe_load(gpufence("mutate", "-", stdin=GPU_POD).out)]
@@ -174,7 +175,9 @@ def test_the_setters_together_add_what_the_engine_adds(gpufence: Run) -> None:
 def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() -> None:
     manifests = read_manifests([str(CASES)])
     policy = shipped_policy()
-    explained = list(explanations(manifests, policy, "default", TODAY, lambda facts, _obj: facts))
+    explained = list(
+        explanations(manifests, policy, Request(today=TODAY), lambda _request, facts, _obj: facts)
+    )
     assert len(explained) == len(manifests)
     told = [each for each in explained if each.facts is not None]
     assert len(told) > 300
@@ -183,7 +186,7 @@ def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() 
         assert decision is not None
         made = [template.made.spec for template in each.templates]
         assert made == [template.raw["spec"] for template in templates(decision.mutated)]
-        adding = {step.setter.id for t in each.templates for step in t.steps if step.added}
+        adding = {step.mutation.id for t in each.templates for step in t.steps if step.added}
         assert bool(adding) == (decision.mutated != decision.original)
 
 

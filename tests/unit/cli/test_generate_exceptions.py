@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.document.model import default_policy_text, parse_policy
+from policies.facts import Request
 from running import BROKEN, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from strategies import JSON, workloads
 from webhook.cli.manifests.documents import read_documents
@@ -54,7 +55,7 @@ def checked(
 ) -> list[Result]:
     document = yaml.safe_load(default_policy_text()) | {"exceptions": exceptions or []}
     policy = parse_policy(document).compile()
-    return list(evaluate(manifests(*objects), policy, namespace, today))
+    return list(evaluate(manifests(*objects), policy, Request(namespace=namespace, today=today)))
 
 
 def generated(*objects: JSON, exceptions: list[JSON] | None = None) -> list[JSON]:
@@ -212,7 +213,9 @@ def test_warnings_need_no_exception() -> None:
     document = yaml.safe_load(default_policy_text())
     document["rules"]["pool-trespass"] = "warn"
     policy = parse_policy(document).compile()
-    results = evaluate(manifests(obj("v1", "Pod", "web")), policy, "ml", TODAY)
+    results = evaluate(
+        manifests(obj("v1", "Pod", "web")), policy, Request(namespace="ml", today=TODAY)
+    )
     assert exceptions_for(results, TODAY, EXPIRES).entries == []
 
 

@@ -14,7 +14,7 @@ import pytest
 from audit.fleet import LABELS, TAINT, pod_spec
 from audit.simulated import Cluster, pod
 from controlplane.objects import node
-from policies.engine import Decision
+from policies.decision import Decision
 from policies.finding import Finding
 from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.documents import Document

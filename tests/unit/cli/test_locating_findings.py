@@ -10,17 +10,22 @@ from typing import Any
 import pytest
 import yaml
 
-from cases.loading import cases_of_check, cases_of_setter, compiled, policy_document
+from cases.loading import cases_of_check, cases_of_mutation, compiled, policy_document
 from policies.engine import decide
-from policies.facts import Facts, JSONObject
 from policies.finding import Finding
-from policies.registry import CHECKS, SETTERS
+from policies.kubernetes.objects import JSONObject
+from policies.registry import CHECKS, MUTATIONS
 from webhook.cli.manifests.documents import Document, read_documents
 from webhook.cli.manifests.locate import locate
 
 CASES = [
     *(case for check in CHECKS for case in cases_of_check(check.id) if not case.passes),
-    *(case for setter in SETTERS for case in cases_of_setter(setter.id) if case.expected.exists()),
+    *(
+        case
+        for mutation in MUTATIONS
+        for case in cases_of_mutation(mutation.id)
+        if case.expected.exists()
+    ),
 ]
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
@@ -89,12 +94,12 @@ def test_of_a_manifest(case: Any) -> None:
 @pytest.mark.parametrize("action", ["enforce", "warn"])
 @pytest.mark.parametrize("custom", CUSTOM, ids=lambda custom: custom[1])
 def test_of_a_custom_resource(custom: tuple[str, str, JSONObject], action: str) -> None:
-    """With the setters on warn, what they would add is said as well."""
+    """With the mutations on warn, what they would add is said as well."""
     [document] = read_documents("f", text_of(custom))
-    rules = {setter.id: action for setter in SETTERS}
+    rules = {mutation.id: action for mutation in MUTATIONS}
     policy = compiled(policy_document("default") | {"rules": rules})
     [obj] = yaml.safe_load_all(document.text)
-    assert_located(document, decide(obj, policy, Facts()).findings)
+    assert_located(document, decide(obj, policy).findings)
 
 
 def assert_located(document: Document, findings: Iterable[Finding]) -> None:
@@ -104,7 +109,7 @@ def assert_located(document: Document, findings: Iterable[Finding]) -> None:
     [obj] = yaml.safe_load_all(document.text)
     for path in paths:
         there, missing = follow(obj, path)
-        # What is not set is a field, or what a setter would append to a list; no more is invented.
+        # A missing step is a field, or an entry that a mutation would append to a list.
         assert all(step.startswith(".") for step in missing[:-1]), path
         assert not missing or missing[-1].startswith(".") or re.search(r"\[\d+\]$", path), path
         place = locate(document, (), path)
@@ -113,7 +118,7 @@ def assert_located(document: Document, findings: Iterable[Finding]) -> None:
 
 
 def added(finding: Finding) -> Iterator[str]:
-    """Yield the paths of what a setter that is not on enforce would add."""
+    """Yield the paths of what a mutation that is not on enforce would add."""
     said = re.match(r"gpufence would add (?P<all>.*), but its policy has", finding.detail)
     rest = said["all"] if said else ""
     while rest:

@@ -13,7 +13,7 @@ import yaml
 from paths import CASES
 from policies.document.model import default_policy_text, parse_policy
 from policies.engine import decide
-from policies.facts import Facts
+from policies.facts import Request
 from policies.policy import Policy
 from running import (
     BROKEN,
@@ -35,7 +35,7 @@ def default_policy() -> Policy:
 
 def decided(document: Any) -> Any:
     namespace = (document.get("metadata") or {}).get("namespace") or "default"
-    return decide(document, default_policy(), Facts(namespace=namespace)).mutated
+    return decide(document, default_policy(), Request(namespace=namespace)).mutated
 
 
 def test_what_is_printed_is_what_the_engine_decides(gpufence: Run) -> None:

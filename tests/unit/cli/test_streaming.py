@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from policies.document.shipped import shipped_policy
+from policies.facts import Request
 from running import TRESPASSER
 from webhook.cli.manifests.documents import read_documents
 from webhook.cli.manifests.evaluate import Result, evaluate
@@ -23,7 +24,7 @@ def counted(taken: list[Result]) -> Iterator[Result]:
     for number in range(COUNT):
         (document,) = read_documents(f"{number}.yaml", TRESPASSER)
         manifests = list(read_objects(document))
-        (result,) = evaluate(manifests, shipped_policy(), "default", date(2026, 1, 1))
+        (result,) = evaluate(manifests, shipped_policy(), Request(today=date(2026, 1, 1)))
         taken.append(result)
         yield result
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from policies.engine import Decision
+from policies.decision import Decision
 from policies.finding import Finding
 from running import BROKEN, COMMAND, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.documents import read_documents

@@ -8,7 +8,7 @@ import pytest
 
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.document.shipped import COMPILED, shipped_policy
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from webhook.cli.commands.doctor import diagnosed
 from webhook.cli.errors import InputError
 from webhook.doctor.line import Line

@@ -15,17 +15,17 @@ from cases.loading import (
     Case,
     as_written,
     cases_of_check,
-    cases_of_setter,
+    cases_of_mutation,
     dump,
     load_all,
 )
-from policies.registry import CHECKS, RULES, SETTERS
+from policies.registry import CHECKS, MUTATIONS, RULES
 
 GOLDEN = bool(os.environ.get("GPUFENCE_GOLDEN"))
 """Write the expected outcomes instead of comparing with them."""
 
 CHECK_CASES = [case for check in CHECKS for case in cases_of_check(check.id)]
-SETTER_CASES = [case for setter in SETTERS for case in cases_of_setter(setter.id)]
+MUTATION_CASES = [case for mutation in MUTATIONS for case in cases_of_mutation(mutation.id)]
 
 
 @pytest.mark.parametrize("case", CHECK_CASES, ids=str)
@@ -35,8 +35,8 @@ def test_a_check_finds_what_is_written_beside_the_manifest(case: Case) -> None:
     assert_outcome(case.expected, findings or None)
 
 
-@pytest.mark.parametrize("case", SETTER_CASES, ids=str)
-def test_a_setter_makes_of_the_manifest_what_is_written_beside_it(case: Case) -> None:
+@pytest.mark.parametrize("case", MUTATION_CASES, ids=str)
+def test_a_mutation_makes_of_the_manifest_what_is_written_beside_it(case: Case) -> None:
     decision = case.decide()
     findings = [as_written(finding) for finding in decision.findings]
     assert_outcome(case.expected, findings or None)
@@ -45,7 +45,7 @@ def test_a_setter_makes_of_the_manifest_what_is_written_beside_it(case: Case) ->
 
 
 def test_no_file_among_the_cases_goes_unread() -> None:
-    cases = [*CHECK_CASES, *SETTER_CASES]
+    cases = [*CHECK_CASES, *MUTATION_CASES]
     read = {file for case in cases for file in (case.manifest, case.expected, case.after)}
     ours = {HERE / "README.md", *HERE.glob("*.py"), *(HERE / "policies").glob("*.yaml")}
     found = {path for path in HERE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
@@ -54,17 +54,17 @@ def test_no_file_among_the_cases_goes_unread() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_every_rule_has_cases_of_both_sorts(rule: Any) -> None:
-    if rule in SETTERS:
+    if rule in MUTATIONS:
         changed = [
             load_all(case.manifest.read_text())[-1:] != load_all((case.after or Path()).read_text())
-            for case in cases_of_setter(rule.id)
+            for case in cases_of_mutation(rule.id)
         ]
         assert {True, False} <= set(changed), "a case that it changes, and one that it leaves alone"
     else:
         assert {case.passes for case in cases_of_check(rule.id)} == {True, False}
 
 
-@pytest.mark.parametrize("case", [*CHECK_CASES, *SETTER_CASES], ids=str)
+@pytest.mark.parametrize("case", [*CHECK_CASES, *MUTATION_CASES], ids=str)
 def test_case_names_are_words_in_kebab_case(case: Case) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", Path(str(case)).name)
 

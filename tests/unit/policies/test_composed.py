@@ -8,7 +8,6 @@ import pytest
 
 from cases.loading import compiled, policy_document
 from policies.engine import decide
-from policies.facts import Facts
 from policies.kubernetes.shape import MalformedObjectError
 from policies.policy import Policy
 from strategies import policies
@@ -52,13 +51,13 @@ def train_job(**trainer: Any) -> dict[str, Any]:
 
 
 def paths(obj: dict[str, Any], policy: Policy) -> list[str]:
-    return [finding.path for finding in decide(obj, policy, Facts()).findings]
+    return [finding.path for finding in decide(obj, policy).findings]
 
 
 def test_a_workflows_gpu_step_gets_what_a_gpu_pod_gets_where_argo_reads_it(policy: Policy) -> None:
     step = {"name": "train", "container": {"image": "cuda", "resources": GPU}}
     plain = {"name": "report", "script": {"image": "python", "source": "print()"}}
-    decision = decide(workflow(step, plain), policy, Facts())
+    decision = decide(workflow(step, plain), policy)
     assert decision.verdict == "mutated"
     trained, reported = decision.mutated["spec"]["templates"]
     assert trained["tolerations"] == [TOLERATION]
@@ -66,7 +65,7 @@ def test_a_workflows_gpu_step_gets_what_a_gpu_pod_gets_where_argo_reads_it(polic
     assert trained["container"]["securityContext"]["allowPrivilegeEscalation"] is False
     assert "containers" not in trained
     assert reported == plain
-    assert decide(decision.mutated, policy, Facts()).verdict == "allowed"
+    assert decide(decision.mutated, policy).verdict == "allowed"
 
 
 @pytest.mark.parametrize(
@@ -107,12 +106,12 @@ def test_a_sidecar_of_a_step_is_a_container_of_its_pod(policy: Policy) -> None:
 
 def test_steps_that_run_nothing_are_no_pods(policy: Policy) -> None:
     steps = {"name": "main", "steps": [[{"name": "a", "template": "b"}]]}
-    assert decide(workflow(steps), policy, Facts()).verdict == "skipped"
+    assert decide(workflow(steps), policy).verdict == "skipped"
 
 
 def test_a_model_server_beside_an_inline_pod_spec_is_a_gpu_pod(policy: Policy) -> None:
     model = {"modelFormat": {"name": "huggingface"}, "resources": GPU}
-    decision = decide(service(model=model, minReplicas=1), policy, Facts())
+    decision = decide(service(model=model, minReplicas=1), policy)
     assert decision.verdict == "mutated"
     predictor = decision.mutated["spec"]["predictor"]
     assert predictor["tolerations"] == [TOLERATION]
@@ -132,7 +131,7 @@ def test_containers_beside_the_model_server_keep_their_paths(policy: Policy) -> 
 def test_a_quantity_that_is_none_is_named_where_it_stands(policy: Policy) -> None:
     model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}}
     with pytest.raises(MalformedObjectError, match=r"^spec\.predictor\.model\.resources\.limits"):
-        decide(service(model=model), policy, Facts())
+        decide(service(model=model), policy)
 
 
 def test_what_a_gpu_step_gets_on_top_of_what_it_inherits_is_its_own(policy: Policy) -> None:
@@ -145,7 +144,7 @@ def test_what_a_gpu_step_gets_on_top_of_what_it_inherits_is_its_own(policy: Poli
     }
     gpu = {"name": "train", "container": {"image": "cuda", "resources": GPU}}
     plain = {"name": "report", "container": {"image": "python"}}
-    mutated = decide(workflow(gpu, plain, **shared), policy, Facts()).mutated
+    mutated = decide(workflow(gpu, plain, **shared), policy).mutated
     trained, reported = mutated["spec"]["templates"]
     assert trained["tolerations"] == [{"key": "spot"}, TOLERATION]
     required = trained["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -158,12 +157,11 @@ def test_of_a_train_job_the_devices_are_judged_and_its_runtime_is_left_to_the_po
     policy: Policy,
 ) -> None:
     written = {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}}
-    decision = decide(train_job(numNodes=2, resourcesPerNode=written), policy, Facts())
-    # A toleration or a security context cannot be written here, and is not missing.
-    assert (decision.allowed, decision.mutated) == (True, decision.original)
-    assert (decision.verdict, decision.pools) == ("unjudged", ("nvidia",))
+    decision = decide(train_job(numNodes=2, resourcesPerNode=written), policy)
+    # Neither a toleration nor a security context could be written here, nor is missing.
+    assert (decision.verdict, decision.pools) == ("allowed", ("nvidia",))
     unequal = train_job(resourcesPerNode={**written, "requests": {"nvidia.com/gpu": 2}})
-    [finding] = decide(unequal, policy, Facts()).findings
+    [finding] = decide(unequal, policy).findings
     assert finding.rule == "unequal-device-limits"
     assert finding.path == "spec.trainer.resourcesPerNode.requests[nvidia.com/gpu]"
     assert 'container "node" requests 2' in finding.detail
@@ -173,17 +171,17 @@ def test_a_train_jobs_devices_are_counted_by_the_node() -> None:
     pools = policy_document("default")["pools"]
     small = compiled(policy_document("default") | {"pools": [{**pools[0], "largestRequest": 4}]})
     job = train_job(numNodes=8, resourcesPerNode={"limits": {"nvidia.com/gpu": 8}})
-    [finding] = decide(job, small, Facts()).findings
+    [finding] = decide(job, small).findings
     assert finding.rule == "oversized-device-request"
     job["spec"]["trainer"]["resourcesPerNode"]["limits"]["nvidia.com/gpu"] = 4
-    assert decide(job, small, Facts()).allowed
+    assert decide(job, small).allowed
 
 
-def test_what_a_setter_adds_to_a_train_job_is_the_other_side_of_its_devices(
+def test_what_a_mutation_adds_to_a_train_job_is_the_other_side_of_its_devices(
     policy: Policy,
 ) -> None:
     job = train_job(resourcesPerNode=GPU)
-    mutated = decide(job, policy, Facts()).mutated
+    mutated = decide(job, policy).mutated
     assert mutated["spec"]["trainer"] == {"resourcesPerNode": {**GPU, "requests": GPU["limits"]}}
     assert job["spec"]["trainer"] == {"resourcesPerNode": GPU}
 
@@ -194,4 +192,4 @@ def test_what_a_setter_adds_to_a_train_job_is_the_other_side_of_its_devices(
 def test_a_train_job_without_devices_of_its_own_is_not_judged(
     policy: Policy, trainer: dict[str, Any]
 ) -> None:
-    assert decide(train_job(**trainer), policy, Facts()).verdict == "unjudged"
+    assert decide(train_job(**trainer), policy).verdict == "skipped"

@@ -14,7 +14,8 @@ import yaml
 
 from cases.loading import compiled, policy_document
 from policies.engine import decide
-from policies.facts import Claim, Facts
+from policies.facts import Facts
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.template import field_path
 from policies.policy import Policy
 
@@ -43,7 +44,7 @@ def workflow(*templates: JSON, **spec: Any) -> JSON:
 @pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
 def test_a_form_is_judged_or_reported(form: Path, policy: Policy) -> None:
     expected, obj = yaml.safe_load_all(form.read_text())
-    decision = decide(obj, policy, Facts())
+    decision = decide(obj, policy)
     places = [finding.path for finding in decision.findings]
     places += [field_path(part.path) for part in decision.unjudged]
     assert (decision.verdict, places) == (expected["verdict"], expected.get("paths", []))
@@ -52,8 +53,8 @@ def test_a_form_is_judged_or_reported(form: Path, policy: Policy) -> None:
 @pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
 def test_a_second_pass_adds_nothing(form: Path, policy: Policy) -> None:
     _, obj = yaml.safe_load_all(form.read_text())
-    mutated = decide(obj, policy, Facts()).mutated
-    assert decide(mutated, policy, Facts()).mutated == mutated
+    mutated = decide(obj, policy).mutated
+    assert decide(mutated, policy).mutated == mutated
 
 
 def test_the_resource_claims_of_a_workflow_are_those_of_its_steps(policy: Policy) -> None:
@@ -63,7 +64,7 @@ def test_the_resource_claims_of_a_workflow_are_those_of_its_steps(policy: Policy
         tolerations=[TOLERATION],
         resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
     )
-    assert decide(obj, policy, Facts(claim_templates=CLAIMS)).verdict == "mutated"
+    assert decide(obj, policy, facts=Facts(claim_templates=CLAIMS)).verdict == "mutated"
 
 
 def test_the_mounts_of_a_container_set_are_those_of_its_containers(policy: Policy) -> None:
@@ -75,5 +76,5 @@ def test_the_mounts_of_a_container_set_are_those_of_its_containers(policy: Polic
         {"name": "a", "containerSet": containers},
         volumes=[{"name": "cache", "hostPath": {"path": "/cache"}}],
     )
-    [finding] = decide(obj, policy, Facts()).findings
+    [finding] = decide(obj, policy).findings
     assert finding.path == "spec.volumes[0].hostPath"

@@ -9,7 +9,8 @@ import pytest
 
 from cases.loading import compiled, policy_document
 from policies.engine import decide
-from policies.facts import Claim, Facts
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
 from policies.policy import Policy
 from strategies import JSON
 
@@ -37,8 +38,8 @@ def policy(**fields: Any) -> Policy:
     return compiled(policy_document("default") | fields)
 
 
-def update(old: JSON, **facts: Any) -> Facts:
-    return Facts(operation="UPDATE", old=old, **facts)
+def update(old: JSON, **request: Any) -> Request:
+    return Request(operation="UPDATE", old=old, **request)
 
 
 def two_containers(first: JSON, second: JSON, **spec: Any) -> JSON:
@@ -125,24 +126,24 @@ FURTHER: dict[str, tuple[JSON, JSON]] = {
 
 class TestExemptions:
     @pytest.mark.parametrize(
-        ("fields", "facts", "said"),
+        ("fields", "request_of", "said"),
         [
             (
                 {"namespaces": ["ops"]},
-                Facts(namespace="ops"),
+                Request(namespace="ops"),
                 "the policy exempts namespace ops",
             ),
             (
                 {"usernames": ["system:serviceaccount:ci:tester"]},
-                Facts(username="system:serviceaccount:ci:tester"),
+                Request(username="system:serviceaccount:ci:tester"),
                 "the policy exempts user system:serviceaccount:ci:tester",
             ),
-            ({"runtimeClasses": ["kata"]}, Facts(), "the policy exempts runtime class kata"),
+            ({"runtimeClasses": ["kata"]}, Request(), "the policy exempts runtime class kata"),
         ],
     )
-    def test_are_named(self, fields: JSON, facts: Facts, said: str) -> None:
+    def test_are_named(self, fields: JSON, request_of: Request, said: str) -> None:
         obj = pod(tolerations=[TOLERATION], runtimeClassName="kata")
-        decision = decide(obj, policy(exemptions=fields), facts)
+        decision = decide(obj, policy(exemptions=fields), request_of)
         assert (decision.exemption, decision.verdict) == (said, "allowed")
 
     def test_are_for_objects_whose_templates_are_all_exempt(self) -> None:
@@ -157,12 +158,12 @@ class TestExemptions:
             "spec": {"pytorchReplicaSpecs": dict(zip("ab", templates, strict=True))},
         }
         exempt = policy(exemptions={"runtimeClasses": ["kata"]})
-        assert decide(job, exempt, Facts()).verdict == "denied"
+        assert decide(job, exempt).verdict == "denied"
         job["spec"]["pytorchReplicaSpecs"].pop("b")  # type: ignore[index]
-        assert decide(job, exempt, Facts()).exemption == "the policy exempts runtime class kata"
+        assert decide(job, exempt).exemption == "the policy exempts runtime class kata"
 
     def test_are_not_for_an_empty_username(self) -> None:
-        assert decide(pod(tolerations=[TOLERATION]), policy(), Facts(username="")).exemption == ""
+        assert decide(pod(tolerations=[TOLERATION]), policy(), Request(username="")).exemption == ""
 
 
 class TestUpdates:
@@ -174,7 +175,7 @@ class TestUpdates:
 
     def test_are_the_only_requests_that_a_deletion_excuses(self) -> None:
         obj = pod(tolerations=[TOLERATION], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-        assert decide(obj, policy(), Facts()).verdict == "denied"
+        assert decide(obj, policy()).verdict == "denied"
 
     def test_count_findings_by_what_they_say(self) -> None:
         old = pod(tolerations=[TOLERATION])
@@ -211,8 +212,8 @@ class TestUpdates:
     def test_of_a_pod_change_nothing_but_new_debug_containers(self) -> None:
         assert decide(pod(GPU), policy(), update(pod(GPU))).mutated == pod(GPU)
         debugged = pod(GPU, ephemeralContainers=[{"name": "debug", "image": "i"}])
-        facts = update(pod(GPU), subresource="ephemeralcontainers")
-        mutated = decide(debugged, policy(), facts).mutated
+        request = update(pod(GPU), subresource="ephemeralcontainers")
+        mutated = decide(debugged, policy(), request).mutated
         assert mutated["spec"].pop("ephemeralContainers") != debugged["spec"]["ephemeralContainers"]
         assert mutated == pod(GPU)
 
@@ -226,7 +227,7 @@ class TestExceptions:
     def test_are_told_from_findings_that_count(self) -> None:
         entry = {"rules": ["pool-trespass"], "namespaces": ["default"], "reason": "until summer"}
         obj = pod(tolerations=[TOLERATION], nodeSelector={"nvidia.com/gpu.present": "true"})
-        decision = decide(obj, policy(exceptions=[entry]), Facts())
+        decision = decide(obj, policy(exceptions=[entry]))
         assert (decision.verdict, decision.findings) == ("allowed", ())
         assert [finding.rule for finding in decision.excepted] == ["pool-trespass"] * 2
 
@@ -236,7 +237,7 @@ class TestExceptions:
         obj = pod(tolerations=[TOLERATION])
         verdicts = []
         for today in (date(2026, 2, 28), date(2026, 3, 1), date(2026, 6, 1), None):
-            decision = decide(obj, policy(exceptions=[old, new]), Facts(today=today))
+            decision = decide(obj, policy(exceptions=[old, new]), Request(today=today))
             verdicts.append(decision.verdict)
             if decision.findings:
                 assert decision.findings[0].detail.endswith(
@@ -248,7 +249,7 @@ class TestExceptions:
         entry = {"namespaces": ["default"], "names": ["train-*"], "reason": "x"}
         obj = pod(tolerations=[TOLERATION])
         obj["metadata"] = {"generateName": "train-"}
-        assert decide(obj, policy(exceptions=[entry]), Facts()).verdict == "allowed"
+        assert decide(obj, policy(exceptions=[entry])).verdict == "allowed"
 
 
 class TestVerdicts:
@@ -266,11 +267,11 @@ class TestVerdicts:
     def test_say_what_becomes_of_an_object(
         self, obj: JSON, verdict: str, pools: tuple[str, ...]
     ) -> None:
-        decision = decide(obj, policy(), Facts())
+        decision = decide(obj, policy())
         assert (decision.verdict, decision.pools) == (verdict, pools)
 
     def test_are_denied_even_where_something_was_added(self) -> None:
-        decision = decide(pod(GPU, hostPID=True), policy(), Facts())
+        decision = decide(pod(GPU, hostPID=True), policy())
         assert decision.verdict == "denied"
         assert decision.mutated is not decision.original
 
@@ -285,17 +286,17 @@ class TestVerdicts:
             "metadata": {"name": "j"},
             "spec": {"pytorchReplicaSpecs": replicas},
         }
-        (finding,) = decide(job, policy(), Facts()).findings
+        (finding,) = decide(job, policy()).findings
         assert finding.path == "spec.pytorchReplicaSpecs.Worker.template.spec.hostPID"
 
 
 def test_a_policy_may_be_used_again() -> None:
     one = policy()
-    assert decide(pod(GPU), one, Facts()) == decide(pod(GPU), one, Facts())
+    assert decide(pod(GPU), one) == decide(pod(GPU), one)
 
 
 CLAIMED = {"name": "gpu", "resourceClaimName": "late"}
-FOUND = {("default", "late"): Claim((frozenset({"gpu.nvidia.com"}),))}
+KNOWN = Facts(claims={("default", "late"): Claim((frozenset({"gpu.nvidia.com"}),))})
 
 
 def waiting(*tolerations: JSON, **spec: Any) -> JSON:
@@ -314,8 +315,8 @@ def waiting(*tolerations: JSON, **spec: Any) -> JSON:
 )
 def test_what_a_claim_that_came_later_makes_of_a_pod_was_never_known(changed: JSON) -> None:
     old = waiting(schedulingGates=[{"name": "queue"}])
-    assert decide(old, policy(), Facts()).allowed, "nothing was known of the claim"
-    decision = decide(changed, policy(), update(old, claims=FOUND))
+    assert decide(old, policy()).allowed, "nothing was known of the claim"
+    decision = decide(changed, policy(), update(old), KNOWN)
     assert not decision.allowed
     assert decision.known == ()
 
@@ -323,7 +324,7 @@ def test_what_a_claim_that_came_later_makes_of_a_pod_was_never_known(changed: JS
 def test_what_does_not_place_a_pod_anew_is_known() -> None:
     old = waiting()
     relabelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
-    assert decide(relabelled, policy(), update(old, claims=FOUND)).allowed
+    assert decide(relabelled, policy(), update(old), KNOWN).allowed
     bound = waiting(nodeName="gpu-1")
     tolerating = waiting(TOLERATION, nodeName="gpu-1")
-    assert decide(tolerating, policy(), update(bound, claims=FOUND)).allowed, "it runs already"
+    assert decide(tolerating, policy(), update(bound), KNOWN).allowed, "it runs already"

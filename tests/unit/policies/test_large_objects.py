@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from policies.engine import Decision, decide
+from policies.decision import Decision
+from policies.engine import decide, mutate, validate
 from policies.facts import Facts
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.shape import MOST_CLAIMS, MOST_REQUIREMENTS, OversizedObjectError
@@ -117,23 +118,23 @@ def tasks(count: int) -> JSON:
         tasks,
     ],
 )
-@pytest.mark.parametrize("final", [False, True], ids=["mutating", "judging"])
+@pytest.mark.parametrize("phase", [mutate, validate, decide])
 def test_no_object_is_dear_beyond_its_size(
-    make: Callable[[int], JSON], final: bool, policy: Policy
+    make: Callable[[int], JSON], phase: Callable[[JSON, Policy], object], policy: Policy
 ) -> None:
     obj = make(4500)
     began = time.process_time()
     with suppress(OversizedObjectError):
-        decide(obj, policy, Facts(final=final))
+        phase(obj, policy)
     assert time.process_time() - began < 3
 
 
 def test_findings_do_not_repeat_all_of_what_is_not_known(policy: Policy) -> None:
-    few = decide(tolerations_and_claims(3), policy, Facts())
+    few = decide(tolerations_and_claims(3), policy)
     assert few.findings[0].detail.endswith("nothing is known of r0, r1, r2")
     tracemalloc.start()
     try:
-        many = decide(a_toleration_for_each(2000), policy, Facts())
+        many = decide(a_toleration_for_each(2000), policy)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -149,9 +150,9 @@ def a_toleration_for_each(count: int) -> JSON:
 
 
 def test_claims_are_bounded_by_how_many_are_looked_up(policy: Policy) -> None:
-    decide(tolerations_and_claims(MOST_CLAIMS), policy, Facts())
+    decide(tolerations_and_claims(MOST_CLAIMS), policy)
     with pytest.raises(OversizedObjectError, match="it names 33 resource claims; gpufence looks"):
-        decide(tolerations_and_claims(MOST_CLAIMS + 1), policy, Facts())
+        decide(tolerations_and_claims(MOST_CLAIMS + 1), policy)
 
 
 def of_requirements(count: int) -> JSON:
@@ -166,22 +167,22 @@ def of_requirements(count: int) -> JSON:
 def test_what_is_held_against_all_nodes_is_bounded(policy: Policy) -> None:
     nodes = NodeIndex(Node(f"n{n}", {"os": "a"}) for n in range(5000))
     began = time.process_time()
-    assert decide(of_requirements(100), policy, Facts(nodes=nodes)).allowed
+    assert decide(of_requirements(100), policy, facts=Facts(nodes=nodes)).allowed
     assert time.process_time() - began < 5
     with pytest.raises(OversizedObjectError, match="makes 1,002 requirements of a node; gpufence"):
-        decide(of_requirements(MOST_REQUIREMENTS + 2), policy, Facts(nodes=nodes))
+        decide(of_requirements(MOST_REQUIREMENTS + 2), policy, facts=Facts(nodes=nodes))
 
 
 def test_containers_are_bounded_over_all_pods_of_an_object(policy: Policy) -> None:
-    assert decide(tasks(5000), policy, Facts()).verdict == "denied"
+    assert decide(tasks(5000), policy).verdict == "denied"
     for make in (tasks, containers):
         with pytest.raises(OversizedObjectError, match="it has 5,001 containers; gpufence judges"):
-            decide(make(5001), policy, Facts())
+            decide(make(5001), policy)
 
 
 def test_findings_are_bounded_and_none_is_left_out(policy: Policy) -> None:
     def judged(count: int) -> Decision:
-        return decide(pod(PLAIN, tolerations=[EXISTS] * count), policy, Facts())
+        return decide(pod(PLAIN, tolerations=[EXISTS] * count), policy)
 
     assert len(judged(10_000).findings) == 10_000
     with pytest.raises(OversizedObjectError, match="more than 10,000 things to change"):
@@ -189,6 +190,6 @@ def test_findings_are_bounded_and_none_is_left_out(policy: Policy) -> None:
 
 
 def test_what_steps_inherit_is_bounded(policy: Policy) -> None:
-    assert decide(steps_that_inherit(100), policy, Facts()).verdict == "mutated"
+    assert decide(steps_that_inherit(100), policy).verdict == "mutated"
     with pytest.raises(OversizedObjectError, match="its 1,000 templates inherit 3,007,000 values"):
-        decide(steps_that_inherit(1000), policy, Facts())
+        decide(steps_that_inherit(1000), policy)

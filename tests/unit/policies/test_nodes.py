@@ -15,8 +15,8 @@ from policies.engine import decide
 from policies.facts import Facts
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.scheduling import Alternative, accepts
-from policies.policy import Pool, Taint
+from policies.kubernetes.scheduling import Alternative, Taint, accepts
+from policies.policy import Pool
 
 NAMES = [f"n{number}" for number in range(6)]
 KEYS = ["zone", "gpu", "size"]
@@ -81,26 +81,19 @@ def test_the_index_finds_what_a_walk_over_all_nodes_finds(
     assert len(index) == len(known)
     accepted = [node for node in known.values() if accepts(selection, node.name, node.labels)]
     assert names(index.accepted_by(selection)) == names(accepted)
-    of_pool = [node for node in accepted if node.belongs_to(pool)]
-    assert names(index.accepted_by(selection, pool)) == names(of_pool)
-    members = [node for node in known.values() if node.belongs_to(pool)]
-    assert names(index.members(pool)) == names(members)
+    of_pool = [node for node in accepted if pool.contains(node)]
+    assert names(index.accepted_by(selection, pool.node_selector)) == names(of_pool)
+    members = [node for node in known.values() if pool.contains(node)]
+    assert names(index.with_labels(pool.node_selector)) == names(members)
     assert all(index.get(name) == known.get(name) for name in NAMES)
 
 
 def test_only_a_taint_of_the_pool_that_keeps_pods_away_fences_a_node() -> None:
     any_value, one_value = Taint("gpu", "NoSchedule"), Taint("gpu", "NoExecute", "a")
-    pool = Pool(
-        "p",
-        NameSet.of(["example.com/gpu"]),
-        frozenset(),
-        (any_value, one_value, Taint("soft", "PreferNoSchedule")),
-        {},
-        NameSet(),
-    )
+    taints = (any_value, one_value, Taint("soft", "PreferNoSchedule"))
 
-    def fenced(*taints: Taint) -> bool:
-        return Node("n", {}, taints).is_fenced_by(pool)
+    def fenced(*own: Taint) -> bool:
+        return Node("n", {}, own).is_fenced_by(taints)
 
     assert fenced(Taint("gpu", "NoSchedule", "whatever"))
     assert fenced(Taint("other", "NoSchedule", ""), Taint("gpu", "NoExecute", "a"))
@@ -131,7 +124,11 @@ def test_whether_there_is_a_node_is_known_without_a_walk_over_all_nodes(
         field: str = "",
     ) -> int:
         named = (expression("metadata.name", "In", [field]),) if field else ()
-        any(index.accepted_by(Alternative(labels, requirements, named, ""), pool))
+        any(
+            index.accepted_by(
+                Alternative(labels, requirements, named, ""), pool.node_selector if pool else {}
+            )
+        )
         count = len(looked_at)
         looked_at.clear()
         return count
@@ -153,7 +150,7 @@ def test_a_selection_of_every_node_there_is_reaches_for_none() -> None:
     """A cluster may be all GPU nodes, and its taints keep the Pod out."""
     (pool,) = strategies.policies()["one taint"].pools
     everywhere = {"kubernetes.io/os": "linux"}
-    nodes = NodeIndex(Node(name, {**pool.labels, **everywhere}) for name in ("a", "b"))
+    nodes = NodeIndex(Node(name, {**pool.node_selector, **everywhere}) for name in ("a", "b"))
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -161,8 +158,8 @@ def test_a_selection_of_every_node_there_is_reaches_for_none() -> None:
         "spec": {"nodeSelector": everywhere, "containers": [{"name": "web", "image": "web"}]},
     }
     policy = strategies.policies()["one taint"]
-    assert decide(pod, policy, Facts(nodes=nodes)).findings == ()
+    assert decide(pod, policy, facts=Facts(nodes=nodes)).findings == ()
     nodes.update(Node("plain", {"kubernetes.io/os": "windows"}))
-    assert [f.path for f in decide(pod, policy, Facts(nodes=nodes)).findings] == [
+    assert [f.path for f in decide(pod, policy, facts=Facts(nodes=nodes)).findings] == [
         "spec.nodeSelector"
     ]

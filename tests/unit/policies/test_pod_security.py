@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from oracle.driver import Oracle
 from oracle.pod_security_fixtures import fixtures
 from pod_security_strategies import pods
-from policies.facts import Facts
+from policies.context import Context
+from policies.facts import Facts, Request
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security import CONTROLS, Level
 from policies.policy import Hardening, Policy
@@ -87,7 +88,7 @@ def annotated(value: str, **annotations: str) -> JSON:
 
 
 def findings(raw: JSON, level: Level = "restricted") -> list[Finding]:
-    return list(check(Pod(raw), Policy((), Hardening(level)), Facts()))
+    return list(check(Pod(raw), Context(Policy((), Hardening(level)), Request(), Facts())))
 
 
 def reasons(raw: JSON, level: Level = "restricted") -> tuple[str, ...]:
@@ -675,7 +676,9 @@ class TestRestricted:
         template = annotated("unconfined")
         template["spec"]["hostPID"] = True
         seen = Pod(template, "spec.jobTemplate.spec.template.spec", "CronJob")
-        assert [finding.path for finding in check(seen, Policy(()), Facts())] == [
+        assert [
+            finding.path for finding in check(seen, Context(Policy(()), Request(), Facts()))
+        ] == [
             f"spec.jobTemplate.spec.template.metadata.annotations[{APP_ARMOR}train]",
             "spec.jobTemplate.spec.template.spec.hostPID",
         ]

@@ -51,7 +51,7 @@ class TestTheDefaultPolicy:
         assert "nvidia.com/mig-1g.10gb" in nvidia.resources
         assert "nvidia.com/gpu.shared" in nvidia.shared_resources
         assert [str(taint) for taint in nvidia.taints] == ["nvidia.com/gpu:NoSchedule"]
-        assert nvidia.labels == {"nvidia.com/gpu.present": "true"}
+        assert nvidia.node_selector == {"nvidia.com/gpu.present": "true"}
         assert set(policy.pool_of_class) == {"gpu.nvidia.com", "mig.nvidia.com"}
         assert (policy.hardening.level, policy.hardening.run_as_user) == ("restricted", 65532)
 
@@ -210,7 +210,7 @@ class TestWhatADocumentMeans:
             "pools[0].allowedNamespaces.labels: unknown field; did you mean matchLabels? "
             "Accepted: names, matchLabels, "
             "unknown",
-            id="a key of the tenants",
+            id="a key of the allowed_namespaces",
         ),
         pytest.param(
             document(hardening={"run_as_user": 1000}),
@@ -332,7 +332,7 @@ class TestWhatADocumentMeans:
         pytest.param(
             document(pool(allowedNamespaces={})),
             "pools[0].allowedNamespaces: lets nobody in: name at least one of names or matchLabels",
-            id="tenants that are nobody",
+            id="allowed_namespaces that are nobody",
         ),
         pytest.param(
             document(pool(largestRequest=0)),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 import strategies
-from policies.facts import Claim, Facts
+from policies.facts import Facts
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import parse_quantity
 from policies.requests import device_requests, pool_of_resource, unresolved_claims
@@ -22,11 +23,13 @@ def claim(*requests: set[str]) -> Claim:
     return Claim(tuple(frozenset(classes) for classes in requests))
 
 
-def requests(spec: JSON, facts: Facts | None = None) -> list[tuple[str, str, str, bool]]:
+def requests(
+    spec: JSON, facts: Facts | None = None, namespace: str = "default"
+) -> list[tuple[str, str, str, bool]]:
     pod = Pod({"spec": spec})
     return [
         (request.pool.name, request.path, request.what, request.certain)
-        for request in device_requests(pod, TWO_POOLS, facts or Facts())
+        for request in device_requests(pod, TWO_POOLS, namespace, facts or Facts())
     ]
 
 
@@ -101,13 +104,12 @@ class TestByResource:
             if (pool := pool_of_resource(name, TWO_POOLS, facts)) and parse_quantity(quantity) > 0
         }
         assert {
-            request.pool.name for request in device_requests(Pod(pod), TWO_POOLS, facts)
+            request.pool.name for request in device_requests(Pod(pod), TWO_POOLS, "default", facts)
         } == asked
 
 
 class TestByClaim:
     FACTS = Facts(
-        namespace="ml",
         claims={("ml", "one"): claim({"gpu.nvidia.com"}), ("web", "two"): claim({"gpu.amd.com"})},
         claim_templates={("ml", "one"): claim({"gpu.amd.com"})},
     )
@@ -123,12 +125,12 @@ class TestByClaim:
         ],
     )
     def test_are_resolved_by_kind_namespace_and_name(self, source: JSON, pools: list[str]) -> None:
-        found = requests({"resourceClaims": [{"name": "x", **source}]}, self.FACTS)
+        found = requests({"resourceClaims": [{"name": "x", **source}]}, self.FACTS, "ml")
         assert [pool for pool, *_ in found] == pools
 
     def test_say_where_and_for_what(self) -> None:
         entries = [{"name": "x"}, {"name": "y", "resourceClaimName": "one"}]
-        assert requests({"resourceClaims": entries}, self.FACTS) == [
+        assert requests({"resourceClaims": entries}, self.FACTS, "ml") == [
             ("nvidia", "spec.resourceClaims[1]", "claim one on device class gpu.nvidia.com", True)
         ]
 
@@ -165,6 +167,6 @@ class TestByClaim:
             {"name": "x"},
         ]
         pod = Pod({"spec": {"resourceClaims": sources}}, "spec.template.spec")
-        assert unresolved_claims(pod, self.FACTS) == [
+        assert unresolved_claims(pod, "ml", self.FACTS) == [
             ("spec.template.spec.resourceClaims[1]", "two")
         ]

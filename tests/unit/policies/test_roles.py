@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from policies.engine import decide
-from policies.facts import Facts
 from policies.kubernetes.roles import role
 from policies.kubernetes.templates import templates
 from strategies import JSON, policies
@@ -89,11 +88,11 @@ def test_each_template_has_the_name_that_its_users_know(case: tuple[Any, ...]) -
 
 def test_a_finding_says_whose_pods_it_is_about() -> None:
     version, kind, spec, _ = NAMED["PyTorchJob"]
-    found = decide(made(version, kind, spec), policies()["one taint"], Facts()).findings
+    found = decide(made(version, kind, spec), policies()["one taint"]).findings
     assert [finding.detail.rpartition("; ")[2] for finding in found] == [
         "this is about the Master replicas",
         "this is about the Worker replicas",
     ]
     version, kind, spec, _ = NAMED["a Deployment"]
-    [finding] = decide(made(version, kind, spec), policies()["one taint"], Facts()).findings
+    [finding] = decide(made(version, kind, spec), policies()["one taint"]).findings
     assert "this is about" not in finding.detail

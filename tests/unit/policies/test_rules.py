@@ -11,17 +11,19 @@ from pydantic.fields import FieldInfo
 
 from cases.loading import compiled, load_all, policy_document
 from policies import registry
+from policies.decision import Decision
 from policies.document.model import FencePolicy
-from policies.engine import Decision, decide
-from policies.facts import Facts, JSONObject
-from policies.registry import CHECKS, RULES, SETTERS, Check, Setter
+from policies.engine import decide
+from policies.facts import Facts, Request
+from policies.kubernetes.objects import JSONObject
+from policies.registry import CHECKS, MUTATIONS, RULES, Check, Mutation
 
 CHECK_PAGE = ["What it checks", "Why", "Denied", "Use instead", "Settings"]
-SETTER_PAGE = ["What it adds", "Why", "Before", "After", "Settings"]
+MUTATION_PAGE = ["What it adds", "Why", "Before", "After", "Settings"]
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 each_check = pytest.mark.parametrize("rule", CHECKS, ids=lambda rule: rule.id)
-each_setter = pytest.mark.parametrize("rule", SETTERS, ids=lambda rule: rule.id)
+each_mutation = pytest.mark.parametrize("rule", MUTATIONS, ids=lambda rule: rule.id)
 
 
 def test_rule_ids_are_unique_and_in_kebab_case() -> None:
@@ -31,9 +33,9 @@ def test_rule_ids_are_unique_and_in_kebab_case() -> None:
 
 
 @each_rule
-def test_a_rule_is_called_like_its_module(rule: Setter | Check) -> None:
-    function = rule.apply if isinstance(rule, Setter) else rule.check
-    prefix = "set" if isinstance(rule, Setter) else "check"
+def test_a_rule_is_called_like_its_module(rule: Mutation | Check) -> None:
+    function = rule.apply if isinstance(rule, Mutation) else rule.check
+    prefix = "set" if isinstance(rule, Mutation) else "check"
     assert function.__module__ == f"policies.rules.{prefix}_{rule.id.replace('-', '_')}"
 
 
@@ -45,18 +47,18 @@ def test_every_module_of_a_rule_is_registered(pytestconfig: pytest.Config) -> No
 
 
 @each_rule
-def test_a_page_has_a_title_and_the_fixed_headings(rule: Setter | Check) -> None:
+def test_a_page_has_a_title_and_the_fixed_headings(rule: Mutation | Check) -> None:
     title, blank, *_ = rule.page.splitlines()
     assert re.fullmatch(r"\S.*\.", title)
     assert blank == ""
     headings = re.findall(r"^## (.*)$", rule.page, re.MULTILINE)
-    assert headings == (SETTER_PAGE if isinstance(rule, Setter) else CHECK_PAGE)
+    assert headings == (MUTATION_PAGE if isinstance(rule, Mutation) else CHECK_PAGE)
     for heading in headings:
         assert section(rule, heading).strip(), f"nothing is said under {heading}"
 
 
 @each_rule
-def test_a_page_names_settings_that_exist(rule: Setter | Check) -> None:
+def test_a_page_names_settings_that_exist(rule: Mutation | Check) -> None:
     text = section(rule, "Settings")
     # What stands before a bullet's colon are names; what comes after it explains them.
     bullets = re.findall(r"^- ((?:`[^`]+`(?:,\s+|\s+and\s+)?)+):", text, re.MULTILINE)
@@ -79,33 +81,33 @@ def test_what_a_page_shows_instead_is_allowed(rule: Check) -> None:
     assert decide_as_on_page(rule, "Use instead").findings == ()
 
 
-@each_setter
-def test_what_a_page_shows_before_becomes_what_it_shows_after(rule: Setter) -> None:
+@each_mutation
+def test_what_a_page_shows_before_becomes_what_it_shows_after(rule: Mutation) -> None:
     decision = decide_as_on_page(rule, "Before")
     assert decision.findings == ()
     (after,) = examples(rule, "After")
     assert_contains(decision.mutated, after, "")
 
 
-@each_setter
-def test_what_a_page_shows_after_was_not_there_before(rule: Setter) -> None:
+@each_mutation
+def test_what_a_page_shows_after_was_not_there_before(rule: Mutation) -> None:
     (before,), (after,) = examples(rule, "Before"), examples(rule, "After")
     with pytest.raises(AssertionError):
         assert_contains(before, after, "")
 
 
-def section(rule: Setter | Check, heading: str) -> str:
+def section(rule: Mutation | Check, heading: str) -> str:
     _, _, rest = rule.page.partition(f"\n## {heading}\n")
     return rest.partition("\n## ")[0].strip()
 
 
-def examples(rule: Setter | Check, heading: str) -> list[JSONObject]:
+def examples(rule: Mutation | Check, heading: str) -> list[JSONObject]:
     """Return the fenced YAML examples under a heading."""
     blocks = re.findall(r"^```yaml\n(.*?)^```$", section(rule, heading), re.MULTILINE | re.DOTALL)
     return [document for block in blocks for document in load_all(block)]
 
 
-def decide_as_on_page(rule: Setter | Check, heading: str) -> Decision:
+def decide_as_on_page(rule: Mutation | Check, heading: str) -> Decision:
     """Decide by the default policy, with what the page shows under Settings laid over it."""
     policy = policy_document("default")
     for shown in examples(rule, "Settings"):
@@ -113,8 +115,8 @@ def decide_as_on_page(rule: Setter | Check, heading: str) -> Decision:
     (manifest,) = examples(rule, heading)
     namespace = manifest["metadata"].get("namespace", "default")
     # Known, as on a cluster: a namespace without labels, and the NVIDIA operator's RuntimeClass.
-    facts = Facts(namespace, namespace_labels={}, runtime_classes=frozenset({"nvidia"}))
-    return decide(manifest, compiled(policy), facts)
+    facts = Facts(namespace_labels={}, runtime_classes=frozenset({"nvidia"}))
+    return decide(manifest, compiled(policy), Request(namespace=namespace), facts)
 
 
 def laid_over(base: Any, change: Any) -> Any:

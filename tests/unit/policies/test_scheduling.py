@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import strategies
 from policies.kubernetes.scheduling import (
     Alternative,
+    Taint,
     accepts,
     alternatives,
     asks_for,
@@ -24,7 +25,6 @@ from policies.kubernetes.scheduling import (
     requires,
     tolerates,
 )
-from policies.policy import Taint
 from strategies import JSON, as_taint
 
 ANY_VALUE = Taint("gpu", "NoSchedule")

@@ -1,4 +1,4 @@
-"""The setter `restricted-security-context`: what it adds, and what it must leave alone."""
+"""The mutation `restricted-security-context`: what it adds, and what it must leave alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pod_security_strategies import creatable_pods, pods
-from policies.facts import Facts
+from policies.context import Context
+from policies.facts import Facts, Request
 from policies.kubernetes.pod import Pod
 from policies.policy import Hardening, Policy
 from policies.rules.check_unrestricted_gpu_pod import check
@@ -50,22 +51,27 @@ def pod(context: JSON | None = None, *containers: JSON, **spec: Any) -> JSON:
     }
 
 
-def hardened(raw: JSON, policy: Policy = POLICY, facts: Facts | None = None) -> JSON:
-    """Return what the setter makes of a Pod; the Pod stays."""
+def context(policy: Policy, request: Request | None = None) -> Context:
+    return Context(policy, request or Request(), Facts())
+
+
+def hardened(raw: JSON, policy: Policy = POLICY, request: Request | None = None) -> JSON:
+    """Return what the mutation makes of a Pod; the Pod stays."""
     copied = copy.deepcopy(raw)
-    apply(Pod(copied), policy, facts or Facts())
+    apply(Pod(copied), context(policy, request))
     return copied
 
 
 def debugged(old: JSON, *added: JSON, policy: Policy = POLICY) -> list[JSON]:
-    """Return what the setter makes of ephemeral containers that a request adds to a Pod."""
+    """Return what the mutation makes of ephemeral containers that a request adds to a Pod."""
     before = copy.deepcopy(old)
     new = copy.deepcopy(old)
     new["spec"]["ephemeralContainers"] = [
         *(new["spec"].get("ephemeralContainers") or []),
         *copy.deepcopy(added),
     ]
-    apply(Pod(new), policy, Facts(operation="UPDATE", subresource="ephemeralcontainers", old=old))
+    request = Request(operation="UPDATE", subresource="ephemeralcontainers", old=old)
+    apply(Pod(new), context(policy, request))
     assert old == before
     ephemeral: list[JSON] = new["spec"].pop("ephemeralContainers")
     kept = before["spec"].pop("ephemeralContainers", None) or []
@@ -88,7 +94,7 @@ class TestAPodThatSetsNothing:
         assert after["spec"]["securityContext"] == {**IDENTITY, **SECCOMP}
         for kind in ("initContainers", "containers", "ephemeralContainers"):
             assert contexts(after, kind) == [FILLED] * len(raw["spec"][kind])
-        assert list(check(Pod(after), POLICY, Facts())) == []
+        assert list(check(Pod(after), context(POLICY))) == []
 
     def test_counts_null_as_nothing(self) -> None:
         context = {"runAsNonRoot": None, "runAsUser": None, "seccompProfile": None}
@@ -116,7 +122,7 @@ class TestAPodThatSetsNothing:
     def test_gets_no_more_than_windows_has(self) -> None:
         after = hardened(pod(os=WINDOWS), Policy((), Hardening(run_as_group=1, fs_group=1)))
         assert after == pod({"runAsNonRoot": True}, os=WINDOWS)
-        assert list(check(Pod(after), POLICY, Facts())) == []
+        assert list(check(Pod(after), context(POLICY))) == []
 
     def test_gets_nothing_from_the_baseline_profile(self) -> None:
         policy = Policy((), Hardening("baseline", fs_group=2000))
@@ -288,7 +294,7 @@ class TestADebugContainer:
 
     def test_is_filled_where_the_old_pod_is_not_known(self) -> None:
         raw = pod(None, ephemeralContainers=[container(name="debug")])
-        after = hardened(raw, facts=Facts(subresource="ephemeralcontainers"))
+        after = hardened(raw, request=Request(subresource="ephemeralcontainers"))
         assert contexts(after, "ephemeralContainers") == [{**IDENTITY, **SECCOMP, **FILLED}]
         assert "securityContext" not in after["spec"]
 
@@ -334,8 +340,8 @@ def test_nobody_who_was_root_is_stopped_and_nobody_else_becomes_root(
 @settings(max_examples=300)
 @given(raw=pods(), policy=POLICIES)
 def test_what_is_found_afterwards_was_found_before(raw: JSON, policy: Policy) -> None:
-    before = {finding.reason for finding in check(Pod(raw), policy, Facts())}
-    after = {finding.reason for finding in check(Pod(hardened(raw, policy)), policy, Facts())}
+    before = {finding.reason for finding in check(Pod(raw), context(policy))}
+    after = {finding.reason for finding in check(Pod(hardened(raw, policy)), context(policy))}
     assert after <= before
 
 
@@ -351,7 +357,7 @@ def test_what_is_found_afterwards_was_found_before(raw: JSON, policy: Policy) ->
 def test_a_pod_that_sets_nothing_passes(shape: dict[str, int], os: JSON, policy: Policy) -> None:
     kinds = {kind: [container(name=f"{kind}{n}") for n in range(m)] for kind, m in shape.items()}
     after = hardened({"metadata": {}, "spec": {**kinds, "os": os}}, policy)
-    assert list(check(Pod(after), policy, Facts())) == []
+    assert list(check(Pod(after), context(policy))) == []
 
 
 @pytest.mark.timeout(900)

@@ -19,7 +19,8 @@ from fake_apiserver import (
     FakeApiServer,
     eventually,
 )
-from policies.facts import Claim, Facts
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
 from webhook.cluster.claims import ClaimName, LookupTiming, claims_named
 from webhook.cluster.facts import ClusterFacts
 
@@ -68,7 +69,7 @@ async def api() -> AsyncIterator[FakeApiServer]:
 
 
 async def resolve(cluster: ClusterFacts, *entries: JSON, seconds: float = 2.0) -> Facts:
-    return await cluster.facts_for(Facts(namespace="ml"), pod(*entries), seconds)
+    return await cluster.facts_for(Request(namespace="ml"), pod(*entries), seconds)
 
 
 def asked_for(api: FakeApiServer, path: str) -> int:
@@ -105,7 +106,7 @@ async def test_the_claims_of_the_old_object_and_of_workloads_are_resolved_too(
     worker = new["spec"]["replicas"]["Worker"]["template"]
     worker["spec"]["containers"] = [{"name": "train", "image": "train"}]
     async with facts_of(api, tmp_path) as cluster:
-        facts = await cluster.facts_for(Facts(namespace="ml", old=old), new, 2.0)
+        facts = await cluster.facts_for(Request(namespace="ml", old=old), new, 2.0)
     assert facts.claims == {("ml", "shared"): GPU}
     assert facts.claim_templates == {("ml", "one-gpu"): GPU}
 
@@ -114,7 +115,7 @@ async def test_a_pod_without_claims_is_not_kept_waiting_for_anything(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with facts_of(api, tmp_path) as cluster:
-        running = cluster.facts_for(Facts(namespace="ml"), pod(), 2.0)
+        running = cluster.facts_for(Request(namespace="ml"), pod(), 2.0)
         with pytest.raises(StopIteration):
             running.send(None)  # the first step is the last: there was nothing to wait for
     assert not asked_for(api, f"{CLAIMS}/shared")

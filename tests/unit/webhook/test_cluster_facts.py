@@ -19,7 +19,7 @@ from certs.files import issue
 from clusters import around_a_pod, gpu_node, node, policy
 from fake_apiserver import FakeApiServer
 from policies.kubernetes.nodes import Node
-from policies.policy import Taint
+from policies.kubernetes.scheduling import Taint
 from webhook.cluster.catalogues import DeviceClassObject, DeviceClassSpec, DeviceClassStore
 from webhook.cluster.nodes import NodeObject, NodeStore, node_of
 from webhook.kube.backoff import Backoff

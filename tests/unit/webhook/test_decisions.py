@@ -8,7 +8,7 @@ import jsonpatch
 import pytest
 
 from policies.engine import decide
-from policies.facts import Facts
+from policies.facts import Request
 from reviewing import (
     JSON,
     UID,
@@ -46,7 +46,7 @@ async def test_a_gpu_pod_is_allowed_with_a_patch(hook: Hook) -> None:
     del patched["response"]["patch"]
     assert (status, patched) == (200, answer({"allowed": True, "patchType": "JSONPatch"}))
     assert {operation["op"] for operation in operations} == {"add"}
-    expected = decide(gpu_pod(), default_policy(), Facts(namespace="ml")).mutated
+    expected = decide(gpu_pod(), default_policy(), Request(namespace="ml")).mutated
     assert jsonpatch.apply_patch(gpu_pod(), operations) == expected
     assert expected["spec"]["tolerations"][0]["key"] == "nvidia.com/gpu"
 
@@ -115,7 +115,7 @@ async def test_a_rule_on_warn_warns_and_lets_go(make_hook: MakeHook) -> None:
     assert response == {"uid": UID, "allowed": True}
 
 
-async def test_a_setter_on_warn_changes_nothing_and_says_what_it_would(
+async def test_a_mutation_on_warn_changes_nothing_and_says_what_it_would(
     make_hook: MakeHook,
 ) -> None:
     hook = await make_hook(default_policy(pool_toleration="warn"))

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from policies import engine
-from policies.facts import Facts
+from policies import engine, registry
+from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
-from policies.policy import Policy
-from policies.registry import Check, Setter
+from policies.registry import Check, Mutation
 from reviewing import UID, default_policy, gpu_pod, plain_pod, review
 from served import Hook
 
@@ -38,7 +37,7 @@ def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
     """Return what puts a bug into the rule pool-trespass."""
 
     def put(bug: BaseException) -> None:
-        def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+        def check(pod: Pod, context: Context) -> Iterator[Finding]:
             raise bug
 
         broken = Check("pool-trespass", "", check, gpu_pods_only=False)
@@ -48,15 +47,15 @@ def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
 
 
 @pytest.fixture
-def break_setter(monkeypatch: pytest.MonkeyPatch) -> Break:
+def break_mutation(monkeypatch: pytest.MonkeyPatch) -> Break:
     """Return what puts a bug into the rule pool-toleration."""
 
     def put(bug: BaseException) -> None:
-        def apply(pod: Pod, policy: Policy, facts: Facts) -> None:
+        def apply(pod: Pod, context: Context) -> None:
             raise bug
 
-        broken = Setter("pool-toleration", "", apply, "nothing", gpu_pods_only=True)
-        monkeypatch.setattr(engine, "SETTERS", (broken,))
+        broken = Mutation("pool-toleration", "", apply, "nothing", gpu_pods_only=True)
+        monkeypatch.setattr(registry, "MUTATIONS", (broken,))
 
     return put
 
@@ -99,10 +98,10 @@ async def test_a_bug_in_a_check_is_an_answer(
 
 
 @BUGS
-async def test_a_bug_in_a_setter_is_an_answer(
-    hook: Hook, break_setter: Break, bug: BaseException, monkeypatch: pytest.MonkeyPatch
+async def test_a_bug_in_a_mutation_is_an_answer(
+    hook: Hook, break_mutation: Break, bug: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    break_setter(bug)
+    break_mutation(bug)
     await assert_apologises(hook, "/mutate")
     assert await hook.metric("gpufence_internal_errors_total") == {"": 1}
     assert await hook.metric("gpufence_admission_requests_total") == {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paths import PROJECT
-from policies.engine import Decision
+from policies.decision import Decision
 from policies.finding import Action, Finding
 from webhook.admission.messages import REFUSAL_LENGTH, audit_annotations, refusal, warnings
 

@@ -14,7 +14,8 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from policies.facts import Facts, JSONObject
+from policies.facts import Facts, Request
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import Complete
@@ -70,11 +71,11 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
         def applied(namespace: str) -> _Labels:
             return runner.run(_applied(connection, namespace))
 
-        def complete(facts: Facts, obj: JSONObject) -> Facts:
-            known = runner.run(cluster.facts_for(facts, obj, _SECONDS))
+        def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
+            known = runner.run(cluster.facts_for(request, obj, _SECONDS))
             own = facts.namespace_labels
             if own is not None and known.namespace_labels is not None:
-                labels = {**applied(facts.namespace).staying(own), **own}
+                labels = {**applied(request.namespace).staying(own), **own}
                 known = replace(known, namespace_labels=labels)
             elif own is not None:
                 known = replace(known, namespace_labels=own)

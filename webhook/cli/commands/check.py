@@ -112,7 +112,7 @@ To enforce before everything is cleaned up:
     callback=_rule_names,
     shell_complete=_complete_rules,
     metavar="RULE,...",
-    help="Report only what these rules find. What setters add is shown all the same.",
+    help="Report only what these rules find. What mutations add is shown all the same.",
 )
 @click.option(
     "--fail-on",
@@ -164,6 +164,7 @@ def check(
     manifests are taken into account for the Pods beside them; the nodes of a cluster with --nodes,
     and the whole of it with --cluster.
     """
+    from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
     from webhook.cli.manifests.files import STDIN
@@ -192,8 +193,9 @@ def check(
     with report_writer("check", outputs, color) as write:
         manifests = read_manifests(paths, Exclusion(exclude), watch)
         with cluster_context.facts(policy) as complete:
+            request = Request(namespace=namespace, today=today)
             results: Iterable[Result]
-            results = evaluate(manifests, policy, namespace, today, complete)
+            results = evaluate(manifests, policy, request, complete)
             results = tally.counting(_only(rules, results) if rules else results)
             # A single report streams the results; anything more needs all of them.
             if until is not None or len(outputs) != 1:

@@ -25,7 +25,7 @@ from webhook.cli.options.registration import DEFAULT_NAME
 from webhook.cli.report.writer import Output, report_writer
 
 if TYPE_CHECKING:
-    from policies.facts import JSONObject
+    from policies.kubernetes.objects import JSONObject
     from webhook.cli.report.terminal import Color
     from webhook.doctor.installation import Installation
     from webhook.doctor.line import Line

@@ -78,7 +78,7 @@ def explain(
     """Explain a rule, or what happens to the Pods of a file and why.
 
     RULE is the name of a rule. FILE is a file, a folder or - for the standard input; of each Pod
-    and pod template it is said why it is a GPU Pod or why not, which setter adds what, what the
+    and pod template it is said why it is a GPU Pod or why not, which mutation adds what, what the
     checks find, and what the scheduler will be able to do: in general, or on the nodes that --nodes
     or --cluster make known. Without either, the rules are listed.
     """
@@ -103,15 +103,17 @@ def explain(
     if subject != "-" and not os.path.lexists(subject):
         raise InputError([explain_page.unknown(subject, [rule.id for rule in RULES])])
 
+    from policies.facts import Request
     from webhook.cli.explanation import text as explanation
     from webhook.cli.explanation.pod_trace import explanations
     from webhook.cli.manifests.evaluate import no_objects_message, read_manifests
     from webhook.cli.report import terminal
 
     with cluster_context.facts(policy) as complete:
-        manifests, today = read_manifests([subject]), datetime.now(UTC).date()
+        manifests = read_manifests([subject])
+        request = Request(namespace=namespace, today=datetime.now(UTC).date())
         if not manifests:
             raise InputError([no_objects_message([subject])])
-        explained = list(explanations(manifests, policy, namespace, today, complete))
-    terminal.write(explanation.report(explained, policy), sys.stdout, color)
+        explained = list(explanations(manifests, policy, request, complete))
+    terminal.write(explanation.report(explained), sys.stdout, color)
     return EXIT_INPUT if any(each.result.error for each in explained) else 0

@@ -18,8 +18,8 @@ from webhook.cli.options.common import policy_option
 
 # What the function needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
-    from policies.facts import JSONObject
     from policies.finding import Action, Finding
+    from policies.kubernetes.objects import JSONObject
     from webhook.cli.manifests.documents import Document
     from webhook.cli.manifests.evaluate import Result
     from webhook.cli.options.function_config import Mode
@@ -87,6 +87,7 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     it is not to mutate), or a ConfigMap whose data name mode, namespace and policy, the path of a
     file. Comments are kept by kustomize and kpt, not by this command itself.
     """
+    from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate
     from webhook.cli.manifests.files import STDIN
     from webhook.cli.manifests.mutated import mutated_documents, report_denied
@@ -107,8 +108,9 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
         for manifest in read_objects(document)
         if _annotations(manifest.value).get(_LOCAL_CONFIG) != "true"
     ]
-    where, today = config.namespace or namespace or "default", datetime.now(UTC).date()
-    results = list(evaluate(manifests, policy, where, today))
+    where = config.namespace or namespace or "default"
+    request = Request(namespace=where, today=datetime.now(UTC).date())
+    results = list(evaluate(manifests, policy, request))
     output = document.value
     if (config.mode or mode or "mutate") == "mutate":
         output = next(mutated_documents(results), output)

@@ -70,6 +70,7 @@ def mutate(
     in, Lists as Lists, unchanged ones too. Keys keep their order. Comments are not kept, and
     anchors are written out.
     """
+    from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
     from webhook.cli.manifests.mutated import mutated_documents, report_denied
@@ -80,9 +81,10 @@ def mutate(
 
     policy_choice.announce()
     policy = compiled_policy(policy_choice.path)
-    manifests, today = read_manifests(paths, Exclusion(exclude)), datetime.now(UTC).date()
+    manifests = read_manifests(paths, Exclusion(exclude))
+    request = Request(namespace=namespace, today=datetime.now(UTC).date())
     with cluster_context.facts(policy) as complete:
-        results = list(evaluate(manifests, policy, namespace, today, complete))
+        results = list(evaluate(manifests, policy, request, complete))
     if broken := [result for result in results if result.error is not None]:
         raise InputError(
             printable(sentence(result.manifest.document, error))

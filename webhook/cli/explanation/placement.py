@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from policies.facts import JSONObject
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.peak import device_peaks
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     FENCING_EFFECTS,
     Alternative,
+    Taint,
     can_match,
     matches_node,
     tolerates,
 )
-from policies.policy import Policy, Pool, Taint
+from policies.policy import Policy, Pool
+from policies.requests import device_peaks
 
 _SIGNS = {"In": "in", "NotIn": "not in", "Exists": "is there", "DoesNotExist": "is not there"}
 
@@ -48,7 +49,7 @@ def obstacle(pod: Pod, pool: Pool) -> str:
 
     Source: the predicates of kube-scheduler (``policies.kubernetes.scheduling``).
     """
-    if not any(can_match(alternative, pool.labels) for alternative in pod.selection()):
+    if not any(can_match(alternative, pool.node_selector) for alternative in pod.selection()):
         return "its node selection excludes them"
     taint = _untolerated(pod, pool.taints)
     return "" if taint is None else f"it does not tolerate their taint {taint}"
@@ -59,7 +60,7 @@ def placement(pod: Pod, pool: Pool, policy: Policy, nodes: NodeIndex) -> PoolPla
     wanted = device_peaks(pod, policy)
     fitting: list[str] = []
     others: dict[str, list[str]] = {}
-    for node in sorted(nodes.members(pool), key=lambda node: node.name):
+    for node in sorted(nodes.with_labels(pool.node_selector), key=lambda node: node.name):
         reason = next(_obstacles(pod, node, wanted), None)
         if reason is None:
             fitting.append(node.name)

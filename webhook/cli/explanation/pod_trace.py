@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 
-from policies.engine import additions, decide, pod_of
-from policies.facts import Facts, JSONObject
+from policies.advisory import additions
+from policies.context import Context
+from policies.engine import decide
+from policies.facts import Facts, Request
 from policies.finding import Action
-from policies.kubernetes.pod import Pod
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.pod import Pod, pod_of
 from policies.kubernetes.templates import templates
 from policies.policy import ExceptionEntry, Policy
-from policies.registry import RULES, SETTERS, Setter
-from webhook.cli.manifests.evaluate import Result, evaluate
+from policies.registry import MUTATIONS, RULES, Mutation
+from webhook.cli.manifests.evaluate import Complete, Result, evaluate
 from webhook.cli.manifests.objects import Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one setter adds to one pod template: ``path: value``, nothing where nothing is added."""
+    """What one mutation adds to one pod template, each as ``path: value``."""
 
-    setter: Setter
+    mutation: Mutation
     added: tuple[str, ...]
 
 
@@ -30,6 +32,7 @@ class Template:
     """One pod template: the Pod as it is written, the steps, and the Pod that comes of them."""
 
     written: Pod
+    context: Context
     steps: tuple[Step, ...]
     made: Pod
 
@@ -43,6 +46,7 @@ class Explanation:
     """
 
     result: Result
+    request: Request | None = None
     facts: Facts | None = None
     actions: Mapping[str, Action] = field(default_factory=dict)
     """Each rule's action in the namespace of the object."""
@@ -54,35 +58,35 @@ class Explanation:
 def explanations(
     manifests: Sequence[Manifest],
     policy: Policy,
-    namespace: str,
-    today: date,
-    complete: Callable[[Facts, JSONObject], Facts],
+    request: Request,
+    complete: Complete,
 ) -> Iterator[Explanation]:
     """Yield an explanation of each object, in order; the arguments are those of ``evaluate``."""
-    seen: list[Facts] = []
+    seen: list[tuple[Request, Facts]] = []
 
-    def kept(facts: Facts, obj: JSONObject) -> Facts:
-        seen.append(complete(facts, obj))
-        return seen[-1]
+    def kept(writing: Request, facts: Facts, obj: JSONObject) -> Facts:
+        seen.append((writing, complete(writing, facts, obj)))
+        return seen[-1][1]
 
-    for result in evaluate(manifests, policy, namespace, today, kept):
+    for result in evaluate(manifests, policy, request, kept):
         # Objects are judged one by one, as they are asked for: the last facts are this one's.
         if result.decision is not None and result.decision.has_template:
-            yield _explanation(result, policy, seen[-1])
+            yield _explanation(result, policy, *seen[-1])
         else:
             yield Explanation(result)
 
 
-def _explanation(result: Result, policy: Policy, facts: Facts) -> Explanation:
+def _explanation(result: Result, policy: Policy, request: Request, facts: Facts) -> Explanation:
     obj = result.manifest.value or {}
-    stages = [obj, *_stages(obj, policy, facts)]
-    pods = [[pod_of(t, policy, facts) for t in templates(stage)] for stage in stages]
+    stages = [obj, *_stages(obj, policy, request, facts)]
+    pods = [[pod_of(t) for t in templates(stage)] for stage in stages]
     found = tuple(
         Template(
             each[0],
+            Context.of(each[0], policy, request, facts),
             tuple(
-                Step(setter, tuple(additions(before, after)))
-                for setter, before, after in zip(SETTERS, each, each[1:], strict=False)
+                Step(mutation, tuple(additions(before, after)))
+                for mutation, before, after in zip(MUTATIONS, each, each[1:], strict=False)
             ),
             each[-1],
         )
@@ -92,22 +96,25 @@ def _explanation(result: Result, policy: Policy, facts: Facts) -> Explanation:
         entry
         for entry in policy.exceptions
         if any(
-            entry.covers(rule.id, facts.namespace, result.kind, result.name.removesuffix("*"))
+            entry.covers(rule.id, request.namespace, result.kind, result.name.removesuffix("*"))
             for rule in RULES
         )
     )
-    return Explanation(result, facts, policy.actions_in(facts.namespace), found, exceptions)
+    actions = policy.actions_in(request.namespace)
+    return Explanation(result, request, facts, actions, found, exceptions)
 
 
-def _stages(obj: JSONObject, policy: Policy, facts: Facts) -> Iterator[JSONObject]:
-    """Yield the object as the first setter leaves it, as the first two do, and so on.
+def _stages(
+    obj: JSONObject, policy: Policy, request: Request, facts: Facts
+) -> Iterator[JSONObject]:
+    """Yield the object as the first mutation leaves it, as the first two do, and so on.
 
-    The engine decides each time, by the same policy with the later setters off: what it would do
+    The engine decides each time, by the same policy with the later mutations off: what it would do
     and what is explained cannot differ.
     """
-    actions = policy.actions_in(facts.namespace)
-    for count in range(1, len(SETTERS) + 1):
+    actions = policy.actions_in(request.namespace)
+    for count in range(1, len(MUTATIONS) + 1):
         off: dict[str, Action] = {rule.id: "off" for rule in RULES}
-        off |= {setter.id: actions[setter.id] for setter in SETTERS[:count]}
+        off |= {mutation.id: actions[mutation.id] for mutation in MUTATIONS[:count]}
         shortened = replace(policy, actions=off, overrides={}, exceptions=())
-        yield decide(obj, shortened, facts).mutated
+        yield decide(obj, shortened, request, facts).mutated

@@ -9,12 +9,12 @@ from typing import Literal
 
 from policies.document.suggestions import did_you_mean
 from policies.policy import Policy
-from policies.registry import Check, Setter
+from policies.registry import Check, Mutation
 from webhook.cli.report import terminal
 from webhook.cli.report.lines import Line
 from webhook.cli.wording import printable
 
-Rule = Setter | Check
+Rule = Mutation | Check
 Output = Literal["text", "markdown"]
 
 _FENCE = "```"
@@ -67,7 +67,7 @@ def write(
 
 def markdown(rule: Rule, policy: Policy, namespace: str) -> str:
     """Return a rule's page as Markdown: its name for a title, its docstring, its action."""
-    what = "setter: it adds to Pods" if isinstance(rule, Setter) else "check: it finds faults"
+    what = "mutation: it adds to Pods" if isinstance(rule, Mutation) else "check: it finds faults"
     action = policy.actions_in(namespace)[rule.id]
     here = "" if action == rule.default else f" This policy has it on `{action}`."
     return (

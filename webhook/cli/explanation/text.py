@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from policies.facts import Facts
-from policies.kubernetes.peak import device_peaks
+from policies.context import Context
+from policies.facts import Request
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
 from policies.kubernetes.quantity import parse_quantity
 from policies.policy import ExceptionEntry, Policy
-from policies.registry import CHECKS, Setter
-from policies.requests import unresolved_claims
+from policies.registry import CHECKS, Mutation
+from policies.requests import device_peaks
 from webhook.cli.explanation.placement import PoolPlacement, obstacle, placement, selection
 from webhook.cli.explanation.pod_trace import Explanation, Step, Template
 from webhook.cli.report.lines import Line, Role
@@ -25,7 +25,7 @@ _ZERO = "a quantity of 0 asks for nothing"
 _NEGATIVE = "the API server takes no quantity below 0"
 
 
-def report(explained: Iterable[Explanation], policy: Policy) -> Iterator[Line]:
+def report(explained: Iterable[Explanation]) -> Iterator[Line]:
     """Yield the lines of every explanation, with an empty one between two objects."""
     for number, explanation in enumerate(explained):
         if number:
@@ -34,37 +34,37 @@ def report(explained: Iterable[Explanation], policy: Policy) -> Iterator[Line]:
         decision = explanation.result.decision
         unjudged = unjudged_lines(decision) if decision else []
         yield from unjudged
-        if explanation.facts is None and explanation.result.error is None and not unjudged:
+        if explanation.request is None and explanation.result.error is None and not unjudged:
             yield _line("gpufence finds no pod template in it.", role="aside", indent=2)
-        elif explanation.facts is not None:
-            yield from _object(explanation, explanation.facts, policy)
+        elif explanation.request is not None:
+            yield from _object(explanation, explanation.request)
 
 
-def _object(explanation: Explanation, facts: Facts, policy: Policy) -> Iterator[Line]:
+def _object(explanation: Explanation, request: Request) -> Iterator[Line]:
     decision = explanation.result.decision
     exemption = decision.exemption if decision else ""
     for template in explanation.templates:
         if len(explanation.templates) > 1:
             yield _title(f"The Pod at {template.written.spec_path}")
-        yield from _why(template.written, policy, facts)
+        yield from _why(template.written, template.context)
         if not exemption:
             yield from _additions(template, explanation)
-            yield from _scheduler(template.made, policy, facts)
+            yield from _scheduler(template.made, template.context)
     yield _title("What is checked")
     if exemption:
         yield _line(f"Nothing: {exemption}. No rule looks at it.", indent=4)
         return
     yield from _checks(explanation)
     for entry in explanation.exceptions:
-        yield _line(_exception(entry, facts), indent=4)
+        yield _line(_exception(entry, request), indent=4)
 
 
-def _why(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Line]:
+def _why(pod: Pod, context: Context) -> Iterator[Line]:
     """Say why the Pod is a GPU Pod, or why it is none although it may look like one."""
-    if pod.requests:
+    if context.device_requests:
         yield _title("Why it is a GPU Pod")
         containers = {pod.at(container.field): container.name for container in pod.containers()}
-        for request in pod.requests:
+        for request in context.device_requests:
             holder = next((n for at, n in containers.items() if request.path.startswith(at)), None)
             who = "The Pod" if holder is None else f"Container {holder}"
             sure = "" if request.certain else ", though other devices would do as well"
@@ -75,11 +75,11 @@ def _why(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Line]:
             )
     else:
         yield _title("Why it is no GPU Pod")
-        pools = ", ".join(pool.name for pool in policy.pools)
+        pools = ", ".join(pool.name for pool in context.policy.pools)
         yield _line(f"It requests no device of a pool; the policy's pools: {pools}.", indent=4)
-    for path, name, why in _not_requests(pod, policy):
+    for path, name, why in _not_requests(pod, context):
         yield _line(f"{name} is no request for a pool's device: {why} (at {path}).", indent=4)
-    for path, name in unresolved_claims(pod, facts):
+    for path, name in context.unresolved_claims(pod):
         yield _line(
             f"Of claim {name} nothing is known, so it counts for nothing (at {path}): it stands "
             "neither beside the manifest nor in a cluster that was asked (--cluster).",
@@ -87,9 +87,9 @@ def _why(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Line]:
         )
 
 
-def _not_requests(pod: Pod, policy: Policy) -> Iterator[tuple[str, str, str]]:
+def _not_requests(pod: Pod, context: Context) -> Iterator[tuple[str, str, str]]:
     """Yield path, resource and reason of what looks like a request for devices and is none."""
-    counted = {request.path for request in pod.requests}
+    counted = {request.path for request in context.device_requests}
     for container in pod.device_containers():
         seen = set()
         for side in RESOURCE_SIDES:
@@ -100,7 +100,7 @@ def _not_requests(pod: Pod, policy: Policy) -> Iterator[tuple[str, str, str]]:
                 elif (count := parse_quantity(quantity)) <= 0:
                     seen.add(name)
                     yield path, f"{name}: {quantity}", _NEGATIVE if count else _ZERO
-                elif policy.pool_of_resource(name) is None:
+                elif context.policy.pool_of_resource(name) is None:
                     seen.add(name)
                     yield path, f"{name}: {quantity}", "no pool of the policy offers it"
 
@@ -109,10 +109,10 @@ def _additions(template: Template, explanation: Explanation) -> Iterator[Line]:
     yield _title("What is added")
     for step in template.steps:
         if step.added:
-            yield Line(((step.setter.id, "rule"), (f"  {step.setter.summary}", "")), indent=4)
+            yield Line(((step.mutation.id, "rule"), (f"  {step.mutation.summary}", "")), indent=4)
             for addition in step.added:
                 yield Line(((printable(f"+ {addition}"), "added"),), indent=6, wraps=False)
-            yield _line(f"Why: {_reason(step.setter)}", role="aside", indent=6)
+            yield _line(f"Why: {_reason(step.mutation)}", role="aside", indent=6)
     silent = [_silent(step, explanation) for step in template.steps if not step.added]
     if len(silent) == len(template.steps):
         yield _line("Nothing.", indent=4)
@@ -121,21 +121,21 @@ def _additions(template: Template, explanation: Explanation) -> Iterator[Line]:
 
 
 def _silent(step: Step, explanation: Explanation) -> str:
-    action = explanation.actions[step.setter.id]
-    return step.setter.id if action == "enforce" else f"{step.setter.id} (on {action})"
+    action = explanation.actions[step.mutation.id]
+    return step.mutation.id if action == "enforce" else f"{step.mutation.id} (on {action})"
 
 
-def _reason(setter: Setter) -> str:
-    """Return the first paragraph under the heading Why of the setter's page, on one line."""
-    why = re.search(r"^## Why\n\n(.*?)\n\n", setter.page, re.MULTILINE | re.DOTALL)
-    return " ".join(why[1].split()) if why else setter.summary
+def _reason(mutation: Mutation) -> str:
+    """Return the first paragraph under the heading Why of the mutation's page, on one line."""
+    why = re.search(r"^## Why\n\n(.*?)\n\n", mutation.page, re.MULTILINE | re.DOTALL)
+    return " ".join(why[1].split()) if why else mutation.summary
 
 
-def _scheduler(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Line]:
+def _scheduler(pod: Pod, context: Context) -> Iterator[Line]:
     yield _title("What the scheduler can do")
-    if pod.requests:
+    policy, facts, pools = context.policy, context.facts, context.requested_pools
+    if pools:
         yield from _asks(pod, policy)
-    pools = dict.fromkeys(request.pool for request in pod.requests)
     for pool in pools or policy.pools:
         reason = obstacle(pod, pool)
         if facts.nodes is not None:
@@ -210,9 +210,9 @@ def _checks(explanation: Explanation) -> Iterator[Line]:
         yield _line(f"{what}: {', '.join(ids)}.", indent=4)
 
 
-def _exception(entry: ExceptionEntry, facts: Facts) -> str:
+def _exception(entry: ExceptionEntry, request: Request) -> str:
     rules = ", ".join(sorted(entry.rules)) or "every rule"
-    state = "has expired on" if entry.has_expired(facts.today) else "counts until"
+    state = "has expired on" if entry.has_expired(request.today) else "counts until"
     until = f", and {state} {entry.expires}" if entry.expires else ""
     return f"An exception of the policy is about it, for {rules}{until}: {entry.reason}"
 

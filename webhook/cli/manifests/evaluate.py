@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date
 from functools import cache
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from policies.engine import Decision
-from policies.excluded_namespaces import decide_if_asked
-from policies.facts import Facts, JSONObject
+from policies.decision import Decision
+from policies.engine import decide
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.facts import Facts, Request
 from policies.kubernetes.claims import read_claims
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.shape import MalformedObjectError
 from policies.policy import Policy
 from webhook.cli.manifests.documents import Document, read_documents, unreadable
@@ -24,7 +26,7 @@ from webhook.cli.manifests.locate import locate
 from webhook.cli.manifests.objects import Manifest, read_objects
 
 Verdict = Literal["allowed", "mutated", "denied", "unjudged", "skipped", "invalid"]
-Complete = Callable[[Facts, JSONObject], Facts]
+Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds what else is known to the facts about one object."""
 
 Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
@@ -112,17 +114,16 @@ def no_objects_message(paths: Iterable[str], cure: str = "look at what wrote the
 def evaluate(
     manifests: Sequence[Manifest],
     policy: Policy,
-    namespace: str,
-    today: date,
-    complete: Complete = lambda facts, _obj: facts,
+    request: Request,
+    complete: Complete = lambda _request, facts, _obj: facts,
 ) -> Iterator[Result]:
     """Yield a result for each object, in order.
 
     Claims, claim templates, device classes and namespaces among the objects are facts for the Pods
-    beside them. ``namespace`` is that of objects that name none; ``today`` is the day on which the
-    policy's exceptions expire or not. ``complete`` adds what else is known to an object's facts.
+    beside them. ``request`` writes each of them, in the object's own namespace if it names one.
+    ``complete`` adds what else is known to an object's facts.
     """
-    facts_in = _facts(manifests, namespace, today)
+    facts_in = _facts(manifests, request.namespace)
     for manifest in manifests:
         if manifest.error is not None:
             yield Result(manifest, "invalid", error=manifest.error)
@@ -131,11 +132,12 @@ def evaluate(
             yield Result(manifest, "skipped")
             continue
         own = _namespace(manifest.value)
-        facts = complete(facts_in(own or namespace), manifest.value)
-        yield _judge(manifest, manifest.value, policy, facts, own)
+        writing = replace(request, namespace=own) if own else request
+        facts = complete(writing, facts_in(writing.namespace), manifest.value)
+        yield _judge(manifest, manifest.value, policy, writing, facts, own)
 
 
-def _facts(manifests: Iterable[Manifest], namespace: str, today: date) -> Callable[[str], Facts]:
+def _facts(manifests: Iterable[Manifest], namespace: str) -> Callable[[str], Facts]:
     """Return a function from a namespace to what is known there."""
     objects = [manifest.value for manifest in manifests if manifest.value is not None]
     claims, templates, classes = read_claims((_namespace(o) or namespace, o) for o in objects)
@@ -148,27 +150,27 @@ def _facts(manifests: Iterable[Manifest], namespace: str, today: date) -> Callab
     @cache
     def facts_in(name: str) -> Facts:
         return Facts(
-            namespace=name,
             claims=claims,
             claim_templates=templates,
             extended_resource_classes=classes,
             namespace_labels=labels.get(name),
-            today=today,
         )
 
     return facts_in
 
 
-def _judge(manifest: Manifest, value: JSONObject, policy: Policy, facts: Facts, own: str) -> Result:
+def _judge(
+    manifest: Manifest, value: JSONObject, policy: Policy, request: Request, facts: Facts, own: str
+) -> Result:
     try:
-        decision = decide_if_asked(value, policy, facts)
+        decision = decide(value, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED)
     except MalformedObjectError as malformed:
         position = locate(manifest.document, manifest.path, malformed.path)
         line, column = position[:2] if position else (manifest.line, 0)
         cure = _MISSING_CURE if malformed.problem == "is missing" else ""
         error = ManifestError(str(malformed), line=line, column=column, cure=cure)
         return Result(manifest, "invalid", namespace=own, error=error)
-    namespace = facts.namespace if decision.has_template else own
+    namespace = request.namespace if decision.has_template else own
     return Result(manifest, decision.verdict, decision, namespace)
 
 

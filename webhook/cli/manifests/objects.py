@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.errors import ManifestError
 

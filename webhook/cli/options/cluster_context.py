@@ -43,9 +43,9 @@ class ClusterContext(NamedTuple):
             from webhook.cli.cluster_facts.nodes_file import read_nodes
 
             index = read_nodes(self.nodes, policy)
-            yield lambda facts, _obj: replace(facts, nodes=index)
+            yield lambda _request, facts, _obj: replace(facts, nodes=index)
         else:
-            yield lambda facts, _obj: facts
+            yield lambda _request, facts, _obj: facts
 
 
 _OPTIONS = (

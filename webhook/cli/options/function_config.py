@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.errors import InputError
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import click
 
-from policies.facts import JSONObject
 from policies.finding import Finding
 from policies.kubernetes.names import NameSet
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_subdomain
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import Result

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.engine import Decision
-from policies.facts import JSONObject
+from policies.decision import Decision
+from policies.kubernetes.objects import JSONObject
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.nodes import NodeFindings
 from webhook.audit.pools import PoolState

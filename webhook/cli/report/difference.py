@@ -29,7 +29,7 @@ class Marked(NamedTuple):
 def difference(before: Any, after: Any) -> list[Marked]:
     """Return the lines in which two objects differ, with up to three around them.
 
-    Lists are compared entry by entry from the front, which is right for what setters do: they
+    Lists are compared entry by entry from the front, which is right for what mutations do: they
     append.
     """
     lines = _Lines()

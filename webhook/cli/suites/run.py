@@ -10,8 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from policies.document.fence_test import CaseSpec, ExpectSpec
-from policies.facts import Facts, JSONObject
+from policies.facts import Facts, Request
 from policies.kubernetes.nodes import NodeIndex
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.errors import InputError
 from webhook.cli.explanation.pod_trace import Explanation, explanations
@@ -64,18 +65,24 @@ def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Explan
     ]
     own = _manifests(suite, at, [case.manifest], key="manifest")
     namespace = case.namespace or suite.spec.namespace
-    known = _Known(case, cluster, policy)
+    known = _Known(cluster, policy)
     # No exception has expired where the suite names no day: it shall not fail next year by itself.
     today = case.today or suite.spec.today or date.min
-    judged = explanations([*cluster, *own], policy, namespace, today, known.complete)
+    request = Request(
+        namespace=namespace,
+        username=case.username,
+        operation=case.operation,
+        old=case.old,
+        today=today,
+    )
+    judged = explanations([*cluster, *own], policy, request, known.complete)
     return _subject(case, list(judged)[len(cluster) :])
 
 
 class _Known:
-    """What a case says of the request, and of its cluster beyond what manifests say themselves."""
+    """The cluster facts of a case that its manifests do not bring along themselves."""
 
-    def __init__(self, case: CaseSpec, cluster: Iterable[Manifest], policy: Policy) -> None:
-        self._case = case
+    def __init__(self, cluster: Iterable[Manifest], policy: Policy) -> None:
         objects = [manifest.value or {} for manifest in cluster]
         nodes = [obj for obj in objects if (obj.get("apiVersion"), obj.get("kind")) == _NODE]
         self._nodes = _index(nodes, policy) if nodes else None
@@ -83,15 +90,8 @@ class _Known:
         names = frozenset(str((obj.get("metadata") or {}).get("name")) for obj in classes)
         self._runtime_classes = names or None
 
-    def complete(self, facts: Facts, _obj: JSONObject) -> Facts:
-        return replace(
-            facts,
-            username=self._case.username,
-            operation=self._case.operation,
-            old=self._case.old,
-            nodes=self._nodes,
-            runtime_classes=self._runtime_classes,
-        )
+    def complete(self, _request: Request, facts: Facts, _obj: JSONObject) -> Facts:
+        return replace(facts, nodes=self._nodes, runtime_classes=self._runtime_classes)
 
 
 def _index(nodes: Iterable[JSONObject], policy: Policy) -> NodeIndex:
@@ -196,7 +196,7 @@ def _exercised(explanation: Explanation) -> frozenset[str]:
     decision = explanation.result.decision
     found = (*decision.findings, *decision.excepted) if decision else ()
     added = (
-        step.setter.id
+        step.mutation.id
         for template in explanation.templates
         for step in template.steps
         if step.added

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import date
 
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
-from policies.facts import JSONObject
 from policies.finding import Action
+from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry, Policy
 from policies.rules import check_device_leak, check_pool_trespass
 from webhook.registration.admission_policies import device_leak, pool_trespass

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, parse_int64
-from policies.policy import Policy, Pool, Taint
-from policies.rules.check_pool_trespass import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
+from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint, parse_int64
+from policies.policy import Policy, Pool
+from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from webhook.registration.admission_policies.cel import (
     all_of,
     any_of,
@@ -34,7 +34,7 @@ _POSITIVE = "^[1-9][0-9]{0,17}$"
 
 def concerns(spec: str, policy: Policy) -> str:
     """Return CEL that holds for every Pod spec in which ``findings`` may find something."""
-    keys = names({key for pool in policy.pools for key in pool.labels})
+    keys = names({key for pool in policy.pools for key in pool.node_selector})
     in_term = f"{listed('t', 'matchExpressions')}.exists(e, e.key in {keys})"
     placing = [
         f"{mapped(spec, 'nodeSelector')}.exists(k, k in {keys})",
@@ -49,7 +49,7 @@ def concerns(spec: str, policy: Policy) -> str:
 
 def node_labels(pool: Pool) -> str:
     """Return CEL for the labels that every node of the pool carries."""
-    labels = ASSUMED_NODE_LABELS | dict(pool.labels)
+    labels = ASSUMED_NODE_LABELS | dict(pool.node_selector)
     return "{" + ", ".join(f"{text(k)}: {text(v)}" for k, v in sorted(labels.items())) + "}"
 
 
@@ -115,7 +115,7 @@ def _by_toleration(
 
 def _by_selection(spec: str, path: str, pool: Pool) -> str:
     """Return CEL for the finding that the Pod's node selection asks for the pool's labels."""
-    selector, labels = mapped(spec, "nodeSelector"), sorted(pool.labels.items())
+    selector, labels = mapped(spec, "nodeSelector"), sorted(pool.node_selector.items())
     in_selector = all_of(
         *(f"{text(k)} in {selector} && {selector}[{text(k)}] == {text(v)}" for k, v in labels)
     )
@@ -144,7 +144,7 @@ def _asks_for(selector: str, pool: Pool) -> str:
     """
     expressions = listed("t", "matchExpressions")
     conditions = ["has(t.matchExpressions) || has(t.matchFields)"]
-    for key, value in sorted(pool.labels.items()):
+    for key, value in sorted(pool.node_selector.items()):
         k, v = text(key), text(value)
         asked = (
             f'{expressions}.exists(e, e.key == {k} && !(e.operator in ["NotIn", "DoesNotExist"]))'
@@ -153,7 +153,7 @@ def _asks_for(selector: str, pool: Pool) -> str:
             f"{k} in {selector} ? {selector}[{k}] == {v} : {asked}",
             f"{expressions}.all(e, e.key != {k} || {_is_met(v, value)})",
         ]
-    keys = names(pool.labels)
+    keys = names(pool.node_selector)
     others = (
         f"{expressions}.all(e, e.key in {keys} || (e.key in {selector} ? "
         f"{_is_met(f'{selector}[e.key]')} : {_can_be_met(expressions)}))"
@@ -240,5 +240,5 @@ def _is_mirror_pod(spec: str) -> str:
 
 
 def _avoid(pool: Pool) -> str:
-    key, value = next(iter(pool.labels.items()))
+    key, value = next(iter(pool.node_selector.items()))
     return f"{{key: {key}, operator: NotIn, values: ['{value}']}}"

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from policies.finding import Action, Finding
-from policies.registry import RULES, Check, Setter
+from policies.registry import RULES, Check, Mutation
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.sentence import explanation
 from webhook.cli.report.content import CheckReport
@@ -66,7 +66,7 @@ def _driver() -> dict[str, Any]:
     }
 
 
-def _rule(rule: Setter | Check) -> dict[str, Any]:
+def _rule(rule: Mutation | Check) -> dict[str, Any]:
     title, _, page = rule.page.partition("\n\n")
     return {
         "id": rule.id,

@@ -1,0 +1,67 @@
+"""What a rule may know beyond the Pod."""
+
+from __future__ import annotations
+
+import msgspec
+
+from policies.facts import Facts, Request
+from policies.kubernetes.pod import Pod
+from policies.policy import Policy, Pool
+from policies.requests import (
+    DeviceRequest,
+    device_requests,
+    may_request,
+    pool_of_resource,
+    unresolved_claims,
+)
+
+# Each finding names the claims, and a Pod can have thousands of findings.
+_NAMED_CLAIMS = 8
+
+
+class Context(msgspec.Struct, frozen=True):
+    """The policy, the request and the cluster facts, and what the Pod requests of the pools.
+
+    A GPU Pod has at least one device request.
+    """
+
+    policy: Policy
+    request: Request
+    facts: Facts
+    device_requests: tuple[DeviceRequest, ...] = ()
+    as_written: Pod | None = None
+    """For the template of a core workload, the template without mutations: the API server
+    validates it in that form."""
+
+    @classmethod
+    def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:
+        """Return the context of a Pod."""
+        requests = device_requests(pod, policy, request.namespace, facts)
+        return cls(policy, request, facts, requests)
+
+    @property
+    def requested_pools(self) -> dict[Pool, None]:
+        """The pools that the Pod requests devices of, in the order of its requests."""
+        return dict.fromkeys(request.pool for request in self.device_requests)
+
+    def may_request(self, pool: Pool) -> bool:
+        """Return whether the namespace may request the pool's devices."""
+        return may_request(pool, self.request.namespace, self.facts)
+
+    def pool_of_resource(self, name: str) -> Pool | None:
+        """Return the pool that a resource name in a container's resources stands for."""
+        return pool_of_resource(name, self.policy, self.facts)
+
+    def unresolved_claims(self, pod: Pod) -> list[tuple[str, str]]:
+        """Return path and name of each claim of the Pod that nothing is known of."""
+        return unresolved_claims(pod, self.request.namespace, self.facts)
+
+    def describe_unresolved_claims(self, pod: Pod) -> str:
+        """Return the clause that a finding adds about unresolved claims; empty without any."""
+        unresolved = [name for _, name in self.unresolved_claims(pod)]
+        if not unresolved:
+            return ""
+        names = ", ".join(unresolved[:_NAMED_CLAIMS])
+        if len(unresolved) > _NAMED_CLAIMS:
+            names += f" and {len(unresolved) - _NAMED_CLAIMS} more"
+        return f"; of its resource claims, nothing is known of {names}"

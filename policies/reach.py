@@ -1,0 +1,117 @@
+"""Which pools' nodes a Pod can be placed on, or asks for, beside those that it requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from policies.context import Context
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import Alternative, requires
+from policies.policy import Pool
+
+DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+_PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "nodeName")
+
+
+def foreign_pools(pod: Pod, context: Context) -> list[Pool]:
+    """Return the pools that the Pod may reach and does not request, by the keys that it names.
+
+    A cluster may have many pools, and most Pods name the keys of few of them.
+    """
+    if not any(pod.spec.get(field) for field in _PLACING_FIELDS) or is_mirror_pod(pod, context):
+        return []
+    requested = context.requested_pools
+    return [pool for pool in _pools_by_key(pod, context) if pool not in requested]
+
+
+def _pools_by_key(pod: Pod, context: Context) -> Iterable[Pool]:
+    policy, nodes = context.policy, context.facts.nodes
+    keys = {toleration.get("key") or "" for toleration in pod.spec.get("tolerations") or ()}
+    if "" in keys:
+        return policy.pools
+    keys.update(pod.spec.get("nodeSelector") or ())
+    for alternative in pod.selection():
+        keys.update(expression["key"] for expression in alternative.expressions)
+        if nodes is not None:
+            # A finding needs all accepted nodes in one pool, so the first one names the pool.
+            for node in islice(nodes.accepted_by(alternative), 1):
+                keys.update(node.labels)
+    bound_to = named_node(pod, nodes)
+    if bound_to is not None:
+        keys.update(bound_to.labels)
+    reached = {pool for key in keys for pool in policy.pools_by_key.get(key, ())}
+    return [pool for pool in policy.pools if pool in reached] if reached else ()
+
+
+def is_confined(pod: Pod, pools: Iterable[Pool]) -> bool:
+    """Return whether the Pod can be placed only on nodes of one of the pools."""
+    return bool(pools) and all(
+        any(
+            all(requires(alternative, key, value) for key, value in pool.node_selector.items())
+            for pool in pools
+        )
+        for alternative in pod.selection()
+    )
+
+
+def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:
+    """Return the node that the Pod's ``nodeName`` binds it to, if it is known."""
+    name = pod.spec.get("nodeName")
+    return nodes.get(name) if name and nodes is not None else None
+
+
+def is_placed_elsewhere(pod: Pod, pool: Pool, nodes: NodeIndex) -> bool:
+    """Return whether the Pod is bound to, or selects, known nodes outside of the pool only.
+
+    A selection that accepts no known node may be for nodes that an autoscaler adds.
+    """
+    node = named_node(pod, nodes)
+    if node is not None and not pool.contains(node):
+        return True
+    selection = pod.selection()
+    if any(any(nodes.accepted_by(each, pool.node_selector)) for each in selection):
+        return False
+    return any(any(nodes.accepted_by(each)) for each in selection)
+
+
+def count_of_pool_only(alternative: Alternative, pool: Pool, nodes: NodeIndex) -> int:
+    """Return how many nodes meet the alternative; 0 if one of them is outside of the pool.
+
+    Also 0 if all known nodes meet it: a selection of everything selects nothing.
+    """
+    count = 0
+    for node in nodes.accepted_by(alternative):
+        if not pool.contains(node):
+            return 0
+        count += 1
+    return count if count < len(nodes) else 0
+
+
+def is_mirror_pod(pod: Pod, context: Context) -> bool:
+    """Return whether a kubelet reports a static Pod of its own node.
+
+    The NodeRestriction admission plugin lets a kubelet create mirror Pods bound to itself only.
+    """
+    annotations = pod.metadata.get("annotations") or {}
+    return (
+        context.request.username == f"system:node:{pod.spec.get('nodeName')}"
+        and MIRROR_ANNOTATION in annotations
+    )
+
+
+def is_daemon_set_pod(pod: Pod, context: Context) -> bool:
+    """Return whether the Pod belongs to a DaemonSet, beyond forgery.
+
+    Any client can write an owner reference; it counts only if the DaemonSet controller makes the
+    request.
+    """
+    if pod.kind == "DaemonSet":
+        return True
+    return context.request.username == DAEMON_SET_CONTROLLER and any(
+        owner.get("controller") and owner.get("kind") == "DaemonSet"
+        for owner in pod.metadata.get("ownerReferences") or ()
+    )

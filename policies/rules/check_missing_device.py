@@ -1,0 +1,93 @@
+"""GPU Pod bound to a node that does not offer the device it requests.
+
+## What it checks
+
+A GPU Pod that is bound by `nodeName` to a node of the pool requests an extended resource that this
+node does not list (`nvidia.com/mig-1g.10gb` on a node without partitions). The rule needs the
+cluster's nodes.
+
+A resource that only a device class provides is checked, too: it takes the scheduler to allocate
+it. Devices by claim are not: the kubelet waits for their allocation.
+
+## Why
+
+`nodeName` bypasses the scheduler. The kubelet ignores extended resources that its node does not
+list, and starts the Pod without the device.
+
+## Denied
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  nodeName: gpu-1
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/mig-1g.10gb: 1
+```
+
+## Use instead
+
+```yaml
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+spec:
+  containers:
+    - name: train
+      image: nvcr.io/nvidia/pytorch:26.01-py3
+      resources:
+        limits:
+          nvidia.com/mig-1g.10gb: 1
+```
+
+## Settings
+
+None beyond the rule's action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.context import Context
+from policies.finding import Finding
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.quantity import is_extended_resource_name
+from policies.reach import is_mirror_pod, named_node
+
+ID = "missing-device"
+
+
+def check(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding for each requested resource that the named node does not offer.
+
+    A kubelet removes extended resources that its node does not list, and admits the Pod
+    (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``, ``removeMissingExtendedResources``).
+    The implicit name of a device class is not an extended resource.
+    """
+    node = named_node(pod, context.facts.nodes)
+    if node is None or node.allocatable is None or is_mirror_pod(pod, context):
+        return
+    missing = {
+        request.resource: request.pool
+        for request in context.device_requests
+        if is_extended_resource_name(request.resource)
+        and request.resource not in node.allocatable
+        and request.pool.contains(node)
+    }
+    for resource, pool in missing.items():
+        yield Finding(
+            ID,
+            pod.at("spec.nodeName"),
+            "a Pod is bound to a GPU node that does not have the device it requests",
+            f"node {node.name} of pool {pool.name} offers no {resource}, and its kubelet would "
+            "start the Pod without one",
+            "Remove nodeName: the scheduler finds a node that has the device",
+        )

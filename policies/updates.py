@@ -1,0 +1,64 @@
+"""Updates: what the stored object already had does not count again.
+
+Finalizers must go and replicas must scale, whatever a policy finds today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from policies.finding import Finding
+from policies.kubernetes.objects import JSONObject
+
+_PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "schedulingGates")
+
+
+def is_being_deleted(obj: JSONObject) -> bool:
+    """Return whether the object has a deletion timestamp."""
+    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def may_move(obj: JSONObject, old: JSONObject) -> bool:
+    """Return whether the update lets a waiting Pod with claims be placed on other nodes.
+
+    What its claims resolve to may have changed since it was created, so what is found of the old
+    Pod today was perhaps never reported.
+    """
+    if (obj.get("apiVersion"), obj.get("kind")) != ("v1", "Pod"):
+        return False
+    spec, before = obj["spec"], old.get("spec")
+    if not isinstance(before, dict) or before.get("nodeName") or not spec.get("resourceClaims"):
+        return False
+    return any(spec.get(field) != before.get(field) for field in _PLACING_FIELDS)
+
+
+def split_known(
+    findings: Iterable[Finding], before: Iterable[Finding]
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Return the new findings and the known ones.
+
+    Each finding ``before`` accounts for one finding of the same subject matter.
+    """
+    left: dict[tuple[str, ...], list[Finding]] = {}
+    for old in before:
+        left.setdefault(_subject_matter(old), []).append(old)
+    new: list[Finding] = []
+    known: list[Finding] = []
+    for finding in findings:
+        alike = left.get(_subject_matter(finding), [])
+        same = next((old for old in alike if finding.subjects <= old.subjects), None)
+        if same is None:
+            new.append(finding)
+        else:
+            known.append(finding)
+            alike.remove(same)
+    return tuple(new), tuple(known)
+
+
+def _subject_matter(finding: Finding) -> tuple[str, ...]:
+    """Return what a finding has in common with the same finding of the old object.
+
+    Subjects are compared apart; without subjects, the detail tells. Paths do not count: an entry
+    that moved in its list is not a new finding.
+    """
+    return finding.rule, finding.reason, "" if finding.subjects else finding.detail
