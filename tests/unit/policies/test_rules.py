@@ -15,6 +15,7 @@ from policies.decision import Decision
 from policies.document.model import FencePolicy
 from policies.engine import decide
 from policies.facts import Facts, Request
+from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.registry import CHECKS, MUTATIONS, RULES, Check, Mutation
 
@@ -23,6 +24,8 @@ MUTATION_PAGE = ["What it adds", "Why", "Before", "After", "Settings"]
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 each_check = pytest.mark.parametrize("rule", CHECKS, ids=lambda rule: rule.id)
+GPU_NODE = Node("gpu-1", {"nvidia.com/gpu.present": "true"}, (), {"nvidia.com/gpu": 8})
+
 each_mutation = pytest.mark.parametrize("rule", MUTATIONS, ids=lambda rule: rule.id)
 
 
@@ -114,8 +117,12 @@ def decide_as_on_page(rule: Mutation | Check, heading: str) -> Decision:
         policy = laid_over(policy, shown)
     (manifest,) = examples(rule, heading)
     namespace = manifest["metadata"].get("namespace", "default")
-    # Known, as on a cluster: a namespace without labels, and the NVIDIA operator's RuntimeClass.
-    facts = Facts(namespace_labels={}, runtime_classes=frozenset({"nvidia"}))
+    # As on a cluster: a namespace without labels, the NVIDIA operator's RuntimeClass, and nodes.
+    facts = Facts(
+        nodes=NodeIndex([GPU_NODE, Node("cpu-1", {}, (), {})]),
+        namespace_labels={},
+        runtime_classes=frozenset({"nvidia"}),
+    )
     return decide(manifest, compiled(policy), Request(namespace=namespace), facts)
 
 
