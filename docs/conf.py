@@ -18,7 +18,7 @@ exclude_patterns = ["_ext"]
 # Every link must resolve to a page, a heading or a file in the repository.
 nitpicky = True
 myst_heading_anchors = 4
-myst_enable_extensions = ["attrs_inline", "colon_fence"]
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence"]
 # Two hyphens start an option: typographic dashes would break commands.
 smartquotes = False
 # Highlight a block only in the language that it names.

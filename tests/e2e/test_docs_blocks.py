@@ -24,9 +24,13 @@ from policies.document.model import FencePolicy, default_policy_text, parse_poli
 PAGES = [page for page in pages() if page not in LIFE]
 NOT_RUN = {
     "README.md": 2,
+    "docs/get-started/quickstart.md": 5,
     "docs/get-started/tutorial.md": 1,
+    "docs/index.md": 1,
+    "docs/operate/certificates.md": 2,
     "docs/operate/install.md": 1,
     "docs/operate/without-the-chart.md": 1,
+    "docs/policies/cookbook.md": 1,
 }
 """How many blocks of which page cannot be run: a new one is to be seen in a review."""
 POLICY_KEYS = {field.alias for field in FencePolicy.model_fields.values()}

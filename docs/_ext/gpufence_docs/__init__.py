@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "chart": chart.markdown,
     "commands": commands.markdown,
     "default-policy": policy.default_markdown,
+    "fence-test": policy.fence_test_markdown,
     "metrics": metrics.markdown,
     "policy": policy.markdown,
     "report": report.markdown,
@@ -33,6 +34,7 @@ _MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Register with Sphinx."""
     app.connect("builder-inited", _write_rules)
+    app.connect("builder-inited", _write_schemas)
     app.connect("source-read", _fill_in)
     return {"parallel_read_safe": True}
 
@@ -44,6 +46,10 @@ def _fill_in(_app: Sphinx, page: str, content: list[str]) -> None:
         return PARTS[mark[1]]()
 
     content[0] = files.on_site(_MARK.sub(part, content[0]))
+
+
+def _write_schemas(app: Sphinx) -> None:
+    policy.write_schemas(Path(app.srcdir) / "reference" / "schemas")
 
 
 def _write_rules(app: Sphinx) -> None:

@@ -1,4 +1,4 @@
-"""The chart's values, from values.yaml with its comments and from the schema that helm goes by."""
+"""The chart's values, from values.yaml with its comments and from values.schema.json."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpufence_docs.tables import code, entry, table
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "gpufence"
 ELSEWHERE = "policy"
-"""The value whose keys are a page of their own."""
+"""The value whose fields have a page of their own."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """One key of values.yaml, with what it is without anybody's saying."""
+    """One value of values.yaml with its default."""
 
     path: str
     default: str
@@ -32,7 +32,7 @@ def markdown() -> str:
     root = yaml.compose("\n".join(lines))
     schema = json.loads((CHART / "values.schema.json").read_text())
     if not isinstance(root, yaml.MappingNode):
-        raise TypeError("values.yaml is no mapping")
+        raise TypeError("values.yaml is not a mapping")
     rows = [
         (
             code(value.path),
@@ -41,7 +41,7 @@ def markdown() -> str:
         for value in _values(root, lines, "")
         for accepted in [_accepted(schema, value.path)]
     ]
-    return table(("value", "what it is for"), rows)
+    return table(("value", "description"), rows)
 
 
 def _values(node: yaml.MappingNode, lines: list[str], outer: str) -> Iterator[Value]:
@@ -49,7 +49,7 @@ def _values(node: yaml.MappingNode, lines: list[str], outer: str) -> Iterator[Va
         path = f"{outer}{key.value}"
         comment = _comment(lines, key.start_mark.line)
         if path == ELSEWHERE:
-            yield Value(path, "", f"{comment} [Its keys](policy.md).")
+            yield Value(path, "", f"{comment} [Its fields](policy.md).")
         elif isinstance(value, yaml.MappingNode) and value.value:
             if comment:
                 yield Value(path, "", comment)
@@ -64,7 +64,7 @@ def _shown(node: yaml.Node) -> str:
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """Return the comment that stands right above a line, at its depth."""
+    """Return the comment directly above a line, at the same indentation."""
     indent = lines[line][: len(lines[line]) - len(lines[line].lstrip())]
     found: list[str] = []
     for above in reversed(lines[:line]):
@@ -75,7 +75,7 @@ def _comment(lines: list[str], line: int) -> str:
 
 
 def _accepted(schema: dict[str, Any], path: str) -> str:
-    """Return what the schema lets a value be."""
+    """Return the constraints of a value in the schema."""
     for key in path.split("."):
         schema = schema.get("properties", {}).get(key, {})
     if "enum" in schema:

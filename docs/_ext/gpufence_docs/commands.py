@@ -1,4 +1,4 @@
-"""Every command of the command line: what it takes, how it ends, how it is used."""
+"""The reference of the command line: every command with its options, exit status and examples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _walk(
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if command is None:
-            raise LookupError(f"the command {name} is listed and is not there")
+            raise LookupError(f"the command {name} is listed but cannot be loaded")
         inner = click.Context(command, info_name=name, parent=context)
         if isinstance(command, click.Group):
             yield from _walk(command, inner)
@@ -47,13 +47,13 @@ def _section(command: click.Command, context: click.Context) -> str:
         for names, text in [record]
         if text
     ]
-    parts.append(table(("option", "what it does"), [(name, plain(text)) for name, text in options]))
+    parts.append(table(("option", "description"), [(name, plain(text)) for name, text in options]))
     parts.extend(_epilog(command.epilog or ""))
     return "\n".join(parts)
 
 
 def _epilog(text: str) -> Iterator[str]:
-    r"""Yield the paragraphs after the options; one that begins with ``\b`` is printed as it is."""
+    r"""Yield the paragraphs after the options. Those that start with ``\b`` stay preformatted."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         first, *lines = paragraph.splitlines() or [""]
         if first != "\b":

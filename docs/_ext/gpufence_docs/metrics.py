@@ -1,4 +1,4 @@
-"""What a server exposes to Prometheus, from the registry that it exposes."""
+"""The metrics of a replica, from the registry that it exposes to Prometheus."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def markdown() -> str:
         for family in sorted(registry.collect(), key=lambda family: family.name)
         if family.name.startswith("gpufence_")
     ]
-    return table(("metric", "what it counts"), rows)
+    return table(("metric", "description"), rows)

@@ -1,8 +1,10 @@
-"""The policy document's keys, from the model that validates it."""
+"""The fields of gpufence's documents, from the models that validate them."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
@@ -10,6 +12,7 @@ from pydantic import BaseModel
 from gpufence_docs.tables import code, entry, plain, table
 from policies.document import model as policy
 from policies.kubernetes import custom_workloads
+from webhook.cli.suites import suite
 
 Schema = dict[str, Any]
 _LIMITS = {
@@ -19,27 +22,46 @@ _LIMITS = {
     "minItems": "at least {}",
     "minProperties": "at least {}",
 }
-"""What the schema's constraints are called; a bound of a string or of a list of things is 1.
+"""Constraints of the schema in words. The lower bound of strings and lists is always 1.
 
-Patterns are for machines: those of names are Kubernetes' own.
+Patterns are left out: those of names are Kubernetes' own.
 """
 
 
 def markdown() -> str:
-    """Return a table of keys for the document and for each of its parts."""
-    whole = policy.FencePolicy.model_json_schema(by_alias=True)
+    """Return a table of fields for the policy document and for each of its parts."""
+    return _tables(policy.FencePolicy, policy) + _well_known()
+
+
+def fence_test_markdown() -> str:
+    """Return a table of fields for a test suite and for each of its parts."""
+    return _tables(suite.SuiteSpec, suite)
+
+
+def write_schemas(directory: Path) -> None:
+    """Write the JSON schemas of the documents, for editors."""
+    directory.mkdir(exist_ok=True)
+    for name, model in (("fence-policy", policy.FencePolicy), ("fence-test", suite.SuiteSpec)):
+        text = json.dumps(model.model_json_schema(by_alias=True), indent=2) + "\n"
+        path = directory / f"{name}.json"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def _tables(model: type[BaseModel], module: ModuleType) -> str:
+    whole = model.model_json_schema(by_alias=True)
     parts: Schema = whole["$defs"]
-    order = [("FencePolicy", whole), *_in_order(whole, parts)]
-    return "\n".join([*(_part(name, schema, parts) for name, schema in order), _well_known()])
+    order = [(model.__name__, whole), *_in_order(whole, parts)]
+    return "\n".join(_part(name, schema, parts, module) for name, schema in order) + "\n"
 
 
 def default_markdown() -> str:
-    """Return the policy that ships with gpufence, with its comments."""
+    """Return the default policy with its comments."""
     return f"```yaml\n{policy.default_policy_text()}```\n"
 
 
 def _in_order(whole: Schema, parts: Schema) -> list[tuple[str, Schema]]:
-    """Return the parts in the order in which the document names them, the outer ones first."""
+    """Return the parts in the order in which the document refers to them, outer parts first."""
     found: dict[str, Schema] = {}
     waiting = [whole]
     while waiting:
@@ -49,38 +71,42 @@ def _in_order(whole: Schema, parts: Schema) -> list[tuple[str, Schema]]:
                 found[name] = parts[name]
                 waiting.append(parts[name])
     if missed := parts.keys() - found.keys():
-        raise ValueError(f"no key of the policy leads to {', '.join(sorted(missed))}")
+        raise ValueError(f"no field refers to {', '.join(sorted(missed))}")
     return list(found.items())
 
 
-def _part(name: str, schema: Schema, parts: Schema) -> str:
+def _part(name: str, schema: Schema, parts: Schema, module: ModuleType) -> str:
     required = set(schema.get("required", ()))
     rows = []
     for key, property_ in schema["properties"].items():
-        # The model says it once where a key and the part that it holds are described alike.
-        said = property_ if "description" in property_ else parts.get(_reference(property_), {})
-        if "description" not in said:
-            raise ValueError(f"the policy's model does not say what {name}.{key} is")
-        default = "required" if key in required else _default(name, key)
+        # A field without a description of its own has that of the part that it holds.
+        described = (
+            property_ if "description" in property_ else parts.get(_reference(property_), {})
+        )
+        if "description" not in described:
+            raise ValueError(f"the model has no description of {name}.{key}")
+        default = "required" if key in required else _default(module, name, key)
         facts = (_type(property_), default, _limits(property_))
-        rows.append((code(key), entry(plain(said["description"]), *facts)))
+        rows.append((code(key), entry(plain(described["description"]), *facts)))
     heading = _title(name)
-    return f"## {heading}\n\n{schema['description']}\n\n" + table(("key", "what it says"), rows)
+    return f"## {heading}\n\n{schema['description']}\n\n" + table(("field", "description"), rows)
 
 
 def _title(part: str) -> str:
-    """Return what a part is called in prose: its class without the suffix."""
+    """Return the name of a part in prose: its class without the suffix."""
     return part.removesuffix("Spec")
 
 
 def _reference(property_: Schema) -> str:
-    """Return the name of the part that a key holds, or holds several of."""
+    """Return the name of the part that a field holds, alone or in a list."""
     inner = [property_, property_.get("items", {}), *property_.get("anyOf", ())]
     found = [each["$ref"].rpartition("/")[2] for each in inner if "$ref" in each]
     return found[0] if found else ""
 
 
 def _type(schema: Schema) -> str:
+    if "type" not in schema and not schema.keys() & {"$ref", "anyOf", "enum", "const"}:
+        return "a path, or an object"
     if "$ref" in schema:
         title = _title(_reference(schema))
         return f"[{title}](#{title.lower()})"
@@ -93,15 +119,16 @@ def _type(schema: Schema) -> str:
     if schema["type"] == "array":
         return f"list of {_type(schema['items'])}"
     if schema["type"] == "object":
-        # The schema describes the values of keys that it names, or says what keys look like.
-        [*values] = (schema.get("properties") or schema["patternProperties"]).values()
-        return f"map to {_type(values[0])}"
+        # The schema lists the keys, or has a pattern for them, or allows any.
+        keyed = schema.get("properties") or schema.get("patternProperties") or {}
+        values = [each for each in [*keyed.values(), schema.get("additionalProperties")] if each]
+        return f"map to {_type(values[0])}" if isinstance(values[0], dict) else "map"
     return str(schema.get("format") or schema["type"])
 
 
-def _default(part: str, key: str) -> str:
-    """Return what a key is where a policy does not name it, which the schema knows in part only."""
-    model: type[BaseModel] = getattr(policy, part)
+def _default(module: ModuleType, part: str, key: str) -> str:
+    """Return the default of a field. The schema contains only some of the defaults."""
+    model: type[BaseModel] = getattr(module, part)
     [field] = [field for field in model.model_fields.values() if field.alias == key]
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
@@ -120,7 +147,7 @@ def _well_known() -> str:
 
 
 def _limits(property_: Schema) -> str:
-    """Return what else is asked of a value."""
+    """Return the further constraints of a value."""
     alternatives = property_.get("anyOf", [property_])
     limits = [
         text.format(each[key])

@@ -21,14 +21,14 @@ UNJUDGED = (
 VERDICTS = ("allowed", "mutated", "denied", "unjudged", "skipped", "invalid")
 
 _FINDING = {
-    "rule": "Which rule.",
-    "action": "What becomes of it: `enforce`, `warn` or `audit`.",
-    "path": "The field at fault, from the root of the object, as the API server writes paths.",
-    "line": "Its line in the file, counted from 1; null where nothing stands there.",
+    "rule": "The rule.",
+    "action": "The action of the rule: `enforce`, `warn` or `audit`.",
+    "path": "The field at fault, from the root of the object, in the notation of the API server.",
+    "line": "Its line in the file, counted from 1; null if the field is absent.",
     "column": "Its column, counted from 1.",
     "reason": "What is wrong, in a clause.",
-    "detail": "What was found, and what is accepted.",
-    "remediation": "What to change.",
+    "detail": "What was found, and what is allowed.",
+    "remediation": "How to fix it.",
 }
 MEANINGS = {
     "apiVersion": "The report's version.",
@@ -79,7 +79,7 @@ def markdown() -> str:
         raise ValueError(f"the report's fields and their descriptions differ: {differing}")
     rows = [(code(path), entry(meaning, types[path])) for path, meaning in MEANINGS.items()]
     example = json.dumps(_report(trespasser), indent=2)
-    return f"{table(('field', 'what it says'), rows)}\n## An example\n\n```json\n{example}\n```\n"
+    return f"{table(('field', 'description'), rows)}\n## An example\n\n```json\n{example}\n```\n"
 
 
 def _report(text: str) -> Any:

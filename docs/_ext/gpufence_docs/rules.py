@@ -18,9 +18,9 @@ def markdown() -> str:
     """Return the list of all rules, with links to their pages."""
     names = "\n".join(rule.id for rule in RULES)
     return (
-        "## Mutations\n\nA mutation adds to Pods.\n\n"
+        "## Mutations\n\nA mutation adds to Pods. It never changes what the author set.\n\n"
         f"{_list(MUTATIONS)}\n"
-        "## Checks\n\nA check finds what is wrong.\n\n"
+        "## Checks\n\nA check returns findings.\n\n"
         f"{_list(CHECKS)}\n"
         f"```{{toctree}}\n:hidden:\n:glob:\n\n{names}\n```\n"
     )
@@ -31,4 +31,4 @@ def _list(rules: tuple[Mutation, ...] | tuple[Check, ...]) -> str:
         (f"[`{rule.id}`]({rule.id}.md)", rule.page.partition("\n")[0], f"`{rule.default}`")
         for rule in rules
     ]
-    return table(("rule", "what it is about", "by default"), rows)
+    return table(("rule", "subject", "default"), rows)

@@ -12,13 +12,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def entry(text: str, *facts: str) -> str:
-    """Return a cell with a sentence, and below it what else is to be known, in small."""
+    """Return a cell with a sentence, and further facts below it in small print."""
     known = "; ".join(fact for fact in facts if fact)
     return "<br>".join(part for part in (text, f"<small>{known}</small>" if known else "") if part)
 
 
 def code(value: str) -> str:
-    """Return the value as code; nothing for nothing."""
+    """Return the value as code, or nothing for an empty value."""
     return f"`{value}`" if value else ""
 
 
