@@ -151,10 +151,8 @@ def _judge(
         mutated, subjects = _mutate(obj, found, subjects)
     findings: list[Finding] = []
     for (pod, context), template in zip(subjects, found, strict=True):
-        about = role(obj, template.spec_path)
-        note = f"; this is about {about}" if about else ""
         for finding in _check(pod, context):
-            findings.append(replace(finding, detail=finding.detail + note) if note else finding)
+            findings.append(_with_role(finding, obj, template))
             if len(findings) > MOST_FINDINGS:
                 raise OversizedObjectError("", _TOO_MANY)
     excepted: list[Finding] = []
@@ -169,6 +167,12 @@ def _judge(
         excepted=tuple(excepted),
         unjudged=unjudged,
     )
+
+
+def _with_role(finding: Finding, obj: JSONObject, template: Template) -> Finding:
+    """Name the Pods that the finding is about, if the object has several kinds of Pods."""
+    about = role(obj, template.spec_path)
+    return replace(finding, detail=f"{finding.detail}; this is about {about}") if about else finding
 
 
 def _is_update(request: Request) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from gpufence_docs.tables import code, entry, plain, table
+from policies.document import fence_test as suite
 from policies.document import model as policy
 from policies.kubernetes import custom_workloads
-from webhook.cli.suites import suite
 
 Schema = dict[str, Any]
 _LIMITS = {
