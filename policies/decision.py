@@ -10,7 +10,7 @@ from policies.finding import Finding
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Unjudged
 
-Verdict = Literal["allowed", "mutated", "denied", "unjudged", "skipped"]
+Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped"]
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Decision(msgspec.Struct, frozen=True):
         if not self.allowed:
             return "denied"
         if self.unjudged:
-            return "unjudged"
+            return "unknown"
         if not self.has_template:
             return "skipped"
         return "allowed" if self.mutated is self.original else "mutated"

@@ -29,7 +29,7 @@ FileOrObject = Annotated[Any, BeforeValidator(_file_or_object)]
 class ExpectSpec(Part):
     """What a case expects. A field that is left out is not compared."""
 
-    verdict: Literal["allowed", "mutated", "denied", "skipped"] | None = Field(
+    verdict: Literal["allowed", "mutated", "denied", "unknown", "skipped"] | None = Field(
         None, description="The verdict of gpufence check on the object."
     )
     rules: list[RuleId] | None = Field(

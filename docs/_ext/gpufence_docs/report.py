@@ -18,7 +18,7 @@ UNJUDGED = (
     "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: unjudged}\n"
     "spec: {runtimeRef: {name: torch-distributed}}\n"
 )
-VERDICTS = ("allowed", "mutated", "denied", "unjudged", "skipped", "invalid")
+VERDICTS = ("allowed", "mutated", "denied", "unknown", "skipped", "invalid")
 
 _FINDING = {
     "rule": "The rule.",
@@ -43,7 +43,7 @@ MEANINGS = {
     "results[].object.namespace": "The namespace that it was judged in.",
     "results[].object.name": "Its name.",
     "results[].verdict": "`allowed`, `mutated` (allowed, and Pods come out changed), `denied`, "
-    "`unjudged` (its Pods, or some of them, are judged only when they are created), `skipped` "
+    "`unknown` (its Pods, or some of them, are judged only when they are created), `skipped` "
     "(it has no pod template) or `invalid`.",
     "results[].unjudged[].path": "A part of the object whose Pods are judged only when they are "
     "created.",

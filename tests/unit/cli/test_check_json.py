@@ -63,7 +63,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
             "allowed": 0,
             "mutated": 0,
             "denied": 1,
-            "unjudged": 0,
+            "unknown": 0,
             "skipped": 1,
             "invalid": 0,
         },
@@ -154,6 +154,7 @@ def test_an_object_that_is_broken_has_an_error_and_no_patch(gpufence: Run) -> No
         "warnings": 0,
         "findings": [],
         "excepted": [],
+        "unjudged": [],
         "patch": [],
         "error": "<stdin>:4:8: document 1: spec.containers: must be a list, but is a whole number.",
     }

@@ -268,7 +268,7 @@ def test_a_claim_beside_the_pod_makes_it_a_gpu_pod(gpufence: Run) -> None:
         "The Pod requests claim mine on device class gpu.nvidia.com, which pool nvidia offers"
         in done.out
     )
-    assert "It makes no Pods: nothing is decided about it." in done.out
+    assert "gpufence finds no pod template in it." in done.out
 
 
 def test_each_template_of_an_object_is_explained(gpufence: Run) -> None:

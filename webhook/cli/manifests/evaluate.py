@@ -25,7 +25,7 @@ from webhook.cli.manifests.files import ToRead, display_name, expand, read_text
 from webhook.cli.manifests.locate import locate
 from webhook.cli.manifests.objects import Manifest, read_objects
 
-Verdict = Literal["allowed", "mutated", "denied", "unjudged", "skipped", "invalid"]
+Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds what else is known to the facts about one object."""
 
@@ -36,7 +36,7 @@ VERDICTS: tuple[Verdict, ...] = (
     "allowed",
     "mutated",
     "denied",
-    "unjudged",
+    "unknown",
     "skipped",
     "invalid",
 )

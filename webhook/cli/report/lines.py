@@ -11,7 +11,7 @@ Role = Literal[
     "allowed",
     "mutated",
     "denied",
-    "unjudged",
+    "unknown",
     "skipped",
     "invalid",
     "enforce",

@@ -12,7 +12,7 @@ from webhook.cli.wording import counted
 _MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
     "invalid",
     "denied",
-    "unjudged",
+    "unknown",
     "mutated",
     "allowed",
     "skipped",

@@ -16,7 +16,7 @@ _STYLES: dict[Role, str] = {
     "allowed": "green",
     "mutated": "cyan",
     "denied": "bold red",
-    "unjudged": "yellow",
+    "unknown": "yellow",
     "skipped": "dim",
     "invalid": "bold magenta",
     "enforce": "red",

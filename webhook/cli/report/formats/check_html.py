@@ -20,7 +20,7 @@ _VERDICTS: tuple[tuple[Verdict, str], ...] = (
     ("denied", "denied"),
     ("mutated", "mutated"),
     ("allowed", "allowed"),
-    ("unjudged", "not judged"),
+    ("unknown", "not judged"),
     ("skipped", "skipped (no pod template)"),
     ("invalid", "invalid"),
 )

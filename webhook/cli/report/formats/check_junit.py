@@ -32,7 +32,7 @@ def report(content: CheckReport) -> Iterator[str]:
 
 def _suite(path: str, results: list[Result]) -> ET.Element:
     verdicts = Counter(result.verdict for result in results)
-    skipped = verdicts["skipped"] + verdicts["unjudged"]
+    skipped = verdicts["skipped"] + verdicts["unknown"]
     suite = junit.suite_element(
         path, len(results), verdicts["denied"], verdicts["invalid"], skipped
     )
@@ -54,7 +54,7 @@ def _fill(case: ET.Element, result: Result) -> None:
         error.text = f"{xml_text(place(document, result.error))}: {what}"
     if result.verdict == "skipped":
         ET.SubElement(case, "skipped", message="has no pod template")
-    if result.verdict == "unjudged":
+    if result.verdict == "unknown":
         ET.SubElement(case, "skipped", message="its Pods are judged when they are created")
     findings = result.decision.findings if result.decision else ()
     enforced = [finding for finding in findings if finding.action == "enforce"]

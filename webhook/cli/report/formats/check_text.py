@@ -56,7 +56,7 @@ def result_lines(result: Result, *, quiet: bool) -> list[Line]:
         return lines
     lines += unjudged_lines(result.decision)
     lines += map(excepted_line, result.decision.excepted)
-    if result.verdict in ("mutated", "unjudged"):
+    if result.verdict in ("mutated", "unknown"):
         lines += change_lines(result.decision)
     return lines
 
