@@ -1,8 +1,9 @@
-"""What a custom resource calls the Pods of one of its templates: Worker replicas, the head.
+"""The names that custom resources give to the Pods of their templates: Worker replicas, the head.
 
-A path says where a template stands; for the well-known kinds this says whose it is. Sources: the
-types of kubeflow/training-operator (``...ReplicaSpecs``), kubernetes-sigs/jobset, ray-project/
-kuberay, kubernetes-sigs/lws, volcano-sh/volcano, argoproj/argo-workflows and kserve/kserve.
+A path says where a template is. For the well-known kinds, the role says whose it is. Sources: the
+types of kubeflow/training-operator (``...ReplicaSpecs``), kubernetes-sigs/jobset,
+ray-project/kuberay, kubernetes-sigs/lws, volcano-sh/volcano, argoproj/argo-workflows,
+kserve/kserve, kubeflow/spark-operator and apache/flink-kubernetes-operator.
 """
 
 from __future__ import annotations
@@ -18,15 +19,21 @@ _LISTS = {
     "templates": ("template", "name"),
     "workerGroupSpecs": ("worker group", "groupName"),
 }
-"""Lists of templates: what one of them is, and the field that names it."""
+"""Lists of templates: what an item of the list is, and the field that names it."""
 
 _FIELDS = {
+    "driver": "the driver",
+    "executor": "the executors",
     "explainer": "the explainer",
     "headGroupSpec": "the head",
+    "jobManager": "the job manager",
     "leaderTemplate": "the leader",
     "predictor": "the predictor",
+    "submitterPodTemplate": "the submitter",
+    "taskManager": "the task managers",
     "trainer": "the trainer",
     "transformer": "the transformer",
+    "workerSpec": "the workers",
     "workerTemplate": "the workers",
 }
 _REPLICAS = "ReplicaSpecs"
@@ -34,11 +41,11 @@ _REPLICAS = "ReplicaSpecs"
 
 
 def role(obj: JSONObject, path: Path) -> str:
-    """Return whose template stands at ``path``; nothing where nobody has a name for it."""
+    """Return whose template is at ``path``; an empty string if the kind has no name for it."""
     value: Any = obj
     found = ""
     for before, step in zip(("", *path), path, strict=False):
-        value = value[step]
+        value = _step(value, step)
         if before in _LISTS and isinstance(value, dict):
             what, key = _LISTS[before]
             found = f'{what} "{value[key]}"' if value.get(key) else found
@@ -47,3 +54,10 @@ def role(obj: JSONObject, path: Path) -> str:
         else:
             found = _FIELDS.get(str(step), found)
     return found
+
+
+def _step(value: Any, step: str | int) -> Any:
+    """Return what is one step below; None if an operator composes what is there from nothing."""
+    if isinstance(value, dict):
+        return value.get(step)
+    return value[step] if isinstance(value, list) and isinstance(step, int) else None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from policies.kubernetes.composed.values import descend, mapping, mappings
+from policies.kubernetes.composed.values import descend, mapping, mappings, mounted_volumes
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.shape import OversizedObjectError
 from policies.kubernetes.strategic_merge import MERGE_KEYS, merge
@@ -191,16 +191,11 @@ def _compose(workflow: _Workflow, step: _Step, whole: JSONObject) -> Template:
 
 def _add_volumes(workflow: _Workflow, spec: JSONObject, aliases: dict[str, str]) -> None:
     """Add the workflow's volumes that a container of the step mounts."""
-    mounted = {
-        mount.get("name")
-        for kind in ("containers", "initContainers")
-        for _, container in mappings(spec.get(kind))
-        for _, mount in mappings(container.get("volumeMounts"))
-    }
+    mounted = mounted_volumes(spec)
     own = spec.get("volumes")
     volumes = list(own) if isinstance(own, list) else []
     for index, volume in mappings(workflow.spec.get("volumes")):
-        if volume.get("name") in mounted:
+        if str(volume.get("name")) in mounted:
             aliases[f"volumes[{len(volumes)}]"] = f"{field_path(workflow.path)}.volumes[{index}]"
             volumes.append(volume)
     if volumes:

@@ -61,20 +61,21 @@ def _compose(common: JSONObject, own: JSONObject, at: Path, role: str, kind: str
     spec = mapping(merged.get("spec"))
     containers = [container for _, container in mappings(spec.get("containers"))]
     places = {
-        container.get("name"): field_path((*place, "containers", index))
+        str(container.get("name")): field_path((*place, "containers", index))
         for place, template in (((), common), ((role,), own))
         for place in [(*at, *place, "podTemplate", "spec")]
         for index, container in mappings(mapping(template.get("spec")).get("containers"))
     }
-    aliases = {
-        key: field_path((*at, role, "podTemplate", "spec", key)) for key in mapping(own.get("spec"))
-    }
+    inherited = mapping(common.get("spec")).keys() - mapping(own.get("spec")).keys()
+    aliases = {key: field_path((*at, "podTemplate", "spec", key)) for key in inherited}
     aliases.pop("containers", None)
     for index, container in enumerate(containers):
-        aliases[f"containers[{index}]"] = places[container.get("name")]
+        aliases[f"containers[{index}]"] = places[str(container.get("name"))]
     if _MAIN not in places:
         # The operator adds the main container.
         aliases[f"containers[{len(containers)}]"] = field_path((*at, role))
         containers.append({"name": _MAIN})
     raw = {**merged, "spec": {**spec, "containers": containers}}
-    return Template(deepcopy(raw), (*at, "podTemplate", "spec"), kind, aliases, editable=False)
+    return Template(
+        deepcopy(raw), (*at, role, "podTemplate", "spec"), kind, aliases, editable=False
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 
-from policies.kubernetes.composed.values import descend, mapping, mappings
+from policies.kubernetes.composed.values import descend, mapping, mappings, mounted_volumes
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.strategic_merge import merge
 from policies.kubernetes.template import Path, Template, Unjudged, below, field_path
@@ -93,15 +93,10 @@ def _add_volumes(
     application: JSONObject, at: Path, spec: JSONObject, aliases: dict[str, str]
 ) -> None:
     """Add the application's volumes that a container mounts."""
-    mounted = {
-        mount.get("name")
-        for kind in ("containers", "initContainers")
-        for _, container in mappings(spec.get(kind))
-        for _, mount in mappings(container.get("volumeMounts"))
-    }
+    mounted = mounted_volumes(spec)
     own = [volume for _, volume in mappings(spec.get("volumes"))]
     for index, volume in mappings(application.get("volumes")):
-        if volume.get("name") in mounted:
+        if str(volume.get("name")) in mounted:
             aliases[f"volumes[{len(own)}]"] = f"{field_path(at)}.volumes[{index}]"
             own.append(volume)
     if own:

@@ -26,6 +26,16 @@ def descend(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
+def mounted_volumes(spec: JSONObject) -> frozenset[str]:
+    """Return the names of the volumes that the containers and init containers of a Pod mount."""
+    return frozenset(
+        str(mount.get("name"))
+        for kind in ("containers", "initContainers")
+        for _, container in mappings(spec.get(kind))
+        for _, mount in mappings(container.get("volumeMounts"))
+    )
+
+
 def names_device(container: JSONObject) -> bool:
     """Return whether a container's resources name a device, or use a claim."""
     resources = mapping(container.get("resources"))

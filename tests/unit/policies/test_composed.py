@@ -158,9 +158,8 @@ def test_of_a_train_job_the_devices_are_judged_and_its_runtime_is_left_to_the_po
 ) -> None:
     written = {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}}
     decision = decide(train_job(numNodes=2, resourcesPerNode=written), policy)
-    # A toleration or a security context cannot be written here, and is not missing.
-    assert (decision.allowed, decision.mutated) == (True, decision.original)
-    assert (decision.verdict, decision.pools) == ("unjudged", ("nvidia",))
+    # Neither a toleration nor a security context could be written here, nor is missing.
+    assert (decision.verdict, decision.pools) == ("unknown", ("nvidia",))
     unequal = train_job(resourcesPerNode={**written, "requests": {"nvidia.com/gpu": 2}})
     [finding] = decide(unequal, policy).findings
     assert finding.rule == "unequal-device-limits"
@@ -193,4 +192,4 @@ def test_what_a_mutation_adds_to_a_train_job_is_the_other_side_of_its_devices(
 def test_a_train_job_without_devices_of_its_own_is_not_judged(
     policy: Policy, trainer: dict[str, Any]
 ) -> None:
-    assert decide(train_job(**trainer), policy).verdict == "unjudged"
+    assert decide(train_job(**trainer), policy).verdict == "unknown"
