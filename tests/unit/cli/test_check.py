@@ -100,8 +100,8 @@ def test_a_folder_without_manifests_is_no_success(gpufence: Run, tmp_path: Path)
     done = gpufence("check", "empty")
     assert done.status == 2
     assert (
-        "empty: is a folder without manifests (.yaml, .yml, .json). "
-        "Name the folder or the files that hold them." in done.out
+        "empty: is a directory without manifests (.yaml, .yml, .json). "
+        "Name the directory or the files that hold them." in done.out
     )
 
 

@@ -61,8 +61,6 @@ def test_documents_are_told_apart(text: str, documents: list[tuple[int, int, Any
             {1: (0, "the document starts with --- x, which kubectl")},
         ),
         ('{"a": 1}\n{"b": }\n{"c": 3}\n', {1: (2, "does not parse as JSON: expecting value")}),
-        ('{"a": 1}\n{"b": 1, "b": 2}\n', {1: (2, "the key b is set twice in the same object")}),
-        ('{"a": {\n"b": 1,\n"b": 2}}\n', {0: (3, "the key b is set twice in the same object")}),
         ('{"a": 1}\n{"b": NaN}\n', {1: (2, "NaN is a number that JSON does not have")}),
         ('{"a": 1}\n{"b": 1e999}\n', {1: (2, "the number 1e999 is too large")}),
         ('{"a": "\\ud800"}', {0: (1, "has half of a surrogate pair")}),

@@ -166,9 +166,6 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 )
 
 REFUSED = [
-    ("a: 1\nb: 2\na: 3\n", "3:1", "the key a is already set above in the same mapping"),
-    ("yes: 1\n'true': 2\n", "2:1", "the key true is already set above in the same mapping"),
-    ("a:\n  b: 1\n  b: 2\n", "3:3", "the key b is already set above in the same mapping"),
     ("a: !Ref b\n", "1:4", "the tag !Ref means nothing to Kubernetes"),
     ("a: !!binary aGk=\n", "1:4", "the tag !!binary means nothing to Kubernetes"),
     ("a: !!set {b}\n", "1:4", "the tag !!set means nothing to Kubernetes"),
@@ -192,6 +189,27 @@ REFUSED = [
     ),
     ("a: 1\n--- \nb: 2\n", "2:1", "a second document starts here"),
 ]
+
+
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize(
+    ("text", "value", "place", "key"),
+    [
+        ("a: 1\nb: 2\na: 3\n", {"a": 3, "b": 2}, "3:1", "a"),
+        ("yes: 1\n'true': 2\n", {"true": 2}, "2:1", "true"),
+        ("a:\n  b: {c: 1}\n  b: {d: 2}\n", {"a": {"b": {"d": 2}}}, "3:3", "b"),
+        ("items: [1, 2]\nkind: List\nitems: [3]\n", {"items": [3], "kind": "List"}, "3:1", "items"),
+    ],
+)
+def test_of_a_key_that_is_set_twice_the_second_value_counts_and_is_reported(
+    text: str, value: Any, place: str, key: str
+) -> None:
+    parsed = read_yaml(text)
+    assert parsed is not None
+    assert parsed.value == value
+    assert parsed.duplicate is not None
+    assert f"{parsed.duplicate.line}:{parsed.duplicate.column}" == place
+    assert parsed.duplicate.problem == f"the key {key} is already set above in the same mapping"
 
 
 @pytest.mark.usefixtures("parser")

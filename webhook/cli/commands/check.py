@@ -29,7 +29,7 @@ from webhook.cli.report.writer import STDOUT, Output, report_writer
 # What checking needs is imported where it is used: help and completion need none of it.
 if TYPE_CHECKING:
     from webhook.cli.manifests.evaluate import Result, Verdict
-    from webhook.cli.manifests.files import ToRead
+    from webhook.cli.manifests.files import Source
     from webhook.cli.options.cluster_context import ClusterContext
     from webhook.cli.policy.policy_choice import PolicyChoice
     from webhook.cli.report.terminal import Color
@@ -122,6 +122,12 @@ To enforce before everything is cleaned up:
     help="Exit with 1 where a finding is enforced, or also where one is only a warning.",
 )
 @click.option(
+    "--strict",
+    is_flag=True,
+    help="Report templates and patches in directories as errors. By default, gpufence skips "
+    "documents in a directory that have placeholders or no apiVersion, and says so.",
+)
+@click.option(
     "--allow-empty",
     is_flag=True,
     help="Take it for success, too, where none of the files holds an object: all are empty, or of "
@@ -152,6 +158,7 @@ def check(
     quiet: bool,
     rules: frozenset[str],
     fail_on: str,
+    strict: bool,
     allow_empty: bool,
     exceptions_path: str | None,
     expires: date | None,
@@ -184,14 +191,14 @@ def check(
     policy = compiled_policy(policy_choice.path)
     tally = _Tally()
 
-    def watch(files: Sequence[ToRead]) -> Iterable[ToRead]:
-        inputs = [policy_choice.path, cluster_context.nodes, *(path for path, _ in files)]
+    def watch(sources: Sequence[Source]) -> Iterable[Source]:
+        inputs = [policy_choice.path, cluster_context.nodes, *(source.path for source in sources)]
         cure = "Name another file for the report, or --exclude the input"
         reject_overwriting_inputs(outputs, inputs, cure)
-        return watched("Reading", not quiet)(files)
+        return watched("Reading", not quiet)(sources)
 
     with report_writer("check", outputs, color) as write:
-        manifests = read_manifests(paths, Exclusion(exclude), watch)
+        manifests = read_manifests(paths, Exclusion(exclude), watch, lenient=not strict)
         with cluster_context.facts(policy) as complete:
             request = Request(namespace=namespace, today=today)
             results: Iterable[Result]
@@ -201,6 +208,7 @@ def check(
             if until is not None or len(outputs) != 1:
                 results = list(results)
             write(CheckReport(results, policy_choice.title, now, quiet))
+    tally.print_skipped()
     if Output(TEXT) not in outputs:
         tally.print_errors()
     if not tally.verdicts:
@@ -214,7 +222,7 @@ def check(
 
         write_exceptions(exceptions_path, results, today, until)
         tally.verdicts.discard("denied")
-    if "invalid" in tally.verdicts:
+    if tally.errors:
         return EXIT_INPUT
     failed = "denied" in tally.verdicts or (fail_on == "warn" and tally.warned)
     return EXIT_FOUND if failed else 0
@@ -240,6 +248,7 @@ class _Tally:
         self.verdicts: set[Verdict] = set()
         self.warned = False
         self.errors: list[str] = []
+        self.skipped = 0
 
     def counting(self, results: Iterable[Result]) -> Iterator[Result]:
         """Yield the results, and count them as they pass."""
@@ -247,11 +256,24 @@ class _Tally:
 
         for result in results:
             self.verdicts.add(result.verdict)
+            self.skipped += bool(result.note)
             if result.error is not None:
                 self.errors.append(sentence(result.manifest.document, result.error))
-            elif result.decision is not None:
+            if result.decision is not None:
                 self.warned |= any(f.action == "warn" for f in result.decision.findings)
             yield result
+
+    def print_skipped(self) -> None:
+        """Write to standard error how many templates and patches are skipped."""
+        from webhook.cli.wording import counted
+
+        if self.skipped:
+            documents = counted(self.skipped, "document")
+            cure = "To report them as errors, add --strict"
+            click.echo(
+                f"Note: skipped {documents} with placeholders or without apiVersion. {cure}.",
+                err=True,
+            )
 
     def print_errors(self) -> None:
         """Write what is broken to standard error, where no text report says it."""

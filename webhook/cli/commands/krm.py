@@ -137,8 +137,8 @@ def _read() -> Document:
     except ManifestError as error:
         raise InputError([sentence(unreadable(STDIN_NAME, error), error)]) from error
     for document in documents:
-        if document.error is not None:
-            raise InputError([printable(sentence(document, document.error))])
+        if document.fault is not None:
+            raise InputError([printable(sentence(document, document.fault))])
     if len(documents) == 1 and _is_resource_list(documents[0].value):
         return documents[0]
     cure = "kustomize and kpt pipe one in; for files there are gpufence check and gpufence mutate"

@@ -32,7 +32,8 @@ class Document(msgspec.Struct, eq=False):
     ``index`` counts from 0 as YAML does: every ``---`` starts a document, an empty one too, and
     what stands before the first ``---`` is one if it is more than comments. (For JSON it counts the
     values.) ``text`` is the part of the file that the document was read from, which starts at line
-    ``text_line``. Lines count from 1, within the file.
+    ``text_line``. Lines count from 1, within the file. ``duplicate`` is about a key that is set
+    twice. A ``lenient`` document may be a template or a patch: it is in a directory of manifests.
     """
 
     path: str
@@ -42,7 +43,14 @@ class Document(msgspec.Struct, eq=False):
     text_line: int
     value: Any = None
     error: ManifestError | None = None
+    duplicate: ManifestError | None = None
     item_lines: list[int] = []
+    lenient: bool = False
+
+    @property
+    def fault(self) -> ManifestError | None:
+        """What is wrong, for documents in which a duplicate key is an error as well."""
+        return self.error or self.duplicate
 
 
 def unreadable(path: str, error: ManifestError) -> Document:
@@ -116,10 +124,12 @@ def _read_yaml(part: str) -> Parsed:
 
 def _document(path: str, index: int, text: str, text_line: int, parsed: Parsed) -> Document:
     above = text_line - 1
-    if parsed.error is not None and parsed.error.line:
-        parsed.error.line += above
+    for fault in (parsed.error, parsed.duplicate):
+        if fault is not None and fault.line:
+            fault.line += above
+    line = parsed.line + above
     document = Document(
-        path, index, parsed.line + above, text, text_line, parsed.value, parsed.error
+        path, index, line, text, text_line, parsed.value, parsed.error, parsed.duplicate
     )
     document.item_lines = [line + above for line in parsed.item_lines]
     if parsed.span is not None:

@@ -21,15 +21,17 @@ from policies.policy import Policy
 from webhook.cli.manifests.documents import Document, read_documents, unreadable
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.exclusion import NOTHING, Exclusion
-from webhook.cli.manifests.files import ToRead, display_name, expand, read_text
+from webhook.cli.manifests.files import Source, display_name, expand, read_text
 from webhook.cli.manifests.locate import locate
 from webhook.cli.manifests.objects import Manifest, read_objects
+from webhook.cli.manifests.placeholders import placeholder_in
+from webhook.cli.manifests.pointer import field_value
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds what else is known to the facts about one object."""
 
-Watch = Callable[[Sequence[ToRead]], Iterable[ToRead]]
+Watch = Callable[[Sequence[Source]], Iterable[Source]]
 _MISSING_CURE = "Write it as the API documents it, or remove the object"
 
 VERDICTS: tuple[Verdict, ...] = (
@@ -45,9 +47,10 @@ VERDICTS: tuple[Verdict, ...] = (
 class Result(msgspec.Struct, eq=False):
     """The verdict on one object.
 
-    ``decision`` is there unless the verdict is ``invalid``, which ``error`` explains, or the
-    document does not claim to be an object of the API. ``namespace`` is the object's own, or the
-    one that it was judged in; empty where neither matters.
+    ``decision`` is absent if the verdict is ``invalid``, or if the document is not an object of the
+    API. ``error`` explains an invalid object. With another verdict it is about a duplicate key, and
+    the verdict is on the object as kubectl reads it. ``note`` says why a document in a directory is
+    skipped. ``namespace`` is the object's own, or the one in which it is checked.
     """
 
     manifest: Manifest
@@ -55,6 +58,7 @@ class Result(msgspec.Struct, eq=False):
     decision: Decision | None = None
     namespace: str = ""
     error: ManifestError | None = None
+    note: str = ""
 
     @property
     def api_version(self) -> str:
@@ -86,19 +90,24 @@ class Result(msgspec.Struct, eq=False):
 
 
 def read_manifests(
-    paths: Iterable[str], exclude: Exclusion = NOTHING, watch: Watch = iter
+    paths: Iterable[str],
+    exclude: Exclusion = NOTHING,
+    watch: Watch = iter,
+    *,
+    lenient: bool = False,
 ) -> list[Manifest]:
-    """Read every object of the files, folders and standard input that ``paths`` name, in order.
+    """Read every object of the files, directories and standard input that ``paths`` name, in order.
 
-    ``watch`` gets all that will be read, and hands it on one by one.
+    ``watch`` gets all that will be read, and hands it on one by one. If ``lenient``, templates and
+    patches in directories are no errors.
     """
     # What is parsed has no cycles: to look for some again and again took a third of the time.
     gc.disable()
     try:
         return [
             manifest
-            for path, error in watch(list(expand(paths, exclude)))
-            for document in _documents(path, error)
+            for source in watch(list(expand(paths, exclude)))
+            for document in _documents(source, lenient)
             for manifest in read_objects(document)
         ]
     finally:
@@ -129,7 +138,7 @@ def evaluate(
             yield Result(manifest, "invalid", error=manifest.error)
             continue
         if manifest.value is None:
-            yield Result(manifest, "skipped")
+            yield Result(manifest, "skipped", error=manifest.duplicate, note=manifest.note)
             continue
         own = _namespace(manifest.value)
         writing = replace(request, namespace=own) if own else request
@@ -165,25 +174,35 @@ def _judge(
     try:
         decision = decide(value, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED)
     except MalformedObjectError as malformed:
+        placeholder = placeholder_in(field_value(value, malformed.path))
+        if manifest.document.lenient and placeholder:
+            note = f"{malformed.path} is the placeholder {placeholder}"
+            return Result(manifest, "skipped", namespace=own, note=note)
         position = locate(manifest.document, manifest.path, malformed.path)
         line, column = position[:2] if position else (manifest.line, 0)
         cure = _MISSING_CURE if malformed.problem == "is missing" else ""
         error = ManifestError(str(malformed), line=line, column=column, cure=cure)
         return Result(manifest, "invalid", namespace=own, error=error)
     namespace = request.namespace if decision.has_template else own
-    return Result(manifest, decision.verdict, decision, namespace)
+    return Result(manifest, decision.verdict, decision, namespace, manifest.duplicate)
 
 
-def _documents(path: str, error: ManifestError | None) -> Iterator[Document]:
-    name = display_name(path)
+def _documents(source: Source, lenient: bool) -> Iterator[Document]:
     try:
-        if error is not None:
-            raise error
-        text = read_text(path)
+        if source.error is not None:
+            raise source.error
+        if source.is_chart:
+            from webhook.cli.manifests.charts import render_chart, rendered_name
+
+            name, text = rendered_name(source.path), render_chart(source.path)
+        else:
+            name, text = display_name(source.path), read_text(source.path)
     except ManifestError as problem:
-        yield unreadable(name, problem)
+        yield unreadable(display_name(source.path), problem)
         return
-    yield from read_documents(name, text)
+    for document in read_documents(name, text):
+        document.lenient = lenient and source.in_directory
+        yield document
 
 
 def _namespace(value: JSONObject) -> str:

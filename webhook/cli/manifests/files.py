@@ -1,4 +1,4 @@
-"""Which files are meant, and their text."""
+"""The files that paths stand for, and their text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.exclusion import NOTHING, Exclusion
@@ -19,8 +20,17 @@ STDIN_NAME = "<stdin>"
 SUFFIXES = (".yaml", ".yml", ".json")
 _PATTERN_MARKS = "*?["
 
-ToRead = tuple[str, ManifestError | None]
-"""A path, and the error where there is nothing to read."""
+CHART = "Chart.yaml"
+
+
+class Source(NamedTuple):
+    """A file to read, or a Helm chart to render; ``error`` says why there is nothing to read."""
+
+    path: str
+    error: ManifestError | None = None
+    in_directory: bool = False
+    is_chart: bool = False
+
 
 _ALLOW = "Let the user that runs gpufence read it"
 _CHECK_PATH = "Check the path"
@@ -45,31 +55,30 @@ _BYTE_ORDER_MARKS = (
 )
 
 
-def expand(paths: Iterable[str], exclude: Exclusion = NOTHING) -> Iterator[ToRead]:
-    """Yield the files that ``paths`` mean, each once: files as they are, folders file by file.
+def expand(paths: Iterable[str], exclude: Exclusion = NOTHING) -> Iterator[Source]:
+    """Yield what ``paths`` mean, each file once.
 
-    Of a folder, regular files that end in ``.yaml``, ``.yml`` or ``.json``, sorted, in every folder
-    below it but hidden ones, and without what is excluded. A path that does not exist and has
-    ``*``, ``?`` or ``[`` in it is a pattern of such files and folders, for shells that have not
-    expanded it (``**`` for any number of folders). With the path comes the error where there is
-    nothing to read.
+    A directory stands for the regular files below it that end in ``.yaml``, ``.yml`` or ``.json``,
+    sorted, without hidden directories and without what is excluded. A directory with a Chart.yaml
+    is a Helm chart, and is rendered. A path that does not exist and has ``*``, ``?`` or ``[`` in it
+    is a pattern of such files and directories (``**`` for any number of directories).
     """
     seen = set()
     for path in paths:
-        for file, error in _files(path, exclude):
-            if file not in seen:
-                seen.add(file)
-                yield file, error
+        for source in _files(path, exclude):
+            if source.path not in seen:
+                seen.add(source.path)
+                yield source
 
 
-def _files(path: str, exclude: Exclusion) -> Iterable[ToRead]:
+def _files(path: str, exclude: Exclusion) -> Iterable[Source]:
     if path == STDIN:
-        return [(path, None)]
+        return [Source(path)]
     if is_directory(path):
-        return _folder(path, exclude)
+        return _directory(path, exclude)
     if any(mark in path for mark in _PATTERN_MARKS) and not os.path.lexists(path):
         return _matching(path, exclude)
-    return [(path, None)]
+    return [Source(path)]
 
 
 def read_text(path: str) -> str:
@@ -143,27 +152,26 @@ def is_special_file(path: str) -> bool:
         return False
 
 
-def _folder(folder: str, exclude: Exclusion) -> Iterator[ToRead]:
+def _directory(directory: str, exclude: Exclusion) -> Iterator[Source]:
     nothing = True
-    for file in _walk(folder, folder, exclude):
+    for source in _walk(directory, directory, exclude):
         nothing = False
-        yield file
+        yield source
     if nothing:
-        problem = f"is a folder without manifests ({', '.join(SUFFIXES)})"
-        yield folder, ManifestError(problem, cure="Name the folder or the files that hold them")
+        problem = f"is a directory without manifests ({', '.join(SUFFIXES)})"
+        cure = "Name the directory or the files that hold them"
+        yield Source(directory, ManifestError(problem, cure=cure))
 
 
-def _matching(pattern: str, exclude: Exclusion) -> Iterator[ToRead]:
+def _matching(pattern: str, exclude: Exclusion) -> Iterator[Source]:
     parts = PurePath(pattern).parts
     fixed = next(n for n, part in enumerate(parts) if any(mark in part for mark in _PATTERN_MARKS))
     root = Path(*parts[:fixed])
     try:
         matches = sorted(root.glob("/".join(parts[fixed:])), key=lambda path: path.parts)
     except ValueError as error:
-        yield (
-            pattern,
-            ManifestError(f"is no pattern ({error})", cure="Write ** as a name of its own"),
-        )
+        problem, cure = f"is not a valid pattern ({error})", "Write ** as a name of its own"
+        yield Source(pattern, ManifestError(problem, cure=cure))
         return
     nothing = True
     for path in matches:
@@ -174,40 +182,48 @@ def _matching(pattern: str, exclude: Exclusion) -> Iterator[ToRead]:
         if is_directory(file):
             files = list(_walk(file, str(root), exclude))
         elif path.name.endswith(SUFFIXES) and not is_special_file(file):
-            files = [(file, None)]
+            files = [Source(file)]
         else:
             files = []
         nothing = nothing and not files
         yield from files
     if nothing:
         problem = f"matches no manifests ({', '.join(SUFFIXES)})"
-        yield pattern, ManifestError(problem, cure="Check the pattern")
+        yield Source(pattern, ManifestError(problem, cure="Check the pattern"))
 
 
-def _walk(folder: str, root: str, exclude: Exclusion) -> Iterator[ToRead]:
-    """Yield the manifests below a folder, sorted; what is excluded is so by its path from root."""
-    found: list[str] = []
+def _walk(directory: str, root: str, exclude: Exclusion) -> Iterator[Source]:
+    """Yield the manifests and charts below a directory, sorted.
+
+    Patterns of ``exclude`` are relative to ``root``.
+    """
+    found: list[Source] = []
     errors: list[OSError] = []
-    for parent, folders, files in os.walk(str(PurePath(folder)), onerror=errors.append):
+    for parent, directories, files in os.walk(str(PurePath(directory)), onerror=errors.append):
         below = os.path.relpath(parent, root)
-        folders[:] = [
+        if CHART in files and f"{below}/{CHART}" not in exclude:
+            directories.clear()
+            path = parent.removeprefix("./")
+            found.append(Source(path, in_directory=True, is_chart=True))
+            continue
+        directories[:] = [
             name
-            for name in folders
+            for name in directories
             if not name.startswith(".") and f"{below}/{name}" not in exclude
         ]
         found += [
-            f"{parent.rstrip('/')}/{name}".removeprefix("./")
+            Source(f"{parent.rstrip('/')}/{name}".removeprefix("./"), in_directory=True)
             for name in files
             if name.endswith(SUFFIXES)
             and not name.startswith(".")
             and f"{below}/{name}" not in exclude
         ]
     for error in errors:
-        yield str(error.filename), _cannot_be_read(error)
-    # Folder by folder: a/z before a-b/x.
-    for path in sorted(found, key=lambda path: path.split("/")):
-        if not is_special_file(path):
-            yield path, None
+        yield Source(str(error.filename), _cannot_be_read(error))
+    # Directory by directory: a/z before a-b/x.
+    for source in sorted(found, key=lambda source: source.path.split("/")):
+        if source.is_chart or not is_special_file(source.path):
+            yield source
 
 
 def _read_stdin() -> bytes:

@@ -1,6 +1,6 @@
 """JSON: one value, or several in a row (JSON lines among them), with the line of each.
 
-As kubectl reads it, but for duplicate keys and halves of surrogate pairs, which are errors here.
+The reader follows kubectl, but reports duplicate keys, and rejects halves of surrogate pairs.
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, TOO_DEEP_CURE, Parsed
-from webhook.cli.manifests.syntax import HELM_CURE, looks_like_helm
+from webhook.cli.manifests.parsed import (
+    DUPLICATE_CURE,
+    MAX_DEPTH,
+    TOO_DEEP,
+    TOO_DEEP_CURE,
+    Parsed,
+)
+from webhook.cli.manifests.placeholders import looks_like_template
+from webhook.cli.manifests.syntax import HELM_CURE
 from webhook.cli.manifests.yaml_reader import read_yaml
 
 _INT64_MIN = -(2**63)
@@ -43,12 +51,22 @@ def read_json(text: str) -> Iterator[Parsed]:
     One that is broken comes with its error, and reading goes on at the next line that starts with a
     bracket.
     """
+    duplicates: list[str] = []
+
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            keys = [key for key, _ in pairs]
+            duplicates.append(next(key for key in keys if keys.count(key) > 1))
+        return value
+
     decoder = json.JSONDecoder(
-        object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
+        object_pairs_hook=mapping, parse_int=_integer, parse_float=_float, parse_constant=_constant
     )
     lines = _Lines(text)
     at = _skip_space(text, 0)
     while at < len(text):
+        duplicates.clear()
         try:
             value, end = _decode(decoder, text, at)
         except ManifestError as error:
@@ -56,9 +74,11 @@ def read_json(text: str) -> Iterator[Parsed]:
             following = _LINE_WITH_BRACKET.search(text, at + 1)
             at = following.start() if following else len(text)
             continue
-        items = value.get("items") if isinstance(value, dict) else None
+        duplicate = _duplicate(text, at, end, duplicates[0]) if duplicates else None
+        items = value.get("items") if isinstance(value, dict) and not duplicate else None
         starts = _item_starts(decoder, text, at) if isinstance(items, list) else ()
-        yield Parsed(value, lines.at(at), [lines.at(start) for start in starts], span=(at, end))
+        item_lines = [lines.at(start) for start in starts]
+        yield Parsed(value, lines.at(at), item_lines, duplicate=duplicate, span=(at, end))
         at = _skip_space(text, end)
 
 
@@ -70,8 +90,6 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
         raise ManifestError(
             problem, line=error.lineno, column=error.colno, cure=_cure(error.msg, text)
         ) from error
-    except _DuplicateKeyError as error:
-        raise _locate_duplicate(text, at, error.args[0]) from error
     except RecursionError:
         raise ManifestError(TOO_DEEP, cure=TOO_DEEP_CURE) from None
     if _is_deeper_than(MAX_DEPTH, value):
@@ -87,21 +105,9 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
 
 
 def _cure(message: str, text: str) -> str:
-    if looks_like_helm(text):
+    if looks_like_template(text):
         return HELM_CURE
     return next(cure for start, cure in _CURES.items() if message.startswith(start))
-
-
-class _DuplicateKeyError(Exception):
-    pass
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _DuplicateKeyError(next(key for key in keys if keys.count(key) > 1))
-    return value
 
 
 def _integer(digits: str) -> int | float:
@@ -124,17 +130,15 @@ def _constant(name: str) -> NoReturn:
     raise ManifestError(f"{name} is a number that JSON does not have", cure=_QUOTE)
 
 
-def _locate_duplicate(text: str, at: int, key: str) -> ManifestError:
-    """Return the error with its line: JSON is YAML, and the YAML reader knows where it is."""
-    error = ManifestError(
-        f"the key {key:.60} is set twice in the same object", cure="Remove one of the two"
-    )
-    try:
-        read_yaml(text[at:])
-    except ManifestError as found:
-        if found.line:
-            error.line = text.count("\n", 0, at) + found.line
-            error.column = found.column
+def _duplicate(text: str, at: int, end: int, key: str) -> ManifestError:
+    """Return the error with its line: JSON is YAML, and the YAML reader knows the place."""
+    problem = f"the key {key:.60} is set twice in the same object"
+    error = ManifestError(problem, cure=DUPLICATE_CURE)
+    with suppress(ManifestError):
+        parsed = read_yaml(text[at:end])
+        if parsed is not None and parsed.duplicate is not None:
+            error.line = text.count("\n", 0, at) + parsed.duplicate.line
+            error.column = parsed.duplicate.column
     return error
 
 

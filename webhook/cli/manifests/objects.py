@@ -11,11 +11,13 @@ import msgspec
 from policies.kubernetes.objects import JSONObject
 from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.placeholders import TEMPLATE_NOTE, looks_like_template
 
 Path = tuple[str | int, ...]
 
 # kustomize's own files, which may leave out their apiVersion.
 _KUSTOMIZE_KINDS = frozenset({"Kustomization", "Component"})
+_PATCH_NOTE = "has no apiVersion, as a patch may"
 _CURES = {
     "apiVersion": "Write the one that kubectl api-resources shows for its kind",
     "kind": "Write one that kubectl api-resources shows",
@@ -37,7 +39,8 @@ class Manifest(msgspec.Struct, eq=False):
     ``item`` is its number among the objects of a List, from 0, and ``None`` outside of one;
     ``path`` leads to it from the root of the document. ``value`` has apiVersion and kind also where
     a typed list (a PodList) leaves them out of its items: ``added`` names what was so added. It is
-    ``None`` for what does not claim to be an object of the API.
+    ``None`` for a document that is not an object of the API; ``note`` may say what it seems to be.
+    ``duplicate`` is about a key that is set twice.
     """
 
     document: Document
@@ -47,11 +50,23 @@ class Manifest(msgspec.Struct, eq=False):
     value: JSONObject | None = None
     added: tuple[str, ...] = ()
     error: ManifestError | None = None
+    duplicate: ManifestError | None = None
+    note: str = ""
 
 
 def read_objects(document: Document) -> Iterator[Manifest]:
-    """Yield the document's objects in order; one that is broken comes with its error."""
-    if document.error is not None:
+    """Yield the document's objects in order; a broken object comes with its error."""
+    manifests = list(_objects(document))
+    if document.duplicate is not None and manifests:
+        above = [each for each in manifests if each.line <= document.duplicate.line]
+        (above or manifests)[-1].duplicate = document.duplicate
+    return iter(manifests)
+
+
+def _objects(document: Document) -> Iterator[Manifest]:
+    if document.error is not None and document.lenient and looks_like_template(document.text):
+        yield Manifest(document, None, (), document.line, note=TEMPLATE_NOTE)
+    elif document.error is not None:
         yield Manifest(document, None, (), document.line, error=document.error)
     elif isinstance(document.value, list) and any(map(_looks_like_object, document.value)):
         error = ManifestError(
@@ -109,6 +124,8 @@ def _manifest(
         if not isinstance(value.get(key), str):
             if key == "apiVersion" and _is_kustomizes_own(value["kind"]):
                 return Manifest(document, item, path, line)
+            if key == "apiVersion" and document.lenient and value.get(key) is None:
+                return Manifest(document, item, path, line, note=_PATCH_NOTE)
             error = ManifestError(_missing(key, value), line=line, cure=_CURES[key])
             return Manifest(document, item, path, line, value, error=error)
     return Manifest(document, item, path, line, value, added)

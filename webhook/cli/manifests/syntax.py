@@ -7,6 +7,7 @@ import re
 import yaml
 
 from webhook.cli.manifests.errors import ManifestError
+from webhook.cli.manifests.placeholders import looks_like_template
 
 _NO_TABS = "Indent with spaces: YAML takes no tabs there"
 # What the parser says, and what is mostly at fault where it does.
@@ -47,7 +48,7 @@ def explain(error: yaml.YAMLError, text: str) -> ManifestError:
     cure = next((cure for start, cure in _CURES.items() if problem.startswith(start)), "")
     if problem.startswith("found character"):
         cure = _stray_character(text, mark.line, mark.column)
-    if looks_like_helm(text):
+    if looks_like_template(text):
         cure = HELM_CURE
     if error.context:
         problem = f"{problem}, {error.context}"
@@ -68,11 +69,6 @@ def clamp_to_text(error: ManifestError, text: str) -> None:
     last = len(_LINE_BREAK.findall(text)) + 1
     if error.line > last:
         error.line, error.column = last, 0
-
-
-def looks_like_helm(text: str) -> bool:
-    """Tell whether a text that is no YAML may well be a template of it."""
-    return "{{" in text
 
 
 def not_printable(text: str) -> ManifestError | None:

@@ -1,8 +1,8 @@
 """One YAML document, read as Kubernetes reads it: libyaml's events, go-yaml's meaning.
 
 Source of the meaning: ``decode.go`` of ``go.yaml.in/yaml/v2`` and ``yaml.go`` of
-``sigs.k8s.io/yaml``. Stricter than these in what hides mistakes: duplicate keys, unknown tags and a
-second document without ``---`` are errors here, and silently dropped there.
+``sigs.k8s.io/yaml``. This reader is stricter about mistakes that these drop silently: unknown tags
+and a second document without ``---`` are errors, and duplicate keys are reported.
 """
 
 from __future__ import annotations
@@ -23,9 +23,16 @@ from yaml.events import (
 )
 
 from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.parsed import MAX_DEPTH, TOO_DEEP, TOO_DEEP_CURE, Parsed
+from webhook.cli.manifests.parsed import (
+    DUPLICATE_CURE,
+    MAX_DEPTH,
+    TOO_DEEP,
+    TOO_DEEP_CURE,
+    Parsed,
+)
+from webhook.cli.manifests.placeholders import looks_like_template
 from webhook.cli.manifests.scalars import MAY_BE_SPECIAL, key_text, plain_key
-from webhook.cli.manifests.syntax import HELM_CURE, clamp_to_text, explain, looks_like_helm
+from webhook.cli.manifests.syntax import HELM_CURE, clamp_to_text, explain
 from webhook.cli.manifests.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
 
 MAX_ALIASED = 400_000
@@ -54,7 +61,7 @@ def read_yaml(text: str) -> Parsed | None:
     except yaml.YAMLError as error:
         raise explain(error, text) from error
     except ManifestError as error:
-        error.cure = HELM_CURE if looks_like_helm(text) else error.cure
+        error.cure = HELM_CURE if looks_like_template(text) else error.cure
         clamp_to_text(error, text)
         raise
 
@@ -67,6 +74,7 @@ class _Reader:
         self._aliased = 0
         self._deepest = 0
         self._item_lines: list[int] = []
+        self._duplicate: ManifestError | None = None
 
     def document(self) -> Parsed | None:
         self._next()
@@ -80,7 +88,8 @@ class _Reader:
             raise event_error(
                 "a second document starts here", extra, "Put a line with --- before it"
             )
-        return Parsed(value, event.start_mark.line + 1, self._item_lines)
+        line = event.start_mark.line + 1
+        return Parsed(value, line, self._item_lines, duplicate=self._duplicate)
 
     def _value(self, event: Any, depth: int) -> Any:
         kind = type(event)
@@ -174,15 +183,14 @@ class _Reader:
                 self._merge(mapping, merged, depth)
                 continue
             if key in mapping:
-                if key not in merged:
-                    raise event_error(
-                        f"the key {key:.60} is already set above in the same mapping",
-                        event,
-                        "Remove one of the two",
-                    )
-                merged.remove(key)
+                if key in merged:
+                    merged.remove(key)
+                elif self._duplicate is None:
+                    problem = f"the key {key:.60} is already set above in the same mapping"
+                    self._duplicate = event_error(problem, event, DUPLICATE_CURE)
             event = get()
             if depth == 1 and key == "items" and _is_plain_sequence(event):
+                self._item_lines = []
                 mapping[key] = self._sequence(depth + 1, self._item_lines)
             else:
                 mapping[key] = self._value(event, depth)

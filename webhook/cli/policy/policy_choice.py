@@ -80,8 +80,8 @@ def _policy_of(project: Path) -> str:
     except ManifestError as error:
         raise InputError([sentence(unreadable(name, error), error)]) from error
     for document in documents:
-        if document.error is not None:
-            raise InputError([sentence(document, document.error)])
+        if document.fault is not None:
+            raise InputError([sentence(document, document.fault)])
     value = documents[0].value if len(documents) == 1 else None
     if not isinstance(value, dict) or not isinstance(value.get("policy"), str):
         raise InputError([f"{name}: names no policy. Write one line: policy: PATH."])

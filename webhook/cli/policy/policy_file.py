@@ -74,7 +74,7 @@ def read_policy(name: str, text: str) -> FencePolicy:
     from policies.document.model import PolicyError, parse_policy
 
     documents = list(read_documents(name, text))
-    if broken := [(document, document.error) for document in documents if document.error]:
+    if broken := [(document, document.fault) for document in documents if document.fault]:
         raise InputError(sentence(document, error) for document, error in broken)
     if len(documents) != 1:
         problem = f"holds {len(documents)} documents, but a policy is one, of kind FencePolicy"

@@ -1,4 +1,4 @@
-"""Where findings and objects stand, for the formats that lead a reader there."""
+"""The places of findings and objects, for the formats that lead a reader there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from policies.finding import Finding
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.files import STDIN_NAME
 from webhook.cli.manifests.locate import locate
 
 
@@ -41,13 +40,18 @@ def object_place(result: Result) -> Place:
     return Place(document.path, result.manifest.line if document.text else 0)
 
 
-def repository_path(path: str) -> str | None:
-    """Return a file's path as forges know it: from the current folder.
+def is_virtual(path: str) -> bool:
+    """Tell whether a path stands for standard input or for a rendered chart."""
+    return path.startswith("<") and path.endswith(">")
 
-    There, a run starts in the repository's root. ``None`` for the standard input; what lies outside
-    of the folder keeps its absolute path.
+
+def repository_path(path: str) -> str | None:
+    """Return a file's path as code hosts know it: relative to the working directory.
+
+    A run in CI starts in the repository's root. A file outside of it keeps its absolute path.
+    ``None`` for standard input and for rendered charts, which are no files.
     """
-    if path == STDIN_NAME:
+    if is_virtual(path):
         return None
     relative = os.path.relpath(path)
     inside = relative.partition("/")[0] != os.pardir

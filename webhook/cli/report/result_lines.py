@@ -43,7 +43,9 @@ def heading(result: Result) -> Iterator[Line]:
     yield Line((*spans, (printable(_remark(result)), "aside")))
     if result.error is not None:
         where, what = place(document, result.error), explanation(document, result.error)
-        yield Line(((printable(f"{where}: "), "place"), (printable(what), "")), indent=2)
+        label: list[Span] = [] if result.verdict == "invalid" else [("invalid  ", "invalid")]
+        spans = [*label, (printable(f"{where}: "), "place"), (printable(what), "")]
+        yield Line(tuple(spans), indent=2)
 
 
 def finding_lines(result: Result, finding: Finding) -> Iterator[Line]:
@@ -107,6 +109,8 @@ def _tolerated(result: Result) -> str:
 
 
 def _remark(result: Result) -> str:
+    if result.note:
+        return f"  {result.note}"
     if result.decision is None:
         return "" if result.kind or result.error else "  not a Kubernetes object"
     if result.decision.exemption:

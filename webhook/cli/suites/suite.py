@@ -70,7 +70,7 @@ def read(path: str) -> list[Suite]:
         documents = list(read_documents(path, read_text(path)))
     except ManifestError as error:
         raise InputError([sentence(unreadable(path, error), error)]) from error
-    if broken := [(document, document.error) for document in documents if document.error]:
+    if broken := [(document, document.fault) for document in documents if document.fault]:
         raise InputError(sentence(document, error) for document, error in broken)
     if not documents:
         raise InputError([f"{path}: is empty. Write a document of kind {KIND}, or remove it."])

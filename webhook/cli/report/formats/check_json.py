@@ -64,6 +64,8 @@ def _entry(result: Result) -> dict[str, Any]:
             diff(decision.original, decision.mutated, pointer(manifest.path)) if decision else []
         ),
     }
+    if result.note:
+        entry["note"] = result.note
     if result.error is not None:
         entry["error"] = sentence(manifest.document, result.error)
     return entry

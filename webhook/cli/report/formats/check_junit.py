@@ -32,10 +32,9 @@ def report(content: CheckReport) -> Iterator[str]:
 
 def _suite(path: str, results: list[Result]) -> ET.Element:
     verdicts = Counter(result.verdict for result in results)
+    errors = sum(result.error is not None for result in results)
     skipped = verdicts["skipped"] + verdicts["unknown"]
-    suite = junit.suite_element(
-        path, len(results), verdicts["denied"], verdicts["invalid"], skipped
-    )
+    suite = junit.suite_element(path, len(results), verdicts["denied"], errors, skipped)
     names: Counter[str] = Counter()
     for result in results:
         name = xml_text(result.title)
@@ -53,7 +52,7 @@ def _fill(case: ET.Element, result: Result) -> None:
         error = ET.SubElement(case, "error", type="invalid", message=what)
         error.text = f"{xml_text(place(document, result.error))}: {what}"
     if result.verdict == "skipped":
-        ET.SubElement(case, "skipped", message="has no pod template")
+        ET.SubElement(case, "skipped", message=result.note or "has no pod template")
     if result.verdict == "unknown":
         ET.SubElement(case, "skipped", message="its Pods are judged when they are created")
     findings = result.decision.findings if result.decision else ()

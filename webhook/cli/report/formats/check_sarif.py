@@ -139,7 +139,7 @@ def _location(result: Result, place: Place, field: str = "") -> dict[str, Any]:
 def _artifact(path: str) -> dict[str, Any]:
     relative = repository_path(path)
     if relative is None:
-        return {"uri": "stdin"}
+        return {"uri": quote(path.strip("<>"))}
     if Path(relative).is_absolute():
         return {"uri": Path(relative).as_uri()}
     return {"uri": quote(relative), "uriBaseId": _ROOT}

@@ -1,0 +1,83 @@
+"""Keys that are set twice: the verdict is on what kubectl reads, and the second key is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from running import GPU_POD, Run
+
+TWICE = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 1\n          nvidia.com/gpu: 2")
+"""A Pod that requests 1 GPU in one line, and 2 in the next."""
+
+
+def test_the_verdict_is_on_the_second_value(gpufence: Run) -> None:
+    done = gpufence("check", "-o", "json", "-", stdin=TWICE)
+    assert done.status == 2
+    [result] = done.report["results"]
+    line = next(n for n, text in enumerate(TWICE.splitlines(), 1) if text.endswith("gpu: 2"))
+    assert result["verdict"] == "mutated"
+    assert {
+        "op": "add",
+        "path": "/spec/containers/0/resources/requests",
+        "value": {"nvidia.com/gpu": 2},
+    } in result["patch"]
+    assert result["error"] == (
+        f"<stdin>:{line}:11: document 1: the key nvidia.com/gpu is already set above in the same "
+        "mapping. Remove one of the two: kubectl uses the second and drops the first."
+    )
+    shown = gpufence("check", "-", stdin=TWICE).out.splitlines()
+    assert shown[0].startswith("mutated  Pod ml/train")
+    assert shown[1].startswith(f"  invalid  <stdin>:{line}:11: ")
+
+
+def test_in_a_list_it_is_the_error_of_its_item(gpufence: Run) -> None:
+    text = """apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: b}
+  kind: ConfigMap
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: c}}
+"""
+    results = gpufence("check", "-o", "json", "-", stdin=text).report["results"]
+    errors = {result["object"]["name"]: result.get("error", "") for result in results}
+    assert errors["b"].startswith("<stdin>:8:3: ")
+    assert errors["a"] == errors["c"] == ""
+
+
+def test_of_json_the_second_value_counts_as_well(gpufence: Run) -> None:
+    text = '{"apiVersion": "v1", "kind": "Pod",\n"kind": "ConfigMap", "metadata": {"name": "a"}}'
+    [result] = gpufence("check", "-o", "json", "-", stdin=text).report["results"]
+    assert (result["object"]["kind"], result["verdict"]) == ("ConfigMap", "skipped")
+    assert result["error"].startswith("<stdin>:2:1: document 1: the key kind is set twice")
+
+
+def test_every_format_has_the_verdict_and_the_error(gpufence: Run) -> None:
+    markdown = gpufence("check", "-o", "markdown", "-", stdin=TWICE).out
+    assert "1 mutated" in markdown
+    assert "| invalid | `Pod ml/train` |" in markdown
+    assert "::error title=gpufence%3A invalid manifest" in (
+        gpufence("check", "-o", "github", "-", stdin=TWICE).out
+    )
+    assert 'errors="1"' in gpufence("check", "-o", "junit", "-", stdin=TWICE).out
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["mutate", "twice.yaml"], ["policy", "validate", "policy.yaml"], ["test", "suite.yaml"]],
+    ids=" ".join,
+)
+def test_commands_that_write_or_configure_reject_it(
+    gpufence: Run, tmp_path: Path, args: list[str]
+) -> None:
+    (tmp_path / "twice.yaml").write_text(TWICE)
+    policy = gpufence("policy", "show").out
+    (tmp_path / "policy.yaml").write_text(f"{policy}\nkind: FencePolicy\n")
+    (tmp_path / "suite.yaml").write_text("kind: FenceTest\nkind: FenceTest\n")
+    done = gpufence(*args)
+    assert (done.status, done.out) == (2, "")
+    assert "is already set above" in done.err
