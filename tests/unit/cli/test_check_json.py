@@ -152,6 +152,7 @@ def test_an_object_that_is_broken_has_an_error_and_no_patch(gpufence: Run) -> No
         "object": {"apiVersion": "v1", "kind": "Pod", "namespace": None, "name": "p"},
         "verdict": "invalid",
         "warnings": 0,
+        "unjudged": [],
         "findings": [],
         "excepted": [],
         "unjudged": [],

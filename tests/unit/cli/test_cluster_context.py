@@ -229,7 +229,7 @@ def test_an_explanation_names_the_nodes_and_the_claims_of_a_live_cluster(
     outcome = gpufence("explain", *cluster, pods)
     train, unknown = outcome.out.split("/unknown  ")
     assert "The Pod requests claim one-gpu on device class gpu.nvidia.com" in train
-    assert "1 of 1 node of pool nvidia can take it: gpu-1." in train
+    assert "It fits 1 of 1 node of pool nvidia: gpu-1." in train
     assert "Of claim none nothing is known" in unknown
 
 

@@ -145,31 +145,37 @@ def test_a_gpu_pod_is_explained_from_its_request_to_its_node(gpufence: Run) -> N
         ),
         "pool-toleration  tolerations of the pool's taints",
         (
-            '+ spec.tolerations: [{"key": "nvidia.com/gpu", "operator": "Exists", '
-            '"effect": "NoSchedule"}]'
+            "      +  tolerations:\n"
+            "      +  - key: nvidia.com/gpu\n"
+            "      +    operator: Exists\n"
+            "      +    effect: NoSchedule\n"
         ),
         "Why: GPU nodes are tainted so that nothing else lands on them.",
-        "Nothing by void-visible-devices, gpu-runtime-class.",
-        "It asks for a node with nvidia.com/gpu.present=true.",
-        "It needs 1 nvidia.com/gpu of that node.",
-        "Place it on the nodes of pool nvidia",
-        "Nothing found by: unequal-device-limits, shared-device-count",
+        "No additions by void-visible-devices, gpu-runtime-class.",
+        "It selects nodes with nvidia.com/gpu.present=true.",
+        "It needs a node with 1 nvidia.com/gpu.",
+        "It fits the nodes of pool nvidia",
+        "No findings: unequal-device-limits, shared-device-count",
     ):
         assert said in done.out
 
 
-def test_the_mutations_together_add_what_the_engine_adds(gpufence: Run) -> None:
-    shown = gpufence("explain", "-", stdin=GPU_POD).out
-    added = re.findall(r"^ +\+ (\S+): (.*)$", shown, re.MULTILINE)
-    [mutated] = [yaml.safe_load(gpufence("mutate", "-", stdin=GPU_POD).out)]
-    written = yaml.safe_load(GPU_POD)
-    for path, value in added:
-        *parents, key = re.findall(r"[^.\[\]]+", path)
-        into = written
-        for step in parents:
-            into = into[int(step)] if step.isdecimal() else into[step]
-        into[key] = yaml.safe_load(value)
-    assert written == mutated
+def test_the_mutations_of_a_job_are_listed_once(gpufence: Run) -> None:
+    pod = yaml.safe_load(GPU_POD)["spec"]
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                "Master": {"template": {"spec": pod}},
+                "Worker": {"template": {"spec": pod}},
+            }
+        },
+    }
+    shown = gpufence("explain", "-", stdin=yaml.safe_dump(job)).out
+    assert shown.count("Mutations\n") == 1
+    assert shown.count("+            operator: Exists\n") == 2
 
 
 def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() -> None:
@@ -186,7 +192,9 @@ def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() 
         assert decision is not None
         made = [template.made.spec for template in each.templates]
         assert made == [template.raw["spec"] for template in templates(decision.mutated)]
-        adding = {step.mutation.id for t in each.templates for step in t.steps if step.added}
+        assert each.steps[0].before == decision.original
+        assert each.steps[-1].after == decision.mutated
+        adding = {step.mutation.id for step in each.steps if step.adds}
         assert bool(adding) == (decision.mutated != decision.original)
 
 
@@ -194,11 +202,11 @@ def test_a_trespasser_is_explained_by_what_it_could_do(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin=TRESPASSER)
     assert done.status == 0
     for said in (
-        "Why it is no GPU Pod",
-        "It requests no device of a pool; the policy's pools: nvidia.",
-        "Place it on the nodes of pool nvidia: its node selection and its tolerations admit them.",
+        "Why it is not a GPU Pod",
+        "It requests no device of a pool. Pools of the policy: nvidia.",
+        "It fits the nodes of pool nvidia: its node selection matches them, and it tolerates",
         "enforce  pool-trespass  <stdin>:9  spec.template.spec.tolerations[0]",
-        "For GPU Pods only: oversized-device-request, pool-not-allowed, unrestricted-gpu-pod.",
+        "For GPU Pods only: oversized-device-request, pool-not-allowed, missing-device, ",
     ):
         assert said in done.out
 
@@ -206,7 +214,7 @@ def test_a_trespasser_is_explained_by_what_it_could_do(gpufence: Run) -> None:
 def test_a_plain_pod_is_kept_off_by_the_taint(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin=PLAIN_POD)
     assert (
-        "Not place it on the nodes of pool nvidia: it does not tolerate their taint "
+        "It does not fit the nodes of pool nvidia: it does not tolerate their taint "
         "nvidia.com/gpu:NoSchedule." in done.out
     )
 
@@ -214,33 +222,32 @@ def test_a_plain_pod_is_kept_off_by_the_taint(gpufence: Run) -> None:
 def test_known_nodes_are_named_with_what_keeps_the_pod_off(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "nodes.yaml").write_text(NODES)
     done = gpufence("explain", "--nodes", "nodes.yaml", "-", stdin=GPU_POD)
-    assert "1 of 3 nodes of pool nvidia can take it: big." in done.out
-    assert "Not drained: the Pod does not tolerate its taint maintenance=disk:NoExecute." in (
-        done.out
-    )
-    assert "Not empty: it offers 0 nvidia.com/gpu, and the Pod needs 1." in done.out
+    assert "It fits 1 of 3 nodes of pool nvidia: big." in done.out
+    because = "because the Pod does not tolerate its taint maintenance=disk:NoExecute."
+    assert f"Excluded: drained, {because}" in done.out
+    assert "Excluded: empty, because it has 0 nvidia.com/gpu, and the Pod needs 1." in done.out
     assert "cpu" not in done.out
     plain = gpufence("explain", "--nodes", "nodes.yaml", "-", stdin=PLAIN_POD)
-    assert "None of 3 nodes of pool nvidia can take it." in plain.out
+    assert "It fits none of 3 nodes of pool nvidia." in plain.out
 
 
 def test_a_bound_pod_can_be_on_no_other_node(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "nodes.yaml").write_text(NODES)
     bound = GPU_POD.replace("spec:\n", "spec:\n  nodeName: big\n")
     done = gpufence("explain", "--nodes", "nodes.yaml", "-", stdin=bound)
-    assert "1 of 3 nodes of pool nvidia can take it: big." in done.out
-    assert "Not drained, empty: nodeName binds the Pod to big." in done.out
+    assert "It fits 1 of 3 nodes of pool nvidia: big." in done.out
+    assert "Excluded: drained, empty, because nodeName binds the Pod to big." in done.out
 
 
 def test_what_only_looks_like_a_request_is_said_to_be_none(gpufence: Run) -> None:
     text = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 0\n          example.com/fpga: 1")
     text += "  resourceClaims:\n    - name: gpu\n      resourceClaimName: mine\n"
     done = gpufence("explain", "-", stdin=text)
-    assert "Why it is no GPU Pod" in done.out
+    assert "Why it is not a GPU Pod" in done.out
     for said in (
-        "nvidia.com/gpu: 0 is no request for a pool's device: a quantity of 0 asks for nothing",
-        "example.com/fpga: 1 is no request for a pool's device: no pool of the policy offers it",
-        "Of claim mine nothing is known, so it counts for nothing (at spec.resourceClaims[0]): it",
+        "nvidia.com/gpu: 0 does not request a device of a pool: its quantity is 0",
+        "example.com/fpga: 1 does not request a device of a pool: it is not a resource of any pool",
+        "Claim mine is unknown and does not count as a request (at spec.resourceClaims[0]).",
     ):
         assert said in done.out
 
@@ -249,7 +256,9 @@ def test_a_negative_count_is_said_to_be_none_that_the_api_takes(gpufence: Run) -
     done = gpufence(
         "explain", "-", stdin=GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: -1")
     )
-    said = "nvidia.com/gpu: -1 is no request for a pool's device: the API server takes no quantity"
+    said = (
+        "nvidia.com/gpu: -1 does not request a device of a pool: the API server rejects quantities"
+    )
     assert f"{said} below 0" in done.out
 
 
@@ -289,16 +298,20 @@ def test_each_template_of_an_object_is_explained(gpufence: Run) -> None:
                     - {name: work, image: b, resources: {limits: {nvidia.com/gpu: 2}}}
         """)
     done = gpufence("explain", "-", stdin=job)
-    first, second = done.out.split("The Pod at ")[1:]
-    assert first.startswith("spec.pytorchReplicaSpecs.Master.template.spec\n")
-    assert "Why it is no GPU Pod" in first
-    assert "Container work requests nvidia.com/gpu: 2" in second
+    titles = [line.strip() for line in done.out.splitlines() if "(Pod at " in line]
+    assert titles == [
+        "Why it is not a GPU Pod (Pod at spec.pytorchReplicaSpecs.Master.template.spec)",
+        "Why it is a GPU Pod (Pod at spec.pytorchReplicaSpecs.Worker.template.spec)",
+        "Scheduling (Pod at spec.pytorchReplicaSpecs.Master.template.spec)",
+        "Scheduling (Pod at spec.pytorchReplicaSpecs.Worker.template.spec)",
+    ]
+    assert "Container work requests nvidia.com/gpu: 2" in done.out
 
 
 def test_an_exempt_pod_is_left_alone(gpufence: Run) -> None:
     done = gpufence("explain", "--namespace", "kube-system", "-", stdin=TRESPASSER)
-    assert "Nothing: the policy exempts namespace kube-system. No rule looks at it." in done.out
-    assert "What is added" not in done.out
+    assert "Exempt from every rule: the policy exempts namespace kube-system." in done.out
+    assert "Mutations" not in done.out
 
 
 def test_exceptions_and_actions_of_the_policy_are_told(gpufence: Run, tmp_path: Path) -> None:
@@ -315,11 +328,8 @@ def test_exceptions_and_actions_of_the_policy_are_told(gpufence: Run, tmp_path: 
     (tmp_path / "policy.yaml").write_text(policy)
     done = gpufence("explain", "--policy", "policy.yaml", "-", stdin=TRESPASSER)
     assert "excepted  pool-trespass  a Pod without a GPU request" in done.out
-    assert (
-        "An exception of the policy is about it, for pool-trespass, and counts until 2199-01-01: "
-        "moves out with the old ingress" in done.out
-    )
-    assert "Switched off by the policy: device-leak." in done.out
+    assert "Exception in the policy for pool-trespass, expires on 2199-01-01: moves out" in done.out
+    assert "Off in the policy: device-leak." in done.out
     gpu = gpufence("explain", "--policy", "policy.yaml", "-", stdin=GPU_POD)
     assert "pool-toleration (on warn)" in gpu.out
     assert "warn  pool-toleration  <stdin>:" in gpu.out

@@ -289,9 +289,9 @@ def test_what_is_broken_counts_whatever_the_rules(gpufence: Run) -> None:
 @pytest.mark.parametrize(
     ("rules", "near"),
     [
-        ("device-leek", "is it device-leak or "),
-        ("pool-trespass,Trespass", "is it pool-trespass?"),
-        ("privileged", "is it privileged-near-devices?"),
+        ("device-leek", "Did you mean device-leak"),
+        ("pool-trespass,Trespass", "Did you mean pool-trespass?"),
+        ("privileged", "Did you mean privileged-near-devices?"),
     ],
 )
 def test_a_rule_that_is_none_is_answered_with_those_near_it(

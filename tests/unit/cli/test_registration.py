@@ -123,7 +123,7 @@ def test_a_context_that_the_kubeconfig_lacks_is_named(
 
 
 def test_the_help_breaks_the_glass_with_the_commands_of_its_page(gpufence: Run) -> None:
-    page = (PROJECT / "docs" / "break-glass.md").read_text()
+    page = (PROJECT / "docs" / "operate" / "break-glass.md").read_text()
     commands = re.findall(r"(?m)^\$ (kubectl .*(?:annotate|delete).*)$", page)
     assert len(commands) == 2
     shown = gpufence("unregister", "--help").out.replace("\\\n", "")

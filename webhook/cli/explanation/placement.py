@@ -1,7 +1,7 @@
-"""What kube-scheduler will be able to do with a Pod: what it asks for, and the nodes that fit.
+"""Which nodes kube-scheduler can place a Pod on.
 
-Of a node count its labels, its taints and the devices that it offers. What other Pods hold of them,
-and CPU and memory, are not looked at.
+Only labels, taints and allocatable devices of the nodes count. CPU, memory, and devices that other
+Pods hold do not.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from policies.kubernetes.scheduling import (
 from policies.policy import Policy, Pool
 from policies.requests import device_peaks
 
-_SIGNS = {"In": "in", "NotIn": "not in", "Exists": "is there", "DoesNotExist": "is not there"}
+_SIGNS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist": "does not exist"}
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPlacement:
-    """Which nodes of a pool can take a Pod: by name, and of the others why they cannot."""
+    """The nodes of a pool that fit a Pod, and the others with the reason why they do not."""
 
     pool: Pool
     fitting: tuple[str, ...]
     others: Mapping[str, tuple[str, ...]]
-    """Names of nodes by the reason."""
+    """Names of nodes by reason."""
 
 
 def selection(pod: Pod) -> list[str]:
-    """Return the ORed ways in which the Pod's node selection can be met, each in words.
+    """Return the alternatives of the Pod's node selection in words.
 
-    None at all where no node can meet it; an empty text where any node does.
+    An empty list means that no node can match, an empty text that every node matches.
     """
     return [_in_words(alternative) for alternative in pod.selection()]
 
 
 def obstacle(pod: Pod, pool: Pool) -> str:
-    """Return what keeps the Pod off the pool's nodes, as far as the policy says; empty if nothing.
+    """Return why the Pod does not fit the nodes that the policy describes; empty if it does.
 
     Source: the predicates of kube-scheduler (``policies.kubernetes.scheduling``).
     """
@@ -56,7 +56,7 @@ def obstacle(pod: Pod, pool: Pool) -> str:
 
 
 def placement(pod: Pod, pool: Pool, policy: Policy, nodes: NodeIndex) -> PoolPlacement:
-    """Return which of the pool's nodes can take the Pod."""
+    """Return which of the pool's nodes fit the Pod."""
     wanted = device_peaks(pod, policy)
     fitting: list[str] = []
     others: dict[str, list[str]] = {}
@@ -80,7 +80,7 @@ def _obstacles(pod: Pod, node: Node, wanted: Mapping[str, int]) -> Iterator[str]
     for resource, count in wanted.items():
         offered = (node.allocatable or {}).get(resource, 0)
         if offered < count:
-            yield f"it offers {offered} {resource}, and the Pod needs {count}"
+            yield f"it has {offered} {resource}, and the Pod needs {count}"
 
 
 def _untolerated(pod: Pod, taints: tuple[Taint, ...]) -> Taint | None:

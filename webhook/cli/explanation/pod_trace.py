@@ -1,11 +1,10 @@
-"""What happens to the Pods of an object, step by step, each step as the engine itself takes it."""
+"""The mutations of an object, one by one, as the engine itself applies them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from policies.advisory import additions
 from policies.context import Context
 from policies.engine import decide
 from policies.facts import Facts, Request
@@ -21,28 +20,32 @@ from webhook.cli.manifests.objects import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one mutation adds to one pod template, each as ``path: value``."""
+    """One mutation: the object before and after it."""
 
     mutation: Mutation
-    added: tuple[str, ...]
+    before: JSONObject
+    after: JSONObject
+
+    @property
+    def adds(self) -> bool:
+        return self.before != self.after
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One pod template: the Pod as it is written, the steps, and the Pod that comes of them."""
+    """One pod template: the Pod as it is written, and as the cluster creates it."""
 
     written: Pod
-    context: Context
-    steps: tuple[Step, ...]
     made: Pod
+    context: Context
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The verdict on one object, and how it comes about.
+    """The verdict on one object, and the reasons for it.
 
-    ``templates`` is empty, and ``facts`` is ``None``, where there is nothing to explain: no object
-    of the API, a broken one, or one that makes no Pods.
+    ``templates`` is empty and ``facts`` is ``None`` if there is nothing to explain: the object is
+    broken, is not an object of the API, or has no pod template.
     """
 
     result: Result
@@ -51,8 +54,9 @@ class Explanation:
     actions: Mapping[str, Action] = field(default_factory=dict)
     """Each rule's action in the namespace of the object."""
     templates: tuple[Template, ...] = ()
+    steps: tuple[Step, ...] = ()
     exceptions: tuple[ExceptionEntry, ...] = ()
-    """The policy's exceptions that are about this object, expired or not."""
+    """The policy's exceptions that cover this object, expired or not."""
 
 
 def explanations(
@@ -69,7 +73,7 @@ def explanations(
         return seen[-1][1]
 
     for result in evaluate(manifests, policy, request, kept):
-        # Objects are judged one by one, as they are asked for: the last facts are this one's.
+        # The generator judges one object at a time: the last facts belong to this object.
         if result.decision is not None and result.decision.has_template:
             yield _explanation(result, policy, *seen[-1])
         else:
@@ -79,19 +83,12 @@ def explanations(
 def _explanation(result: Result, policy: Policy, request: Request, facts: Facts) -> Explanation:
     obj = result.manifest.value or {}
     stages = [obj, *_stages(obj, policy, request, facts)]
-    pods = [[pod_of(t) for t in templates(stage)] for stage in stages]
+    written, made = (map(pod_of, templates(stage)) for stage in (stages[0], stages[-1]))
     found = tuple(
-        Template(
-            each[0],
-            Context.of(each[0], policy, request, facts),
-            tuple(
-                Step(mutation, tuple(additions(before, after)))
-                for mutation, before, after in zip(MUTATIONS, each, each[1:], strict=False)
-            ),
-            each[-1],
-        )
-        for each in zip(*pods, strict=True)
+        Template(pod, created, Context.of(pod, policy, request, facts))
+        for pod, created in zip(written, made, strict=True)
     )
+    steps = tuple(map(Step, MUTATIONS, stages, stages[1:]))
     exceptions = tuple(
         entry
         for entry in policy.exceptions
@@ -101,7 +98,7 @@ def _explanation(result: Result, policy: Policy, request: Request, facts: Facts)
         )
     )
     actions = policy.actions_in(request.namespace)
-    return Explanation(result, request, facts, actions, found, exceptions)
+    return Explanation(result, request, facts, actions, found, steps, exceptions)
 
 
 def _stages(
@@ -109,8 +106,8 @@ def _stages(
 ) -> Iterator[JSONObject]:
     """Yield the object as the first mutation leaves it, as the first two do, and so on.
 
-    The engine decides each time, by the same policy with the later mutations off: what it would do
-    and what is explained cannot differ.
+    The engine decides each time, with the later mutations off in the policy, so the explanation
+    cannot differ from the decision.
     """
     actions = policy.actions_in(request.namespace)
     for count in range(1, len(MUTATIONS) + 1):

@@ -1,4 +1,4 @@
-"""The explanation of an object, for people: why, what is added, what is checked, and where to."""
+"""The explanation of an object: requests, mutations, scheduling and checks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from policies.policy import ExceptionEntry, Policy
 from policies.registry import CHECKS, Mutation
 from policies.requests import device_peaks
 from webhook.cli.explanation.placement import PoolPlacement, obstacle, placement, selection
-from webhook.cli.explanation.pod_trace import Explanation, Step, Template
+from webhook.cli.explanation.pod_trace import Explanation, Step
+from webhook.cli.report.difference import difference
 from webhook.cli.report.lines import Line, Role
-from webhook.cli.report.result_lines import finding_lines, heading, unjudged_lines
-from webhook.cli.wording import printable
+from webhook.cli.report.result_lines import finding_lines, heading, marked_line, unjudged_lines
+from webhook.cli.wording import counted, printable
 
 _MOST_NAMES = 8
-_ZERO = "a quantity of 0 asks for nothing"
-_NEGATIVE = "the API server takes no quantity below 0"
+_ZERO = "its quantity is 0"
+_NEGATIVE = "the API server rejects quantities below 0"
 
 
 def report(explained: Iterable[Explanation]) -> Iterator[Line]:
-    """Yield the lines of every explanation, with an empty one between two objects."""
+    """Yield the lines of every explanation, with an empty line between two objects."""
     for number, explanation in enumerate(explained):
         if number:
             yield Line()
@@ -43,81 +44,83 @@ def report(explained: Iterable[Explanation]) -> Iterator[Line]:
 def _object(explanation: Explanation, request: Request) -> Iterator[Line]:
     decision = explanation.result.decision
     exemption = decision.exemption if decision else ""
+    several = len(explanation.templates) > 1
     for template in explanation.templates:
-        if len(explanation.templates) > 1:
-            yield _title(f"The Pod at {template.written.spec_path}")
-        yield from _why(template.written, template.context)
-        if not exemption:
-            yield from _additions(template, explanation)
-            yield from _scheduler(template.made, template.context)
-    yield _title("What is checked")
+        where = f" (Pod at {template.written.spec_path})" if several else ""
+        yield from _why(template.written, where, template.context)
     if exemption:
-        yield _line(f"Nothing: {exemption}. No rule looks at it.", indent=4)
+        yield _title("Checks")
+        yield _line(f"Exempt from every rule: {exemption}.", indent=4)
         return
+    yield from _mutations(explanation)
+    for template in explanation.templates:
+        where = f" (Pod at {template.made.spec_path})" if several else ""
+        yield from _scheduling(template.made, where, template.context)
+    yield _title("Checks")
     yield from _checks(explanation)
     for entry in explanation.exceptions:
         yield _line(_exception(entry, request), indent=4)
 
 
-def _why(pod: Pod, context: Context) -> Iterator[Line]:
-    """Say why the Pod is a GPU Pod, or why it is none although it may look like one."""
+def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
+    """Yield why the Pod is a GPU Pod, or why it is not one although it may look like one."""
     if context.device_requests:
-        yield _title("Why it is a GPU Pod")
+        yield _title(f"Why it is a GPU Pod{where}")
         containers = {pod.at(container.field): container.name for container in pod.containers()}
         for request in context.device_requests:
             holder = next((n for at, n in containers.items() if request.path.startswith(at)), None)
             who = "The Pod" if holder is None else f"Container {holder}"
-            sure = "" if request.certain else ", though other devices would do as well"
+            sure = (
+                "" if request.certain else " (devices of other pools satisfy the request as well)"
+            )
             yield _line(
                 f"{who} requests {request.what}, which pool {request.pool.name} offers{sure} "
                 f"(at {request.path}).",
                 indent=4,
             )
     else:
-        yield _title("Why it is no GPU Pod")
+        yield _title(f"Why it is not a GPU Pod{where}")
         pools = ", ".join(pool.name for pool in context.policy.pools)
-        yield _line(f"It requests no device of a pool; the policy's pools: {pools}.", indent=4)
+        yield _line(f"It requests no device of a pool. Pools of the policy: {pools}.", indent=4)
     for path, name, why in _not_requests(pod, context):
-        yield _line(f"{name} is no request for a pool's device: {why} (at {path}).", indent=4)
+        yield _line(f"{name} does not request a device of a pool: {why} (at {path}).", indent=4)
     for path, name in context.unresolved_claims(pod):
         yield _line(
-            f"Of claim {name} nothing is known, so it counts for nothing (at {path}): it stands "
-            "neither beside the manifest nor in a cluster that was asked (--cluster).",
+            f"Claim {name} is unknown and does not count as a request (at {path}). Pass its "
+            "manifest as well, or use --cluster.",
             indent=4,
         )
 
 
 def _not_requests(pod: Pod, context: Context) -> Iterator[tuple[str, str, str]]:
-    """Yield path, resource and reason of what looks like a request for devices and is none."""
-    counted = {request.path for request in context.device_requests}
+    """Yield path, resource and reason of what looks like a device request but is not one."""
+    requests = {request.path for request in context.device_requests}
     for container in pod.device_containers():
         seen = set()
         for side in RESOURCE_SIDES:
             for name, quantity in container.resources(side).items():
                 path = pod.at(f"{container.field}.resources.{side}[{name}]")
-                if "/" not in name or name in seen or path in counted:
+                if "/" not in name or name in seen or path in requests:
                     seen.add(name)
                 elif (count := parse_quantity(quantity)) <= 0:
                     seen.add(name)
                     yield path, f"{name}: {quantity}", _NEGATIVE if count else _ZERO
                 elif context.policy.pool_of_resource(name) is None:
                     seen.add(name)
-                    yield path, f"{name}: {quantity}", "no pool of the policy offers it"
+                    yield path, f"{name}: {quantity}", "it is not a resource of any pool"
 
 
-def _additions(template: Template, explanation: Explanation) -> Iterator[Line]:
-    yield _title("What is added")
-    for step in template.steps:
-        if step.added:
+def _mutations(explanation: Explanation) -> Iterator[Line]:
+    yield _title("Mutations")
+    for step in explanation.steps:
+        if step.adds:
             yield Line(((step.mutation.id, "rule"), (f"  {step.mutation.summary}", "")), indent=4)
-            for addition in step.added:
-                yield Line(((printable(f"+ {addition}"), "added"),), indent=6, wraps=False)
             yield _line(f"Why: {_reason(step.mutation)}", role="aside", indent=6)
-    silent = [_silent(step, explanation) for step in template.steps if not step.added]
-    if len(silent) == len(template.steps):
-        yield _line("Nothing.", indent=4)
-    elif silent:
-        yield _line(f"Nothing by {', '.join(silent)}.", indent=4)
+            for marked in difference(step.before, step.after):
+                yield marked_line(marked, indent=6)
+    silent = [_silent(step, explanation) for step in explanation.steps if not step.adds]
+    if silent:
+        yield _line(f"No additions by {', '.join(silent)}.", indent=4)
 
 
 def _silent(step: Step, explanation: Explanation) -> str:
@@ -131,8 +134,8 @@ def _reason(mutation: Mutation) -> str:
     return " ".join(why[1].split()) if why else mutation.summary
 
 
-def _scheduler(pod: Pod, context: Context) -> Iterator[Line]:
-    yield _title("What the scheduler can do")
+def _scheduling(pod: Pod, where: str, context: Context) -> Iterator[Line]:
+    yield _title(f"Scheduling{where}")
     policy, facts, pools = context.policy, context.facts, context.requested_pools
     if pools:
         yield from _asks(pod, policy)
@@ -141,27 +144,27 @@ def _scheduler(pod: Pod, context: Context) -> Iterator[Line]:
         if facts.nodes is not None:
             yield from _nodes(placement(pod, pool, policy, facts.nodes))
         elif reason:
-            yield _line(f"Not place it on the nodes of pool {pool.name}: {reason}.", indent=4)
+            yield _line(f"It does not fit the nodes of pool {pool.name}: {reason}.", indent=4)
         else:
             yield _line(
-                f"Place it on the nodes of pool {pool.name}: its node selection and its "
-                "tolerations admit them.",
+                f"It fits the nodes of pool {pool.name}: its node selection matches them, and it "
+                "tolerates their taints.",
                 indent=4,
             )
     if facts.nodes is None and pools:
-        yield _line("Which nodes these are, --nodes and --cluster tell.", role="aside", indent=4)
+        yield _line("To see which nodes fit, add --nodes or --cluster.", role="aside", indent=4)
 
 
 def _asks(pod: Pod, policy: Policy) -> Iterator[Line]:
-    """Say what the Pod will ask of a node."""
+    """Yield what the Pod needs of a node."""
     ways = selection(pod)
     if not ways:
-        yield _line("Its node selection can be met by no node at all.", indent=4)
+        yield _line("No node can match its node selection.", indent=4)
     elif all(ways):
-        yield _line(f"It asks for a node with {', or with '.join(ways)}.", indent=4)
+        yield _line(f"It selects nodes with {', or with '.join(ways)}.", indent=4)
     counts = [f"{count} {resource}" for resource, count in device_peaks(pod, policy).items()]
     if counts:
-        yield _line(f"It needs {' and '.join(counts)} of that node.", indent=4)
+        yield _line(f"It needs a node with {' and '.join(counts)}.", indent=4)
 
 
 def _nodes(found: PoolPlacement) -> Iterator[Line]:
@@ -169,16 +172,16 @@ def _nodes(found: PoolPlacement) -> Iterator[Line]:
     total = others + len(found.fitting)
     pool = f"pool {found.pool.name}"
     if not total:
-        yield _line(f"No node that is known belongs to {pool}.", indent=4)
+        yield _line(f"No known node belongs to {pool}.", indent=4)
         return
-    nodes = f"{total} node{'s'[total == 1 :]}"
+    nodes = counted(total, "node")
     if found.fitting:
         count, fitting = len(found.fitting), _names(found.fitting)
-        yield _line(f"{count} of {nodes} of {pool} can take it: {fitting}.", indent=4)
+        yield _line(f"It fits {count} of {nodes} of {pool}: {fitting}.", indent=4)
     else:
-        yield _line(f"None of {nodes} of {pool} can take it.", indent=4)
+        yield _line(f"It fits none of {nodes} of {pool}.", indent=4)
     for reason, names in found.others.items():
-        yield _line(f"Not {_names(names)}: {reason}.", indent=6)
+        yield _line(f"Excluded: {_names(names)}, because {reason}.", indent=6)
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -201,20 +204,20 @@ def _checks(explanation: Explanation) -> Iterator[Line]:
     quiet: dict[str, list[str]] = {}
     for check in CHECKS:
         if explanation.actions[check.id] == "off":
-            quiet.setdefault("Switched off by the policy", []).append(check.id)
+            quiet.setdefault("Off in the policy", []).append(check.id)
         elif check.gpu_pods_only and not is_gpu_pod:
             quiet.setdefault("For GPU Pods only", []).append(check.id)
         elif check.id not in found:
-            quiet.setdefault("Nothing found by", []).append(check.id)
+            quiet.setdefault("No findings", []).append(check.id)
     for what, ids in quiet.items():
         yield _line(f"{what}: {', '.join(ids)}.", indent=4)
 
 
 def _exception(entry: ExceptionEntry, request: Request) -> str:
     rules = ", ".join(sorted(entry.rules)) or "every rule"
-    state = "has expired on" if entry.has_expired(request.today) else "counts until"
-    until = f", and {state} {entry.expires}" if entry.expires else ""
-    return f"An exception of the policy is about it, for {rules}{until}: {entry.reason}"
+    state = "expired on" if entry.has_expired(request.today) else "expires on"
+    until = f", {state} {entry.expires}" if entry.expires else ""
+    return f"Exception in the policy for {rules}{until}: {entry.reason}"
 
 
 def _title(words: str) -> Line:

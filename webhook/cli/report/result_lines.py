@@ -10,7 +10,7 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import is_core_workload
-from webhook.cli.manifests.evaluate import VERDICTS, Result
+from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.sentence import explanation, place
 from webhook.cli.report.findings import message, remediation
 from webhook.cli.report.lines import Line, Role, Span
@@ -21,7 +21,8 @@ from webhook.cli.wording import counted, printable
 if TYPE_CHECKING:
     from webhook.cli.report.difference import Mark, Marked
 
-_WIDTH = max(map(len, VERDICTS))
+# The rare verdict unjudged is longer, and moves the rest of its line.
+_WIDTH = len("allowed")
 _MAX_UNJUDGED = 3
 """The parts of an object that are listed; the JSON report lists all of them."""
 _MARK_ROLES: dict[Mark, Role] = {" ": "", "+": "added", "-": "removed", "@": "aside"}

@@ -195,10 +195,5 @@ def _listed(rules: Iterable[str]) -> str:
 def _exercised(explanation: Explanation) -> frozenset[str]:
     decision = explanation.result.decision
     found = (*decision.findings, *decision.excepted) if decision else ()
-    added = (
-        step.mutation.id
-        for template in explanation.templates
-        for step in template.steps
-        if step.added
-    )
+    added = (step.mutation.id for step in explanation.steps if step.adds)
     return frozenset({*(finding.rule for finding in found), *added})
