@@ -47,7 +47,7 @@ demo: $(STAMP)  ## the whole story on a real control plane (ARGS=--keep leaves i
 
 .PHONY: unit
 unit: $(STAMP)  ## the tests that need no built program (one minute on two cores)
-	GPUFENCE_LAWS=50 $(BIN)/pytest $(PARALLEL) -m "not built" $(ARGS)
+	GPUFENCE_LAWS=25 $(BIN)/pytest $(PARALLEL) -m "not built" $(ARGS)
 
 .PHONY: test
 test: check controlplane  ## lint, types and every test, those on the real control plane included
