@@ -76,7 +76,7 @@ def test_every_file_of_the_project_that_a_page_names_is_there(page: str) -> None
     assert [name for name in named if not (PROJECT / name).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md"])
 def test_every_link_of_a_page_outside_of_the_site_leads_to_a_file(page: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", (PROJECT / page).read_text())
     assert [link for link in links if not (PROJECT / link).exists()] == []

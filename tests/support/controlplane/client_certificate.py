@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paths import PROJECT
 
-_PAGE = PROJECT / "docs" / "install.md"
+_PAGE = PROJECT / "docs" / "operate" / "install.md"
 _FOLDER = "/etc/kubernetes/admission"
 _SERVICE = "gpufence.gpufence-system.svc"
 

@@ -49,7 +49,7 @@ def test_a_refusal_says_how_much_there_is_to_change_and_then_what() -> None:
 
 
 def test_a_refusal_begins_as_the_page_about_it_says() -> None:
-    page = PROJECT / "docs" / "how-to" / "refused.md"
+    page = PROJECT / "docs" / "get-started" / "denied.md"
     assert f"`{refusal([finding()], 'Pod').splitlines()[0]}`" in page.read_text()
 
 
