@@ -20,7 +20,7 @@ export PYTHONPATH := tests:tests/support:tests/properties:tests/performance:test
 
 .PHONY: help
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(STAMP)  ## the project's own environment in .venv, pinned with hashes
@@ -115,10 +115,13 @@ soak: $(BENCH_STAMP)  ## an hour at half of capacity while everything goes on ar
 overload: $(BENCH_STAMP)  ## three times as many callers as a replica answers at a time, and what becomes of them
 	$(BIN)/python -m soak.overload
 
-.PHONY: sbom
-sbom: $(RELEASE_STAMP)  ## what is in the image, as CycloneDX, into dist/
-	@mkdir -p dist
-	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/gpufence.cdx.json requirements/run.txt
+.PHONY: bump
+bump: $(STAMP)  ## set the version everywhere and close the changelog section (VERSION=0.2.0)
+	@$(BIN)/python -m release bump "$(VERSION)"
+
+.PHONY: release
+release: $(RELEASE_STAMP)  ## build wheel, sdist, chart, SBOM, notes and checksums into dist/, and try them
+	@$(BIN)/python -m release build "$(VERSION)"
 
 .PHONY: audit-dependencies
 audit-dependencies: $(RELEASE_STAMP)  ## ask the advisory databases about each library (needs the Internet)

@@ -1,0 +1,167 @@
+"""Prepares a release: ``make bump`` sets the version, ``make release`` builds and tries everything.
+
+What a release needs beyond that are credentials: .github/workflows/release.yaml has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import generate
+import render
+from controlplane.errors import ControlPlaneError
+from deploy.chart import Helm, HelmError, binary
+from paths import CHART, DEPLOY, PROJECT
+
+DIST = PROJECT / "dist"
+CHANGELOG = PROJECT / "CHANGELOG.md"
+SUMS = "SHA256SUMS"
+UNRELEASED = "## [Unreleased]\n"
+VERSION = r"\d+\.\d+\.\d+"
+"""Python and Helm write pre-releases in different ways, so there are none."""
+
+
+class ReleaseError(Exception):
+    """The release cannot be made; the message says why and what to do."""
+
+
+def version() -> str:
+    """Return the version of the project."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    found: str = project["version"]
+    return found
+
+
+def bump(wanted: str, today: date) -> dict[Path, str]:
+    """Return the files that hold the version with their new text.
+
+    Raises:
+        ReleaseError: it is not a version, or the changelog has nothing to release.
+    """
+    if not re.fullmatch(VERSION, wanted):
+        raise ReleaseError(f"{wanted!r} is not a version: use X.Y.Z, for example 0.2.0")
+    changelog = CHANGELOG.read_text()
+    if not section(changelog, "Unreleased"):
+        raise ReleaseError("CHANGELOG.md has nothing under [Unreleased]: add the changes first")
+    edits = {
+        PROJECT / "pyproject.toml": (r'(?m)^version = ".*"$', f'version = "{wanted}"'),
+        CHART / "Chart.yaml": (
+            r'(?m)^version: .*\nappVersion: ".*"$',
+            f'version: {wanted}\nappVersion: "{wanted}"',
+        ),
+    }
+    texts = {CHANGELOG: changelog.replace(UNRELEASED, f"{UNRELEASED}\n## [{wanted}] - {today}\n")}
+    for path, (pattern, replacement) in edits.items():
+        texts[path], count = re.subn(pattern, replacement, path.read_text())
+        if count != 1:
+            raise ReleaseError(f"{path.relative_to(PROJECT)} does not have one version")
+    return texts
+
+
+def section(changelog: str, name: str) -> str:
+    """Return the text below the heading ``## [name]``, without the heading."""
+    match = re.search(rf"(?ms)^## \[{re.escape(name)}\][^\n]*\n(.*?)(?=^## |\Z)", changelog)
+    return match[1].strip() if match else ""
+
+
+def build(helm: Helm, wanted: str) -> None:
+    """Build what is released into dist/.
+
+    Raises:
+        ReleaseError: the project is not ready for this version, or a command failed.
+    """
+    current = version()
+    if wanted not in {"", current}:
+        raise ReleaseError(f"the version is {current}, not {wanted}: run make bump first")
+    if render.INSTALL.read_text() != render.install_text(helm):
+        raise ReleaseError("deploy/install.yaml is stale: run make render")
+    notes = section(CHANGELOG.read_text(), current)
+    if not notes:
+        raise ReleaseError(
+            f"CHANGELOG.md has no section [{current}]: run make bump VERSION={current}"
+        )
+    shutil.rmtree(DIST, ignore_errors=True)
+    DIST.mkdir()
+    (DIST / "release-notes.md").write_text(f"{notes}\n")
+    shutil.copy(DEPLOY / "install.yaml", DIST)
+    # Archives carry the time of the commit, so that two builds are equal.
+    environ = {**os.environ, "SOURCE_DATE_EPOCH": _run("git", "log", "-1", "--format=%ct").strip()}
+    python = [sys.executable, "-m"]
+    _run(*python, "hatchling", "build", "-d", str(DIST), environ=environ)
+    helm("lint", "--strict", str(CHART))
+    helm("package", str(CHART), "--destination", str(DIST))
+    bom = ["--pyproject", "pyproject.toml", "--output-reproducible"]
+    _run(
+        *(*python, "cyclonedx_py", "requirements", *bom),
+        *("-o", str(DIST / f"gpufence-{current}.cdx.json"), "requirements/run.txt"),
+    )
+    files = sorted(path for path in DIST.iterdir() if path.is_file())
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (DIST / SUMS).write_text("".join(sums))
+
+
+def try_out() -> str:
+    """Install the wheel into an empty environment and run it; return what it says.
+
+    Raises:
+        ReleaseError: a command failed.
+    """
+    [wheel] = DIST.glob("*.whl")
+    with tempfile.TemporaryDirectory() as temporary:
+        home = Path(temporary)
+        _run(sys.executable, "-m", "venv", str(home / "venv"))
+        pip = [str(home / "venv" / "bin" / "pip"), "--quiet", "--disable-pip-version-check"]
+        started = datetime.now(UTC)
+        _run(*pip, "install", "--require-hashes", "-r", "requirements/run.txt")
+        _run(*pip, "install", "--no-deps", str(wheel))
+        seconds = (datetime.now(UTC) - started).total_seconds()
+        size = sum(path.stat().st_size for path in (home / "venv").rglob("*") if path.is_file())
+        gpufence = str(home / "venv" / "bin" / "gpufence")
+        told = _run(gpufence, "--version", cwd=home).strip()
+        if told != f"gpufence {version()}":
+            raise ReleaseError(f"the wheel is {told}, not gpufence {version()}")
+        _run(gpufence, "check", str(DEPLOY / "samples" / "gpu-job.yaml"), cwd=home)
+        return f"{told}: installed in {seconds:.0f} s, {size / 2**20:.0f} MiB, checks the samples"
+
+
+def _run(*command: str, cwd: Path = PROJECT, environ: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=environ, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ReleaseError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def main(arguments: list[str]) -> int:
+    """Run ``bump VERSION`` or ``build [VERSION]``; return the exit code."""
+    command, wanted = (*arguments, "", "")[:2]
+    try:
+        if command == "bump":
+            for path, text in bump(wanted, datetime.now(UTC).date()).items():
+                generate.write(path, text)
+            print("Next: make venv render, read the diff, and commit it.")
+            return 0
+        with tempfile.TemporaryDirectory() as home:
+            build(Helm(binary(), Path(home)), wanted)
+        print(try_out())
+    except (ControlPlaneError, HelmError, ReleaseError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    for path in sorted(DIST.iterdir()):
+        print(f"{path.stat().st_size:>10}  {path.relative_to(PROJECT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""`make bump` sets one version everywhere and closes the changelog section."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+import release
+from paths import CHART, PROJECT
+from release import ReleaseError, bump, section
+
+TODAY = date(2026, 12, 1)
+CHANGES = "### Fixed\n\n- A fault."
+
+
+@pytest.fixture(autouse=True)
+def changelog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A changelog with one change."""
+    path = tmp_path / "CHANGELOG.md"
+    path.write_text(f"# Changelog\n\n## [Unreleased]\n\n{CHANGES}\n\n## [0.1.0] - 2026-11-21\n")
+    monkeypatch.setattr(release, "CHANGELOG", path)
+    return path
+
+
+def test_the_version_is_the_same_everywhere_after_a_bump(changelog: Path) -> None:
+    texts = bump("7.8.9", TODAY)
+    assert tomllib.loads(texts[PROJECT / "pyproject.toml"])["project"]["version"] == "7.8.9"
+    chart = yaml.safe_load(texts[CHART / "Chart.yaml"])
+    assert (chart["version"], chart["appVersion"]) == ("7.8.9", "7.8.9")
+    assert f"## [7.8.9] - {TODAY}\n" in texts[changelog]
+
+
+def test_the_unreleased_changes_become_the_section_of_the_version(changelog: Path) -> None:
+    after = bump("7.8.9", TODAY)[changelog]
+    assert section(after, "7.8.9") == CHANGES
+    assert section(after, "Unreleased") == ""
+
+
+def test_the_project_and_the_chart_have_one_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == release.version()
+
+
+@pytest.mark.parametrize("wanted", ["", "v0.2.0", "0.2", "0.2.0-rc.1"])
+def test_what_is_not_a_version_is_rejected(wanted: str) -> None:
+    with pytest.raises(ReleaseError, match="is not a version: use X"):
+        bump(wanted, TODAY)
+
+
+def test_a_bump_without_changes_is_rejected(changelog: Path) -> None:
+    changelog.write_text("# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-11-21\n\n- All.\n")
+    with pytest.raises(ReleaseError, match="nothing under"):
+        bump("7.8.9", TODAY)
