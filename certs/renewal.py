@@ -110,6 +110,24 @@ def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
     return True
 
 
+def is_trusted_by(chain: bytes, bundle: bytes) -> bool:
+    """Return whether a client that trusts ``bundle`` trusts the certificate chain; both are PEM.
+
+    Validity does not count. As in Go's crypto/x509, a bundle may hold an intermediate CA, or the
+    certificate itself.
+    """
+    try:
+        certificates = parse_certificates(chain, "certificate")
+        trusted = parse_certificates(bundle, "caBundle")
+    except MaterialError:
+        return False
+    return any(
+        certificate == each or is_issued_by(certificate, each)
+        for certificate in certificates
+        for each in trusted
+    )
+
+
 def names_of(certificate: x509.Certificate) -> Names:
     """Return the names that a certificate is for; none at all where it has no such extension."""
     try:

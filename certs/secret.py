@@ -10,7 +10,7 @@ import binascii
 from datetime import datetime
 from typing import Any
 
-from certs.keypair import KeyPair
+from certs.keypair import KeyPair, is_certificate
 from certs.succession import Stored
 
 JSONObject = dict[str, Any]
@@ -43,6 +43,18 @@ def read_secret(secret: JSONObject) -> Stored | None:
         old=_decode(data, f"{_OLD}.crt"),
         promoted=_time(annotations.get(PROMOTED_AT)),
     )
+
+
+def read_served(secret: JSONObject) -> Stored | None:
+    """Return the pair and the CA of a Secret that cert-manager writes, without the key of the CA.
+
+    None if it has no usable pair, or no CA.
+    """
+    data = secret.get("data") or {}
+    leaf, authority = _pair(data, _LEAF), _decode(data, f"{_AUTHORITY}.crt")
+    if leaf is None or not is_certificate(authority) or not is_certificate(leaf.certificate_pem):
+        return None
+    return Stored(authority=KeyPair(authority, b""), leaf=leaf)
 
 
 def write_secret(stored: Stored, name: str, namespace: str, found: JSONObject | None) -> JSONObject:

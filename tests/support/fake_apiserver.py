@@ -21,7 +21,9 @@ import yaml
 from aiohttp import web
 
 from webhook.kube.client import KubeApi
+from webhook.kube.clock import ServerClock
 from webhook.kube.errors import ApiError, ClusterError
+from webhook.registration.registrar import KINDS
 
 JSON = dict[str, Any]
 
@@ -79,7 +81,7 @@ class FakeApiServer:
         """Whether a version that is too old is an ERROR in the watch, or an HTTP status."""
         self.admit: Callable[[JSON], JSON] = lambda obj: obj
         """What other admission plugins make of each object that is written."""
-        self._served = set(served)
+        self._served = {*served, *KINDS.values()}
         self._listed: tuple[object, list[JSON]] = (None, [])
         self._history: list[tuple[int, str, str, JSON]] = []
         self._version = 100
@@ -385,6 +387,7 @@ class FakeKubeApi(KubeApi):
     """A client of a ``FakeApiServer`` that needs no socket."""
 
     def __init__(self, server: FakeApiServer | None = None) -> None:
+        self.clock = ServerClock()
         self.server = server or FakeApiServer()
         self.error: ClusterError | None = None
         """Raised by every request."""

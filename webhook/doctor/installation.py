@@ -19,7 +19,7 @@ from webhook.kube.listing import list_all
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration
 from webhook.registration.leader_election import lease_path
-from webhook.registration.registrar import KINDS
+from webhook.registration.registrar import KINDS, other_releases
 
 _PROGRAM, _COMMAND = "gpufence", "serve"
 
@@ -57,6 +57,8 @@ class Installation:
     slices: list[JSONObject] = field(default_factory=list)
     lease: JSONObject | None = None
     nodes: NodeIndex | None = None
+    other_releases: frozenset[str] = frozenset()
+    """The namespaces of other releases in the cluster."""
     refused: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -116,6 +118,7 @@ async def examine(
         of, service, _ = address.service
         slices = await read("endpoints", *slices_query(of, service))
         found.slices = (slices or {}).get("items") or []
+    found.other_releases = await other_releases(api, name)
     found.lease = await read("leader", lease_path(namespace, name))
     await _nodes(api, found)
     return found

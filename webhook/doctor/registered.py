@@ -68,7 +68,9 @@ def _wanted(found: Installation) -> Registration | None:
     Without a Deployment that says it, what only a command line can say is taken for right.
     """
     if found.deployed is not None and found.deployed.registration.is_addressed:
-        return replace(found.deployed.registration, ca_bundle="")
+        deployed = found.deployed.registration
+        excluded = deployed.excluded_namespaces | found.other_releases
+        return replace(deployed, ca_bundle="", excluded_namespaces=excluded)
     address = found.address
     if address is None:
         return None

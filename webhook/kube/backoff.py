@@ -1,4 +1,4 @@
-"""How long to wait before a lost connection is tried again."""
+"""Delays before a failed request is retried."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 class Backoff:
     """Delays that double from ``first`` to ``cap`` seconds, shortened by up to half at random.
 
-    After an attempt that lasted ``steady`` seconds, they begin anew: one that breaks at once every
-    time is not taken for a success.
+    They start again after an attempt that lasted ``steady`` seconds. An attempt that fails sooner
+    is not a success, even if its connection was established.
     """
 
     def __init__(
@@ -27,10 +27,15 @@ class Backoff:
         self._failures = 0
 
     def after(self, lasted: float) -> float:
-        """Return the seconds to wait after an attempt that has lasted so many."""
+        """Return the seconds to wait after an attempt that lasted so many."""
         if lasted >= self._steady:
             self._failures = 0
-        # Bounded, since 2.0**1024 is an error; a cap is reached long before.
+        # Bounded, because 2.0**1024 is an error; the cap is reached long before.
         delay = min(self._cap, self._first * 2.0 ** min(self._failures, 60))
         self._failures += 1
         return delay * (1 - self._spread() / 2)
+
+
+def spread(seconds: float) -> float:
+    """Return the delay, extended by up to half at random: replicas must not retry together."""
+    return seconds * (1 + random.random() / 2)  # noqa: S311 - spreads load

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
 
+from webhook.kube.clock import ServerClock
 from webhook.kube.errors import UNAUTHORIZED, ApiError, UnreachableError
 from webhook.kube.wire import Status
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 Query = Mapping[str, str]
 
 _CONNECT_SECONDS = 10.0
+
+# A leader must renew its Lease in less time, and a watch must not stay lost for long.
+_MAX_RETRY_AFTER = 5.0
 
 _HEADERS = {
     "Accept": "application/json",
@@ -43,12 +46,12 @@ class Connection:
     credentials, or shows a certificate that is not trusted: files and plugins may have newer ones.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, clock: ServerClock | None = None) -> None:
+        self.clock = clock or ServerClock()
         self._load = load
         self._access: Access | None = None
         self._session: aiohttp.ClientSession | None = None
         self._fresh = False
-        self._date = ""
         self._connecting = asyncio.Lock()
 
     async def prepare(self) -> None:
@@ -68,15 +71,8 @@ class Connection:
         return (await self._connected()).host
 
     def time(self) -> datetime | None:
-        """Return the time by the API server's clock as it last answered; None if it did not say.
-
-        Its header Date has whole seconds (RFC 9110, 6.6.1).
-        """
-        try:
-            time = parsedate_to_datetime(self._date)
-        except ValueError:
-            return None
-        return time if time.tzinfo else None
+        """Return the time of the API server; None before its first response."""
+        return self.clock.server_time()
 
     async def get(self, path: str, query: Query | None = None, *, seconds: float) -> bytes:
         """Return the body of what stands at ``path``, within ``seconds``.
@@ -147,13 +143,17 @@ class Connection:
                     server_hostname=access.server_name,
                     proxy=access.proxy,
                 ) as response:
-                    self._date = response.headers.get("Date", "")
+                    self.clock.observe(response.headers.get("Date", ""))
                     if response.status == UNAUTHORIZED:
                         self._fresh = False
                         if access is used and not is_last:
                             continue
                     if response.status >= 400:
-                        raise ApiError(response.status, _message(await response.read()))
+                        raise ApiError(
+                            response.status,
+                            _message(await response.read()),
+                            _retry_after(response.headers.get("Retry-After", "")),
+                        )
                     yield response
                     return
             except (aiohttp.ClientError, OSError) as error:
@@ -177,6 +177,11 @@ def _reason(error: aiohttp.ClientError | OSError) -> str:
         # Its own text shows the TLS context, as an address in memory. It may be a proxy's address.
         return f"{error.host}:{error.port}: {error.__cause__}"
     return str(error) or "nothing came in time"
+
+
+def _retry_after(seconds: str) -> float:
+    """Return what a header Retry-After says: an API server sends whole seconds."""
+    return min(float(seconds), _MAX_RETRY_AFTER) if seconds.isdecimal() else 0.0
 
 
 def _message(body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What can go wrong between gpufence and an API server: what, where, and what to do."""
+"""The errors between gpufence and an API server: what failed, where, and what to do."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ UNAUTHORIZED = 401
 
 
 class ClusterError(Exception):
-    """The cluster could not be asked, or did not answer as it should."""
+    """A request to the cluster failed. ``retry_after`` is the server's advice, in seconds."""
+
+    retry_after = 0.0
 
 
 class ConfigurationError(ClusterError):
-    """The kubeconfig, or the Pod's service account, does not lead to an API server."""
+    """The kubeconfig, or the service account of the Pod, is not usable."""
 
 
 class UnreachableError(ClusterError):
-    """The API server cannot be reached, or the connection to it was lost."""
+    """The API server is not reachable, or the connection was lost."""
 
 
 class UnexpectedAnswerError(ClusterError):
-    """The API server sent something else than what its API promises."""
+    """The response of the API server does not follow its API."""
 
 
 class ApiError(ClusterError):
-    """The API server answered with a Status of failure, whose HTTP status and message these are."""
+    """The API server responded with a Status of failure."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"{message} (HTTP {status})" if message else f"HTTP {status}")
         self.status = status
         self.message = message
+        self.retry_after = retry_after

@@ -16,7 +16,7 @@ from typing import Any, Generic, NoReturn
 
 import msgspec
 
-from webhook.kube.backoff import Backoff
+from webhook.kube.backoff import Backoff, spread
 from webhook.kube.collection import Collection, ItemT, Store
 from webhook.kube.connection import Connection, Query
 from webhook.kube.errors import (
@@ -55,9 +55,9 @@ class Timing:
 
 DEFAULT_TIMING = Timing()
 
-# After so many failures on one version, the version may be at fault: a cluster that is restored
-# from a backup counts from there.
-_FAILURES_ON_A_VERSION = 5
+# After so many failures of one version, the next list starts from the current one: the history of a
+# cluster that was restored from a backup is another one.
+_FAILURES_OF_A_VERSION = 5
 
 # The share of the time that a watch asks for which is all of it, give or take what clocks differ.
 _WHOLE = 0.9
@@ -92,7 +92,8 @@ class Reflector(Generic[ItemT]):
         self._timing = timing
         self._selector = {"fieldSelector": collection.fields} if collection.fields else {}
         self._version = ""
-        self._failures = 0
+        self._version_failures = 0
+        self._is_streaming = False
         self._heard_at: float | None = None
         kind: Any = collection.item  # a variable, which mypy takes for no type
         self._pages: msgspec.json.Decoder[Page[ItemT]] = msgspec.json.Decoder(Page[kind])
@@ -123,8 +124,9 @@ class Reflector(Generic[ItemT]):
                     pause = timing.missing_seconds
                 else:
                     self._failed(error)
+                    pause = spread(error.retry_after)
             except Exception as error:
-                # Whatever it is: a fence that no longer follows its cluster must not fall silent.
+                # Unexpected errors as well: a reflector that ends would leave the store stale.
                 self._failed(error)
             await asyncio.sleep(max(pause, backoff.after(self._clock() - began)))
 
@@ -185,7 +187,9 @@ class Reflector(Generic[ItemT]):
         }
         path, quiet_seconds = self.collection.path, timing.quiet_seconds
         began = self._clock()
+        self._is_streaming = False
         async with self._connection.lines(path, query, quiet_seconds=quiet_seconds) as lines:
+            self._is_streaming = True
             self._is_followed()
             async for line in lines:
                 self._apply(line)
@@ -207,7 +211,7 @@ class Reflector(Generic[ItemT]):
                 raise _failure(line, "an ERROR")
         self._version = change.object.metadata.resource_version or self._version
         self._heard_at = self._clock()
-        self._failures = 0
+        self._version_failures = 0
 
     def _is_followed(self) -> None:
         if self.problem:
@@ -215,14 +219,21 @@ class Reflector(Generic[ItemT]):
         self.problem = ""
 
     def _failed(self, error: Exception) -> None:
-        """Count, and begin anew; from a new list where the version may be to blame."""
+        """Count the failure, and drop the version if the failure is about it.
+
+        A failure to reach the API server, or its overload, says nothing about the version: if each
+        of these led to a new list, all replicas would list everything when the API server is back.
+        """
         self._restarted(self.collection.name)
-        self._failures += 1
         gone = isinstance(error, ApiError) and error.status == GONE
-        if gone or self._failures % _FAILURES_ON_A_VERSION == 0:
-            self._version = ""
+        # "Too large resource version", "Invalid value" (k8s.io/apiserver/pkg/storage/errors.go).
+        invalid = isinstance(error, ApiError) and "resource version" in error.message.lower()
+        self._version_failures += self._is_streaming or invalid
+        if gone or self._version_failures >= _FAILURES_OF_A_VERSION:
+            self._version, self._version_failures = "", 0
+        self._is_streaming = False
         problem = str(error) or type(error).__name__
-        # A failure that goes on is one line, and not one each time that it is tried again.
+        # A failure that repeats is logged once.
         if problem != self.problem:
             self.problem = problem
             level = logging.INFO if gone else logging.WARNING

@@ -1,8 +1,8 @@
-"""The authority and the leaf in their Secret: created, renewed and followed by every replica.
+"""The CA and the serving certificate in their Secret: every replica creates, renews and reads them.
 
-All replicas do the same, and none waits for another: whoever writes first is followed by the rest,
-since the API server refuses a write that is based on an older Secret. What is to be written, and
-when, is decided in ``certs.succession``.
+All replicas do the same, and none waits for another. The first write wins, because the API server
+rejects a write that is based on an older Secret. ``certs.succession`` decides what to write, and
+when.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import base64
 import binascii
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from certs.names import Names
-from certs.secret import read_secret, write_secret
+from certs.secret import read_secret, read_served, write_secret
 from certs.source import HeldSource
 from certs.succession import (
     Change,
@@ -34,6 +34,9 @@ from webhook.logs import event
 from webhook.registration.drift import bundles
 from webhook.registration.registrar import KINDS
 
+CERT_MANAGER = "cert-manager.io/certificate-name"
+"""The annotation of a Secret that cert-manager writes."""
+
 _ATTEMPTS = 5
 
 _log = logging.getLogger("gpufence")
@@ -41,7 +44,7 @@ _log = logging.getLogger("gpufence")
 
 @dataclass(frozen=True, slots=True)
 class SecretName:
-    """Where the Secret is."""
+    """The namespace and name of the Secret."""
 
     namespace: str
     name: str
@@ -59,11 +62,11 @@ class SecretName:
 
 
 class CertificateReconciler:
-    """Keeps the Secret as it should be, and hands its leaf to ``source``.
+    """Keeps the Secret as it should be, and passes its serving certificate to ``source``.
 
-    ``configuration`` is the name of the webhook configurations whose caBundle must carry an
-    authority before it signs. ``clock`` returns seconds that never go back; ``changed`` is called
-    for each change that this replica made.
+    ``configuration`` is the name of the webhook configurations, whose caBundle must carry a CA
+    before it signs. ``clock`` returns monotonic seconds; ``changed`` is called for each change that
+    this replica makes.
     """
 
     def __init__(
@@ -91,11 +94,11 @@ class CertificateReconciler:
         self._carried: tuple[tuple[bytes, ...], float] | None = None
 
     async def reconcile(self, now: datetime) -> Stored:
-        """Read the Secret, make the change that is due, if one is, and return what it then holds.
+        """Read the Secret, make the change that is due, if any, and return what it then holds.
 
         Raises:
-            ClusterError: it could not be read or written.
-            CertificateError: a leaf cannot be issued.
+            ClusterError: a request failed.
+            CertificateError: a certificate cannot be issued.
         """
         for _ in range(_ATTEMPTS):
             stored = await self._attempt(now)
@@ -104,20 +107,27 @@ class CertificateReconciler:
                 self._source.hold(stored.leaf)
                 return stored
         raise ClusterError(
-            f"{self._secret} was changed by others {_ATTEMPTS} times in a row; see who else writes "
-            "it in its metadata.managedFields"
+            f"other clients changed {self._secret} {_ATTEMPTS} times in a row; see "
+            "metadata.managedFields for who writes it"
         )
 
     async def _attempt(self, now: datetime) -> Stored | None:
-        """Return what the Secret holds after the change that is due; None if somebody else wrote.
+        """Return what the Secret holds after the change that is due; None after a conflict.
 
-        What is issued here is for API servers, and valid by their clock.
+        Certificates are issued for API servers, and are valid by their clock.
         """
         found = await self._api.read(self._secret.path)
         now = self._api.time() or now
+        if found is not None and CERT_MANAGER in (found["metadata"].get("annotations") or {}):
+            theirs = read_served(found)
+            if theirs is None or is_live(theirs, now):
+                return await self._follow(theirs)
+            # cert-manager no longer renews it, and this replica is there to do so.
+            del found["metadata"]["annotations"][CERT_MANAGER]
+            self.stored = None
         stored = read_secret(found) if found is not None else None
-        if back := await self._put_back(stored, now):
-            due, after = back
+        if restored := await self._restore(stored, now):
+            due, after = restored
         else:
             due = await self._due(stored, now)
             if stored is not None and due.change is Change.NOTHING:
@@ -137,10 +147,29 @@ class CertificateReconciler:
         self._changed(due.change)
         return after
 
-    async def _put_back(self, found: Stored | None, now: datetime) -> tuple[Plan, Stored] | None:
-        """Return what to write where somebody has changed the Secret by hand; None to go on.
+    async def _follow(self, theirs: Stored | None) -> Stored:
+        """Return what to serve, and which CAs to publish, if cert-manager writes the Secret.
 
-        Whoever emptied, deleted or edited the Secret of a running server did not mean to break it.
+        So it is while an upgrade replaces replicas that issue their certificates with others that
+        do not. Nothing is written. The pair of cert-manager is served once every configuration
+        carries its CA; until then, both CAs are published.
+        """
+        if theirs is None:
+            if self.stored is not None:
+                return self.stored
+            raise ClusterError(
+                f"cert-manager writes {self._secret}, which has no certificate yet; see kubectl "
+                "describe certificate"
+            )
+        if self.stored is None or await self._is_carried(theirs):
+            return theirs
+        return replace(self.stored, next=theirs.authority)
+
+    async def _restore(self, found: Stored | None, now: datetime) -> tuple[Plan, Stored] | None:
+        """Return what to write if the Secret was changed by hand; None if it was not.
+
+        A person who empties, deletes or edits the Secret of a running release does not intend to
+        break it.
         """
         served = self.stored
         if served is None or found == served:
@@ -150,11 +179,11 @@ class CertificateReconciler:
         if not is_live(served, now):
             return None
         if not is_of_use(found, now):
-            return Plan(Change.CREATE, "what was put into the Secret cannot be used"), served
-        # Whoever could not look for long may have missed a whole succession.
+            return Plan(Change.CREATE, "the Secret holds nothing usable"), served
+        # A replica that could not read the Secret for long may have missed a whole succession.
         if found.follows(served) or await self._is_carried(found):
             return None
-        return Plan(Change.PUBLISH, "another authority was put into the Secret"), stage_successor(
+        return Plan(Change.PUBLISH, "the Secret holds another CA"), stage_successor(
             served, found, now
         )
 
@@ -163,7 +192,7 @@ class CertificateReconciler:
         return plan(stored, self._names, now, self._timing, carried_for)
 
     async def _carried_for(self, stored: Stored) -> timedelta | None:
-        """Return for how long every configuration was seen to carry all of the authorities."""
+        """Return for how long every configuration has carried all CAs."""
         if not await self._is_carried(stored):
             self._carried = None
             return None
@@ -180,7 +209,7 @@ class CertificateReconciler:
         return True
 
     async def _write(self, stored: Stored, found: JSONObject | None) -> bool:
-        """Write the Secret; tell whether nobody else has written it in between."""
+        """Write the Secret, and return whether no other client wrote it in between."""
         wanted = write_secret(stored, self._secret.name, self._secret.namespace, found)
         try:
             if found is None:

@@ -25,6 +25,9 @@ NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 DOMAIN = ".gpufence.dev"
 """What the name of each webhook of ours ends with, and of nobody else's."""
 
+RELEASE_LABEL = {"app.kubernetes.io/name": "gpufence"}
+"""The label by which the releases of a cluster find each other's configurations."""
+
 # The core workloads, by where their pod template stands.
 _TEMPLATES: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     (
@@ -163,9 +166,10 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
 
 
 def _configuration(kind: str, webhooks: list[JSONObject], registration: Registration) -> JSONObject:
-    metadata: JSONObject = {"name": registration.name}
-    if registration.labels:
-        metadata["labels"] = dict(registration.labels)
+    metadata: JSONObject = {
+        "name": registration.name,
+        "labels": {**RELEASE_LABEL, **registration.labels},
+    }
     if registration.annotations:
         metadata["annotations"] = dict(registration.annotations)
     if registration.owner is not None:

@@ -1,4 +1,4 @@
-"""What a replica does beside answering: keeps its certificates, leads, and registers itself."""
+"""The controller of a replica: certificates, leader election, and the webhook configurations."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ from certs.errors import CertificateError
 from certs.files import read_file
 from certs.keypair import parse_certificates
 from certs.names import Names
+from certs.renewal import is_trusted_by
 from certs.source import HeldSource
 from certs.succession import Timing
+from policies.facts import JSONObject
 from policies.policy import Policy
 from webhook.kube.client import KubeApi
+from webhook.kube.clock import ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.logs import event
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration.certificates import CertificateReconciler, SecretName
 from webhook.registration.configurations import Registration, configurations
+from webhook.registration.drift import bundles
 from webhook.registration.leader_election import LeaderElector, LeaseTiming
-from webhook.registration.registrar import Owner, Registrar, is_reachable
+from webhook.registration.registrar import KINDS, Owner, Registrar, is_reachable, other_releases
 
 _log = logging.getLogger("gpufence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
-    """How a replica works with its cluster, as plain values.
+    """The options of the controller, as plain values.
 
-    ``registration`` is what the configurations say beside the policy; authorities and owner are
-    looked up. The certificates come from ``secret``, for ``names``; where it is None they are
-    files, and ``ca_file`` is their authority, if the configurations are to carry it.
+    ``registration`` is what the configurations contain besides the policy; the controller looks up
+    CAs and owner. The certificates come from ``secret``, for ``names``. If it is None they are
+    files, and ``ca_file`` is their CA, if the configurations carry it.
     """
 
     load: Load
@@ -55,7 +59,10 @@ class ControllerOptions:
 
 
 class RegistrationController:
-    """One replica's part in the release; ``reconcile`` is called periodically."""
+    """The part of one replica in the release; ``reconcile`` is called periodically.
+
+    ``served`` returns PEM of the certificate that the replica serves, empty if there is none yet.
+    """
 
     def __init__(
         self,
@@ -63,14 +70,19 @@ class RegistrationController:
         policy: Callable[[], Policy],
         metrics: ControllerMetrics,
         can_serve: Callable[[], bool],
+        served: Callable[[], bytes] = bytes,
+        clock: ServerClock | None = None,
     ) -> None:
         self.source: HeldSource | None = None
-        """The serving pair of the Secret; None where the pair comes from files."""
+        """The serving pair of the Secret; None if the pair comes from files."""
+        self.untrusted = ""
+        """Why API servers do not trust the served certificate; empty if they do."""
         self._options = options
         self._policy = policy
         self._metrics = metrics
         self._can_serve = can_serve
-        self._api = KubeApi(options.load)
+        self._served = served
+        self._api = KubeApi(options.load, clock)
         self._registrar = Registrar(self._api, metrics)
         self._certificates = self._certificate_reconciler()
         self._elector = LeaderElector(
@@ -86,76 +98,105 @@ class RegistrationController:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this replica does what one does for all; every one, where none is chosen."""
+        """Whether this replica does what one does for all; without an election, all replicas do."""
         return self._elector.leading or not self._options.register
 
     async def reconcile_certificates(self) -> None:
-        """Take up what is in the Secret, and make the change that is due.
+        """Read the Secret, and make the change that is due.
 
         Raises:
-            ClusterError, CertificateError: it could not be done.
+            ClusterError, CertificateError: it failed.
         """
         if self._certificates is not None:
             stored = await self._certificates.reconcile(datetime.now(UTC))
             self._metrics.authorities(stored)
 
     async def reconcile(self) -> None:
-        """Do what is due.
+        """Do what is due: certificates, leader election, registration. One failure stops no other.
 
         Raises:
-            ClusterError, CertificateError: something could not be done.
+            ClusterError, CertificateError: something failed.
         """
         problem: ClusterError | CertificateError | None = None
-        try:
-            await self.reconcile_certificates()
-        except (ClusterError, CertificateError) as error:
-            if self._certificates is None or self._certificates.stored is None:
-                raise
-            # What was read last is served still, and others wait with whatever needs a newer
-            # bundle until the configurations carry it.
-            problem = error
-        await self._lead()
+        for step in (self.reconcile_certificates, self._lead, self._check_trust):
+            try:
+                await step()
+            except (ClusterError, CertificateError) as error:
+                if self._certificates is not None and self._certificates.stored is None:
+                    raise
+                # After a failure to read the Secret, the replica still serves what it read last,
+                # and a CA that is not published yet does not sign.
+                problem = problem or error
         if problem is not None:
             raise problem
-
-    async def _lead(self) -> None:
-        """Take part in the election, and register where this replica leads."""
-        if not (self._options.register and self._can_serve()):
-            await self._elector.resign()
-            return
-        led = self._elector.leading
-        if not await self._elector.campaign():
-            return
-        if not led:
-            event(_log, logging.INFO, "leading", lease=self._options.registration.name)
-        if self._elector.paused:
-            self._registrar.forget()
-            raise ClusterError(
-                f"not registered, since somebody has run gpufence unregister at "
-                f"{self._elector.paused}; gpufence unregister --undo lifts that"
-            )
-        await self._registrar.register(await self._wanted())
-        self._was_reachable = True
 
     async def close(self) -> None:
         """Let another replica lead, and close the connection."""
         try:
-            await self._elector.resign()
+            await self._elector.release()
         except ClusterError as error:
-            event(_log, logging.WARNING, "lease not given up", problem=str(error))
+            event(_log, logging.WARNING, "lease not released", problem=str(error))
         await self._api.close()
 
-    async def _wanted(self) -> tuple[dict[str, object], ...]:
+    async def _lead(self) -> None:
+        """Take part in the election, and register if this replica leads."""
+        if not (self._options.register and self._can_serve()):
+            await self._elector.release()
+            return
+        led = self._elector.leading
+        leads = await self._elector.acquire_or_renew()
+        if leads != led:
+            name = "leading" if leads else "no longer leading"
+            event(_log, logging.INFO, name, lease=self._options.registration.name)
+        if not leads:
+            return
+        if self._elector.paused:
+            self._registrar.forget()
+            raise ClusterError(
+                "not registered, because gpufence unregister was run at "
+                f"{self._elector.paused}; gpufence unregister --undo reverts that"
+            )
+        await self._registrar.register(await self._wanted())
+        self._was_reachable = True
+
+    async def _check_trust(self) -> None:
+        """Check whether every caBundle of our webhooks trusts the served certificate.
+
+        A replica whose CA has left the bundle must not receive requests: the handshakes fail.
+        """
+        served = self._served()
+        name = self._options.registration.name
+        untrusted = ""
+        for kind, path in KINDS.items() if served else ():
+            configuration = await self._api.read(f"{path}/{name}") or {}
+            found = {bundle for bundle in bundles(configuration) if bundle}
+            if not all(is_trusted_by(served, base64.b64decode(bundle)) for bundle in found):
+                untrusted = f"the caBundle of {kind} {name} does not trust the served certificate"
+        self.untrusted = untrusted
+
+    async def _wanted(self) -> tuple[JSONObject, ...]:
         options, registration = self._options, self._options.registration
         service = registration.service
-        if service and not self._was_reachable and not await is_reachable(self._api, service):
+        # Where API servers already reject what is served, there is nothing to wait for: replicas
+        # are unready because of it.
+        waits = service is not None and not self._was_reachable and not self.untrusted
+        if waits and service and not await is_reachable(self._api, service):
             raise ClusterError(
-                f"not registered yet: Service {service[0]}/{service[1]} has no endpoint that is "
-                "ready, and API servers would refuse what they cannot ask about"
+                f"not registered yet: Service {service[0]}/{service[1]} has no ready endpoint, and "
+                "API servers would reject requests until it has one"
             )
         owner = await options.owner.reference(self._api) if options.owner else None
+        others = await other_releases(self._api, registration.name)
         bundle = base64.b64encode(self._authorities()).decode("ascii")
-        return configurations(self._policy(), replace(registration, ca_bundle=bundle, owner=owner))
+        return configurations(
+            self._policy(),
+            replace(
+                registration,
+                ca_bundle=bundle,
+                owner=owner,
+                excluded_namespaces=registration.excluded_namespaces | others,
+            ),
+        )
 
     def _authorities(self) -> bytes:
         if self._certificates is not None and self._certificates.stored is not None:
@@ -164,7 +205,7 @@ class RegistrationController:
         if file is None:
             return b""
         pem = read_file(file)
-        # API servers store whatever they are given, and with what is none reach nobody.
+        # API servers store any caBundle, and reach no webhook with an invalid one.
         parse_certificates(pem, str(file))
         return pem
 

@@ -1,8 +1,8 @@
-"""Which replica leads: a Lease of coordination.k8s.io, held and renewed as client-go does.
+"""Leader election: a Lease of coordination.k8s.io, held and renewed as client-go does.
 
-Nothing breaks if two replicas believe for a moment that they lead: what a leader writes is
-idempotent, and a Secret's resourceVersion settles who was first. The Lease is there so that two
-replicas with different policies, in the middle of an upgrade, do not undo each other's work.
+Two leaders at the same time do no harm: what a leader writes is idempotent, and the resourceVersion
+of a Secret decides which write came first. The Lease is there so that two replicas with different
+policies, in the middle of an upgrade, do not undo each other's work.
 
 ``kubernetes.aio`` has a leader election, which is not used; docs/decisions says why.
 """
@@ -17,7 +17,7 @@ from webhook.kube.client import CONFLICT, JSONObject, KubeApi
 from webhook.kube.errors import ApiError
 
 PAUSED = "gpufence.dev/unregistered"
-"""Annotation of the Lease: since when nobody is to register (`gpufence unregister`)."""
+"""Annotation of the Lease: since when replicas must not register (``gpufence unregister``)."""
 
 
 def lease_path(namespace: str, name: str = "") -> str:
@@ -28,16 +28,24 @@ def lease_path(namespace: str, name: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """Seconds. A Lease that was not renewed for ``duration`` may be taken by anybody."""
+    """Seconds. Another replica may take a Lease that was not renewed for ``duration``."""
 
     duration: int = 15
+
+    @property
+    def renew_deadline(self) -> float:
+        """How long a leader leads after its last renewal, as in client-go (10 of 15 seconds).
+
+        Failed renewals in between do not end its leadership: no other replica leads meanwhile.
+        """
+        return self.duration * 2 / 3
 
 
 class LeaderElector:
     """One candidate for one Lease.
 
-    ``clock`` returns seconds that never go back: other replicas' wall clocks are not trusted, so a
-    Lease expires when it was seen unchanged for its duration, as in client-go.
+    ``clock`` returns monotonic seconds. The wall clocks of other replicas are not trusted: a Lease
+    expires when it was unchanged for its duration, as in client-go.
     """
 
     def __init__(
@@ -51,66 +59,81 @@ class LeaderElector:
         timing: LeaseTiming | None = None,
     ) -> None:
         self.identity = identity
-        self.leading = False
         self.paused = ""
-        """Since when registering is paused by `gpufence unregister`; empty if it is not."""
+        """Since when registration is paused by ``gpufence unregister``; empty if it is not."""
         self._api = api
         self._namespace = namespace
         self._name = name
         self._clock = clock
         self._timing = timing or LeaseTiming()
+        self._may_hold = False
+        """Whether the Lease may name this replica, even if it no longer leads."""
+        self._renewed_at: float | None = None
         self._seen: object = None
         self._seen_at = 0.0
 
-    async def campaign(self) -> bool:
-        """Renew the Lease, or take it if it is free; tell whether it is ours now.
+    @property
+    def leading(self) -> bool:
+        """Whether this replica leads."""
+        return (
+            self._renewed_at is not None
+            and self._clock() - self._renewed_at < self._timing.renew_deadline
+        )
+
+    async def acquire_or_renew(self) -> bool:
+        """Renew the Lease, or acquire it if it is free, and return whether this replica leads.
 
         Raises:
-            ClusterError: the API server could not be asked, and somebody else may lead by now.
+            ClusterError: the request failed. A leader leads on until its renew deadline.
         """
-        try:
-            self.leading = await self._take()
-        except BaseException:
-            self.leading = False
-            raise
+        began = self._clock()
+        holds = await self._take()
+        self._renewed_at = began if holds else None
+        self._may_hold = holds
         return self.leading
 
     async def _take(self) -> bool:
         path = lease_path(self._namespace, self._name)
-        lease = await self._api.read(path)
-        self._observe(lease)
-        if lease is not None and not self._is_free(lease):
-            return False
-        wanted = claimed(lease, self.identity, datetime.now(UTC), self._timing.duration)
-        wanted["metadata"] |= {"name": self._name, "namespace": self._namespace}
-        try:
-            if lease is None:
-                lease = await self._api.create(lease_path(self._namespace), wanted)
-            else:
-                lease = await self._api.replace(path, wanted)
-        except ApiError as error:
-            if error.status == CONFLICT:
+        # The second attempt is for a Lease that changed in between: an annotation, for example.
+        for is_last in (False, True):
+            lease = await self._api.read(path)
+            self._observe(lease)
+            if lease is not None and not self._is_free(lease):
                 return False
-            raise
-        self._observe(lease)
-        return True
+            wanted = claimed(lease, self.identity, datetime.now(UTC), self._timing.duration)
+            wanted["metadata"] |= {"name": self._name, "namespace": self._namespace}
+            self._may_hold = True
+            try:
+                if lease is None:
+                    lease = await self._api.create(lease_path(self._namespace), wanted)
+                else:
+                    lease = await self._api.replace(path, wanted)
+            except ApiError as error:
+                if error.status != CONFLICT:
+                    raise
+                if is_last:
+                    return False
+                continue
+            self._observe(lease)
+            return True
+        return False
 
-    async def resign(self) -> None:
+    async def release(self) -> None:
         """Give the Lease up, so that another replica need not wait until it expires.
 
         Raises:
-            ClusterError: the API server could not be told.
+            ClusterError: the request failed; call this again.
         """
-        if not self.leading:
+        self._renewed_at = None
+        if not self._may_hold:
             return
-        self.leading = False
         path = lease_path(self._namespace, self._name)
         lease = await self._api.read(path)
-        if lease is None or _spec(lease).get("holderIdentity") != self.identity:
-            return
-        # As client-go's ReleaseOnCancel writes it: nobody, and for a second only.
-        spec = {**_spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
-        await self._api.replace(path, {**lease, "spec": spec})
+        if lease is not None and _spec(lease).get("holderIdentity") == self.identity:
+            # As client-go's ReleaseOnCancel writes it: without a holder, for one second.
+            spec = {**_spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
+            await self._api.replace(path, {**lease, "spec": spec})
+        self._may_hold = False
 
     def _observe(self, lease: JSONObject | None) -> None:
         seen = None if lease is None else (_spec(lease), lease["metadata"].get("uid"))
@@ -128,23 +151,21 @@ class LeaderElector:
 
 
 async def pause(api: KubeApi, namespace: str, name: str, since: str | None) -> bool:
-    """Tell replicas not to register, as of ``since``, or that they may again (None).
-
-    Returns whether there is a Lease to tell them by.
+    """Pause registration as of ``since``, or resume it (None). Return whether there is a Lease.
 
     Raises:
-        ClusterError: it could not be written.
+        ClusterError: the request failed.
     """
     path = lease_path(namespace, name)
     if await api.read(path) is None:
         return False
-    # A merge patch, so that it does not matter who renews the Lease meanwhile.
+    # A merge patch, which does not conflict with a renewal.
     await api.merge(path, {"metadata": {"annotations": {PAUSED: since}}})
     return True
 
 
 def claimed(lease: JSONObject | None, identity: str, now: datetime, duration: int) -> JSONObject:
-    """Return the Lease as ``identity`` holds it from now on; other fields stay as they were."""
+    """Return the Lease with ``identity`` as its holder; other fields stay."""
     found = lease or {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     spec = _spec(found)
     time = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # MicroTime

@@ -15,8 +15,10 @@ from policies.kubernetes.objects import JSONObject
 from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.endpoints import ready_endpoints, slices_query
 from webhook.kube.errors import ApiError, ClusterError
+from webhook.kube.listing import list_all
 from webhook.logs import event
-from webhook.registration.drift import drift, repaired
+from webhook.registration.configurations import RELEASE_LABEL
+from webhook.registration.drift import drift, is_ours, repaired
 
 _API = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
@@ -139,6 +141,33 @@ async def unregister(api: KubeApi, name: str) -> dict[str, bool]:
         ClusterError: one could not be deleted.
     """
     return {kind: await api.delete(f"{path}/{name}") for kind, path in KINDS.items()}
+
+
+async def other_releases(api: KubeApi, name: str) -> frozenset[str]:
+    """Return the namespaces of the other releases in the cluster.
+
+    No release may depend on another to start: after an outage of both, each would wait for the
+    other. Without the permission to list the configurations, no release is found.
+
+    Raises:
+        ClusterError: the request failed.
+    """
+    labels = ",".join(f"{key}={value}" for key, value in RELEASE_LABEL.items())
+    path = KINDS["ValidatingWebhookConfiguration"]
+    try:
+        found = await list_all(api, path, lambda obj: obj, labels=labels)
+    except ApiError as error:
+        if error.status == FORBIDDEN:
+            return frozenset()
+        raise
+    return frozenset(
+        service["namespace"]
+        for configuration in found
+        if configuration["metadata"]["name"] != name
+        for webhook in configuration.get("webhooks") or ()
+        if is_ours(webhook.get("name"))
+        if (service := (webhook.get("clientConfig") or {}).get("service"))
+    )
 
 
 async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:

@@ -9,14 +9,18 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from certs.errors import CertificateError
+from webhook.kube.backoff import spread
 from webhook.kube.errors import ClusterError
 from webhook.logs import event
 
 _log = logging.getLogger("gpufence")
 
+# How soon a failed step is retried, as in client-go's leader election (RetryPeriod).
+_RETRY_SECONDS = 2.0
+
 
 class PeriodicTask:
-    """Runs ``step`` every ``seconds`` and survives its failures.
+    """Runs ``step`` every ``seconds`` and survives its failures, after which it retries sooner.
 
     A failure that repeats is logged once, and counted by ``failed`` each time.
     """
@@ -31,6 +35,7 @@ class PeriodicTask:
         self.problem = ""
         """Why the last run failed; empty if it succeeded."""
         self.name = name
+        self._delay = seconds
         self._step = step
         self._seconds = seconds
         self._failed = failed
@@ -45,6 +50,9 @@ class PeriodicTask:
             expected = isinstance(error, (ClusterError, CertificateError))
             problem = str(error) or type(error).__name__
             self._failed(self.name)
+            self._delay = spread(
+                max(min(self._seconds, _RETRY_SECONDS), getattr(error, "retry_after", 0.0))
+            )
             if problem != self.problem:
                 level = logging.WARNING if expected else logging.ERROR
                 event(_log, level, f"{self.name} failed", failure=not expected, problem=problem)
@@ -52,7 +60,7 @@ class PeriodicTask:
             return False
         if self.problem:
             event(_log, logging.INFO, f"{self.name} restored")
-        self.problem = ""
+        self.problem, self._delay = "", self._seconds
         return True
 
     async def run_until_success(self) -> None:
@@ -60,10 +68,10 @@ class PeriodicTask:
         while True:
             if await self.run_once():
                 return
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(self._delay)
 
     async def run_forever(self) -> NoReturn:
         """Run the step now, and then at the interval."""
         while True:
             await self.run_once()
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(self._delay)

@@ -21,7 +21,7 @@ from webhook.http.listener import Listeners, listen, port_of
 from webhook.http.slots import Slots
 from webhook.http.tls import ServedCertificate
 from webhook.kube.connection import Connection
-from webhook.logs import configure, event
+from webhook.logs import configured, event
 from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics
 from webhook.metrics.controllers import ControllerMetrics
@@ -50,10 +50,12 @@ def serve(options: ServeOptions) -> int:
         ListenError: (webhook.http.listener) the replica cannot listen on an address.
         ConfigurationError: (webhook.kube.errors) the cluster's configuration cannot be read.
     """
-    configure(options.log_format, sys.stderr)
     # Without this, every counter has a second series with its start time, which rate() ignores.
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        configured(options.log_format, sys.stderr),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         runner.run(_serve(options))
     return 0
 

@@ -112,6 +112,9 @@ async def test_an_authority_from_before_identifiers_is_trusted(
     await connection.close()
 
 
+LATER = timedelta(minutes=5)
+
+
 @pytest.mark.parametrize(
     ("said", "time"),
     [
@@ -131,7 +134,8 @@ async def test_the_time_is_what_the_api_server_said(
         connection = Connection(by_service_account(tmp_path, server))
         assert connection.time() is None
         await connection.get("/version", seconds=5)
-        assert connection.time() == time
+        found = connection.time()
+        assert found == time or (found and time and timedelta(0) <= found - time < LATER)
         await connection.close()
 
 

@@ -88,7 +88,8 @@ def test_drift(path: list[str | int], value: Any, difference: str) -> None:
 
 def test_what_others_add_beside_ours_is_no_drift_and_stays() -> None:
     found = copy.deepcopy(VALIDATING)
-    found["metadata"] |= {"labels": {"team": "platform"}, "resourceVersion": "7"}
+    found["metadata"]["labels"]["team"] = "platform"
+    found["metadata"]["resourceVersion"] = "7"
     found["metadata"]["annotations"]["note"] = "x"
     found["webhooks"].append({"name": "other.example"})
     found["webhooks"].reverse()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fake_apiserver import FakeKubeApi
-from webhook.kube.errors import ApiError, UnreachableError
+from webhook.kube.errors import ApiError, ClusterError, UnreachableError
 from webhook.registration.leader_election import (
     PAUSED,
     LeaderElector,
@@ -53,8 +53,8 @@ async def test_the_first_takes_the_lease_and_the_second_waits(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first, second = candidate("first"), candidate("second")
-    assert await first.campaign()
-    assert not await second.campaign()
+    assert await first.acquire_or_renew()
+    assert not await second.acquire_or_renew()
     assert (first.leading, second.leading) == (True, False)
     assert api.objects[PATH]["spec"]["holderIdentity"] == "first"
 
@@ -63,25 +63,25 @@ async def test_a_lease_that_is_renewed_is_never_taken(
     candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
-    await first.campaign()
+    await first.acquire_or_renew()
     for _ in range(10):
         clock.now += 10
-        assert await first.campaign()
-        assert not await second.campaign()
+        assert await first.acquire_or_renew()
+        assert not await second.acquire_or_renew()
 
 
 async def test_a_leader_leads_while_it_renews(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first = candidate("first")
-    await first.campaign()
+    await first.acquire_or_renew()
     seen: list[bool] = []
 
     async def look() -> None:
         seen.append(first.leading)
 
     api.between(look)
-    await first.campaign()
+    await first.acquire_or_renew()
     assert seen == [True]
 
 
@@ -89,13 +89,13 @@ async def test_a_lease_is_taken_when_it_was_seen_unchanged_for_its_duration(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
-    await first.campaign()
-    assert not await second.campaign()
+    await first.acquire_or_renew()
+    assert not await second.acquire_or_renew()
     clock.now += 14.9
-    assert not await second.campaign()
+    assert not await second.acquire_or_renew()
     clock.now += 0.1
-    assert await second.campaign()
-    assert not await first.campaign()
+    assert await second.acquire_or_renew()
+    assert not await first.acquire_or_renew()
     assert api.objects[PATH]["spec"]["leaseTransitions"] == 1
 
 
@@ -103,31 +103,31 @@ async def test_the_wall_clock_of_another_replica_is_not_trusted(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
-    await first.campaign()
+    await first.acquire_or_renew()
     api.objects[PATH]["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
-    assert not await second.campaign()
+    assert not await second.acquire_or_renew()
 
 
 async def test_a_lease_that_is_given_up_is_free_at_once(
     candidate: Callable[[str], LeaderElector],
 ) -> None:
     first, second = candidate("first"), candidate("second")
-    await first.campaign()
-    await second.campaign()
-    await first.resign()
+    await first.acquire_or_renew()
+    await second.acquire_or_renew()
+    await first.release()
     assert not first.leading
-    assert await second.campaign()
+    assert await second.acquire_or_renew()
 
 
 async def test_only_the_holder_gives_a_lease_up(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
-    await first.campaign()
-    await second.campaign()
+    await first.acquire_or_renew()
+    await second.acquire_or_renew()
     clock.now += 20
-    await second.campaign()
-    await first.resign()  # it still believed to lead
+    await second.acquire_or_renew()
+    await first.release()  # it still believed to lead
     assert api.objects[PATH]["spec"]["holderIdentity"] == "second"
 
 
@@ -135,20 +135,60 @@ async def test_of_two_that_write_at_once_one_leads(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first, second = candidate("first"), candidate("second")
-    api.between(lambda: first.campaign())
-    assert not await second.campaign()
+    api.between(lambda: first.acquire_or_renew())
+    assert not await second.acquire_or_renew()
     assert first.leading
 
 
-async def test_a_leader_that_cannot_ask_does_not_lead(
+@pytest.mark.parametrize(
+    "error", [UnreachableError("connection refused"), ApiError(429, "too many requests", 1)]
+)
+async def test_a_leader_leads_through_failed_renewals_until_its_renew_deadline(
+    api: FakeKubeApi,
+    candidate: Callable[[str], LeaderElector],
+    clock: Clock,
+    error: ClusterError,
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    await first.acquire_or_renew()
+    await second.acquire_or_renew()
+    api.error = error
+    for seconds in (2, 2, 2, 3.9):
+        clock.now += seconds
+        with pytest.raises(type(error)):
+            await first.acquire_or_renew()
+        assert first.leading
+    clock.now += 0.2
+    assert not first.leading, "10 of 15 seconds have passed"
+    # No other replica leads before the Lease expires.
+    api.error = None
+    assert not await second.acquire_or_renew()
+    assert await first.acquire_or_renew()
+
+
+async def test_a_lease_that_changes_during_its_renewal_is_renewed_all_the_same(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first = candidate("first")
-    await first.campaign()
-    api.error = UnreachableError("nobody answers")
+    await first.acquire_or_renew()
+    api.between(lambda: pause(api, "system", "gpufence", "today"))
+    assert await first.acquire_or_renew()
+    assert first.paused == "today"
+
+
+async def test_a_release_that_failed_is_done_the_next_time(
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    await first.acquire_or_renew()
+    await second.acquire_or_renew()
+    api.error = UnreachableError("connection refused")
     with pytest.raises(UnreachableError):
-        await first.campaign()
+        await first.release()
     assert not first.leading
+    api.error = None
+    await first.release()
+    assert await second.acquire_or_renew()
 
 
 async def test_a_refusal_that_is_no_conflict_is_not_taken_for_one(
@@ -156,7 +196,7 @@ async def test_a_refusal_that_is_no_conflict_is_not_taken_for_one(
 ) -> None:
     api.write_error = ApiError(403, "leases is forbidden")
     with pytest.raises(ApiError, match="forbidden"):
-        await candidate("first").campaign()
+        await candidate("first").acquire_or_renew()
 
 
 async def test_a_pause_is_seen_by_whoever_leads_and_outlives_renewals(
@@ -164,14 +204,14 @@ async def test_a_pause_is_seen_by_whoever_leads_and_outlives_renewals(
 ) -> None:
     first = candidate("first")
     assert not await pause(api, "system", "gpufence", "today")
-    await first.campaign()
+    await first.acquire_or_renew()
     assert await pause(api, "system", "gpufence", "today")
     for _ in range(3):
-        assert await first.campaign()
+        assert await first.acquire_or_renew()
         assert first.paused == "today"
     assert api.objects[PATH]["metadata"]["annotations"] == {PAUSED: "today"}
     assert await pause(api, "system", "gpufence", None)
-    await first.campaign()
+    await first.acquire_or_renew()
     assert first.paused == ""
 
 

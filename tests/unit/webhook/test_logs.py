@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -14,10 +15,15 @@ from aiohttp.http_exceptions import BadStatusLine
 
 from webhook.http.bad_requests import demote_bad_http
 from webhook.logs import (
+    MAX_REPEATED,
+    REPEATED_SECONDS,
+    BoundedHandler,
     JSONFormatter,
     LogFormat,
+    RepeatedEvents,
     TextFormatter,
-    configure,
+    configured,
+    dropped,
     event,
 )
 
@@ -108,18 +114,55 @@ def test_what_is_no_http_is_a_line_without_a_traceback() -> None:
     assert "traceback" not in line
 
 
-@pytest.mark.parametrize("log_format", ["json", "text"])
-def test_the_whole_process_logs_in_one_format(log_format: LogFormat) -> None:
+@contextmanager
+def own_root() -> Iterator[None]:
+    """Let the block configure the root logger, and restore it afterwards."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
-    # Taken out first: configuring closes the handlers that it replaces.
+    # Removed first, because a new configuration closes the handlers that it replaces.
     root.handlers.clear()
     try:
-        stream = io.StringIO()
-        configure(log_format, stream)
-        logging.getLogger("some.library").warning("careful")
-        assert ('"event":"careful"' in stream.getvalue()) == (log_format == "json")
-        assert "careful" in stream.getvalue()
+        yield
     finally:
         root.handlers[:] = before
         root.setLevel(level)
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_the_whole_process_logs_in_one_format(log_format: LogFormat) -> None:
+    stream = io.StringIO()
+    with own_root(), configured(log_format, stream):
+        logging.getLogger("some.library").warning("careful")
+    assert ('"event":"careful"' in stream.getvalue()) == (log_format == "json")
+    assert "careful" in stream.getvalue()
+
+
+def test_lines_that_nothing_reads_are_dropped_and_counted_and_block_nothing() -> None:
+    reader, writer = os.pipe()
+    before = dropped["unread"]
+    with os.fdopen(writer, "w") as stream:
+        handler = BoundedHandler(stream, max_queued=10)
+        record = logging.LogRecord("gpufence", logging.INFO, "", 0, "x" * 10_000, (), None)
+        # The pipe holds six of them, and the thread one.
+        for _ in range(100):
+            handler.emit(record)
+        assert dropped["unread"] - before >= 80
+        os.close(reader)
+        handler.close()
+
+
+def test_an_event_that_repeats_is_limited_and_its_next_line_says_how_many_are_missing() -> None:
+    now = 0.0
+    limit = RepeatedEvents(lambda: now)
+
+    def passes(name: str) -> logging.LogRecord | None:
+        record = logging.LogRecord("gpufence", logging.INFO, "", 0, name, (), None)
+        return record if limit.filter(record) else None
+
+    assert sum(passes("bad request") is not None for _ in range(1000)) == MAX_REPEATED
+    assert passes("ready") is not None
+    now = REPEATED_SECONDS + 1
+    record = passes("bad request")
+    assert record is not None
+    assert json.loads(JSONFormatter().format(record))["suppressed"] == 1000 - MAX_REPEATED
+    assert "suppressed" not in JSONFormatter().format(passes("bad request") or record)

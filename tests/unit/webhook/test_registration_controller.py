@@ -16,6 +16,7 @@ from certs.names import Names
 from fake_apiserver import FakeKubeApi
 from reviewing import default_policy
 from webhook.kube.client import JSONObject
+from webhook.kube.clock import ServerClock
 from webhook.kube.connection import Query
 from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
@@ -37,11 +38,8 @@ CONFIGURATIONS = [f"{path}/gpufence" for path in KINDS.values()]
 class Api(FakeKubeApi):
     """Made where RegistrationController makes its connection."""
 
-    def __init__(self, _load: Load) -> None:
+    def __init__(self, _load: Load, _clock: ServerClock | None = None) -> None:
         super().__init__()
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 class Replica:
@@ -161,7 +159,7 @@ async def test_a_first_registration_waits_for_the_service_and_a_later_one_does_n
     make: type[Replica],
 ) -> None:
     replica = make(registration=Registration(service=("system", "gpufence", 443)))
-    with pytest.raises(ClusterError, match="has no endpoint that is ready"):
+    with pytest.raises(ClusterError, match="has no ready endpoint"):
         await replica.controller.reconcile()
     assert replica.registered == [False, False]
     replica.api.objects[ENDPOINTS] = {"items": [{"endpoints": [{"conditions": {"ready": True}}]}]}
@@ -213,7 +211,7 @@ async def test_a_pause_is_obeyed_and_is_no_drift_when_it_is_over(make: type[Repl
     await pause(replica.api, "system", "gpufence", "noon")
     for path in CONFIGURATIONS:
         await replica.api.delete(path)
-    with pytest.raises(ClusterError, match="at noon; gpufence unregister --undo lifts that"):
+    with pytest.raises(ClusterError, match="at noon; gpufence unregister --undo reverts that"):
         await replica.controller.reconcile()
     assert replica.registered == [False, False]
     await pause(replica.api, "system", "gpufence", None)

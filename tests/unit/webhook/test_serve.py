@@ -195,3 +195,19 @@ async def test_a_key_pair_that_is_not_there_ends_it_before_it_listens(tmp_path: 
         assert running.process.stderr is not None
         problem = (await running.process.stderr.read()).decode()
     assert problem.startswith(f"StorageError: {tmp_path / 'tls.crt'}: does not exist.")
+
+
+async def test_a_log_that_nothing_reads_stops_no_server(pair: Path) -> None:
+    async with ready_server(pair) as running:
+        reader, writer = await running.connect()
+        # More than the pipe and the stream's buffer hold, with nothing that reads them.
+        for _ in range(2000):
+            writer.write(request(b"{}"))
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+            await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))
+        writer.write(request(GOOD))
+        _, answer = await read_response(reader)
+        assert answer["response"]["allowed"]
+        writer.close()
+        running.terminate()
+        assert await running.ended() == 0
