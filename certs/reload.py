@@ -22,6 +22,8 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cryptography import x509
+
 from certs.errors import CertificateError, MaterialError
 from certs.files import read_file
 from certs.keypair import (
@@ -81,8 +83,13 @@ class _Material:
 class _Served:
     context: ssl.SSLContext
     digest: bytes
-    expires: datetime
-    description: str
+    chain: bytes
+    leaf: x509.Certificate
+
+    @property
+    def description(self) -> str:
+        expires = self.leaf.not_valid_after_utc.isoformat()
+        return f"certificate {self.leaf.serial_number:x}, valid until {expires}"
 
 
 class ServingContext:
@@ -95,11 +102,15 @@ class ServingContext:
     of one of them, made for clients. It is read again as the pair is.
     """
 
-    def __init__(self, source: Source, now: datetime, client_authority: Path | None = None) -> None:
-        """Load everything for the first time; raises what `certs.files.read_pair` raises."""
+    def __init__(self, source: Source, client_authority: Path | None = None) -> None:
+        """Load everything for the first time; raises CertificateError.
+
+        A pair outside its validity is served: its clients decide by their own clocks, and that of
+        this machine may be wrong.
+        """
         self._source = source
         self._client_authority = client_authority
-        self._served = self._load(self._read(), now)
+        self._served = self._load(self._read())
         self._listener = _server_context(asks_clients=client_authority is not None)
         self._listener.sni_callback = self._present
 
@@ -110,8 +121,17 @@ class ServingContext:
 
     @property
     def expires(self) -> datetime:
-        """End of the life of the certificate that is served now (UTC)."""
-        return self._served.expires
+        """The end of the validity of the served certificate (UTC)."""
+        return self._served.leaf.not_valid_after_utc
+
+    @property
+    def chain(self) -> bytes:
+        """PEM of the served certificate, and of the intermediate CAs that are served with it."""
+        return self._served.chain
+
+    def invalid(self, now: datetime) -> str:
+        """Return why the served certificate is not valid at that time; empty if it is."""
+        return _invalid(self._served.leaf, now, self._source.certificate_at)
 
     def poll(self, now: datetime) -> Poll:
         """Look at source and client authority; if either is new and usable, use it from now on.
@@ -125,9 +145,13 @@ class ServingContext:
             material = self._read()
             if material.digest == self._served.digest:
                 return Poll(Outcome.UNCHANGED, f"still serving {self._served.description}")
-            self._served = self._load(material, now)
+            loaded = self._load(material)
         except CertificateError as error:
             return Poll(Outcome.REFUSED, f"{error} Still serving {self._served.description}.")
+        invalid = _invalid(loaded.leaf, now, self._source.certificate_at)
+        if invalid and not self.invalid(now):
+            return Poll(Outcome.REFUSED, f"{invalid} Still serving {self._served.description}.")
+        self._served = loaded
         return Poll(Outcome.RELOADED, f"now serving {self._served.description}")
 
     def _present(
@@ -143,11 +167,10 @@ class ServingContext:
         authority = self._client_authority
         return _Material(self._source.read(), None if authority is None else read_file(authority))
 
-    def _load(self, material: _Material, now: datetime) -> _Served:
+    def _load(self, material: _Material) -> _Served:
         pair, authorities = material.pair, material.client_authorities
         certificate_at, key_at = self._source.certificate_at, self._source.key_at
         leaf, _ = parse_pair(pair, certificate_at, key_at)
-        check_validity(leaf, now, certificate_at)
         context = _server_context(asks_clients=authorities is not None)
         if authorities is not None:
             _trust(context, authorities, str(self._client_authority))
@@ -161,13 +184,15 @@ class ServingContext:
                 where=f"{certificate_at} with {key_at}",
                 cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
             ) from error
-        expires = leaf.not_valid_after_utc
-        return _Served(
-            context=context,
-            digest=material.digest,
-            expires=expires,
-            description=f"certificate {leaf.serial_number:x}, valid until {expires.isoformat()}",
-        )
+        return _Served(context, material.digest, pair.certificate_pem, leaf)
+
+
+def _invalid(leaf: x509.Certificate, now: datetime, where: str) -> str:
+    try:
+        check_validity(leaf, now, where)
+    except MaterialError as error:
+        return str(error)
+    return ""
 
 
 @contextlib.contextmanager

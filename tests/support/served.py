@@ -79,7 +79,7 @@ async def serve_policy(
     admission = Admission(policy, metrics, today=NOW.date, cluster=cluster)
     edge = Edge(admission, metrics, lifecycle, slots, timeout_seconds=10)
     reviews: Client = TestClient(RawTestServer(edge.handle))
-    pages = operations_handler(metrics, lambda: lifecycle.unready(EXPIRES, NOW))
+    pages = operations_handler(metrics, lifecycle.unready)
     operations: Client = TestClient(RawTestServer(pages))
     await stack.enter_async_context(reviews)
     await stack.enter_async_context(operations)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 
 
 class Lifecycle:
@@ -35,13 +34,8 @@ class Lifecycle:
         """Return once no request is open."""
         await self._idle.wait()
 
-    def unready(self, expires: datetime, now: datetime) -> str:
-        """Return why clients should not send requests here; empty if they should.
-
-        ``expires`` is the end of the serving certificate, after which every handshake fails.
-        """
+    def unready(self) -> str:
+        """Return why clients should not send requests here; empty if they should."""
         if self.draining:
             return "shutting down"
-        if expires <= now:
-            return f"the serving certificate expired at {expires.isoformat()}"
         return "" if self.serving else "starting"

@@ -42,7 +42,7 @@ class ServedCertificate:
     def load(self) -> SSLContext:
         """Return the listener's context; raises CertificateError where there is no usable pair."""
         if self._context is None:
-            self._context = ServingContext(self._source, self._now(), self._client_authority)
+            self._context = ServingContext(self._source, self._client_authority)
         return self._context.ssl_context
 
     def poll(self) -> None:
@@ -58,6 +58,14 @@ class ServedCertificate:
             level = logging.WARNING if refused else logging.INFO
             event(_log, level, f"certificate {poll.outcome}", detail=poll.reason)
         self._last = poll
+
+    def chain(self) -> bytes:
+        """Return PEM of the chain that is served; empty if nothing is served yet."""
+        return self._context.chain if self._context else b""
+
+    def invalid(self) -> str:
+        """Return why the served certificate is not valid now; empty if it is."""
+        return self._context.invalid(self._now()) if self._context else ""
 
     @property
     def expires(self) -> datetime:

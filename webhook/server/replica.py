@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from datetime import UTC, datetime
 
 import uvloop
 from prometheus_client import disable_created_metrics
@@ -20,6 +19,7 @@ from webhook.http.lifecycle import Lifecycle
 from webhook.http.listener import Listeners, listen, port_of
 from webhook.http.slots import Slots
 from webhook.http.tls import ServedCertificate
+from webhook.kube.clock import ServerClock
 from webhook.kube.connection import Connection
 from webhook.logs import configured, event
 from webhook.metrics.admission import Metrics
@@ -81,14 +81,15 @@ class _Replica:
     def __init__(self, options: ServeOptions, policy: ReloadingPolicy) -> None:
         self._options = options
         self._policy = policy
+        self._clock = ServerClock()
         self._lifecycle = Lifecycle()
         self._slots = Slots(options.max_in_flight)
         self._metrics = Metrics(policy.current, options.policy_name)
         counters = ControllerMetrics(self._metrics.registry)
         counters.track_policy(lambda: policy.generation, lambda: policy.problem)
-        self._facts, self._devices = _cluster_state(options, policy, self._metrics)
+        self._facts, self._devices = _cluster_state(options, policy, self._metrics, self._clock)
         self._admission = Admission(
-            policy.current, self._metrics, lambda: _now().date(), self._facts
+            policy.current, self._metrics, lambda: self._clock.now().date(), self._facts
         )
         self._edge = Edge(
             self._admission, self._metrics, self._lifecycle, self._slots, options.timeout_seconds
@@ -98,7 +99,7 @@ class _Replica:
         self._controller = self._registration_controller(counters)
         self._certificate = ServedCertificate(
             _source(options, self._controller),
-            _now,
+            self._clock.now,
             options.client_authority,
             lambda: counters.failed("certificate reload"),
         )
@@ -171,10 +172,12 @@ class _Replica:
 
     def _unready(self) -> str:
         """Return why clients should not send requests to this replica; empty if they should."""
-        reason = self._lifecycle.unready(self._certificate.expires, _now())
-        if not reason and self._facts is not None:
-            return self._facts.unready()
-        return reason
+        return (
+            self._lifecycle.unready()
+            or self._certificate.invalid()
+            or (self._controller.untrusted if self._controller else "")
+            or (self._facts.unready() if self._facts else "")
+        )
 
     def _problems(self) -> list[str]:
         """Return what an operator should look at, one line for each problem."""
@@ -196,6 +199,8 @@ class _Replica:
             lambda: self._policy.current,
             counters,
             lambda: self._lifecycle.serving and not self._lifecycle.draining,
+            lambda: self._certificate.chain(),
+            self._clock,
         )
 
     def _periodic_tasks(self, counters: ControllerMetrics) -> list[PeriodicTask]:
@@ -217,7 +222,7 @@ class _Replica:
 
 
 def _cluster_state(
-    options: ServeOptions, policy: ReloadingPolicy, metrics: Metrics
+    options: ServeOptions, policy: ReloadingPolicy, metrics: Metrics, clock: ServerClock
 ) -> tuple[ClusterFacts | None, DeviceInventory | None]:
     """Return what the replica watches in the cluster, as the options ask for it."""
     if options.facts is None and options.devices is None:
@@ -225,11 +230,11 @@ def _cluster_state(
     counters = ClusterMetrics(metrics.registry)
     facts = devices = None
     if options.facts is not None:
-        facts = ClusterFacts(Connection(options.facts), policy.current, observer=counters)
+        facts = ClusterFacts(Connection(options.facts, clock), policy.current, observer=counters)
         policy.followers.append(facts.use)
     if options.devices is not None:
         devices = DeviceInventory(
-            Connection(options.devices), policy.current, restarted=counters.watch_restarted
+            Connection(options.devices, clock), policy.current, restarted=counters.watch_restarted
         )
         policy.followers.append(devices.use)
         metrics.registry.register(DeviceMetrics(devices))
@@ -243,7 +248,3 @@ def _source(options: ServeOptions, controller: RegistrationController | None) ->
     if options.tls_cert is None or options.tls_key is None:
         raise ValueError("the options name neither files nor a Secret for the certificate")
     return FileSource(options.tls_cert, options.tls_key)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -35,7 +35,7 @@ class Listener:
         self.clients = folder / "clients.crt"
         self.clients.write_bytes(authority.certificate_pem)
         source = FileSource(folder / "tls.crt", folder / "tls.key")
-        self.context = ServingContext(source, now, self.clients)
+        self.context = ServingContext(source, self.clients)
         self._folder = folder
 
     def meets(self, trusting: KeyPair, shown: KeyPair | None) -> Handshake:
@@ -189,7 +189,7 @@ def test_a_start_without_a_usable_authority_says_what_is_wrong(
         Listener(tmp_path, leaf, client_pair(clients), now)
     source = FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")
     with pytest.raises(StorageError, match="does not exist"):
-        ServingContext(source, now, tmp_path / "none.crt")
+        ServingContext(source, tmp_path / "none.crt")
 
 
 def test_an_intermediate_authority_is_enough(

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from certs.authority import create_authority, issue_leaf
-from certs.errors import CertificateError, MaterialError, StorageError
+from certs.errors import MaterialError, StorageError
 from certs.files import issue
 from certs.keypair import KeyPair, parse_certificates, parse_key
 from certs.names import Names
@@ -46,7 +46,7 @@ class Files:
         self.certificate = directory / "tls.crt"
         self.key = directory / "tls.key"
         self.write(pair)
-        self.context = ServingContext(FileSource(self.certificate, self.key), now)
+        self.context = ServingContext(FileSource(self.certificate, self.key))
 
     def write(self, pair: KeyPair) -> None:
         self.certificate.write_bytes(pair.certificate_pem)
@@ -239,7 +239,7 @@ def test_a_mounted_secret_is_followed_through_its_swap_although_no_time_stamp_ch
     (tmp_path / "..data").symlink_to("..2026_03_01")
     for file in ("tls.crt", "tls.key"):
         (tmp_path / file).symlink_to(f"..data/{file}")
-    context = ServingContext(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), now)
+    context = ServingContext(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"))
     assert context.poll(now).outcome is Outcome.UNCHANGED
 
     version("..2026_03_02", renewed)
@@ -380,14 +380,25 @@ def test_a_server_does_not_begin_without_a_usable_pair(
 ) -> None:
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     with pytest.raises(StorageError, match=r"tls\.crt: does not exist\. Name a file that does"):
-        ServingContext(FileSource(certificate, key), now)
+        ServingContext(FileSource(certificate, key))
     certificate.write_bytes(leaf.certificate_pem)
     key.write_bytes(b"")
     with pytest.raises(MaterialError, match=r"tls\.key: holds no readable PEM private key"):
-        ServingContext(FileSource(certificate, key), now)
-    key.write_bytes(leaf.key_pem)
-    with pytest.raises(CertificateError, match=r"tls\.crt: expired at"):
-        ServingContext(FileSource(certificate, key), now + timedelta(days=3650))
+        ServingContext(FileSource(certificate, key))
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_a_pair_outside_its_validity_is_served_and_reported(
+    files: Files, leaf: KeyPair, now: datetime, years: int
+) -> None:
+    """The clock of this machine may be wrong, and the clients have clocks of their own."""
+    wrong = now + timedelta(days=365 * years)
+    said = "tls.crt: expired at" if years > 0 else "tls.crt: is not valid before"
+    assert said in files.context.invalid(wrong)
+    assert files.context.invalid(now) == ""
+    # The served pair is no better, so that a new one is taken up.
+    files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))
+    assert files.context.poll(wrong).outcome is Outcome.RELOADED
 
 
 def test_the_context_of_the_listener_stays_the_same(
@@ -547,9 +558,7 @@ def test_polls_from_another_thread_never_disturb_a_handshake(
 
 def test_issued_files_serve_a_blocking_client_as_they_are(tmp_path: Path, now: datetime) -> None:
     issue([NAME], [], tmp_path, now)
-    context = ServingContext(
-        FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), now
-    ).ssl_context
+    context = ServingContext(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")).ssl_context
     trusting = ssl.create_default_context(cafile=tmp_path / "ca.crt")
     left, right = socket.socketpair()
 

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from webhook.http.lifecycle import Lifecycle
 
-EXPIRES = datetime(2027, 1, 1, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
 
-
-@pytest.mark.parametrize(
-    ("serving", "draining", "now", "reason"),
-    [
-        (False, False, EXPIRES - SECOND, "starting"),
-        (True, False, EXPIRES - SECOND, ""),
-        (True, False, EXPIRES, "the serving certificate expired at 2027-01-01T00:00:00+00:00"),
-        (True, True, EXPIRES - SECOND, "shutting down"),
-        (True, True, EXPIRES + SECOND, "shutting down"),
-    ],
-)
-def test_a_server_is_ready_from_its_start_to_its_end_or_its_certificates(
-    serving: bool, draining: bool, now: datetime, reason: str
-) -> None:
+def test_a_replica_is_ready_from_its_start_to_its_drain() -> None:
     lifecycle = Lifecycle()
-    lifecycle.serving, lifecycle.draining = serving, draining
-    assert lifecycle.unready(EXPIRES, now) == reason
+    assert lifecycle.unready() == "starting"
+    lifecycle.serving = True
+    assert lifecycle.unready() == ""
+    lifecycle.draining = True
+    assert lifecycle.unready() == "shutting down"
 
 
 async def test_it_has_finished_when_the_last_of_its_requests_has() -> None:

@@ -60,6 +60,7 @@ def test_the_end_of_its_life_is_known_as_soon_as_it_is_served(tmp_path: Path) ->
     assert served.expires > NOW + timedelta(days=365_000)
     served.load()
     assert abs(served.expires - (NOW + timedelta(days=90))) < timedelta(seconds=2)
+    assert served.chain() == (tmp_path / "tls.crt").read_bytes()
 
 
 async def test_a_caller_that_comes_back_resumes_its_session(tmp_path: Path) -> None:
