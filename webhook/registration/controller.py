@@ -19,7 +19,7 @@ from certs.names import Names
 from certs.renewal import is_trusted_by
 from certs.source import HeldSource
 from certs.succession import Timing
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.kube.client import KubeApi
 from webhook.kube.clock import ServerClock

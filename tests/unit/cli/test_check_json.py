@@ -155,7 +155,6 @@ def test_an_object_that_is_broken_has_an_error_and_no_patch(gpufence: Run) -> No
         "unjudged": [],
         "findings": [],
         "excepted": [],
-        "unjudged": [],
         "patch": [],
         "error": "<stdin>:4:8: document 1: spec.containers: must be a list, but is a whole number.",
     }
