@@ -8,11 +8,14 @@ from itertools import islice
 from policies.context import Context
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import Alternative, requires
+from policies.kubernetes.scheduling import Alternative, requires, surely_accepts
 from policies.policy import Pool
 
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+_EVERY_NODE = {"kubernetes.io/os": "linux"}
+"""What kubelets set on the nodes of every pool: GPU containers are Linux containers."""
 
 _PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "nodeName")
 
@@ -67,15 +70,23 @@ def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:
 def is_placed_elsewhere(pod: Pod, pool: Pool, nodes: NodeIndex) -> bool:
     """Return whether the Pod is bound to, or selects, known nodes outside of the pool only.
 
-    A selection that accepts no known node may be for nodes that an autoscaler adds.
+    A selection that accepts no known node may be for nodes that an autoscaler adds, and so is one
+    that accepts every node of the pool: the pool may have no nodes at the moment.
     """
     node = named_node(pod, nodes)
     if node is not None and not pool.contains(node):
         return True
     selection = pod.selection()
+    if any(surely_accepts(each, node_labels(pool)) for each in selection):
+        return False
     if any(any(nodes.accepted_by(each, pool.node_selector)) for each in selection):
         return False
     return any(any(nodes.accepted_by(each)) for each in selection)
+
+
+def node_labels(pool: Pool) -> dict[str, str]:
+    """Return labels that every node of the pool carries, also one that an autoscaler adds."""
+    return {**_EVERY_NODE, **pool.node_selector}
 
 
 def count_of_pool_only(alternative: Alternative, pool: Pool, nodes: NodeIndex) -> int:

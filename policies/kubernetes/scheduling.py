@@ -180,6 +180,21 @@ def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
     return any(_fields_met(alternative.fields, name) for name in names if name)
 
 
+def surely_accepts(alternative: Alternative, labels: Mapping[str, str]) -> bool:
+    """Return whether the alternative accepts every node that carries ``labels``.
+
+    Regardless of the node's name and of its other labels.
+    """
+    return (
+        not alternative.fields
+        and alternative.labels.items() <= labels.items()
+        and all(
+            e.get("key") in labels and _expression_met(e, labels[e["key"]])
+            for e in alternative.expressions
+        )
+    )
+
+
 def requires(alternative: Alternative, key: str, value: str) -> bool:
     """Tell whether only nodes with this very label meet the alternative."""
     if alternative.labels.get(key) == value:

@@ -27,6 +27,8 @@ from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.logs import event
 from webhook.metrics.controllers import ControllerMetrics
+from webhook.registration.admission_policies.objects import Target, admission_policies
+from webhook.registration.admission_policies.registrar import AdmissionPolicyRegistrar
 from webhook.registration.certificates import CertificateReconciler, SecretName
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.drift import bundles
@@ -42,13 +44,15 @@ class ControllerOptions:
 
     ``registration`` is what the configurations contain besides the policy; the controller looks up
     CAs and owner. The certificates come from ``secret``, for ``names``. If it is None they are
-    files, and ``ca_file`` is their CA, if the configurations carry it.
+    files, and ``ca_file`` is their CA, if the configurations carry it. Without
+    ``admission_policies``, the leader deletes the in-tree policies instead of writing them.
     """
 
     load: Load
     namespace: str
     registration: Registration
     register: bool = True
+    admission_policies: bool = True
     owner: Owner | None = None
     secret: SecretName | None = None
     names: Names | None = None
@@ -84,6 +88,7 @@ class RegistrationController:
         self._served = served
         self._api = KubeApi(options.load, clock)
         self._registrar = Registrar(self._api, metrics)
+        self._second_line = AdmissionPolicyRegistrar(self._api, metrics, options.registration.name)
         self._certificates = self._certificate_reconciler()
         self._elector = LeaderElector(
             self._api,
@@ -152,12 +157,22 @@ class RegistrationController:
             return
         if self._elector.paused:
             self._registrar.forget()
+            self._second_line.forget()
             raise ClusterError(
                 "not registered, because gpufence unregister was run at "
                 f"{self._elector.paused}; gpufence unregister --undo reverts that"
             )
-        await self._registrar.register(await self._wanted())
+        registration = await self._registration()
+        problem: ClusterError | None = None
+        try:
+            await self._second_line.register(self._admission_policies(registration))
+        except ClusterError as error:
+            # One line does not wait for the other.
+            problem = error
+        await self._registrar.register(await self._configurations(registration))
         self._was_reachable = True
+        if problem is not None:
+            raise problem
 
     async def _check_trust(self) -> None:
         """Check whether every caBundle of our webhooks trusts the served certificate.
@@ -174,8 +189,27 @@ class RegistrationController:
                 untrusted = f"the caBundle of {kind} {name} does not trust the served certificate"
         self.untrusted = untrusted
 
-    async def _wanted(self) -> tuple[JSONObject, ...]:
+    async def _registration(self) -> Registration:
+        """Return the registration with what the cluster tells: the owner, and other releases."""
         options, registration = self._options, self._options.registration
+        owner = await options.owner.reference(self._api) if options.owner else None
+        others = await other_releases(self._api, registration.name)
+        excluded = registration.excluded_namespaces | others
+        return replace(registration, owner=owner, excluded_namespaces=excluded)
+
+    def _admission_policies(self, registration: Registration) -> tuple[JSONObject, ...]:
+        if not self._options.admission_policies:
+            return ()
+        target = Target(
+            name=registration.name,
+            excluded_namespaces=registration.excluded_namespaces,
+            labels=registration.labels,
+            owner=registration.owner,
+            today=datetime.now(UTC).date(),
+        )
+        return admission_policies(self._policy(), target)
+
+    async def _configurations(self, registration: Registration) -> tuple[JSONObject, ...]:
         service = registration.service
         # Where API servers already reject what is served, there is nothing to wait for: replicas
         # are unready because of it.
@@ -185,18 +219,8 @@ class RegistrationController:
                 f"not registered yet: Service {service[0]}/{service[1]} has no ready endpoint, and "
                 "API servers would reject requests until it has one"
             )
-        owner = await options.owner.reference(self._api) if options.owner else None
-        others = await other_releases(self._api, registration.name)
         bundle = base64.b64encode(self._authorities()).decode("ascii")
-        return configurations(
-            self._policy(),
-            replace(
-                registration,
-                ca_bundle=bundle,
-                owner=owner,
-                excluded_namespaces=registration.excluded_namespaces | others,
-            ),
-        )
+        return configurations(self._policy(), replace(registration, ca_bundle=bundle))
 
     def _authorities(self) -> bytes:
         if self._certificates is not None and self._certificates.stored is not None:

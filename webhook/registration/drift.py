@@ -17,7 +17,10 @@ def drift(wanted: JSONObject, found: JSONObject) -> list[str]:
     left. Further labels and annotations are nobody's business, and so are a webhook of somebody
     else's, and a caBundle where none is wanted (cert-manager injects it).
     """
-    return [*_metadata(wanted["metadata"], found.get("metadata") or {}), *_webhooks(wanted, found)]
+    return [
+        *metadata_drift(wanted["metadata"], found.get("metadata") or {}),
+        *_webhooks(wanted, found),
+    ]
 
 
 def repaired(wanted: JSONObject, found: JSONObject) -> JSONObject:
@@ -26,14 +29,19 @@ def repaired(wanted: JSONObject, found: JSONObject) -> JSONObject:
     webhooks = [
         _with_bundle(webhook, before.get(webhook["name"])) for webhook in wanted["webhooks"]
     ]
-    metadata = {**(found.get("metadata") or {})}
-    for key, value in wanted["metadata"].items():
-        metadata[key] = {**(metadata.get(key) or {}), **value} if isinstance(value, dict) else value
     return {
         **found,
-        "metadata": metadata,
+        "metadata": with_metadata(wanted["metadata"], found.get("metadata") or {}),
         "webhooks": [*webhooks, *(w for name, w in before.items() if not is_ours(name))],
     }
+
+
+def with_metadata(wanted: JSONObject, found: JSONObject) -> JSONObject:
+    """Return the metadata that are found, with what is wanted of them."""
+    metadata = {**found}
+    for key, value in wanted.items():
+        metadata[key] = {**(metadata.get(key) or {}), **value} if isinstance(value, dict) else value
+    return metadata
 
 
 def bundles(configuration: JSONObject) -> Iterator[str]:
@@ -47,7 +55,8 @@ def is_ours(name: str | None) -> bool:
     return (name or "").endswith(DOMAIN)
 
 
-def _metadata(wanted: JSONObject, found: JSONObject) -> Iterator[str]:
+def metadata_drift(wanted: JSONObject, found: JSONObject) -> Iterator[str]:
+    """Yield which labels, annotations and owners differ, a clause each."""
     for part in ("labels", "annotations"):
         present = found.get(part) or {}
         for key, value in (wanted.get(part) or {}).items():

@@ -187,19 +187,29 @@ def asks_by_node(oracle: Oracle, way: JSON, pool: Pool, nodes: list[JSON]) -> bo
 def may_be_placed(oracle: Oracle, pod: JSON, pool: Pool, nodes: list[JSON]) -> bool:
     """Tell whether the scheduler could place the Pod on the pool, today or when it has grown.
 
-    Not where it is bound to a known node outside of it, or selects known nodes and none of it.
+    Not where it is bound to a known node outside of it, or selects known nodes and none of it,
+    unless its selection accepts every node that the pool may get.
     """
     name = pod["spec"].get("nodeName")
     if any(node["metadata"]["name"] == name and not belongs(node, pool) for node in nodes):
         return False
     selected = selects(oracle, pod["spec"], nodes)
-    if selected and not any(belongs(node, pool) for node in selected):
+    of_pool = any(belongs(node, pool) for node in selected)
+    if selected and not of_pool and not accepts_every_node_of(oracle, pod["spec"], pool):
         return False
     unbound = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     verdicts = oracle.feasible(
         {"spec": unbound}, could_be(pod["spec"], pool), comparison_operators=True
     )
     return any(verdict.feasible for verdict in verdicts)
+
+
+def accepts_every_node_of(oracle: Oracle, spec: JSON, pool: Pool) -> bool:
+    """Tell whether one ORed term of the node selection accepts every node of the pool."""
+    return (spec.get("nodeSelector") or {}).items() <= pool.labels.items() and any(
+        (nodes := could_be(way, pool)) and selects(oracle, way, nodes) == nodes
+        for way in each_way(spec)
+    )
 
 
 def selects(oracle: Oracle, spec: JSON, nodes: list[JSON]) -> list[JSON]:

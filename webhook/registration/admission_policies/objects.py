@@ -194,7 +194,7 @@ def _policy_spec(
     for rule in rules:
         if rule.id == check_pool_trespass.ID:
             variables += [
-                (pool_trespass.variable(pool), pool_trespass.node_labels(pool))
+                (pool_trespass.variable(pool), pool_trespass.labels_of(pool))
                 for pool in policy.pools
             ]
         found = f"variables.{rule.variable}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint, parse_int64
 from policies.policy import Policy, Pool
-from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
+from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION, node_labels
 from webhook.registration.admission_policies.cel import (
     all_of,
     any_of,
@@ -22,9 +22,6 @@ from webhook.registration.admission_policies.cel import (
     required_terms,
     text,
 )
-
-ASSUMED_NODE_LABELS = {"kubernetes.io/os": "linux"}
-"""Labels that every node of a pool carries beside the pool's own, if its nodes are not known."""
 
 _INTEGER = "^-?[0-9]{1,18}$"
 _LACK = "none of its containers requests one of their devices"
@@ -47,10 +44,10 @@ def concerns(spec: str, policy: Policy) -> str:
     return all_of(any_of(*placing), f"!{may_request_device(spec, policy)}")
 
 
-def node_labels(pool: Pool) -> str:
+def labels_of(pool: Pool) -> str:
     """Return CEL for the labels that every node of the pool carries."""
-    labels = ASSUMED_NODE_LABELS | dict(pool.node_selector)
-    return "{" + ", ".join(f"{text(k)}: {text(v)}" for k, v in sorted(labels.items())) + "}"
+    labels = sorted(node_labels(pool).items())
+    return "{" + ", ".join(f"{text(key)}: {text(value)}" for key, value in labels) + "}"
 
 
 def findings(spec: str, path: str, policy: Policy, *, kinds: frozenset[str]) -> str:

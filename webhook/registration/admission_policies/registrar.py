@@ -1,0 +1,158 @@
+"""Writes the in-tree policies and their bindings, and keeps them as they are compiled.
+
+Policies come before their bindings, and what is no longer wanted goes last, so a change leaves no
+moment without a second line. An update of an object takes effect at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from policies.facts import JSONObject
+from webhook.kube.client import KubeApi
+from webhook.logs import event
+from webhook.registration.admission_policies.objects import (
+    API_VERSION,
+    BINDING_KIND,
+    POLICY_KIND,
+    all_names,
+)
+from webhook.registration.drift import metadata_drift, with_metadata
+from webhook.registration.registrar import Counter, RegistrationError
+
+PATHS = {
+    POLICY_KIND: f"/apis/{API_VERSION}/validatingadmissionpolicies",
+    BINDING_KIND: f"/apis/{API_VERSION}/validatingadmissionpolicybindings",
+}
+"""The kinds, in the order in which they are written, and where the API has them."""
+
+_log = logging.getLogger("gpufence")
+
+
+class AdmissionPolicyRegistrar:
+    """Keeps the policies and bindings of one installation as they are wanted."""
+
+    def __init__(self, api: KubeApi, counter: Counter, name: str) -> None:
+        self._api = api
+        self._counter = counter
+        self._name = name
+        self._written: dict[tuple[str, str], JSONObject] = {}
+        self._reported: set[str] = set()
+
+    async def register(self, wanted: Iterable[JSONObject]) -> None:
+        """Write what differs from ``wanted``, and delete what else is ours.
+
+        An API server that does not serve ValidatingAdmissionPolicy v1 (before 1.30) is left alone.
+
+        Raises:
+            ClusterError: an object could not be read, written or deleted.
+        """
+        wanted = list(wanted)
+        found = await find(self._api, self._name)
+        if found is None:
+            self._report("the API server does not serve ValidatingAdmissionPolicy v1")
+            return
+        for kind in PATHS:
+            for obj in wanted:
+                if obj["kind"] == kind:
+                    await self._keep(obj, found[kind].get(obj["metadata"]["name"]))
+        names = {obj["metadata"]["name"] for obj in wanted}
+        for kind, path in reversed(PATHS.items()):
+            for name in sorted(found[kind].keys() - names):
+                await self._api.delete(f"{path}/{name}")
+                self._written.pop((kind, name), None)
+                self._tell(kind, name, "deleted", [])
+        for warning in type_warnings(found[POLICY_KIND].values()):
+            self._report(warning)
+
+    def forget(self) -> None:
+        """Treat what is found next as written by another replica."""
+        self._written.clear()
+
+    async def _keep(self, wanted: JSONObject, found: JSONObject | None) -> None:
+        kind, name = wanted["kind"], wanted["metadata"]["name"]
+        differences = ["it is missing"] if found is None else policy_drift(wanted, found)
+        if differences:
+            await self._write(f"{PATHS[kind]}/{name}", wanted)
+            ours = self._written.get((kind, name)) == wanted
+            reason = "drift" if ours else "created" if found is None else "changed"
+            self._tell(kind, name, reason, differences)
+        self._written[kind, name] = wanted
+
+    async def _write(self, path: str, wanted: JSONObject) -> None:
+        """Apply the object; replace it if that leaves fields of another field manager."""
+        found = await self._api.apply(path, wanted)
+        if policy_drift(wanted, found):
+            metadata = with_metadata(wanted["metadata"], found["metadata"])
+            found = await self._api.replace(path, {**wanted, "metadata": metadata})
+        if remaining := policy_drift(wanted, found):
+            raise RegistrationError(
+                f"{path} does not stay as gpufence writes it: {'; '.join(remaining)}; "
+                "metadata.managedFields and the API server's audit log show what changes it"
+            )
+
+    def _tell(self, kind: str, name: str, reason: str, differences: list[str]) -> None:
+        self._counter.registered(kind, reason)
+        level = logging.WARNING if reason == "drift" else logging.INFO
+        event(
+            _log, level, "registered", kind=kind, name=name, reason=reason, differences=differences
+        )
+
+    def _report(self, problem: str) -> None:
+        """Log a problem once."""
+        if problem not in self._reported:
+            self._reported.add(problem)
+            event(_log, logging.WARNING, "second line incomplete", problem=problem)
+
+
+async def find(api: KubeApi, name: str) -> dict[str, dict[str, JSONObject]] | None:
+    """Return the objects of the installation, by kind and name; None if the API serves no such.
+
+    Raises:
+        ClusterError: they cannot be listed.
+    """
+    names = set(all_names(name))
+    found: dict[str, dict[str, JSONObject]] = {}
+    for kind, path in PATHS.items():
+        listed = await api.read(path)
+        if listed is None:
+            return None
+        found[kind] = {
+            item["metadata"]["name"]: item
+            for item in listed.get("items") or ()
+            if item["metadata"]["name"] in names
+        }
+    return found
+
+
+async def delete(api: KubeApi, name: str) -> dict[str, bool]:
+    """Delete the bindings and policies of the installation; return by kind whether one was there.
+
+    Raises:
+        ClusterError: they cannot be listed or deleted.
+    """
+    found = await find(api, name) or {kind: {} for kind in PATHS}
+    deleted = dict.fromkeys(PATHS, False)
+    for kind, path in reversed(PATHS.items()):
+        for each in sorted(found[kind]):
+            deleted[kind] |= await api.delete(f"{path}/{each}")
+    return deleted
+
+
+def policy_drift(wanted: JSONObject, found: JSONObject) -> list[str]:
+    """Return what differs from the wanted policy or binding, a clause each."""
+    differences = metadata_drift(wanted["metadata"], found.get("metadata") or {})
+    spec = found.get("spec") or {}
+    fields = sorted({*wanted["spec"], *spec})
+    changed = [f"spec.{f} differs" for f in fields if wanted["spec"].get(f) != spec.get(f)]
+    return [*differences, *changed]
+
+
+def type_warnings(policies: Iterable[JSONObject]) -> Iterator[str]:
+    """Yield what the API server's type check of the policies warns of."""
+    for policy in policies:
+        checked = (policy.get("status") or {}).get("typeChecking") or {}
+        for warning in checked.get("expressionWarnings") or ():
+            name = policy["metadata"]["name"]
+            yield f"{name}: {warning.get('fieldRef')}: {warning.get('warning')}"
