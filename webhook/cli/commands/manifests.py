@@ -1,9 +1,11 @@
-"""``gpufence manifests``: the webhook configurations as YAML, for those who keep them in Git."""
+"""``gpufence manifests``: what gpufence registers with API servers, as YAML for Git."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from webhook.cli.options.common import policy_option
 from webhook.cli.options.registration import registration_options
 
 if TYPE_CHECKING:
+    from policies.facts import JSONObject
     from webhook.cli.policy.policy_choice import PolicyChoice
     from webhook.registration.configurations import Registration
 
@@ -23,14 +26,16 @@ INJECT = "cert-manager.io/inject-ca-from"
 
 @click.command(
     epilog="""\b
-The configurations are generated from the policy: print them again whenever it changes, and let the
-server run with --register=false, which otherwise writes them itself.
+The objects are generated from the policy: print them again when it changes, and run the server with
+--register=false, which otherwise writes them itself.
 
 \b
 Examples:
   gpufence manifests --service gpufence-system/gpufence --ca-file ca.crt | kubectl apply -f -
   gpufence manifests --policy policy.yaml --service gpufence-system/gpufence \\
     --cert-manager gpufence-system/gpufence > configurations.yaml
+  gpufence manifests --admission-policies --exclude-namespace gpufence-system | kubectl apply -f -
+  gpufence manifests --admission-policies --static > /etc/kubernetes/admission/gpufence.yaml
 """,
 )
 @policy_option
@@ -45,16 +50,33 @@ Examples:
     metavar="NAMESPACE/CERTIFICATE",
     help="The Certificate from which cert-manager's injector takes the authority.",
 )
+@click.option(
+    "--admission-policies",
+    is_flag=True,
+    help="Print the ValidatingAdmissionPolicies and their bindings instead of the webhook "
+    "configurations. API servers evaluate them without a replica.",
+)
+@click.option(
+    "--static",
+    is_flag=True,
+    help="With --admission-policies: in the form that an API server reads from its "
+    "staticManifestsDir (Kubernetes 1.36, alpha).",
+)
 @registration_options
 def manifests(
     policy_choice: PolicyChoice,
     ca_file: Path | None,
     cert_manager: str | None,
+    admission_policies: bool,
+    static: bool,
     registration: Registration,
 ) -> None:
-    """Print the webhook configurations that fit a policy."""
-    import yaml
-
+    """Print the webhook configurations, or the admission policies, of a policy."""
+    if static and not admission_policies:
+        raise click.UsageError("--static belongs to --admission-policies: give both")
+    if admission_policies:
+        _print(_admission_policies(policy_choice, registration, static=static))
+        return
     from webhook.cli.policy.policy_file import load_policy
     from webhook.registration.configurations import configurations
 
@@ -76,7 +98,28 @@ def manifests(
         registration = replace(registration, ca_bundle=_bundle(ca_file))
     policy_choice.announce()
     policy = load_policy(policy_choice.path).compile()
-    documents = configurations(policy, registration)
+    _print(configurations(policy, registration))
+
+
+def _admission_policies(
+    policy_choice: PolicyChoice, registration: Registration, *, static: bool
+) -> Iterable[JSONObject]:
+    from webhook.cli.policy.policy_file import load_policy
+    from webhook.registration.admission_policies.objects import Target, admission_policies
+
+    target = Target(
+        name=registration.name,
+        excluded_namespaces=registration.excluded_namespaces,
+        today=datetime.now(UTC).date(),
+        static=static,
+    )
+    policy_choice.announce()
+    return admission_policies(load_policy(policy_choice.path).compile(), target)
+
+
+def _print(documents: Iterable[JSONObject]) -> None:
+    import yaml
+
     click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=100), nl=False)
 
 

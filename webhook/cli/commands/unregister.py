@@ -27,9 +27,10 @@ _LOOK_EVERY = 0.5
 
 @click.command(
     epilog="""\b
-When to use it: GPU Pods are refused, and gpufence cannot be mended at once. It deletes both webhook
-configurations, so that API servers ask gpufence about nothing. Replicas that still run are told, by
-an annotation of their Lease, not to write them again; --undo takes that back.
+When to use it: API servers reject GPU Pods, and you cannot fix gpufence at once. It deletes both
+webhook configurations and the ValidatingAdmissionPolicies, so that API servers admit Pods without
+gpufence. An annotation of the Lease keeps running replicas from writing them again; --undo removes
+it.
 
 \b
 Without gpufence at hand, the same is as follows. Without the first of the two, replicas that still
@@ -38,6 +39,8 @@ run write the configurations again within seconds.
     gpufence.dev/unregistered="$(date -u +%FT%TZ)"
   kubectl delete --ignore-not-found mutatingwebhookconfiguration/gpufence \\
     validatingwebhookconfiguration/gpufence
+  kubectl get validatingadmissionpolicybindings,validatingadmissionpolicies --output name |
+    grep /gpufence- | xargs --no-run-if-empty kubectl delete
 
 \b
 Exit status:
@@ -94,7 +97,6 @@ async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -
     """Tell the replicas, and delete; tell whether the glass is broken, as far as can be seen."""
     from webhook.kube.errors import ClusterError
     from webhook.registration.leader_election import pause
-    from webhook.registration.registrar import unregister
 
     # First the Lease, or a replica would be faster; but the glass breaks without it, too.
     told = False
@@ -106,14 +108,14 @@ async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -
         done = "told" if told else "no Lease, so no replica to tell"
         click.echo(f"Lease {namespace}/{name}: {done}.")
     registered = await _ours(api)
-    deleted = await unregister(api, name)
+    deleted = await _delete(api, name)
     for kind, was_there in deleted.items():
         click.echo(f"{kind} {name}: {'deleted' if was_there else 'was not there'}.")
     again = False
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         await asyncio.sleep(_LOOK_EVERY)
-        for kind, was_there in (await unregister(api, name)).items():
+        for kind, was_there in (await _delete(api, name)).items():
             if was_there:
                 again = True
                 click.echo(f"{kind} {name}: was written again, and deleted again.")
@@ -127,6 +129,23 @@ async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -
             click.echo(f"Still registered is release {each}: give --name {each}.", err=True)
         return False
     return True
+
+
+async def _delete(api: KubeApi, name: str) -> dict[str, bool]:
+    """Delete what API servers know of the release; return for each kind whether it was there.
+
+    The webhook configurations go first, and also if the admission policies cannot be listed.
+    """
+    from webhook.kube.errors import ClusterError
+    from webhook.registration.admission_policies.registrar import delete
+    from webhook.registration.registrar import unregister
+
+    deleted = await unregister(api, name)
+    try:
+        return deleted | await delete(api, name)
+    except ClusterError as error:
+        click.echo(f"The ValidatingAdmissionPolicies cannot be deleted: {error}", err=True)
+        return deleted
 
 
 async def _ours(api: KubeApi) -> dict[str, str]:

@@ -47,6 +47,12 @@ _OPTIONS = (
         help="Whether to write the webhook configurations; by default, inside of a cluster only. "
         "With false, take them from gpufence manifests.",
     ),
+    click.option(
+        "--admission-policies/--no-admission-policies",
+        default=True,
+        help="Whether to write ValidatingAdmissionPolicies as well, which API servers evaluate "
+        "without a replica. Without, those of before are deleted.",
+    ),
     kubeconfig_option,
     click.option(
         "--namespace",
@@ -145,7 +151,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _NAMES = (
     *("registration", "register", "kubeconfig", "namespace", "owner", "secret", "ca_file"),
     *("leaf_lifetime", "authority_lifetime", "authority_settle", "authority_overlap"),
-    *("poll_seconds", "lease_seconds", "device_metrics"),
+    *("poll_seconds", "lease_seconds", "device_metrics", "admission_policies"),
 )
 
 
@@ -171,6 +177,7 @@ def _read(
         namespace=namespace,
         registration=registration,
         register=register,
+        admission_policies=given["admission_policies"],
         owner=given["owner"],
         secret=None if files else SecretName(namespace, given["secret"]),
         names=None if files else names_of(registration),

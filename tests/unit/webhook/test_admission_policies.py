@@ -1,0 +1,161 @@
+"""The in-tree policies as objects. What they decide, tests/e2e/test_admission_policies.py tries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.kubernetes.names import NameSet
+from policies.policy import ExceptionEntry, Policy
+from reviewing import default_policy
+from webhook.registration.admission_policies.objects import (
+    BINDING_KIND,
+    COMPILED_RULES,
+    POLICY_KIND,
+    Target,
+    admission_policies,
+    all_names,
+)
+
+JSON = dict[str, Any]
+PLACES = ("pods", "workloads", "cronjobs", "podtemplates")
+OFF = dict.fromkeys(COMPILED_RULES, "off")
+
+
+def by_name(policy: Policy, **fields: Any) -> dict[tuple[str, str], JSON]:
+    """The specs of the objects, by kind and name."""
+    objects = admission_policies(policy, Target(**fields))
+    return {(obj["kind"], obj["metadata"]["name"]): obj["spec"] for obj in objects}
+
+
+def acting(**actions: str) -> Policy:
+    """The default policy with other actions; an underscore stands for a dash."""
+    policy = default_policy()
+    chosen = {rule.replace("_", "-"): action for rule, action in actions.items()}
+    return replace(policy, actions={**policy.actions, **chosen})
+
+
+def test_every_place_of_a_pod_template_has_a_policy_and_a_binding_that_denies() -> None:
+    found = by_name(default_policy())
+    names = [f"gpufence-{place}-deny" for place in PLACES]
+    assert list(found) == [(kind, n) for n in names for kind in (POLICY_KIND, BINDING_KIND)]
+    for name in names:
+        assert found[BINDING_KIND, name] == {"policyName": name, "validationActions": ["Deny"]}
+
+
+@pytest.mark.parametrize(
+    ("action", "ending", "validation_action"),
+    [("warn", "warn", "Warn"), ("audit", "audit", "Audit")],
+)
+def test_a_rule_with_another_action_has_policies_of_its_own(
+    action: str, ending: str, validation_action: str
+) -> None:
+    found = by_name(acting(device_leak=action))
+    denying = found[POLICY_KIND, "gpufence-pods-deny"]["validations"]
+    other = found[POLICY_KIND, f"gpufence-pods-{ending}"]["validations"]
+    assert [v["message"].split(":")[0] for v in denying] == ["pool-trespass"]
+    assert [v["message"].split(":")[0] for v in other] == ["device-leak"]
+    binding = found[BINDING_KIND, f"gpufence-pods-{ending}"]
+    assert binding["validationActions"] == [validation_action]
+
+
+def test_rules_that_are_off_leave_no_object() -> None:
+    policy = default_policy()
+    assert not by_name(replace(policy, actions={**policy.actions, **OFF}))
+
+
+def test_a_namespace_with_actions_of_its_own_is_in_the_policy_of_its_action() -> None:
+    policy = default_policy()
+    overrides = {"lab": {**policy.actions, "device-leak": "warn", "pool-trespass": "off"}}
+    found = by_name(replace(policy, overrides=overrides))
+    trespass, leak = found[POLICY_KIND, "gpufence-pods-deny"]["validations"]
+    assert 'request.namespace in ["lab"]' in trespass["expression"]
+    assert 'request.namespace in ["lab"]' in leak["expression"]
+    [warned] = found[POLICY_KIND, "gpufence-pods-warn"]["validations"]
+    assert '!(request.namespace in ["lab"])' in warned["expression"]
+
+
+def test_no_policy_applies_to_namespaces_that_the_webhook_does_not_judge() -> None:
+    policy = default_policy()
+    exempt = {*ALWAYS_EXCLUDED, *policy.exemptions.namespaces, "release"}
+    for (kind, _), spec in by_name(policy, excluded_namespaces=frozenset({"release"})).items():
+        if kind == POLICY_KIND:
+            [selector] = spec["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+            assert selector["operator"] == "NotIn"
+            assert set(selector["values"]) == exempt
+
+
+def test_users_and_runtime_classes_are_exempt_before_anything_is_evaluated() -> None:
+    policy = default_policy()
+    exemptions = replace(
+        policy.exemptions,
+        usernames=frozenset({"robot"}),
+        runtime_classes=frozenset({"node-agent"}),
+    )
+    spec = by_name(replace(policy, exemptions=exemptions))[POLICY_KIND, "gpufence-cronjobs-deny"]
+    [condition] = spec["matchConditions"]
+    assert '!(request.userInfo.username in ["robot"])' in condition["expression"]
+    below = "object.spec.jobTemplate.spec.template.spec.?runtimeClassName"
+    assert f'!({below}.orValue("") in ["node-agent"])' in condition["expression"]
+
+
+def excepting(**fields: Any) -> Policy:
+    given = {
+        "rules": frozenset({"pool-trespass"}),
+        "namespaces": frozenset({"legacy"}),
+        "kinds": frozenset({"Deployment"}),
+        "names": NameSet.of(["web-*"]),
+        "reason": "moves next month",
+        "expires": date(2027, 3, 1),
+    }
+    return replace(default_policy(), exceptions=(ExceptionEntry(**{**given, **fields}),))
+
+
+def validation(policy: Policy, place: str, today: date | None = None) -> str:
+    """The expression of pool-trespass at one place."""
+    spec = by_name(policy, today=today)[POLICY_KIND, f"gpufence-{place}-deny"]
+    expression: str = spec["validations"][0]["expression"]
+    return expression
+
+
+def test_an_exception_is_compiled_with_all_that_it_names() -> None:
+    expression = validation(excepting(), "workloads")
+    assert 'request.namespace in ["legacy"]' in expression
+    assert 'request.kind.kind in ["Deployment"]' in expression
+    assert 'object.metadata.name.startsWith("web-")' in expression
+    assert 'string(object.metadata.creationTimestamp) < "2027-03-01"' in expression
+
+
+def test_an_exception_stands_only_where_it_can_matter() -> None:
+    plain = validation(default_policy(), "pods")
+    assert validation(excepting(), "pods") == plain
+    assert validation(excepting(kinds=frozenset()), "pods") != plain
+    other = frozenset({"device-leak"})
+    assert validation(excepting(kinds=frozenset(), rules=other), "pods") == plain
+
+
+def test_an_exception_that_has_expired_is_left_out() -> None:
+    plain = validation(default_policy(), "workloads")
+    assert validation(excepting(), "workloads", date(2027, 2, 28)) != plain
+    assert validation(excepting(), "workloads", date(2027, 3, 1)) == plain
+
+
+def test_the_static_form_is_what_an_api_server_reads_from_disk() -> None:
+    for obj in admission_policies(default_policy(), Target(static=True)):
+        assert obj["metadata"]["name"].endswith(".static.k8s.io")
+        assert obj["spec"].get("policyName", ".static.k8s.io").endswith(".static.k8s.io")
+        assert "paramKind" not in obj["spec"]
+        assert "paramRef" not in obj["spec"]
+
+
+def test_every_name_is_known_in_advance_for_rbac() -> None:
+    policy = default_policy()
+    overrides = {
+        action: {**policy.actions, "pool-trespass": action} for action in ("warn", "audit")
+    }
+    made = {name for _, name in by_name(replace(policy, overrides=overrides), name="fence")}
+    assert made == set(all_names("fence"))

@@ -1,0 +1,195 @@
+"""What is written, repaired and deleted of the in-tree policies, and in which order."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from fake_apiserver import FakeKubeApi
+from reviewing import default_policy
+from webhook.kube.client import JSONObject
+from webhook.kube.connection import Query
+from webhook.kube.errors import ApiError
+from webhook.registration.admission_policies.objects import (
+    BINDING_KIND,
+    POLICY_KIND,
+    Target,
+    admission_policies,
+)
+from webhook.registration.admission_policies.registrar import (
+    PATHS,
+    AdmissionPolicyRegistrar,
+    delete,
+    policy_drift,
+)
+from webhook.registration.registrar import RegistrationError
+
+WANTED = admission_policies(default_policy(), Target(labels={"app": "gpufence"}))
+FIRST, BINDING = (
+    f"{PATHS[POLICY_KIND]}/gpufence-pods-deny",
+    f"{PATHS[BINDING_KIND]}/gpufence-pods-deny",
+)
+
+
+class Api(FakeKubeApi):
+    """Lists both collections, and remembers the order of writes."""
+
+    def __init__(self, *, served: bool = True) -> None:
+        super().__init__()
+        self.served = served
+        self.writes: list[str] = []
+        self.added: JSONObject = {}
+        """What another field manager has in every policy, which an apply leaves."""
+
+    async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
+        if path not in PATHS.values():
+            return await super().read(path, query)
+        if not self.served:
+            return None
+        below = [obj for at, obj in self.objects.items() if at.startswith(f"{path}/")]
+        return {"items": copy.deepcopy(below)}
+
+    async def apply(self, path: str, obj: JSONObject) -> JSONObject:
+        self.writes.append(f"apply {path}")
+        return await super().apply(path, {**obj, "spec": {**obj["spec"], **self.added}})
+
+    async def replace(self, path: str, obj: JSONObject) -> JSONObject:
+        self.writes.append(f"replace {path}")
+        return await super().replace(path, obj)
+
+    async def delete(self, path: str) -> bool:
+        self.writes.append(f"delete {path}")
+        return await super().delete(path)
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def registered(self, kind: str, reason: str) -> None:
+        self.seen.append((kind, reason))
+
+
+def registrar(api: Api, counter: Counter | None = None) -> AdmissionPolicyRegistrar:
+    return AdmissionPolicyRegistrar(api, counter or Counter(), "gpufence")
+
+
+async def test_policies_are_written_before_the_bindings_that_name_them() -> None:
+    api, counter = Api(), Counter()
+    await registrar(api, counter).register(WANTED)
+    assert [write.split("/")[4] for write in api.writes] == [
+        *["validatingadmissionpolicies"] * 4,
+        *["validatingadmissionpolicybindings"] * 4,
+    ]
+    assert set(counter.seen) == {(POLICY_KIND, "created"), (BINDING_KIND, "created")}
+
+
+async def test_what_is_as_wanted_is_not_written_again() -> None:
+    api = Api()
+    kept = registrar(api)
+    await kept.register(WANTED)
+    api.writes.clear()
+    await kept.register(WANTED)
+    assert api.writes == []
+
+
+@pytest.mark.parametrize("field", ["validations", "matchConstraints", "failurePolicy", "variables"])
+async def test_what_is_changed_by_hand_is_repaired_and_counted(field: str) -> None:
+    api, counter = Api(), Counter()
+    kept = registrar(api, counter)
+    await kept.register(WANTED)
+    wanted = copy.deepcopy(api.objects[FIRST]["spec"])
+    del api.objects[FIRST]["spec"][field]
+    await kept.register(WANTED)
+    assert api.objects[FIRST]["spec"] == wanted
+    assert counter.seen[-1] == (POLICY_KIND, "drift")
+
+
+async def test_a_binding_that_no_longer_denies_is_repaired() -> None:
+    api = Api()
+    kept = registrar(api)
+    await kept.register(WANTED)
+    api.objects[BINDING]["spec"]["validationActions"] = ["Audit"]
+    await kept.register(WANTED)
+    assert api.objects[BINDING]["spec"]["validationActions"] == ["Deny"]
+
+
+async def test_what_an_apply_leaves_of_others_is_replaced() -> None:
+    api = Api()
+    api.added = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
+    await registrar(api).register(WANTED)
+    assert f"replace {FIRST}" in api.writes
+    assert "paramKind" not in api.objects[FIRST]["spec"]
+
+
+async def test_what_does_not_stay_as_written_is_an_error() -> None:
+    class Stubborn(Api):
+        async def replace(self, path: str, obj: JSONObject) -> JSONObject:
+            return self.objects[path]
+
+    api = Stubborn()
+    api.added = {"failurePolicy": "Ignore"}
+    with pytest.raises(RegistrationError, match=r"spec\.failurePolicy differs"):
+        await registrar(api).register(WANTED)
+
+
+async def test_what_is_no_longer_wanted_goes_last_and_bindings_before_policies() -> None:
+    api = Api()
+    kept = registrar(api)
+    await kept.register(WANTED)
+    foreign = f"{PATHS[POLICY_KIND]}/of-another-product"
+    api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
+    api.writes.clear()
+    await kept.register([obj for obj in WANTED if obj["metadata"]["name"] != "gpufence-pods-deny"])
+    assert api.writes == [f"delete {BINDING}", f"delete {FIRST}"]
+    await kept.register(())
+    assert list(api.objects) == [foreign]
+
+
+async def test_an_api_server_that_does_not_serve_them_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api = Api(served=False)
+    kept = registrar(api)
+    await kept.register(WANTED)
+    await kept.register(WANTED)
+    assert api.writes == []
+    assert caplog.text.count("second line incomplete") == 1
+
+
+async def test_a_warning_of_the_type_check_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api = Api()
+    kept = registrar(api)
+    await kept.register(WANTED)
+    warning: dict[str, Any] = {"fieldRef": "spec.validations[0]", "warning": "undefined field"}
+    api.objects[FIRST]["status"] = {"typeChecking": {"expressionWarnings": [warning]}}
+    await kept.register(WANTED)
+    await kept.register(WANTED)
+    [record] = [r for r in caplog.records if "second line incomplete" in r.getMessage()]
+    assert "undefined field" in str(vars(record))
+
+
+async def test_break_glass_deletes_all_and_nothing_of_others() -> None:
+    api = Api()
+    await registrar(api).register(WANTED)
+    foreign = f"{PATHS[BINDING_KIND]}/of-another-product"
+    api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
+    assert await delete(api, "gpufence") == {POLICY_KIND: True, BINDING_KIND: True}
+    assert list(api.objects) == [foreign]
+    assert await delete(api, "gpufence") == {POLICY_KIND: False, BINDING_KIND: False}
+
+
+async def test_without_the_right_to_list_the_error_says_so() -> None:
+    api = Api()
+    api.write_error = ApiError(403, "may not patch")
+    with pytest.raises(ApiError, match="may not patch"):
+        await registrar(api).register(WANTED)
+
+
+def test_a_label_of_ours_that_is_gone_is_drift() -> None:
+    found = {**WANTED[0], "metadata": {"name": "gpufence-pods-deny"}}
+    assert policy_drift(WANTED[0], found) == ["label app is None"]
