@@ -30,8 +30,6 @@ from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, polic
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.registration.admission_policies.objects import COMPILED_RULES
 
-pytestmark = pytest.mark.e2e
-
 RUNTIME_CLASS = re.compile(r'"runtimeClassName": "([^"]+)"')
 NUMBERS = itertools.count()
 OS = {"kubernetes.io/os": "linux"}

@@ -125,7 +125,7 @@ def test_a_context_that_the_kubeconfig_lacks_is_named(
 def test_the_help_breaks_the_glass_with_the_commands_of_its_page(gpufence: Run) -> None:
     page = (PROJECT / "docs" / "operate" / "break-glass.md").read_text()
     commands = re.findall(r"(?m)^\$ (kubectl .*(?:annotate|delete).*)$", page)
-    assert len(commands) == 2
+    assert len(commands) == 3
     shown = gpufence("unregister", "--help").out.replace("\\\n", "")
     words = " ".join(shown.split())
     assert [command for command in commands if command in words] == commands
@@ -139,3 +139,28 @@ def test_a_cluster_that_is_not_there_is_said_to_be_so(
     done = gpufence(*command, "--kubeconfig", kubeconfig)
     assert done.status == 2
     assert f"{kubeconfig}: no such file" in done.err
+
+
+def test_the_admission_policies_of_a_policy_are_printed(gpufence: Run) -> None:
+    done = gpufence("manifests", "--admission-policies", "--exclude-namespace", "fence")
+    assert done.status == 0
+    documents = list(yaml.safe_load_all(done.out))
+    assert {d["kind"] for d in documents} == {
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
+    selectors = [
+        d["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"][0]["values"]
+        for d in documents
+        if d["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    assert all("fence" in values for values in selectors)
+
+
+def test_the_static_form_has_the_names_that_an_api_server_reads_from_disk(gpufence: Run) -> None:
+    done = gpufence("manifests", "--admission-policies", "--static", "--name", "fence")
+    names = {document["metadata"]["name"] for document in yaml.safe_load_all(done.out)}
+    assert "fence-pods-deny.static.k8s.io" in names
+    done = gpufence("manifests", "--static")
+    assert done.status == 2
+    assert "--static belongs to --admission-policies" in done.err

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.finding import Action
 from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry, Policy
 from reviewing import default_policy
@@ -23,7 +24,7 @@ from webhook.registration.admission_policies.objects import (
 
 JSON = dict[str, Any]
 PLACES = ("pods", "workloads", "cronjobs", "podtemplates")
-OFF = dict.fromkeys(COMPILED_RULES, "off")
+OFF: dict[str, Action] = dict.fromkeys(COMPILED_RULES, "off")
 
 
 def by_name(policy: Policy, **fields: Any) -> dict[tuple[str, str], JSON]:
@@ -32,7 +33,7 @@ def by_name(policy: Policy, **fields: Any) -> dict[tuple[str, str], JSON]:
     return {(obj["kind"], obj["metadata"]["name"]): obj["spec"] for obj in objects}
 
 
-def acting(**actions: str) -> Policy:
+def acting(**actions: Action) -> Policy:
     """The default policy with other actions; an underscore stands for a dash."""
     policy = default_policy()
     chosen = {rule.replace("_", "-"): action for rule, action in actions.items()}
@@ -48,18 +49,18 @@ def test_every_place_of_a_pod_template_has_a_policy_and_a_binding_that_denies() 
 
 
 @pytest.mark.parametrize(
-    ("action", "ending", "validation_action"),
-    [("warn", "warn", "Warn"), ("audit", "audit", "Audit")],
+    ("action", "validation_action"),
+    [("warn", "Warn"), ("audit", "Audit")],
 )
 def test_a_rule_with_another_action_has_policies_of_its_own(
-    action: str, ending: str, validation_action: str
+    action: Action, validation_action: str
 ) -> None:
     found = by_name(acting(device_leak=action))
     denying = found[POLICY_KIND, "gpufence-pods-deny"]["validations"]
-    other = found[POLICY_KIND, f"gpufence-pods-{ending}"]["validations"]
+    other = found[POLICY_KIND, f"gpufence-pods-{action}"]["validations"]
     assert [v["message"].split(":")[0] for v in denying] == ["pool-trespass"]
     assert [v["message"].split(":")[0] for v in other] == ["device-leak"]
-    binding = found[BINDING_KIND, f"gpufence-pods-{ending}"]
+    binding = found[BINDING_KIND, f"gpufence-pods-{action}"]
     assert binding["validationActions"] == [validation_action]
 
 
@@ -70,7 +71,9 @@ def test_rules_that_are_off_leave_no_object() -> None:
 
 def test_a_namespace_with_actions_of_its_own_is_in_the_policy_of_its_action() -> None:
     policy = default_policy()
-    overrides = {"lab": {**policy.actions, "device-leak": "warn", "pool-trespass": "off"}}
+    overrides: dict[str, dict[str, Action]] = {
+        "lab": {**policy.actions, "device-leak": "warn", "pool-trespass": "off"}
+    }
     found = by_name(replace(policy, overrides=overrides))
     trespass, leak = found[POLICY_KIND, "gpufence-pods-deny"]["validations"]
     assert 'request.namespace in ["lab"]' in trespass["expression"]
@@ -154,8 +157,7 @@ def test_the_static_form_is_what_an_api_server_reads_from_disk() -> None:
 
 def test_every_name_is_known_in_advance_for_rbac() -> None:
     policy = default_policy()
-    overrides = {
-        action: {**policy.actions, "pool-trespass": action} for action in ("warn", "audit")
-    }
+    others: tuple[Action, ...] = ("warn", "audit")
+    overrides = {str(action): {**policy.actions, "pool-trespass": action} for action in others}
     made = {name for _, name in by_name(replace(policy, overrides=overrides), name="fence")}
     assert made == set(all_names("fence"))

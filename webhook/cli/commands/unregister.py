@@ -39,8 +39,8 @@ run write the configurations again within seconds.
     gpufence.dev/unregistered="$(date -u +%FT%TZ)"
   kubectl delete --ignore-not-found mutatingwebhookconfiguration/gpufence \\
     validatingwebhookconfiguration/gpufence
-  kubectl get validatingadmissionpolicybindings,validatingadmissionpolicies --output name |
-    grep /gpufence- | xargs --no-run-if-empty kubectl delete
+  kubectl delete --ignore-not-found \\
+    validatingadmissionpolicybinding/gpufence-{pods,workloads,cronjobs,podtemplates}-{deny,warn,audit}
 
 \b
 Exit status:

@@ -143,6 +143,7 @@ true
 {{- if .Values.registration.enabled }}
 - --name={{ $name }}
 - --owner=clusterrole/{{ $name }}
+- {{ ternary "--admission-policies" "--no-admission-policies" .Values.admissionPolicies.enabled }}
 {{- range .Values.registration.excludeNamespaces }}
 - --exclude-namespace={{ . }}
 {{- end }}
