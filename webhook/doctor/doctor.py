@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from certs.names import Names
-from webhook.doctor import certificate, registered, running, trials
+from webhook.doctor import admission_policies, certificate, registered, running, trials
 from webhook.doctor import pools as policy
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line
@@ -29,5 +29,6 @@ async def diagnose(
         *certificate.check(found, names, now),
         await certificate.check_served(found),
         *registered.check(found),
+        *admission_policies.check(found, now.date()),
         *[line async for line in trials.check(api, found, try_in)],
     ]

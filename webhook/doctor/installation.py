@@ -16,6 +16,7 @@ from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all
+from webhook.registration.admission_policies.registrar import find
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration
 from webhook.registration.leader_election import lease_path
@@ -29,12 +30,14 @@ class Deployed:
     """What the command line of the replicas says.
 
     ``secret`` is the name of the Secret with authority and certificate, empty where the replicas
-    serve with files of somebody else's; ``registers`` whether they write the configurations.
+    serve with files of somebody else's; ``registers`` whether they write the configurations, and
+    ``admission_policies`` whether they write those, too.
     """
 
     registration: Registration
     secret: str
     registers: bool
+    admission_policies: bool = True
 
 
 @dataclass(slots=True)
@@ -52,6 +55,8 @@ class Installation:
     deployment: JSONObject | None = None
     deployed: Deployed | None = None
     configurations: dict[str, JSONObject | None] = field(default_factory=dict)
+    admission_policies: dict[str, dict[str, JSONObject]] | None = None
+    """In-tree policies and bindings by kind and name; None if API servers do not serve them."""
     secret: JSONObject | None = None
     stored: Stored | None = None
     slices: list[JSONObject] = field(default_factory=list)
@@ -109,6 +114,12 @@ async def examine(
         found.deployed = read_arguments(_arguments(own)) if own is not None else None
     for kind, path in KINDS.items():
         found.configurations[kind] = await read(kind, f"{path}/{name}")
+    try:
+        found.admission_policies = await find(api, name)
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        found.refused["admission policies"] = str(error)
     secret = found.deployed.secret if found.deployed else f"{name}-certificates"
     if secret:
         found.secret = await read("certificate", SecretName(namespace, secret).path)

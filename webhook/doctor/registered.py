@@ -50,7 +50,7 @@ def check(found: Installation) -> Iterator[Line]:
     if found.policy is None:
         yield skip("configurations", "what they should be follows from the policy", "Mend that")
         return
-    registration = _wanted(found)
+    registration = wanted_registration(found)
     if registration is None:
         yield skip("configurations", "it is not known how gpufence is reached")
         return
@@ -62,7 +62,7 @@ def check(found: Installation) -> Iterator[Line]:
         yield _field(field, of_field, _is_known(field, found))
 
 
-def _wanted(found: Installation) -> Registration | None:
+def wanted_registration(found: Installation) -> Registration | None:
     """Return the registration as it should be; the caBundle is looked at with the certificate.
 
     Without a Deployment that says it, what only a command line can say is taken for right.

@@ -26,10 +26,10 @@ _UNREACHED = "See the lines above about replicas, endpoints and certificates"
 
 
 async def check(api: KubeApi, found: Installation, namespace: str) -> AsyncIterator[Line]:
-    """Yield whether a GPU Pod is changed, and whether a trespasser is refused.
+    """Yield whether a GPU Pod is changed, and whether each line of the fence rejects a trespasser.
 
-    Nothing is stored. What refuses the Pods beside gpufence (quotas, other webhooks) leaves open
-    what gpufence does, and is said.
+    Nothing is stored. If something else rejects the Pods (a quota, another webhook), the trial says
+    so: it leaves open what gpufence does.
     """
     policy = found.policy
     if policy is None:
@@ -46,6 +46,8 @@ async def check(api: KubeApi, found: Installation, namespace: str) -> AsyncItera
     for pool in policy.pools:
         yield await _gpu_pod(api, policy, pool, namespace)
         yield await _trespasser(api, policy, pool, namespace)
+        if found.admission_policies and any(found.admission_policies.values()):
+            yield await _in_tree_trespasser(api, policy, pool, namespace)
 
 
 async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
@@ -71,19 +73,43 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
 
 
 async def _trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
+    """Try a trespasser that only the webhook rejects.
+
+    The admission policies do not judge a toleration beside a node selection by other labels.
+    """
+    toleration = _toleration(pool)
+    if not toleration:
+        return skip(
+            f"trespasser, pool {pool.name}", "it has no taint that the webhook alone judges"
+        )
+    reaching = {**toleration, "nodeSelector": {"gpufence.dev/doctor": "true"}}
+    return await _try_trespasser(api, policy, pool, namespace, reaching, "webhook")
+
+
+async def _in_tree_trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
+    """Try a trespasser that the admission policies reject without the webhook."""
+    reaching = _toleration(pool) or {"nodeSelector": dict(pool.node_selector)}
+    return await _try_trespasser(api, policy, pool, namespace, reaching, "admission policy")
+
+
+async def _try_trespasser(
+    api: KubeApi, policy: Policy, pool: Pool, namespace: str, reaching: JSONObject, line: str
+) -> Line:
     check = f"trespasser, pool {pool.name}"
+    if line != "webhook":
+        check += f", by {line}"
     action = policy.actions_in(namespace)[TRESPASS]
     if action != "enforce":
         return skip(check, f"the policy has {TRESPASS} on {action} in {namespace}")
     pod = _pod(namespace, "gpufence-doctor-trespasser", {})
-    pod["spec"] |= _reaching(pool)
+    pod["spec"] |= reaching
     if decide(pod, policy, Request(namespace=namespace)).allowed:
-        return skip(check, f"the policy lets it into {namespace}: an exception is for it")
+        return skip(check, f"the policy admits it to {namespace}: it has an exception")
     try:
         await _create(api, pod)
     except ApiError as error:
-        if _is_denial(error):
-            return ok(check, f"is refused, in {namespace}")
+        if _denied_by(error) == line:
+            return ok(check, f"is rejected by the {line}, in {namespace}")
         return _refused(check, error)
     return fail(check, f"was let into {namespace}", _NOT_CALLED)
 
@@ -92,13 +118,17 @@ def _refused(check: str, error: ApiError) -> Line:
     """Say what it means that a Pod was refused otherwise than expected."""
     if "failed calling webhook" in str(error) and DOMAIN in str(error):
         return fail(check, f"API servers do not reach gpufence: {error}", _UNREACHED)
-    if _is_denial(error):
-        return fail(check, f"gpufence refuses it: {error}", "Compare its policy with --policy")
+    if _denied_by(error):
+        return fail(check, f"gpufence rejects it: {error}", "Compare its policy with --policy")
     return skip(check, f"others refuse it: {error}", "Give --try-in NAME, one that takes it")
 
 
-def _is_denial(error: ApiError) -> bool:
-    return DOMAIN in str(error) and "denied the request" in str(error)
+def _denied_by(error: ApiError) -> str:
+    """Return which line of the fence denied a Pod; empty if neither did."""
+    text = str(error)
+    if DOMAIN in text and "denied the request" in text:
+        return "webhook"
+    return "admission policy" if f"denied request: {TRESPASS}:" in text else ""
 
 
 async def _create(api: KubeApi, pod: JSONObject) -> JSONObject:
@@ -129,13 +159,13 @@ def _pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
     }
 
 
-def _reaching(pool: Pool) -> JSONObject:
-    """Return what has a Pod reach for the pool: a toleration of its taint, or its labels."""
+def _toleration(pool: Pool) -> JSONObject:
+    """Return what has a Pod tolerate a fencing taint of the pool; empty if it has none."""
     for taint in pool.taints:
         if taint.effect in FENCING_EFFECTS:
             toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
             return {"tolerations": [toleration]}
-    return {"nodeSelector": dict(pool.node_selector)}
+    return {}
 
 
 def _resource(names: NameSet) -> str:

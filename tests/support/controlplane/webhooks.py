@@ -71,12 +71,40 @@ def wait_until_called(cluster: ControlPlane, within: float = 30.0) -> None:
 
 
 def unregister(cluster: ControlPlane) -> None:
-    """Delete both configurations, and wait until they are no longer in force."""
+    """Delete configurations and admission policies, and wait until none is in force."""
     kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
     cluster.kubectl("delete", kinds, "gpufence", "--ignore-not-found")
+    delete_admission_policies(cluster.api)
     # Also where they were gone already: who deleted them need not have waited.
     probe = Probe(cluster.api)
     until(lambda: not probe.called(), "the API server to forget the webhooks")
+
+
+def delete_admission_policies(api: Api) -> None:
+    """Delete the in-tree policies of a release, and wait until none is in force."""
+    for collection in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+        path = f"/apis/admissionregistration.k8s.io/v1/{collection}"
+        for each in api.request("GET", path)["items"]:
+            if each["metadata"]["name"].startswith("gpufence-"):
+                api.request("DELETE", f"{path}/{each['metadata']['name']}")
+    until(lambda: "gpufence-" not in in_tree_denial(api), "the API server to forget the policies")
+
+
+def in_tree_denial(api: Api) -> str:
+    """Return what a trespasser's creation (dry-run) is denied with; empty if it is admitted."""
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    trespasser = {
+        "metadata": {"generateName": "probe-"},
+        "spec": {
+            "containers": [{"name": "probe", "image": "probe"}],
+            "tolerations": [toleration],
+        },
+    }
+    try:
+        api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", trespasser)
+    except ApiError as error:
+        return str(error)
+    return ""
 
 
 class Probe:

@@ -16,7 +16,7 @@ from webhook.cli.options.common import policy_option
 from webhook.cli.options.registration import registration_options
 
 if TYPE_CHECKING:
-    from policies.facts import JSONObject
+    from policies.kubernetes.objects import JSONObject
     from webhook.cli.policy.policy_choice import PolicyChoice
     from webhook.registration.configurations import Registration
 

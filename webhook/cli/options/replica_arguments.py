@@ -41,7 +41,14 @@ def read_arguments(arguments: list[str]) -> Deployed:
 @click.option("--secret", default="gpufence-certificates")
 @click.option("--tls-cert")
 @click.option("--register", type=click.BOOL, default=True)
-def _reader(registration: Registration, secret: str, tls_cert: str | None, register: bool) -> Any:
+@click.option("--admission-policies/--no-admission-policies", default=True)
+def _reader(
+    registration: Registration,
+    secret: str,
+    tls_cert: str | None,
+    register: bool,
+    admission_policies: bool,
+) -> Any:
     from webhook.doctor.installation import Deployed
 
-    return Deployed(registration, "" if tls_cert else secret, register)
+    return Deployed(registration, "" if tls_cert else secret, register, admission_policies)

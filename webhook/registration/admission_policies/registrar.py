@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from policies.facts import JSONObject
+from policies.kubernetes.objects import JSONObject
 from webhook.kube.client import KubeApi
 from webhook.logs import event
 from webhook.registration.admission_policies.objects import (

@@ -1,0 +1,152 @@
+"""The in-tree policies of running replicas: kept, changed, and what holds in an outage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.api import Api, ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.poll import until
+from controlplane.webhooks import in_tree_denial
+from policies.document.model import default_policy_text
+from release.release import NAME, Release, release
+from webhook.registration.admission_policies.objects import BINDING_KIND, POLICY_KIND
+from webhook.registration.admission_policies.registrar import PATHS
+
+JSON = dict[str, Any]
+MERGE = "application/merge-patch+json"
+DENYING = f"{NAME}-pods-deny"
+
+
+class Installed:
+    """A release whose policy can be changed, and the objects of the second line."""
+
+    def __init__(self, made: Release, file: Path) -> None:
+        self.release = made
+        self.file = file
+        self.api: Api = made.cluster.api
+
+    def use(self, **changes: Any) -> None:
+        """Change the policy of the replicas."""
+        document = yaml.safe_load(default_policy_text())
+        self.file.write_text(yaml.safe_dump(document | changes))
+
+    def spec(self, kind: str, name: str = DENYING) -> JSON | None:
+        """Return the spec of an object; None if it is not there."""
+        try:
+            spec: JSON = self.api.request("GET", f"{PATHS[kind]}/{name}")["spec"]
+        except ApiError:
+            return None
+        return spec
+
+    def names(self, kind: str) -> set[str]:
+        items = self.api.request("GET", PATHS[kind])["items"]
+        return {
+            item["metadata"]["name"] for item in items if item["metadata"]["name"].startswith(NAME)
+        }
+
+
+@pytest.fixture
+def installed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
+    file = tmp_path / "policy.yaml"
+    with release(control_plane, tmp_path) as made:
+        found = Installed(made, file)
+        found.use()
+        yield found
+
+
+def flags(installed: Installed) -> tuple[str, ...]:
+    return ("--policy", str(installed.file), "--poll-seconds", "1")
+
+
+def test_the_leader_writes_repairs_and_deletes_them(installed: Installed) -> None:
+    kept = installed.release
+    with kept.replicas(1, *flags(installed)):
+        until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
+        assert len(installed.names(POLICY_KIND)) == len(installed.names(BINDING_KIND)) == 4
+        before = {kind: installed.spec(kind) for kind in PATHS}
+        for kind, drift in (
+            (POLICY_KIND, {"spec": {"failurePolicy": "Ignore"}}),
+            (
+                POLICY_KIND,
+                {"spec": {"matchConstraints": {"objectSelector": {"matchLabels": {"a": "b"}}}}},
+            ),
+            (BINDING_KIND, {"spec": {"validationActions": ["Audit"]}}),
+        ):
+            installed.api.request("PATCH", f"{PATHS[kind]}/{DENYING}", drift, MERGE)
+            assert installed.spec(kind) != before[kind]
+            until(
+                partial(lambda k: installed.spec(k) == before[k], kind),
+                f"{drift} to be repaired",
+                10,
+            )
+        for kind, path in PATHS.items():
+            installed.api.request("DELETE", f"{path}/{DENYING}")
+            until(
+                partial(lambda k: installed.spec(k) == before[k], kind), f"{kind} to come back", 10
+            )
+        said = kept.run("unregister", "--namespace", kept.namespace, "--watch-seconds", "2")
+        assert f"{POLICY_KIND} gpufence: deleted." in said
+        assert f"{BINDING_KIND} gpufence: deleted." in said
+        assert not installed.names(POLICY_KIND) | installed.names(BINDING_KIND)
+        kept.run("unregister", "--namespace", kept.namespace, "--undo")
+        until(lambda: DENYING in in_tree_denial(installed.api), "the second line to come back")
+    with kept.replicas(1, *flags(installed), "--no-admission-policies"):
+        until(lambda: not installed.names(POLICY_KIND), "the objects to be deleted", 10)
+        assert not installed.names(BINDING_KIND)
+
+
+def trespasses(api: Api) -> str:
+    """Return what denies a trespasser that either line rejects; empty if neither does."""
+    return in_tree_denial(api)
+
+
+def test_a_policy_change_reaches_them_in_ten_seconds_and_no_trespasser_passes_meanwhile(
+    installed: Installed,
+) -> None:
+    second: JSON = {
+        "name": "amd",
+        "resources": ["amd.com/gpu"],
+        "taints": [{"key": "amd.com/gpu"}],
+        "nodeSelector": {"feature.node.kubernetes.io/amd-gpu": "true"},
+    }
+    pools = yaml.safe_load(default_policy_text())["pools"]
+    with installed.release.replicas(2, *flags(installed)):
+        until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
+        admitted: list[float] = []
+        waits = []
+        for changes in ({"pools": [*pools, second]}, {}, {"pools": [*pools, second]}):
+            installed.use(**changes)
+            begun = time.monotonic()
+            expected = "pools" in changes
+            while (denied_amd(installed.api) != expected) and time.monotonic() - begun < 10:
+                if not trespasses(installed.api):
+                    admitted.append(time.monotonic() - begun)
+            waits.append(time.monotonic() - begun)
+        print(f"\nchanges took {', '.join(f'{wait:.1f} s' for wait in waits)}")
+        assert max(waits) < 10
+        assert not admitted
+
+
+def denied_amd(api: Api) -> bool:
+    """Tell whether the second line denies a trespasser on the pool that is added."""
+    spec = {
+        "containers": [{"name": "a", "image": "a"}],
+        "tolerations": [{"key": "amd.com/gpu", "operator": "Exists"}],
+    }
+    try:
+        api.request(
+            "POST",
+            "/api/v1/namespaces/default/pods?dryRun=All",
+            {"metadata": {"generateName": "amd-"}, "spec": spec},
+        )
+    except ApiError as error:
+        return f"'{DENYING}'" in str(error)
+    return False

@@ -1,0 +1,110 @@
+"""What the doctor says of the in-tree policies."""
+
+from __future__ import annotations
+
+import copy
+from datetime import date
+
+import pytest
+
+from policies.document.shipped import shipped_policy
+from policies.kubernetes.objects import JSONObject
+from webhook.doctor.admission_policies import check
+from webhook.doctor.installation import Deployed, Installation
+from webhook.doctor.line import Line
+from webhook.registration.admission_policies.objects import (
+    BINDING_KIND,
+    POLICY_KIND,
+    Target,
+    admission_policies,
+)
+from webhook.registration.configurations import Registration
+
+TODAY = date(2026, 11, 22)
+REGISTRATION = Registration(
+    service=("fence", "gpufence", 443), excluded_namespaces=frozenset({"fence"})
+)
+Found = dict[str, dict[str, JSONObject]]
+
+
+def compiled(*excluded: str) -> Found:
+    found: Found = {POLICY_KIND: {}, BINDING_KIND: {}}
+    target = Target(excluded_namespaces=frozenset(excluded), today=TODAY)
+    for obj in admission_policies(shipped_policy(), target):
+        found[obj["kind"]][obj["metadata"]["name"]] = copy.deepcopy(obj)
+    return found
+
+
+def lines(found: Found | None, *, registers: bool = True, enabled: bool = True) -> list[Line]:
+    installation = Installation(
+        "fence",
+        "gpufence",
+        policy=shipped_policy(),
+        deployed=Deployed(REGISTRATION, "secret", registers, enabled),
+        admission_policies=found,
+    )
+    return list(check(installation, TODAY))
+
+
+def test_what_is_as_compiled_is_fine() -> None:
+    [line] = lines(compiled("fence"))
+    assert line.status == "ok"
+    assert "all 4 and their bindings" in line.found
+
+
+def test_an_api_server_that_does_not_serve_them_is_a_warning() -> None:
+    [line] = lines(None)
+    assert line.status == "warn"
+    assert "does not serve ValidatingAdmissionPolicy v1" in line.found
+
+
+def test_what_is_missing_changed_or_left_over_is_named() -> None:
+    found = compiled("fence")
+    del found[BINDING_KIND]["gpufence-pods-deny"]
+    found[POLICY_KIND]["gpufence-workloads-deny"]["spec"]["failurePolicy"] = "Ignore"
+    found[POLICY_KIND]["gpufence-pods-warn"] = {"spec": {}}
+    [line] = lines(found)
+    assert line.status == "fail"
+    assert f"there is no {BINDING_KIND} gpufence-pods-deny" in line.found
+    assert f"{POLICY_KIND} gpufence-workloads-deny differs" in line.found
+    assert f"{POLICY_KIND} gpufence-pods-warn is left over" in line.found
+
+
+def test_another_namespace_is_a_difference_where_the_command_line_says_which() -> None:
+    assert lines(compiled("fence", "payments"))[0].status == "fail"
+    assert lines(compiled("fence", "payments"), registers=False)[0].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("registers", "enabled", "cure"),
+    [(True, False, "admissionPolicies.enabled"), (False, True, "gpufence manifests")],
+)
+def test_none_at_all_is_a_warning_with_the_way_to_have_them(
+    registers: bool, enabled: bool, cure: str
+) -> None:
+    [line] = lines({POLICY_KIND: {}, BINDING_KIND: {}}, registers=registers, enabled=enabled)
+    assert line.status == "warn"
+    assert cure in line.cure
+
+
+def test_none_is_a_failure_where_a_leader_should_have_written_them() -> None:
+    [line] = lines({POLICY_KIND: {}, BINDING_KIND: {}})
+    assert line.status == "fail"
+
+
+def test_warnings_of_the_type_check_are_passed_on() -> None:
+    found = compiled("fence")
+    warning = {"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}
+    found[POLICY_KIND]["gpufence-pods-deny"]["status"] = {
+        "typeChecking": {"expressionWarnings": [warning]}
+    }
+    _, line = lines(found)
+    assert line.status == "warn"
+    assert "gpufence-pods-deny: spec.validations[0]: undefined field 'x'" in line.found
+
+
+def test_what_may_not_be_listed_is_skipped() -> None:
+    installation = Installation("fence", "gpufence", refused={"admission policies": "forbidden"})
+    [line] = check(installation, TODAY)
+    assert line.status == "skip"
+    assert "forbidden" in line.found
