@@ -17,7 +17,7 @@ from webhook.registration.admission_policies.objects import (
 from webhook.registration.admission_policies.registrar import type_warnings
 
 _CHECK = "admission policies"
-_REPAIR = "The leader repairs them within seconds. If they stay so, see its log, and metadata.managedFields"
+_REPAIR = "The leader repairs them within seconds. If not, see its log and metadata.managedFields"
 _APPLY = "Apply the output of gpufence manifests --admission-policies"
 
 

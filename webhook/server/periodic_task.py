@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from certs.errors import CertificateError
@@ -39,6 +40,11 @@ class PeriodicTask:
         self._step = step
         self._seconds = seconds
         self._failed = failed
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Run the step soon, and not only at the end of the interval."""
+        self._woken.set()
 
     async def run_once(self) -> bool:
         """Run the step, and return whether it succeeded."""
@@ -71,7 +77,10 @@ class PeriodicTask:
             await asyncio.sleep(self._delay)
 
     async def run_forever(self) -> NoReturn:
-        """Run the step now, and then at the interval."""
+        """Run the step now, and then at the interval or when woken."""
         while True:
+            self._woken.clear()
             await self.run_once()
-            await asyncio.sleep(self._delay)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._delay):
+                    await self._woken.wait()

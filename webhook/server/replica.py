@@ -211,7 +211,10 @@ class _Replica:
         ]
         if self._controller is not None and self._options.controller is not None:
             every = self._options.controller.poll_seconds
-            tasks.append(PeriodicTask("registration", self._controller.reconcile, every, failed))
+            registration = PeriodicTask("registration", self._controller.reconcile, every, failed)
+            # What is registered follows from the policy: it changes with it.
+            self._policy.followers.append(lambda _policy: registration.wake())
+            tasks.append(registration)
         if self._devices is not None:
             tasks.append(PeriodicTask("device inventory", self._follow_devices, seconds, failed))
         return tasks

@@ -206,7 +206,7 @@ def may_be_placed(oracle: Oracle, pod: JSON, pool: Pool, nodes: list[JSON]) -> b
 
 def accepts_every_node_of(oracle: Oracle, spec: JSON, pool: Pool) -> bool:
     """Tell whether one ORed term of the node selection accepts every node of the pool."""
-    return (spec.get("nodeSelector") or {}).items() <= pool.labels.items() and any(
+    return (spec.get("nodeSelector") or {}).items() <= pool.node_selector.items() and any(
         (nodes := could_be(way, pool)) and selects(oracle, way, nodes) == nodes
         for way in each_way(spec)
     )

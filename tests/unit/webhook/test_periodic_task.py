@@ -77,3 +77,17 @@ async def test_work_that_is_no_coroutine_is_done_too() -> None:
     done: list[int] = []
     assert await PeriodicTask("policy reload", lambda: done.append(1), 0).run_once()
     assert done == [1]
+
+
+async def test_a_task_that_is_woken_does_not_wait_for_its_interval() -> None:
+    work = Work()
+    task = PeriodicTask("upkeep", work, 3600)
+    running = asyncio.create_task(task.run_forever())
+    for count in (1, 2, 3):
+        async with asyncio.timeout(5):
+            while work.done < count:  # noqa: ASYNC110 - a counter, and a deadline around it
+                await asyncio.sleep(0)
+        task.wake()
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
