@@ -117,11 +117,11 @@ overload: $(BENCH_STAMP)  ## three times as many callers as a replica answers at
 
 .PHONY: bump
 bump: $(STAMP)  ## set the version everywhere and close the changelog section (VERSION=0.2.0)
-	@$(BIN)/python -m release bump "$(VERSION)"
+	@$(BIN)/python -m make_release bump "$(VERSION)"
 
 .PHONY: release
 release: $(RELEASE_STAMP)  ## build wheel, sdist, chart, SBOM, notes and checksums into dist/, and try them
-	@$(BIN)/python -m release build "$(VERSION)"
+	@$(BIN)/python -m make_release build "$(VERSION)"
 
 .PHONY: audit-dependencies
 audit-dependencies: $(RELEASE_STAMP)  ## ask the advisory databases about each library (needs the Internet)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-import release
+import make_release as release
+from make_release import ReleaseError, bump, section
 from paths import CHART, PROJECT
-from release import ReleaseError, bump, section
 
 TODAY = date(2026, 12, 1)
 CHANGES = "### Fixed\n\n- A fault."
