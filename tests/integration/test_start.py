@@ -1,0 +1,74 @@
+"""SIGTERM at any point of the start, sent to PID 1 of a container."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from certs.files import issue
+from policies.document.shipped import COMPILED
+
+GPUFENCE = Path(sys.executable).with_name("gpufence")
+POINTS = 20
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start ``gpufence serve`` as PID 1; yield what runs it, and its PID outside."""
+    command = [
+        *("unshare", "--pid", "--fork", "--kill-child", str(GPUFENCE), "serve"),
+        f"--policy={COMPILED.with_suffix('.yaml')}",
+        f"--tls-cert={folder / 'tls.crt'}",
+        f"--tls-key={folder / 'tls.key'}",
+        *("--register=false", "--host=127.0.0.1", "--port=0", "--metrics-host=127.0.0.1"),
+        *("--metrics-port=0", "--drain-seconds=0"),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            yield process, child_of(process)
+        finally:
+            process.kill()
+
+
+def child_of(process: subprocess.Popen[bytes]) -> int:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    ends = time.monotonic() + 10
+    while time.monotonic() < ends and process.poll() is None:
+        if found := children.read_text().split():
+            return int(found[0])
+    assert process.stderr is not None
+    pytest.skip(f"no PID namespace: {process.stderr.read().decode().strip()}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has PID namespaces")
+def test_a_start_that_is_terminated_ends_at_once_at_any_point(tmp_path: Path) -> None:
+    issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
+    began = time.monotonic()
+    with started(tmp_path) as (process, _):
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b'"event":"ready"' in line:
+                break
+        whole = time.monotonic() - began
+    took = []
+    for point in range(POINTS):
+        with started(tmp_path) as (process, child):
+            # The interpreter itself starts in the first tenth, without a handler yet.
+            time.sleep(whole * (0.1 + 0.95 * point / POINTS))
+            sent = time.monotonic()
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
+            process.wait(10)
+            took.append(time.monotonic() - sent)
+    print(f"\nstart: {whole:.2f} s; ended after {max(took) * 1e3:.0f} ms at most")
+    # Where other work slows the start down, it slows the end down as well.
+    assert max(took) < max(1, whole / 3)
