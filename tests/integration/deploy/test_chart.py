@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from deploy.variants import DOCUMENT, VARIANTS
 from paths import CHART
 from policies.document.model import default_policy_text, parse_policy
 from webhook.cli.main import cli
+from webhook.cli.policy.policy_process import LONGEST_SECONDS
 
 each_variant = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
 
@@ -96,6 +98,7 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
         ({"workers": 2}, "workers"),
+        ({"priorityQuota": "yes"}, "/priorityQuota"),
         ({"autoscaling": {"minReplicas": 0}}, "/autoscaling/minReplicas"),
         (
             {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 4}},
@@ -290,6 +293,104 @@ def test_every_selector_selects_the_pods_that_it_is_for_and_no_others(
         assert selected
         assert len([labels for labels in (serving, *auditing) if selected <= labels]) == 1
     assert len(policies) in (0, 1 + len(auditing))
+
+
+GKE, OTHER = "networking.gke.io/v1", "v1"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "served", "values", "made"),
+    [
+        ("gpufence-system", OTHER, {}, False),
+        ("gpufence-system", GKE, {}, True),
+        ("gpufence", GKE, {}, True),
+        ("kube-system", GKE, {}, False),
+        ("platform", GKE, {}, False),
+        ("platform", OTHER, {"priorityQuota": True}, True),
+        ("gpufence-system", GKE, {"priorityQuota": False}, False),
+        ("gpufence-system", GKE, {"priorityClassName": ""}, False),
+    ],
+)
+def test_a_quota_limits_no_pods_of_others(
+    helm: Helm, namespace: str, served: str, values: Values, made: bool
+) -> None:
+    """In kube-system, it would limit CoreDNS."""
+    command = ("template", "gpufence")
+    options = ("--namespace", namespace, "--api-versions", served)
+    objects = yaml.safe_load_all(helm.with_values(command, values, *options).stdout)
+    quotas = [each for each in objects if each and each["kind"] == "ResourceQuota"]
+    assert bool(quotas) == made
+
+
+def test_a_quota_in_kube_system_is_rejected_by_name(helm: Helm) -> None:
+    told = helm.with_values(
+        ("template", "gpufence"), {"priorityQuota": True}, "--namespace", "kube-system", check=False
+    )
+    assert "would limit every Pod of class system-cluster-critical in namespace kube-system" in (
+        told.stderr
+    )
+
+
+# Helm takes names of up to 53 characters, with dots and digits first.
+LONG = "a" * 53
+NAMES = {
+    LONG: {},
+    f"{LONG[:-1]}b": {},
+    "team.gpu-fence": {},
+    "1st": {},
+    "v1.2.gpufence": {},
+    "short": {"fullnameOverride": "b" * 63},
+    "other": {"nameOverride": "c" * 63},
+    "gpufence": {},
+}
+
+
+@pytest.mark.parametrize(("release", "values"), NAMES.items(), ids=NAMES)
+def test_every_name_is_one_that_the_api_server_takes(
+    helm: Helm, release: str, values: Values
+) -> None:
+    everything = {**values, "audit": {"enabled": True}, "autoscaling": {"enabled": True}}
+    command = ("template", release)
+    objects = [
+        each
+        for each in yaml.safe_load_all(helm.with_values(command, everything).stdout)
+        if each is not None
+    ]
+    for each in objects:
+        name = each["metadata"]["name"]
+        # A Service's is RFC 1035's label, which is narrower than all others; CronJobs add 11.
+        assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name), each["kind"]
+        assert len(name) <= (52 if each["kind"] == "CronJob" else 63), each["kind"]
+        for label in each["metadata"]["labels"].values():
+            assert len(label) <= 63
+    service = one(objects, "Service")["metadata"]["name"]
+    assert f"--service=default/{service}" in arguments(objects)
+    if release == "gpufence":
+        assert service == "gpufence"
+
+
+def test_names_that_are_cut_stay_apart(helm: Helm) -> None:
+    services = {
+        one(
+            [
+                each
+                for each in yaml.safe_load_all(helm.with_values(("template", name), {}).stdout)
+                if each
+            ],
+            "Service",
+        )["metadata"]["name"]
+        for name in (LONG, f"{LONG[:-1]}b")
+    }
+    assert len(services) == 2
+
+
+def test_a_start_has_time_on_a_node_that_is_fully_in_use(helm: Helm) -> None:
+    [container] = pod(helm.objects({}))["containers"]
+    probe = container["startupProbe"]
+    millicores = int(container["resources"]["requests"]["cpu"].removesuffix("m"))
+    # A second of CPU, at the share that is requested, twice over; and the policy's own limit.
+    needed = max(2 * 1000 / millicores, LONGEST_SECONDS)
+    assert probe["periodSeconds"] * probe["failureThreshold"] > needed
 
 
 def test_an_autoscaler_chooses_the_number_of_replicas(helm: Helm) -> None:

@@ -1,8 +1,40 @@
-{{/* The name of everything in the release: the release's own, which is gpufence in every example. */}}
+{{/*
+The name of every object of the release: that of the release, which is gpufence in every example. It must be the name of
+a Service (a letter first, no dots), and with "-audit" that of a CronJob (52 characters). A longer one is cut, and a hash
+keeps two of them apart.
+*/}}
 {{- define "gpufence.name" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
-{{- default $full .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- $full = default $full .Values.fullnameOverride | replace "." "-" -}}
+{{- if not (regexMatch "^[a-z]" $full) -}}
+{{- $full = printf "gpufence-%s" $full -}}
+{{- end -}}
+{{- if gt (len $full) 46 -}}
+{{- $full = printf "%s-%s" (trunc 37 $full | trimSuffix "-") (sha256sum $full | trunc 8) -}}
+{{- end -}}
+{{- $full -}}
+{{- end -}}
+
+{{/*
+Whether to create the ResourceQuota for the priority class: not empty if so. It limits every Pod of that class in the
+namespace, so that it is only for a namespace of gpufence's own; and only GKE needs it.
+*/}}
+{{- define "gpufence.priorityQuota" -}}
+{{- if .Values.priorityClassName -}}
+{{- if eq (toString .Values.priorityQuota) "true" -}}
+{{- if hasPrefix "kube-" .Release.Namespace -}}
+{{- fail (printf "priorityQuota would limit every Pod of class %s in namespace %s, which is not gpufence's own: leave it on auto" .Values.priorityClassName .Release.Namespace) -}}
+{{- end -}}
+true
+{{- else if eq (toString .Values.priorityQuota) "auto" -}}
+{{- $own := has .Release.Namespace (list "gpufence-system" (include "gpufence.name" .)) -}}
+{{- $gke := or (contains "-gke." .Capabilities.KubeVersion.Version) (.Capabilities.APIVersions.Has "networking.gke.io/v1") -}}
+{{- if and $own $gke -}}
+true
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Labels that select the Pods. They can never change: a Deployment's selector is immutable. */}}
