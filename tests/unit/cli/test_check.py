@@ -556,10 +556,10 @@ def test_a_bug_or_an_interruption_is_neither_a_finding_nor_a_fault_of_the_input(
     status: int,
     told: str,
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr("webhook.cli.manifests.evaluate.decide_if_asked", fail)
+    monkeypatch.setattr("webhook.cli.manifests.evaluate.decide", fail)
     done = gpufence("check", "-", stdin=PLAIN_POD)
     assert done.status == status
     assert told in done.err
