@@ -29,16 +29,16 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "gpufence needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python3"; exit 2; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make virtual environments: install its venv module (on Debian: apt install python3-venv)"; exit 2; }
 	@echo "Installing gpufence and its tools into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
 $(BENCH_STAMP): requirements/bench.txt $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@touch $@
 
 $(RELEASE_STAMP): requirements/release.txt $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
+	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/release.txt
 	@touch $@
 
 .PHONY: demo
