@@ -164,3 +164,7 @@ def _claims(
             yield index, name, facts.claims.get((namespace, name))
         elif name := entry.get("resourceClaimTemplateName"):
             yield index, name, facts.claim_templates.get((namespace, name))
+        elif isinstance(source := entry.get("source"), dict):
+            # The form before Kubernetes 1.31. API servers ignore it today.
+            name = source.get("resourceClaimName") or source.get("resourceClaimTemplateName")
+            yield index, f"{name} (under source, which Kubernetes 1.31 removed)", None

@@ -235,6 +235,11 @@ def _way_in(pod: Pod, pool: Pool, context: Context) -> str:
         return ", or have the policy exempt its namespace, if it is an agent that GPU nodes need"
     if not context.may_request(pool):
         return ""
+    if unresolved := context.unresolved_claims(pod):
+        return (
+            f", or make resource claim {unresolved[0][1]} known: create it before the Pod; for "
+            "files, pass its manifest, too, or use --cluster"
+        )
     others = [
         request.what
         for request in context.device_requests

@@ -16,6 +16,10 @@ for the check `unrestricted-gpu-pod` to name:
 - A container that is root by its author's word (`runAsUser: 0` or `runAsNonRoot: false`, its own or
   the Pod's) keeps its user; the other containers then get `runAsNonRoot` and a user of their own,
   and the Pod gets none.
+- A container that adds `IPC_LOCK` and names no user keeps that of its image: for a non-root user the
+  capability has no effect, so that RDMA cannot register memory and NCCL falls back to TCP silently
+  (NVIDIA/nvidia-container-toolkit#2037). Where an exception lets such a Pod through, it costs that
+  the container runs as root, if its image does.
 - A container that is privileged or adds `SYS_ADMIN` gets no `allowPrivilegeEscalation`: the API
   server refuses the pair. One that adds `ALL` is not told to drop it.
 
@@ -86,6 +90,7 @@ ID = "restricted-security-context"
 SUMMARY = 'the security context that Pod Security "restricted" asks for'
 
 # What the kubelet takes for root on Windows, in any case (security_context_windows.go).
+_LOCK_MEMORY = frozenset({"IPC_LOCK", "CAP_IPC_LOCK"})
 _WINDOWS_ROOT = "containeradministrator"
 
 
@@ -145,14 +150,20 @@ def _identify_each(pod: Pod, containers: Iterable[Container], identity: Mapping[
 
 
 def _is_root(own: JSONObject, common: JSONObject, *, windows: bool) -> bool:
-    """Return whether the author makes a container root, which `runAsNonRoot: true` would stop.
+    """Return whether a container is to be root, which `runAsNonRoot: true` would stop.
 
     ``own`` is the container's security context, ``common`` the Pod's.
     """
-    if _effective("runAsNonRoot", own, common) is False:
+    non_root, user_id = (
+        _effective("runAsNonRoot", own, common),
+        _effective("runAsUser", own, common),
+    )
+    if non_root is False:
         return True
     if not windows:
-        return bool(_effective("runAsUser", own, common) == 0)
+        # Without ambient capabilities, which runtimes do not set, only root has what is added.
+        locks_memory = not _LOCK_MEMORY.isdisjoint((own.get("capabilities") or {}).get("add") or ())
+        return bool(user_id == 0) or (locks_memory and non_root is None and user_id is None)
     user = _windows_user(own) or _windows_user(common)
     return user.lower() == _WINDOWS_ROOT
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from policies.kubernetes.objects import JSONObject
@@ -37,9 +38,13 @@ _SHARED_MEMORY = (
 # Where drivers and their tools lie: elsewhere, the vendor's name is that of somebody's data.
 _SYSTEM = ("/bin/", "/etc/", "/home/kubernetes/", "/lib", "/opt/", "/run/", "/usr/", "/var/")
 
+_CACHE = re.compile(r"cache|huggingface|models?(/|$)", re.IGNORECASE)
+
 _INSTEAD = {
     "device": "Remove the volume of devices or drivers: a container has those of what it requests",
     "shared memory": f"For shared memory write {_SHARED_MEMORY}",
+    "model cache": "For a model cache write persistentVolumeClaim: {claimName: NAME}: a claim with "
+    "access mode ReadWriteMany is shared by all replicas",
     "data": "For data write persistentVolumeClaim: {claimName: NAME}, for scratch space "
     "emptyDir: {}",
 }
@@ -248,4 +253,6 @@ def _wanted(volume: JSONObject) -> str:
     if path.startswith(("/dev/shm", "/run/shm")):  # noqa: S108 - read from a manifest
         return "shared memory"
     driver = "nvidia" in path and path.startswith(_SYSTEM)
-    return "device" if driver or f"{path}/".startswith("/dev/") else "data"
+    if driver or f"{path}/".startswith("/dev/"):
+        return "device"
+    return "model cache" if _CACHE.search(path) else "data"

@@ -283,7 +283,16 @@ def _remove(adding: list[ContainerView], accepted: Collection[str]) -> str:
     names = _refused(adding, accepted)
     text = f"Remove {quote(names)} from capabilities.add"
     if "IPC_LOCK" in names:
-        text += "; RDMA works without IPC_LOCK where the nodes' runtime sets no memlock limit"
+        text += (
+            "; for RDMA, request the resource of the RDMA device plugin. It works without IPC_LOCK "
+            "if the runtime on the nodes sets no memlock limit, and otherwise needs an exception "
+            "for this namespace in the policy"
+        )
+    if "NET_ADMIN" in names:
+        text += (
+            "; a service mesh with a CNI plugin does not need NET_ADMIN, and any other use needs an "
+            "exception for this namespace in the policy"
+        )
     return text
 
 
