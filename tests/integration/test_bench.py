@@ -84,13 +84,13 @@ def results(rate: float) -> Results:
 def test_a_ratio_that_falls_by_a_fifth_is_named_and_one_that_falls_by_less_is_not() -> None:
     baseline = ratios(results(50.0))
     assert baseline["gpu-pod mutate: requests/s of the Go webhook's"] == 5
-    assert baseline["gpu-pod mutate: p99 of the Go webhook by ours"] == 5
-    assert baseline["gpu-pod: CPU of Go controller-runtime by ours"] == 1.5
-    assert baseline["10 files: CPU of gator test by ours"] == 3.5
+    assert baseline["gpu-pod mutate: p99 of the Go webhook relative to gpufence"] == 5
+    assert baseline["gpu-pod: CPU of Go controller-runtime relative to gpufence"] == 1.5
+    assert baseline["10 files: CPU of gator test relative to gpufence"] == 3.5
     assert fallen(ratios(results(41.0)), baseline) == []
     lost = fallen(ratios(results(39.0)), baseline)
     assert "gpu-pod: creates/s of no policy's: 0.39, and was 0.50" in lost
-    assert "10 files: CPU of gator test by ours: 2.73, and was 3.50" in lost
+    assert "10 files: CPU of gator test relative to gpufence: 2.73, and was 3.50" in lost
     assert not any("CPU of the Go webhook" in line for line in lost)
 
 

@@ -33,7 +33,7 @@ def attempts() -> list[list[str]]:
     _, *sections = PAGE.split("\n## ")
     found = []
     for section in sections:
-        if section.startswith(("What a tenant", "What somebody")):
+        if section.startswith(("What a tenant", "What a client")):
             header, rule, *rows = [line for line in section.splitlines() if line.startswith("|")]
             assert cells(header) == ["attempt", "answer", "proof"]
             assert set(rule) <= set("|- ")
@@ -49,5 +49,5 @@ def test_every_row_of_an_attempt_has_a_proof() -> None:
     rows = attempts()
     assert len(rows) > 25
     assert [row for row in rows if len(row) != 3] == []
-    proof = re.compile(r"`test_\w+`|`tests/[\w./-]+`|\]\([\w./#-]*install\.md[\w#-]*\)")
+    proof = re.compile(r"`test_\w+`|`tests/[\w./-]+`|\]\([\w./#-]*certificates\.md[\w#-]*\)")
     assert [row[0] for row in rows if not proof.search(row[2])] == []

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gpufence_docs.tables import code, entry, plain, table
-from policies.document import fence_test as suite
+from policies.document import fence_test
 from policies.document import model as policy
 from policies.kubernetes import custom_workloads
 
@@ -35,13 +35,13 @@ def markdown() -> str:
 
 def fence_test_markdown() -> str:
     """Return a table of fields for a test suite and for each of its parts."""
-    return _tables(suite.SuiteSpec, suite)
+    return _tables(fence_test.SuiteSpec, fence_test)
 
 
 def write_schemas(directory: Path) -> None:
     """Write the JSON schemas of the documents, for editors."""
     directory.mkdir(exist_ok=True)
-    for name, model in (("fence-policy", policy.FencePolicy), ("fence-test", suite.SuiteSpec)):
+    for name, model in (("fence-policy", policy.FencePolicy), ("fence-test", fence_test.SuiteSpec)):
         text = json.dumps(model.model_json_schema(by_alias=True), indent=2) + "\n"
         path = directory / f"{name}.json"
         if not path.exists() or path.read_text() != text:

@@ -73,7 +73,7 @@ def plot(found: Results) -> None:
 def _command_lines(found: cli.Measured) -> Iterator[str]:
     for what, usages in found.checking.items():
         ours = usages[cli_peers.GPUFENCE].wall
-        head = ("", "time s", "time by ours", "CPU s", "memory MiB")
+        head = ("", "time s", "time relative to gpufence", "CPU s", "memory MiB")
         rows = (
             (
                 name,

@@ -82,14 +82,16 @@ def ratios(found: Results) -> dict[str, float]:
         made |= {
             f"{case}: requests/s of the Go webhook's": ours.rate / go.rate,
             f"{case}: requests/s of the constant answer's": ours.rate / constant.rate,
-            f"{case}: p99 of the Go webhook by ours": go.p99 / ours.p99,
-            f"{case}: CPU of the Go webhook by ours": go.cpu / ours.cpu,
+            f"{case}: p99 of the Go webhook relative to gpufence": go.p99 / ours.p99,
+            f"{case}: CPU of the Go webhook relative to gpufence": go.cpu / ours.cpu,
         }
     for what, usages in found.cli.checking.items():
         ours_used = usages[cli_peers.GPUFENCE]
         for name in (cli_peers.CONFTEST, cli_peers.GATOR, cli_peers.PYYAML):
             if name in usages:
-                made[f"{what}: CPU of {name} by ours"] = usages[name].cpu / ours_used.cpu
+                made[f"{what}: CPU of {name} relative to gpufence"] = (
+                    usages[name].cpu / ours_used.cpu
+                )
         made[f"{what}: share of parsing in CPU"] = found.cli.shares[what].parsing
     for kind, created in found.apiserver.items():
         others = (GO, CONSTANT, apiserver.POLICIES, apiserver.NOTHING)
@@ -97,7 +99,9 @@ def ratios(found: Results) -> dict[str, float]:
         for name in others:
             other = created[name]
             made[f"{kind}: creates/s of {name}'s"] = ours_created.rate / other.rate
-            made[f"{kind}: CPU of {name} by ours"] = other.whole_cpu / ours_created.whole_cpu
+            made[f"{kind}: CPU of {name} relative to gpufence"] = (
+                other.whole_cpu / ours_created.whole_cpu
+            )
     return made
 
 
