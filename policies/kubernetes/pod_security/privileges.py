@@ -290,8 +290,8 @@ def _remove(adding: list[ContainerView], accepted: Collection[str]) -> str:
         )
     if "NET_ADMIN" in names:
         text += (
-            "; a service mesh with a CNI plugin does not need NET_ADMIN, and any other use needs an "
-            "exception for this namespace in the policy"
+            "; a service mesh with a CNI plugin does not need NET_ADMIN, and any other use needs "
+            "an exception for this namespace in the policy"
         )
     return text
 
