@@ -17,7 +17,7 @@ for the check `unrestricted-gpu-pod` to name:
   the Pod's) keeps its user; the other containers then get `runAsNonRoot` and a user of their own,
   and the Pod gets none.
 - A container that adds `IPC_LOCK` and names no user keeps that of its image: for a non-root user
-  the capability has no effect, so that RDMA cannot register memory and NCCL falls back to TCP silently
+  the capability has no effect, so that RDMA cannot register memory and NCCL falls back to TCP
   (NVIDIA/nvidia-container-toolkit#2037). Where an exception lets such a Pod through, it costs that
   the container runs as root, if its image does.
 - A container that is privileged or adds `SYS_ADMIN` gets no `allowPrivilegeEscalation`: the API
