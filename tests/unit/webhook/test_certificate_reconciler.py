@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,14 +11,14 @@ import pytest
 
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
 from certs.errors import StorageError
-from certs.keypair import parse_certificates
+from certs.keypair import KeyPair, parse_certificates
 from certs.names import Names
 from certs.secret import read_secret, write_secret
 from certs.source import HeldSource
 from certs.succession import Change, Stored, Timing
 from fake_apiserver import FakeKubeApi
 from webhook.kube.errors import ApiError, ClusterError
-from webhook.registration.certificates import CertificateReconciler, SecretName
+from webhook.registration.certificates import CERT_MANAGER, CertificateReconciler, SecretName
 from webhook.registration.registrar import KINDS
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -261,3 +262,65 @@ async def test_the_time_is_that_of_the_api_server(api: FakeKubeApi) -> None:
     assert behind.changes == [Change.RENEW]
     begins = parse_certificates(renewed.leaf.certificate_pem, "test")[0].not_valid_before_utc
     assert begins == api.now - CLOCK_SKEW
+
+
+# A Secret that cert-manager writes, as while an upgrade replaces the replicas.
+
+
+def of_cert_manager(api: FakeKubeApi, leaf: KeyPair, ca: bytes) -> None:
+    secret = api.objects[SECRET.path]
+    secret["data"] |= {
+        key: base64.b64encode(pem).decode()
+        for key, pem in (
+            ("tls.crt", leaf.certificate_pem),
+            ("tls.key", leaf.key_pem),
+            ("ca.crt", ca),
+        )
+    }
+    secret["metadata"]["annotations"] = {CERT_MANAGER: "gpufence"}
+    secret["metadata"]["resourceVersion"] += "0"
+
+
+async def test_an_old_replica_writes_nothing_back_and_serves_the_pair_of_cert_manager(
+    api: FakeKubeApi,
+) -> None:
+    replica = Replica(api)
+    before = await replica.reconciler.reconcile(NOW)
+    authority = create_authority(NOW)
+    theirs = issue_leaf(authority, NAMES, NOW)
+    of_cert_manager(api, theirs, authority.certificate_pem)
+    written = copy.deepcopy(api.objects[SECRET.path])
+
+    # API servers do not trust the new CA yet: both are published, and the old pair is served.
+    carry(api, before.bundle, before.bundle)
+    between = await replica.reconciler.reconcile(NOW)
+    assert replica.source.read() == before.leaf
+    assert between.is_carried_by(before.bundle + authority.certificate_pem)
+    assert not between.is_carried_by(before.bundle)
+
+    carry(api, between.bundle, between.bundle)
+    after = await replica.reconciler.reconcile(NOW)
+    assert replica.source.read() == theirs
+    # So it stays when the first new replica leads, and publishes the new CA alone.
+    carry(api, authority.certificate_pem, authority.certificate_pem)
+    assert await replica.reconciler.reconcile(NOW) == after
+    assert replica.source.read() == theirs
+    assert api.objects[SECRET.path] == written
+
+
+async def test_a_pair_that_cert_manager_no_longer_renews_is_replaced(api: FakeKubeApi) -> None:
+    await Replica(api).reconciler.reconcile(NOW)
+    authority = create_authority(NOW)
+    of_cert_manager(api, issue_leaf(authority, NAMES, NOW, DAY), authority.certificate_pem)
+    replica = Replica(api)
+    await replica.reconciler.reconcile(NOW)
+    stored = await replica.reconciler.reconcile(NOW + 2 * DAY)
+    assert stored == read_secret(api.objects[SECRET.path])
+    assert CERT_MANAGER not in api.objects[SECRET.path]["metadata"]["annotations"]
+
+
+async def test_a_secret_that_cert_manager_has_not_filled_is_waited_for(api: FakeKubeApi) -> None:
+    metadata = {"name": SECRET.name, "annotations": {CERT_MANAGER: "gpufence"}}
+    await api.create(SECRET.collection, {"metadata": metadata})
+    with pytest.raises(ClusterError, match=r"cert-manager writes .* no certificate yet"):
+        await Replica(api).reconciler.reconcile(NOW)

@@ -23,7 +23,7 @@ from webhook.kube.errors import ApiError, ClusterError
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration import controller as module
 from webhook.registration.certificates import SecretName
-from webhook.registration.configurations import Registration
+from webhook.registration.configurations import Registration, configurations
 from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.registration.leader_election import lease_path, pause
 from webhook.registration.registrar import KINDS, Owner
@@ -55,12 +55,14 @@ class Replica:
             "names": Names.parse(["localhost"]),
         }
         self.can_serve = True
+        self.served = b""
         self.registry = CollectorRegistry()
         self.controller = RegistrationController(
             ControllerOptions(**{**options, **given}),
             default_policy,
             ControllerMetrics(self.registry),
             lambda: self.can_serve,
+            lambda: self.served,
         )
         api = self.controller._api  # noqa: SLF001 - what the test stands in for
         assert isinstance(api, Api)
@@ -232,3 +234,53 @@ async def test_the_certificates_are_kept_while_somebody_else_leads(make: type[Re
     assert replica.registered == [False, False]
     assert replica.registry.get_sample_value("gpufence_leader") == 0
     assert replica.registry.get_sample_value("gpufence_authorities_published") == 1
+
+
+async def test_a_replica_whose_ca_has_left_the_bundle_is_unready_until_it_is_back(
+    make: type[Replica],
+) -> None:
+    replica = make()
+    await replica.controller.reconcile()
+    assert replica.controller.source is not None
+    replica.served = replica.controller.source.read().certificate_pem
+    await replica.controller.reconcile()
+    assert replica.controller.untrusted == ""
+    # Another replica leads, and registers another CA.
+    replica.can_serve = False
+    other = base64.b64encode(create_authority(NOW).certificate_pem).decode()
+    for path in CONFIGURATIONS:
+        for webhook in replica.api.objects[path]["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = other
+    await replica.controller.reconcile()
+    assert replica.controller.untrusted == (
+        "the caBundle of ValidatingWebhookConfiguration gpufence does not trust the served "
+        "certificate"
+    )
+    # The leader repairs it without an endpoint, of which there is none because of it.
+    replica.can_serve = True
+    await replica.controller.reconcile()
+    assert replica.controller.untrusted == ""
+
+
+async def test_releases_exempt_the_namespaces_of_each_other(make: type[Replica]) -> None:
+    """After an outage of both, none may wait for the other."""
+    replica = make()
+    other = Registration(name="second", service=("second-system", "second", 443))
+    for made in configurations(default_policy(), other):
+        await replica.api.create(KINDS[made["kind"]], made)
+    foreign = {**made, "metadata": {"name": "foreign", "labels": {}}}
+    await replica.api.create(KINDS[made["kind"]], foreign)
+    await replica.controller.reconcile()
+    for path in CONFIGURATIONS:
+        for webhook in replica.api.objects[path]["webhooks"]:
+            [selector] = webhook["namespaceSelector"]["matchExpressions"]
+            assert "second-system" in selector["values"]
+
+
+async def test_without_the_permission_to_list_releases_are_not_found_and_registered_all_the_same(
+    make: type[Replica],
+) -> None:
+    replica = make()
+    replica.api.server.refuse[KINDS["ValidatingWebhookConfiguration"]] = (403, "forbidden")
+    await replica.controller.reconcile()
+    assert replica.registered == [True, True]
