@@ -38,6 +38,10 @@ REVIEWS = Limits(
     idle_seconds=120.0,
 )
 
+MAX_REPLACED = 50
+"""Connections a second that take the place of one of the same address. Each costs a handshake, a
+millisecond of CPU: a client that opens connections in a loop must not use up a replica's core."""
+
 OPERATIONS = Limits(connections=64, per_address=32, idle_seconds=15.0)
 """Kubelets open a connection for each probe. Prometheus can open one for each scrape."""
 
@@ -67,6 +71,8 @@ class Connections:
         self._is_busy = is_busy
         self._open: dict[str, dict[web.RequestHandler, _Connection]] = {}
         self._address_of: dict[web.RequestHandler, str] = {}
+        self._replaced = 0
+        self._replaced_since = 0.0
 
     def __len__(self) -> int:
         return len(self._address_of)
@@ -80,7 +86,7 @@ class Connections:
             larger = [(len(each), other) for other, each in self._open.items() if len(each) > own]
             if any(self._evict(other) for _, other in sorted(larger, reverse=True)):
                 return True
-        if self._evict(address):
+        if self._may_replace_own() and self._evict(address):
             return True
         self._rejected("too_many")
         return False
@@ -113,6 +119,14 @@ class Connections:
     def _find(self, handler: web.RequestHandler) -> _Connection | None:
         address = self._address_of.get(handler)
         return None if address is None else self._open[address][handler]
+
+    def _may_replace_own(self) -> bool:
+        """Return whether a connection may take the place of one of the same address."""
+        now = time.monotonic()
+        if now - self._replaced_since >= 1:
+            self._replaced_since, self._replaced = now, 0
+        self._replaced += 1
+        return self._replaced <= MAX_REPLACED
 
     def _evict(self, address: str) -> bool:
         """Close a connection of ``address``: one that was never used, or else the longest idle."""

@@ -1,14 +1,20 @@
-"""What `make overload` runs: far more callers than a replica can answer, and what becomes of them.
+"""What `make overload` runs: more callers than a replica can answer, and floods that send nothing.
 
-What is refused must be refused early and honestly, what is served must be served within its
-deadline, and afterwards everything must be as before.
+A rejection must come early, a response within its deadline, and afterwards everything must be as
+before. During a flood, an API server creates GPU Pods: every one must be created.
 """
 
 from __future__ import annotations
 
+import resource
+import ssl
+import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from soak.cluster import Creations, fenced_cluster
+from soak.floods import IDLE, ONE_BYTE, Flood, flooding
 from soak.replica import replica, run
 from soak.run import questions
 from soak.sampling import at
@@ -16,11 +22,12 @@ from soak.traffic import Caller, Outcomes, press, send
 
 SOURCES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 OF_EACH = 300
-"""Fewer than one address may hold, and of two of them three times as many as a replica answers at a
-time; three have more than a replica takes (`webhook.http.connections`)."""
+"""Fewer than one address may hold. Three addresses have more than a replica accepts
+(`webhook.http.connections`)."""
 
 DEADLINE = 3.0
 _SECONDS = 10.0
+_FLOOD_SECONDS = 20.0
 _COLUMNS = (
     "load", "asked a second", "answered", "p50, ms", "p99, ms", "longest, ms", "refused",
     "refused after, ms",
@@ -69,7 +76,45 @@ async def _close(callers: Sequence[Caller]) -> None:
         await caller.close()
 
 
+def floods(folder: Path) -> list[str]:
+    """Create GPU Pods during each flood; return what is wrong."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    problems = []
+    with fenced_cluster(folder, 1) as (release, [replica]):
+        context = ssl.create_default_context(cadata=release.secret()["ca.crt"].decode())
+        port = replica.port
+        slow = Flood(port, SOURCES[:1], 230, ONE_BYTE, context)
+        idle = Flood(port, SOURCES[1:], 400, IDLE, context)
+        for name, running in (
+            ("no flood", ()),
+            ("230 connections with one-byte bodies", (slow,)),
+            ("two addresses with 400 idle connections each", (idle,)),
+            ("both", (slow, idle)),
+        ):
+            opened = [flood.opened for flood in running]
+            with flooding(*running):
+                # Until all connections are there.
+                time.sleep(_FLOOD_SECONDS / 4)
+                with Creations(release.cluster.api) as creations:
+                    time.sleep(_FLOOD_SECONDS)
+                    status, _ = replica.ask("/readyz")
+            more = sum(flood.opened for flood in running) - sum(opened)
+            took = sorted(creations.seconds)
+            print(
+                f"{name}: {len(took)} GPU Pods created, {len(creations.failures)} failed, longest "
+                f"{at(took, 1):.0f} ms, p50 {at(took, 0.5):.0f} ms; {more} connections opened"
+            )
+            if creations.failures or creations.wrong or not took or status != 200:
+                problems.append(f"{name}: {status} {(creations.failures + creations.wrong)[:3]}")
+    return problems
+
+
 def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        problems = floods(Path(folder))
+    if problems:
+        raise SystemExit(f"FAULT: {problems}")
     found = run(overload)
     print(f"| {' | '.join(_COLUMNS)} |")
     print(f"| --- |{' ---: |' * (len(_COLUMNS) - 1)}")

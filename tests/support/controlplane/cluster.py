@@ -10,6 +10,7 @@ import itertools
 import random
 import shutil
 import socket
+import ssl
 import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -61,7 +62,7 @@ class ControlPlane:
             serving=self._authority.server("server", "127.0.0.1", "localhost"),
             service_accounts=pki.key_pair(folder, "service-account"),
         )
-        admin = self._authority.client("admin", "system:masters")
+        admin = self._admin = self._authority.client("admin", "system:masters")
         self.url = f"https://127.0.0.1:{port}"
         self.kubeconfig = self._kubeconfig(folder / "kubeconfig", "admin", admin)
         self.api = Api(port, self._authority.certificate, admin)
@@ -80,6 +81,12 @@ class ControlPlane:
             "kube-scheduler",
             flags.scheduler(self._layout, self._scheduler_port, self._component("kube-scheduler")),
         )
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return what a client of the API server trusts, with the administrator's certificate."""
+        context = ssl.create_default_context(cafile=str(self._authority.certificate))
+        context.load_cert_chain(*self._admin)
+        return context
 
     def start(self) -> None:
         """Start it, with the data it had before a stop(), and wait until it schedules Pods.

@@ -1,0 +1,276 @@
+"""What `make faults` runs: two replicas whose API server fails in every way, under load.
+
+    faults.py MINUTES [DIRECTORY]
+
+The replicas reach a real API server through a proxy that injects each fault twice, with as much
+time to recover after each. The API server itself reaches the replicas, and creates GPU Pods all the
+time: every one must be created, and changed. The exit status is 1 if one was not, if a collection
+was listed anew, or if a replica ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from bench.contestants import resident_mebibytes
+from controlplane.cluster import ControlPlane
+from controlplane.poll import until
+from fault_proxy import FAULTS, Fault, FaultProxy
+from release.replica import Replica
+from soak.cluster import Creations, fenced_cluster
+
+REPLICAS = 2
+ROUNDS = 2
+# The intervals of an installation, where the tests take shorter ones.
+FLAGS = (
+    *("--poll-seconds", "5", "--lease-seconds", "15"),
+    *("--node-facts", "--device-metrics"),
+)
+
+
+@dataclass
+class Sample:
+    """One second: memory in MiB of each replica, creations, and requests to the API server."""
+
+    second: float
+    fault: str
+    memory: list[float]
+    created: int
+    failed: int
+    requests: int
+    leaders: int
+    exporting: int
+
+
+@dataclass
+class Record:
+    """A whole run."""
+
+    minutes: float
+    samples: list[Sample] = field(default_factory=list)
+    lists: dict[str, int] = field(default_factory=dict)
+    lists_before: dict[str, int] = field(default_factory=dict)
+    lease_transitions: int = 0
+    longest: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+
+    def problems(self) -> list[str]:
+        found = [f"{len(self.wrong)} Pods wrong: {self.wrong[0]}"] if self.wrong else []
+        if self.failures:
+            found.append(f"{len(self.failures)} Pods not created: {self.failures[0]}")
+        found += [f"replica ended: {each}" for each in self.ended]
+        for name, count in self.lists.items():
+            if (before := self.lists_before.get(name, 0)) and count > before:
+                found.append(f"{name}: {count - before} more during the faults")
+        return found
+
+
+class ProxyThread:
+    """A proxy in an event loop of its own, in front of a control plane."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.proxy = FaultProxy(cluster.url, cluster.client_context())
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._call(self.proxy.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self.proxy.__aexit__())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def begin(self, fault: Fault) -> None:
+        self._loop.call_soon_threadsafe(self.proxy.begin, fault)
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self.proxy.end)
+
+    def _call(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+
+def kubeconfig(path: Path, url: str) -> Path:
+    """Write a kubeconfig for the proxy, which has the credentials itself."""
+    named: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "proxy",
+        "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
+        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
+        "users": [{"name": "proxy", "user": {"token": "unused"}}],
+    }
+    path.write_text(yaml.safe_dump(named))
+    return path
+
+
+def measure(minutes: float, folder: Path) -> Record:
+    record = Record(minutes)
+    with fenced_cluster(folder, 0) as (made, _):
+        with ProxyThread(made.cluster) as thread:
+            proxy = thread.proxy
+            config = kubeconfig(folder / "proxy.kubeconfig", proxy.url)
+            flags = (*FLAGS, "--kubeconfig", str(config))
+            with made.replicas(REPLICAS, *flags) as replicas:
+                until(lambda: sum(map(exports, replicas)) == 1, "the device metrics")
+                record.lists_before = lists(proxy.requests)
+                with Creations(made.cluster.api, threads=2) as creations:
+                    for fault in schedule(minutes):
+                        sample(record, thread, fault, minutes, replicas, creations)
+                record.lists = lists(proxy.requests)
+                record.longest = max(creations.seconds, default=0.0)
+                record.wrong, record.failures = creations.wrong, creations.failures
+                path = f"/apis/coordination.k8s.io/v1/namespaces/{made.namespace}/leases/gpufence"
+                spec = made.cluster.api.request("GET", path)["spec"]
+                record.lease_transitions = spec.get("leaseTransitions", 0)
+    return record
+
+
+def schedule(minutes: float) -> Iterator[Fault | None]:
+    """Yield each fault twice, with a recovery after each."""
+    for _ in range(ROUNDS):
+        for fault in FAULTS:
+            yield fault
+            yield None
+
+
+def sample(
+    record: Record,
+    thread: ProxyThread,
+    fault: Fault | None,
+    minutes: float,
+    replicas: Sequence[Replica],
+    creations: Creations,
+) -> None:
+    """Sample each second of one part of the run."""
+    if fault is not None:
+        thread.begin(fault)
+    ends = time.monotonic() + minutes * 60 / (2 * ROUNDS * len(FAULTS))
+    while time.monotonic() < ends:
+        created, failed = len(creations.seconds), len(creations.failures)
+        requests = thread.proxy.requests.total()
+        time.sleep(1)
+        memory = []
+        for replica in replicas:
+            pid = replica.process.pid
+            if pid is None or not Path(f"/proc/{pid}").exists():
+                record.ended.append(f"port {replica.port}, during {fault}")
+                continue
+            memory.append(resident_mebibytes(pid))
+        record.samples.append(
+            Sample(
+                len(record.samples) + 1.0,
+                fault or "",
+                memory,
+                len(creations.seconds) - created,
+                len(creations.failures) - failed,
+                thread.proxy.requests.total() - requests,
+                int(sum(replica.metric("gpufence_leader") for replica in replicas)),
+                sum(map(exports, replicas)),
+            )
+        )
+    thread.end()
+
+
+def exports(replica: Replica) -> bool:
+    """Return whether a scrape of the replica has the devices of the pools."""
+    return "gpufence_pool_devices_allocatable{" in replica.ask("/metrics")[1]
+
+
+def lists(requests: Counter[str]) -> dict[str, int]:
+    """Return the lists of each collection that a reflector follows."""
+    followed = {f"LIST {name.removeprefix('WATCH ')}" for name in requests if "WATCH" in name}
+    return {name: requests[name] for name in sorted(followed)}
+
+
+def plot(record: Record, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    seconds = [each.second / 60 for each in record.samples]
+    figure = Figure(figsize=(9, 8), layout="constrained")
+    memory, creations, requests, leaders = figure.subplots(4, 1, sharex=True)
+    for place in range(REPLICAS):
+        values = [each.memory[place] for each in record.samples if len(each.memory) > place]
+        memory.plot(seconds[: len(values)], values, label=f"replica {place + 1}")
+    memory.set_ylabel("memory, MiB")
+    memory.set_ylim(bottom=0)
+    memory.legend(loc="lower right")
+    creations.plot(seconds, [each.created for each in record.samples], label="created")
+    creations.plot(seconds, [each.failed for each in record.samples], label="failed")
+    creations.set_ylabel("GPU Pods a second")
+    creations.legend(loc="upper right")
+    requests.plot(seconds, [each.requests for each in record.samples])
+    requests.set_ylabel("requests to\nthe API server")
+    leaders.step(seconds, [each.leaders for each in record.samples], label="leaders")
+    leaders.step(seconds, [each.exporting for each in record.samples], label="export devices")
+    leaders.set_ylabel("replicas")
+    leaders.legend(loc="upper right")
+    leaders.set_xlabel("minutes")
+    for axes in (memory, creations, requests, leaders):
+        for each in record.samples:
+            if each.fault:
+                axes.axvspan((each.second - 1) / 60, each.second / 60, color="0.9", lw=0)
+    previous = ""
+    for each in record.samples:
+        if each.fault and each.fault != previous:
+            memory.text(each.second / 60, memory.get_ylim()[1], each.fault, fontsize=7, va="top")
+        previous = each.fault
+    figure.savefig(path, dpi=110)
+
+
+def main(minutes: float, folder: Path) -> int:
+    with tempfile.TemporaryDirectory() as temporary:
+        record = measure(minutes, Path(temporary))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "faults.json").write_text(json.dumps(asdict(record), indent=1) + "\n")
+    plot(record, folder / "faults.png")
+    created = sum(each.created for each in record.samples)
+    print(
+        f"{created} GPU Pods created, {len(record.failures)} failed, {len(record.wrong)} wrong; "
+        f"longest {record.longest * 1e3:.0f} ms"
+    )
+    for fault in (*FAULTS, ""):
+        of_fault = [each for each in record.samples if each.fault == fault]
+        print(
+            f"{fault or 'no fault':<18} {len(of_fault):4} s: "
+            f"{sum(each.created for each in of_fault)} created, "
+            f"{sum(each.failed for each in of_fault)} failed, "
+            f"{sum(each.exporting == 1 for each in of_fault)} s with device metrics, "
+            f"{sum(each.requests for each in of_fault)} requests to the API server"
+        )
+    for name, count in record.lists.items():
+        print(f"{name}: {record.lists_before.get(name, 0)} at the start, {count} at the end")
+    memory = [max(each.memory, default=0.0) for each in record.samples]
+    print(
+        f"Lease transitions: {record.lease_transitions}; memory of the larger replica: "
+        f"{memory[0]:.0f} MiB at first, {max(memory):.0f} at most, {memory[-1]:.0f} at last"
+    )
+    for problem in record.problems():
+        print("PROBLEM:", problem)
+    return 1 if record.problems() else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: faults.py MINUTES [DIRECTORY]")
+    sys.exit(
+        main(float(sys.argv[1]), Path(*sys.argv[2:]) if sys.argv[2:] else Path("build/faults"))
+    )
