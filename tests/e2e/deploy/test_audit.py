@@ -154,7 +154,7 @@ def test_the_status_says_what_counts(audited: Audited) -> None:
     audited.run("--quiet", "--fail-on", "never", status=0)
     audited.run("--quiet", status=1)
     done = audited.run("--output", "github", status=2)
-    assert "annotates lines of files" in done.stderr
+    assert "'github' is not a format of this report" in done.stderr
 
 
 def test_the_policy_of_a_release_is_gone_by(audited: Audited) -> None:

@@ -73,7 +73,7 @@ def test_kustomize_is_stopped_by_what_the_policy_refuses(kustomize: Path, tmp_pa
     done = run(tmp_path, kustomize, *BUILD)
     assert done.returncode != 0
     assert done.stdout == ""
-    assert "Deployment web-on-gpu-nodes: pool-trespass: " in done.stderr
+    assert "Deployment default/web-on-gpu-nodes: pool-trespass: " in done.stderr
 
 
 def test_checking_leaves_what_kustomize_builds_as_it_is(kustomize: Path, tmp_path: Path) -> None:
