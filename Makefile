@@ -42,7 +42,7 @@ $(RELEASE_STAMP): requirements/release.txt $(STAMP)
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP)  ## the whole story on a real control plane (ARGS=--keep leaves it running)
+demo: $(STAMP)  ## gpufence on files, then on a real control plane (ARGS=--keep leaves it running)
 	@$(BIN)/python -m controlplane.demo $(ARGS)
 
 .PHONY: unit

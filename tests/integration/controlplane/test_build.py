@@ -83,6 +83,11 @@ def test_an_envtest_folder_of_another_minor_version_is_left_alone_and_named(
     assert "is not used: it is v1.30.2, not a v1.36" in capsys.readouterr().err
 
 
+def test_a_complete_set_of_binaries_is_used_in_any_version(tmp_path: Path) -> None:
+    folder = assets(tmp_path, *binaries.PACKAGES, version="v1.32.1")
+    assert set(binaries.from_assets(str(folder))) == binaries.PACKAGES.keys()
+
+
 def test_another_patch_version_of_envtest_is_as_good(tmp_path: Path) -> None:
     folder = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.36.0")
     assert set(binaries.from_assets(str(folder))) == binaries.ENVTEST

@@ -27,7 +27,7 @@ PACKAGES = {
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
 }
 ENVTEST = frozenset({"etcd", "kube-apiserver", "kubectl"})
-"""What a $KUBEBUILDER_ASSETS folder holds (sigs.k8s.io/controller-runtime, setup-envtest)."""
+"""What a $KUBEBUILDER_ASSETS directory holds (sigs.k8s.io/controller-runtime, setup-envtest)."""
 
 
 def ldflags(version: str = VERSION) -> str:
@@ -61,11 +61,11 @@ def binaries(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
 
 
 def from_assets(folder: str) -> dict[str, Path]:
-    """Return what a $KUBEBUILDER_ASSETS folder has of the binaries: all of envtest's, or none.
+    """Return the binaries in a $KUBEBUILDER_ASSETS directory: all of envtest's, or none.
 
-    A set of another minor version is no use: what it lacks comes from the cache, and Kubernetes
-    supports no scheduler or controller manager that is newer than its API server
-    (https://kubernetes.io/releases/version-skew-policy/).
+    A complete set is used in any version. A set without scheduler and controller manager must have
+    the minor version of those in the cache: Kubernetes supports neither if it is newer than the API
+    server (https://kubernetes.io/releases/version-skew-policy/).
     """
     if not folder:
         return {}
@@ -75,6 +75,8 @@ def from_assets(folder: str) -> dict[str, Path]:
     if lacking:
         cache.say(f"KUBEBUILDER_ASSETS={folder} is not used: it has no {', '.join(lacking)}")
         return {}
+    if found.keys() == PACKAGES.keys():
+        return found
     told = version_of(found["kube-apiserver"])
     if minor(told) != minor(VERSION):
         wanted = minor(VERSION)

@@ -1,7 +1,8 @@
-"""Builds the control plane's binaries into the cache, or finds them there: run me as a file."""
+"""Builds the control plane's binaries into the cache, or finds them: run it as a module."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -10,6 +11,8 @@ def main() -> int:
     from controlplane.binaries import binaries
     from controlplane.errors import ControlPlaneError
 
+    # As an exception, so that a running build is stopped, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         found = binaries()
     except ControlPlaneError as error:

@@ -74,8 +74,10 @@ class Server:
         Raises:
             ControlPlaneError: it does not; the message shows the end of its log.
         """
+        # The log keeps the events of an earlier start.
+        earlier = len(self._ready_events()) if self.process.log.exists() else 0
         self.process.start()
-        self.process.wait(self._unready, START_WITHIN)
+        self.process.wait(lambda: self._unready(earlier), START_WITHIN)
 
     def stop(self) -> None:
         self.process.stop()
@@ -85,8 +87,11 @@ class Server:
         lines = self.process.log_lines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
-    def _unready(self) -> str:
-        ready = [event for event in self.events() if event.get("event") == "ready"]
+    def _ready_events(self) -> list[dict[str, Any]]:
+        return [event for event in self.events() if event.get("event") == "ready"]
+
+    def _unready(self, earlier: int) -> str:
+        ready = self._ready_events()[earlier:]
         self._ready = ready[-1] if ready else {}
         return "" if ready else "it has not logged that it is ready"
 

@@ -1,4 +1,4 @@
-"""What the demo shows: chapters, commands as they are typed, and what they print."""
+"""The output of the demo: chapters, commands, and what they print."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Result = subprocess.CompletedProcess[str]
 
 
 class StoryError(Exception):
-    """Something did not come out as told."""
+    """A command did not do what a chapter says."""
 
 
 class Screen:
-    """Runs commands in the open. Colours where the output is a terminal, plain text elsewhere."""
+    """Shows commands and runs them. Colors on a terminal, plain text elsewhere."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
@@ -35,10 +35,10 @@ class Screen:
         self._console.print(f"[green]ok:[/] {escape(text)}")
 
     def bad(self, text: str) -> None:
-        self._console.print(f"[bold red]not as told:[/] {escape(text)}")
+        self._console.print(f"[bold red]failed:[/] {escape(text)}")
 
     def command(self, *arguments: str) -> None:
-        """Show a command as one would type it."""
+        """Show a command as typed."""
         self._console.print(f"[bold]$ {escape(shlex.join(arguments))}[/]")
 
     def run(self, *arguments: str, check: bool = True) -> Result:
@@ -82,13 +82,13 @@ class Screen:
         )
 
 
-def expect(condition: object, told: str) -> None:
-    """Raise a StoryError that says what was told and is not so.
+def expect(condition: object, claim: str) -> None:
+    """Raise a StoryError if a condition does not hold.
 
-    Not an assert statement: those vanish under python -O, and with them the demo's point.
+    This is not an assert statement, because python -O removes those.
     """
     if not condition:
-        raise StoryError(told)
+        raise StoryError(claim)
 
 
 def names(words: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Sets the demo's stage, has the story played on it, and clears up, at once or after Ctrl-C."""
+"""Runs the demo: chapters on files while the control plane is built, then chapters in a cluster."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ import fcntl
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from controlplane.binaries import binaries
-from controlplane.cluster import ControlPlane
+from controlplane.cluster import ControlPlane, free_ports
 from controlplane.errors import ControlPlaneError
 from controlplane.gpufence import COMMAND, Server
 from controlplane.kubectl import KubectlError
 from controlplane.screen import Screen, StoryError
-from controlplane.story import Stage, play
+from controlplane.story import Stage, play_cluster, play_files
 from paths import PROJECT
 
+NEXT = """\
+Next:
+  gpufence check MANIFESTS    check your own manifests
+  gpufence audit              check what runs in your cluster, without installing anything
+  docs/operate/install.md     install the chart, first with checks that only warn
+"""
 FAILURES = (StoryError, KubectlError, TimeoutError, ControlPlaneError)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play the demo; return the exit code: 0 if all came out as told, else 1."""
+    """Play the demo; return the exit code: 0 if every chapter succeeded, else 1."""
     parser = argparse.ArgumentParser(
-        prog="demo", description="gpufence on a real control plane, told as a story."
+        prog="demo", description="gpufence on files, and on a real control plane."
     )
     parser.add_argument("--keep", action="store_true", help="leave it all running until Ctrl-C")
     parser.add_argument("--folder", type=Path, default=Path(".demo"), help="where its files go")
@@ -46,42 +53,83 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def perform(folder: Path, *, keep: bool) -> int:
-    """Start the control plane, play the story, and stop everything; return the exit code."""
-    found = binaries()
+    """Play every chapter, and stop everything; return the exit code."""
     started = time.monotonic()
+    programs = [str(COMMAND.parent)]
+    screen = Screen(PROJECT, _environ(programs))
     with ExitStack() as stack:
-        cluster = stack.enter_context(ControlPlane(folder.absolute() / "cluster", found))
-        server = Server(folder)
-        stack.callback(server.stop)
-        programs = [str(found["kubectl"].parent), str(COMMAND.parent)]
-        path = os.pathsep.join([*programs, os.environ["PATH"]])
-        screen = Screen(PROJECT, cluster.kubectl.environ() | {"PATH": path})
-        screen.chapter("A Kubernetes control plane of your own")
-        screen.run("kubectl", "version")
-        screen.good(f"etcd, API server, controllers, scheduler: up in {since(started)}")
+        build = stack.enter_context(building())
         try:
-            play(Stage(screen, cluster, server, folder))
+            play_files(screen)
+            screen.say(f"\n(first chapters: {since(started)})")
+            wait_for(build, screen)
+            found = binaries()
+            programs.insert(0, str(found["kubectl"].parent))
+            starting = time.monotonic()
+            cluster = stack.enter_context(ControlPlane(folder.absolute() / "cluster", found))
+            # The registered URL has the port, which a restart must keep.
+            [port] = free_ports(1)
+            server = Server(folder, ["--port", str(port)])
+            stack.callback(server.stop)
+            screen = Screen(PROJECT, cluster.kubectl.environ() | _environ(programs))
+            screen.chapter("A Kubernetes control plane")
+            screen.run("kubectl", "version")
+            screen.good(f"etcd, API server, controllers, scheduler: up in {since(starting)}")
+            play_cluster(Stage(screen, cluster, server, folder))
         except FAILURES as error:
             screen.bad(str(error))
             return 1
-        screen.chapter(f"All as told, in {since(started)}")
-        screen.say(f"The cluster's kubeconfig: {cluster.kubeconfig}")
-        if not keep:
+        screen.chapter(f"Every chapter succeeded, in {since(started)}")
+        screen.say(NEXT)
+        if keep:
+            _keep(screen, cluster, programs)
+        else:
             screen.say("Everything is stopped now; `make demo ARGS=--keep` leaves it running.")
-            return 0
-        screen.say("It goes on running. To look around, in another terminal:")
-        screen.say(f"  export KUBECONFIG={cluster.kubeconfig} PATH={':'.join(programs)}:$PATH")
-        screen.say(f"Ctrl-C here stops all of it (or, from elsewhere: kill {os.getpid()}).")
-        with suppress(KeyboardInterrupt):
-            while True:
-                signal.pause()
-        screen.say("\nStopping ...")
     return 0
 
 
 @contextmanager
+def building() -> Iterator[subprocess.Popen[bytes]]:
+    """Build the control plane in another process, which ends with the block."""
+    command = [sys.executable, "-m", "controlplane.build"]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    build = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL)
+    try:
+        yield build
+    finally:
+        build.terminate()
+        build.wait()
+
+
+def wait_for(build: subprocess.Popen[bytes], screen: Screen) -> None:
+    """Wait until the control plane is built.
+
+    Raises:
+        ControlPlaneError: it cannot be built. The process has printed the reason.
+    """
+    if build.poll() is None:
+        screen.say("The next chapters need a control plane. The first build takes some minutes ...")
+    if build.wait():
+        raise ControlPlaneError("There is no control plane to continue with: see above.")
+
+
+def _environ(programs: Sequence[str]) -> dict[str, str]:
+    return os.environ | {"PATH": os.pathsep.join([*programs, os.environ["PATH"]])}
+
+
+def _keep(screen: Screen, cluster: ControlPlane, programs: Sequence[str]) -> None:
+    screen.say("The cluster keeps running. To look around, in another terminal:")
+    screen.say(f"  export KUBECONFIG={cluster.kubeconfig} PATH={':'.join(programs)}:$PATH")
+    screen.say(f"Ctrl-C here stops all of it (or, from elsewhere: kill {os.getpid()}).")
+    with suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
+    screen.say("\nStopping ...")
+
+
+@contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Have the demo's folder for this process alone, without what an earlier demo left in it.
+    """Reserve the demo's directory for this process, and remove what an earlier demo left.
 
     Raises:
         ControlPlaneError: another demo is running in it.
