@@ -63,7 +63,8 @@ def installed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Installed
 
 
 def flags(installed: Installed) -> tuple[str, ...]:
-    return ("--policy", str(installed.file), "--poll-seconds", "1")
+    # The leader is to stay the same, however busy the machine is.
+    return ("--policy", str(installed.file), "--poll-seconds", "1", "--lease-seconds", "60")
 
 
 def test_the_leader_writes_repairs_and_deletes_them(installed: Installed) -> None:
@@ -103,11 +104,6 @@ def test_the_leader_writes_repairs_and_deletes_them(installed: Installed) -> Non
         assert not installed.names(BINDING_KIND)
 
 
-def trespasses(api: Api) -> str:
-    """Return what denies a trespasser that either line rejects; empty if neither does."""
-    return in_tree_denial(api)
-
-
 def test_a_policy_change_reaches_them_in_ten_seconds_and_no_trespasser_passes_meanwhile(
     installed: Installed,
 ) -> None:
@@ -127,8 +123,9 @@ def test_a_policy_change_reaches_them_in_ten_seconds_and_no_trespasser_passes_me
             begun = time.monotonic()
             expected = "pools" in changes
             while (denied_amd(installed.api) != expected) and time.monotonic() - begun < 10:
-                if not trespasses(installed.api):
+                if not in_tree_denial(installed.api):
                     admitted.append(time.monotonic() - begun)
+                time.sleep(0.1)
             waits.append(time.monotonic() - begun)
         print(f"\nchanges took {', '.join(f'{wait:.1f} s' for wait in waits)}")
         assert max(waits) < 10
@@ -150,3 +147,96 @@ def denied_amd(api: Api) -> bool:
     except ApiError as error:
         return f"'{DENYING}'" in str(error)
     return False
+
+
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+TOLERATING = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+MAIN = {"name": "main", "image": "app"}
+ENV = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+
+
+def spec(**fields: Any) -> JSON:
+    return {"containers": [MAIN], **fields}
+
+
+TRIED: dict[str, tuple[str, JSON]] = {
+    "plain Pod": ("default", spec()),
+    "node agent in kube-system": ("kube-system", spec(tolerations=[{"operator": "Exists"}])),
+    "GPU Pod": ("default", spec(containers=[{**MAIN, "resources": GPU}])),
+    "trespasser by toleration": ("default", spec(**TOLERATING)),
+    "trespasser by every toleration": ("default", spec(tolerations=[{"operator": "Exists"}])),
+    "trespasser by label": ("default", spec(nodeSelector={"nvidia.com/gpu.present": "true"})),
+    "device leak by variable": ("default", spec(containers=[{**MAIN, "env": ENV}])),
+    "device leak by path": (
+        "default",
+        spec(volumes=[{"name": "dev", "hostPath": {"path": "/dev/nvidia0"}}]),
+    ),
+    "trespasser that only the nodes tell": (
+        "default",
+        spec(**TOLERATING, nodeSelector={"node.kubernetes.io/instance-type": "p5"}),
+    ),
+    "privileged GPU Pod": (
+        "default",
+        spec(containers=[{**MAIN, "resources": GPU, "securityContext": {"privileged": True}}]),
+    ),
+}
+"""What is created in an outage: the namespace, and the Pod's spec."""
+
+WAITS, DENIED, CREATED = "rejected: no answer", "denied by the second line", "created"
+OUTAGE: dict[str, dict[str, tuple[str, str]]] = {
+    # With the second line, and without.
+    "Fail": {
+        "plain Pod": (CREATED, CREATED),
+        "node agent in kube-system": (CREATED, CREATED),
+        "GPU Pod": (WAITS, WAITS),
+        "trespasser by toleration": (DENIED, WAITS),
+        "trespasser by every toleration": (DENIED, WAITS),
+        "trespasser by label": (DENIED, WAITS),
+        "device leak by variable": (DENIED, WAITS),
+        "device leak by path": (DENIED, WAITS),
+        "trespasser that only the nodes tell": (WAITS, WAITS),
+        "privileged GPU Pod": (WAITS, WAITS),
+    },
+    "Ignore": {
+        "plain Pod": (CREATED, CREATED),
+        "node agent in kube-system": (CREATED, CREATED),
+        "GPU Pod": (CREATED, CREATED),
+        "trespasser by toleration": (DENIED, CREATED),
+        "trespasser by every toleration": (DENIED, CREATED),
+        "trespasser by label": (DENIED, CREATED),
+        "device leak by variable": (DENIED, CREATED),
+        "device leak by path": (DENIED, CREATED),
+        "trespasser that only the nodes tell": (CREATED, CREATED),
+        "privileged GPU Pod": (CREATED, CREATED),
+    },
+}
+
+
+@pytest.mark.parametrize("failure_policy", OUTAGE)
+@pytest.mark.parametrize("second_line", [True, False], ids=["with", "without"])
+def test_what_holds_with_every_replica_dead(
+    installed: Installed, failure_policy: str, second_line: bool
+) -> None:
+    installed.use(failurePolicy=failure_policy)
+    given = () if second_line else ("--no-admission-policies",)
+    with installed.release.replicas(1, *flags(installed), *given) as [replica]:
+        if second_line:
+            until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
+        replica.kill()
+        found = {what: tried(installed.api, *where) for what, where in TRIED.items()}
+    for what, outcome in found.items():
+        print(f"| {failure_policy} | {second_line} | {what} | {outcome} |")
+    index = 0 if second_line else 1
+    assert found == {what: each[index] for what, each in OUTAGE[failure_policy].items()}
+
+
+def tried(api: Api, namespace: str, of: JSON) -> str:
+    """Return what becomes of a Pod's creation (dry run)."""
+    pod = {"metadata": {"generateName": "tried-"}, "spec": of}
+    try:
+        api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+    except ApiError as error:
+        if "ValidatingAdmissionPolicy" in str(error):
+            return DENIED
+        return WAITS if "failed calling webhook" in str(error) else str(error)
+    return CREATED
