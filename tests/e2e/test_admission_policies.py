@@ -22,8 +22,8 @@ from in_tree import SETUP_USER, InTree, Outcome, in_tree, path_of
 from laws.profile import live_law as law
 from policies.engine import decide
 from policies.facts import Facts, Request
+from policies.finding import Finding
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.shape import MalformedObjectError
 from policies.policy import Policy
 from policies.registry import CHECKS, RULES
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
@@ -139,18 +139,59 @@ def compare(
     verdicts = [enforced(obj, line.policy, request, known) for known in facts]
     if outcome.verdict == "denied":
         rule = RULE.findall(outcome.message)[0]
-        wrong = [f"{name}: {outcome.message}" for found in verdicts if rule not in found]
-        return "denied by both", wrong
-    return ("denied by the engine only" if verdicts[0] else "allowed by both"), []
+        rules = [{finding.rule for finding in found} for found in verdicts]
+        return "denied by both", [f"{name}: {outcome.message}" for r in rules if rule not in r]
+    if not verdicts[0]:
+        return "allowed by both", []
+    reasons = {why_only_the_engine(finding, obj, request) for finding in verdicts[0]}
+    wrong = [f"{name}: {verdicts[0]}"] if UNEXPLAINED in reasons else []
+    return f"engine only: {min(reasons)}", wrong
 
 
-def enforced(obj: JSON, policy: Policy, request: Request, known: Facts) -> set[str]:
-    """Return the rules by which the engine denies the object; all if it cannot read it."""
-    try:
-        findings = decide(obj, policy, request, known).findings
-    except MalformedObjectError:
-        return set(COMPILED_RULES)
-    return {finding.rule for finding in findings if finding.action == "enforce"}
+def enforced(obj: JSON, policy: Policy, request: Request, known: Facts) -> list[Finding]:
+    """Return the findings for which the engine denies the object."""
+    findings = decide(obj, policy, request, known).findings
+    return [finding for finding in findings if finding.action == "enforce"]
+
+
+UNEXPLAINED = "unexplained"
+
+
+def why_only_the_engine(finding: Finding, obj: JSON, request: Request) -> str:
+    """Return the kind of a finding that the in-tree policies do not have, as the page lists it."""
+    if finding.rule not in COMPILED_RULES:
+        return f"the rule {finding.rule}"
+    spec = spec_of(obj)
+    text = json.dumps(spec)
+    selects = spec.get("nodeSelector") or "requiredDuringScheduling" in text
+    numeric = '"Gt"' in text or '"Lt"' in text
+    explained = {
+        "the cluster's nodes": "every node that it selects" in finding.detail
+        or finding.path.endswith("nodeName"),
+        "what may be a request for a device": "resourceClaims" in spec
+        or any("/" in key for key in re.findall(r'"([^"]+)": "?[0-9]', text)),
+        "a toleration beside another placement": "tolerations" in finding.path
+        and (bool(selects) or "nodeName" in spec),
+        "a term that compares numbers or several names": "nodeSelectorTerms" in finding.path
+        and (numeric or text.count("metadata.name") > 1),
+        "an update of an object with an earlier finding": request.operation == "UPDATE",
+    }
+    return next((why for why, holds in explained.items() if holds), UNEXPLAINED)
+
+
+def spec_of(obj: JSON) -> JSON:
+    """Return the Pod's spec in a Pod or a core workload."""
+    match obj["kind"]:
+        case "Pod":
+            template = obj
+        case "PodTemplate":
+            template = obj["template"]
+        case "CronJob":
+            template = obj["spec"]["jobTemplate"]["spec"]["template"]
+        case _:
+            template = obj["spec"]["template"]
+    spec: JSON = template["spec"]
+    return spec
 
 
 @pytest.mark.parametrize("name", policies())

@@ -25,7 +25,6 @@ JSON = dict[str, Any]
 SETUP_USER = "setup"
 """A user whom every policy here exempts: creates what a test then updates."""
 
-_PROBE = "in-tree-probe"
 _NUMBERS = itertools.count()
 _COLLECTIONS = {
     "Pod": "/api/v1/namespaces/{}/pods",
@@ -112,13 +111,13 @@ def in_tree(cluster: ControlPlane, policy: Policy, **fields: Any) -> Iterator[In
     try:
         for obj in objects:
             api.request("POST", collection(obj["kind"]), obj)
-        until(lambda: _denies_sentinel(api), "the API server to know the policies")
+        until(lambda: _denies_sentinel(api, name), "the API server to know the policies")
         yield InTree(cluster, policy, name)
     finally:
         for obj in reversed(objects):
             with suppress(ApiError):
                 api.request("DELETE", f"{collection(obj['kind'])}/{obj['metadata']['name']}")
-        until(lambda: not _denies_sentinel(api), "the API server to forget the policies")
+        until(lambda: not _denies_sentinel(api, name), "the API server to forget the policies")
 
 
 def _sentinel(name: str) -> tuple[JSON, JSON]:
@@ -133,7 +132,7 @@ def _sentinel(name: str) -> tuple[JSON, JSON]:
         "operations": ["CREATE"],
         "resources": ["configmaps"],
     }
-    named = {"name": "is-the-probe", "expression": f'object.metadata.name == "{_PROBE}"'}
+    named = {"name": "is-the-probe", "expression": f'object.metadata.name == "{name}"'}
     spec = {
         "matchConstraints": {"resourceRules": [rule]},
         "matchConditions": [named],
@@ -151,10 +150,10 @@ def _sentinel(name: str) -> tuple[JSON, JSON]:
     )
 
 
-def _denies_sentinel(api: Api) -> bool:
+def _denies_sentinel(api: Api, name: str) -> bool:
     path = "/api/v1/namespaces/default/configmaps?dryRun=All"
     try:
-        api.request("POST", path, {"metadata": {"name": _PROBE}})
+        api.request("POST", path, {"metadata": {"name": f"{name}-sentinel"}})
     except ApiError as error:
         return error.status in (403, 422)
     return False

@@ -1,0 +1,53 @@
+"""The second line in the form that an API server reads from its disk (KEP-5793, alpha in 1.36)."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane.api import ApiError
+from controlplane.cluster import ControlPlane
+from controlplane.gpufence import COMMAND
+from controlplane.poll import until
+from controlplane.webhooks import in_tree_denial
+
+NAME = "gpufence-pods-deny.static.k8s.io"
+
+
+def test_an_api_server_enforces_what_manifests_prints_before_anything_is_stored(
+    found_binaries: dict[str, Path], tmp_path: Path
+) -> None:
+    manifests = tmp_path / "manifests"
+    manifests.mkdir()
+    command = [str(COMMAND), "manifests", "--admission-policies", "--static"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    (manifests / "gpufence.yaml").write_text(printed)
+    plugin = {
+        "name": "ValidatingAdmissionPolicy",
+        "configuration": {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyConfiguration",
+            "staticManifestsDir": str(manifests),
+        },
+    }
+    configuration = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [plugin],
+    }
+    file = tmp_path / "admission.yaml"
+    file.write_text(yaml.safe_dump(configuration))
+    flags = (
+        f"--admission-control-config-file={file}",
+        "--feature-gates=ManifestBasedAdmissionControlConfig=true",
+    )
+    with ControlPlane(tmp_path / "plane", apiserver_flags=flags, found=found_binaries) as cluster:
+        until(lambda: f"'{NAME}'" in in_tree_denial(cluster.api), "the static policy")
+        path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+        assert not cluster.api.request("GET", path)["items"]
+        # Nobody takes them away through the API.
+        with pytest.raises(ApiError):
+            cluster.api.request("DELETE", f"{path}/{NAME}")
