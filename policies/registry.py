@@ -12,6 +12,7 @@ from policies.kubernetes.pod import Pod
 from policies.rules import (
     check_device_leak,
     check_missing_device,
+    check_missing_shared_memory,
     check_oversized_device_request,
     check_pool_not_allowed,
     check_pool_trespass,
@@ -128,6 +129,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_pool_trespass),
     _check(check_device_leak),
     _check(check_privileged_near_devices, default="warn"),
+    _check(check_missing_shared_memory, default="warn"),
 )
 
 RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)

@@ -39,7 +39,7 @@ spec:
       image: quay.io/jupyter/pytorch-notebook:cuda12-2026-01-05
       resources:
         limits:
-          nvidia.com/gpu: 8
+          nvidia.com/gpu: 1
 ```
 
 ## Settings

@@ -45,7 +45,7 @@ spec:
       image: nvcr.io/nvidia/pytorch:26.01-py3
       resources:
         limits:
-          nvidia.com/gpu: 2
+          nvidia.com/gpu: 1
 ```
 
 ## Settings

@@ -16,10 +16,10 @@ for the check `unrestricted-gpu-pod` to name:
 - A container that is root by its author's word (`runAsUser: 0` or `runAsNonRoot: false`, its own or
   the Pod's) keeps its user; the other containers then get `runAsNonRoot` and a user of their own,
   and the Pod gets none.
-- A container that adds `IPC_LOCK` and names no user keeps that of its image: for a non-root user
-  the capability has no effect, so that RDMA cannot register memory and NCCL falls back to TCP
-  (NVIDIA/nvidia-container-toolkit#2037). Where an exception lets such a Pod through, it costs that
-  the container runs as root, if its image does.
+- A container that adds `IPC_LOCK` and names no user keeps that of its image. For another user than
+  root the capability has no effect: RDMA cannot register memory, and NCCL falls back to TCP without
+  a message (NVIDIA/nvidia-container-toolkit#2037). If an exception lets such a Pod through, the
+  price is that the container runs as root where its image does.
 - A container that is privileged or adds `SYS_ADMIN` gets no `allowPrivilegeEscalation`: the API
   server refuses the pair. One that adds `ALL` is not told to drop it.
 
@@ -89,8 +89,8 @@ from policies.policy import Hardening
 ID = "restricted-security-context"
 SUMMARY = 'the security context that Pod Security "restricted" asks for'
 
-# What the kubelet takes for root on Windows, in any case (security_context_windows.go).
 _LOCK_MEMORY = frozenset({"IPC_LOCK", "CAP_IPC_LOCK"})
+# What the kubelet takes for root on Windows, in any case (security_context_windows.go).
 _WINDOWS_ROOT = "containeradministrator"
 
 
@@ -154,10 +154,8 @@ def _is_root(own: JSONObject, common: JSONObject, *, windows: bool) -> bool:
 
     ``own`` is the container's security context, ``common`` the Pod's.
     """
-    non_root, user_id = (
-        _effective("runAsNonRoot", own, common),
-        _effective("runAsUser", own, common),
-    )
+    non_root = _effective("runAsNonRoot", own, common)
+    user_id = _effective("runAsUser", own, common)
     if non_root is False:
         return True
     if not windows:

@@ -403,8 +403,9 @@ REFUSED = {
         "spec.containers[0].securityContext.capabilities.add[1]",
         'container "train" adds "IPC_LOCK" and "SYS_PTRACE" in securityContext.capabilities.add',
         'drop: ["ALL"] with nothing but "NET_BIND_SERVICE" added',
-        'Remove "IPC_LOCK" and "SYS_PTRACE" from capabilities.add; RDMA works without IPC_LOCK '
-        "where the nodes' runtime sets no memlock limit",
+        'Remove "IPC_LOCK" and "SYS_PTRACE" from capabilities.add; for RDMA, request the '
+        "resource of the RDMA device plugin. It works without IPC_LOCK if the runtime on the nodes "
+        "sets no memlock limit, and otherwise needs an exception for this namespace in the policy",
     ),
     "capabilities kept and added": Refusal(
         pod(
