@@ -1,0 +1,212 @@
+"""Holds the verdict on a custom resource against the verdicts on the Pods of its operator.
+
+Run me as `python -m operators.compare`, as `make operators` does: it starts a control plane with
+gpufence and each operator in turn, creates the operator's examples and variants of them, and writes
+a table. The exit code is 1 if a verdict differs and differences.yaml has no reason for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from controlplane.binaries import binaries
+from controlplane.cluster import ControlPlane
+from controlplane.gpufence import COMMAND, Server
+from controlplane.webhooks import configurations, wait_until_called
+from operators import kueue_scenario
+from operators.audit import AuditLog, Outcome, verdict
+from operators.build import binary, source
+from operators.catalog import KUEUE, OPERATORS, Operator
+from operators.process import running
+from operators.variants import service_accounts, variants
+
+HERE = Path(__file__).parent
+CUSTOM_RESOURCES = "custom-workloads.gpufence.dev"
+"""The webhook that judges custom resources early: it would keep the operators from their Pods."""
+
+JSON = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """One workload: the verdict on the resource, and what became of its Pods."""
+
+    operator: str
+    workload: str
+    variant: str
+    resource: str
+    outcomes: list[Outcome]
+    note: str = ""
+
+    @property
+    def equal(self) -> bool:
+        return self.resource == verdict(self.outcomes)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare, write the table, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="operators", description=__doc__)
+    parser.add_argument("--only", default="", help="the operators to run, with commas between them")
+    parser.add_argument("--output", type=Path, default=Path("build/operators.md"))
+    options = parser.parse_args(arguments)
+    chosen = [o for o in OPERATORS if not options.only or o.name in options.only.split(",")]
+    built = []
+    for operator in chosen:
+        module = source(operator)
+        built.append((operator, module, binary(operator, module)))
+    reasons = yaml.safe_load((HERE / "differences.yaml").read_text()) or []
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="gpufence-operators-") as temporary:
+        directory = Path(temporary)
+        audit = AuditLog(directory)
+        cluster = ControlPlane(directory / "cluster", found=binaries(), apiserver_flags=audit.flags)
+        with cluster, Server(directory / "gpufence") as server:
+            _register(cluster, server)
+            for operator, module, program in built:
+                with running(operator, cluster, directory / operator.name, module, program):
+                    found = (
+                        _of_kueue(cluster, audit, reasons)
+                        if operator.name == KUEUE
+                        else _rows(operator, module, cluster, audit, reasons)
+                    )
+                    for row in found:
+                        rows.append(row)
+                        print(_line(row), flush=True)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(_table(rows))
+    unexplained = [row for row in rows if not (row.equal or row.note)]
+    print(f"{len(rows)} workloads, {len(unexplained)} differences without a reason")
+    return 1 if unexplained else 0
+
+
+def _register(cluster: ControlPlane, server: Server) -> None:
+    wanted = configurations(server.url, server.authority)
+    for configuration in wanted:
+        configuration["webhooks"] = [
+            webhook for webhook in configuration["webhooks"] if webhook["name"] != CUSTOM_RESOURCES
+        ]
+    cluster.kubectl.apply(*wanted)
+    wait_until_called(cluster)
+
+
+def _rows(
+    operator: Operator, module: Path, cluster: ControlPlane, audit: AuditLog, reasons: list[JSON]
+) -> Iterator[Row]:
+    for file, obj in _examples(operator, module):
+        for name, changed in variants(obj):
+            namespace = cluster.create_namespace("workload-")
+            changed["metadata"] = {
+                key: value for key, value in changed["metadata"].items() if key != "namespace"
+            }
+            resource = _check(changed)
+            for account in service_accounts(changed):
+                if account != "default":
+                    cluster.kubectl("create", "serviceaccount", account, "-n", namespace)
+            done = cluster.kubectl(
+                *("create", "-n", namespace, "-f", "-"), stdin=json.dumps(changed), check=False
+            )
+            title = f"{file} {obj['kind']}/{obj['metadata'].get('name', '')}"
+            if done.returncode:
+                yield Row(
+                    operator.name, title, name, resource, [], f"rejected: {done.stderr[:200]}"
+                )
+            else:
+                row = Row(operator.name, title, name, resource, audit.settled(namespace))
+                yield row if row.equal else row._replace(note=_reason(row, reasons))
+            cluster.kubectl(
+                "delete", obj["kind"], "--all", "-n", namespace, "--wait=false", check=False
+            )
+            cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def _of_kueue(cluster: ControlPlane, audit: AuditLog, reasons: list[JSON]) -> Iterator[Row]:
+    for name, job, outcomes in kueue_scenario.rows(cluster, audit):
+        row = Row(KUEUE, name, "admitted, evicted, resumed", _check(job), outcomes)
+        yield row if row.equal else row._replace(note=_reason(row, reasons))
+
+
+def _examples(operator: Operator, module: Path) -> Iterator[tuple[str, JSON]]:
+    """Yield the objects of the examples that the operator makes Pods from, each once."""
+    seen = set()
+    for pattern in operator.examples:
+        for file in sorted(module.glob(pattern)):
+            try:
+                objects = [obj for obj in yaml.safe_load_all(file.read_text()) if obj]
+            except yaml.YAMLError:
+                continue
+            for obj in objects:
+                text = json.dumps(obj, sort_keys=True, default=str)
+                if obj.get("kind") in operator.kinds and text not in seen:
+                    seen.add(text)
+                    yield str(file.relative_to(module)), obj
+
+
+def _check(obj: JSON) -> str:
+    done = subprocess.run(
+        [COMMAND, "check", "--output", "json", "-"],
+        input=json.dumps(obj),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return str(json.loads(done.stdout)["results"][0]["verdict"])
+
+
+def _reason(row: Row, reasons: Iterable[JSON]) -> str:
+    for entry in reasons:
+        if (
+            all(
+                entry.get(key, value) == value
+                for key, value in (
+                    ("operator", row.operator),
+                    ("variant", row.variant),
+                    ("resource", row.resource),
+                    ("pods", verdict(row.outcomes)),
+                )
+            )
+            and entry.get("workload", "") in row.workload
+        ):
+            return str(entry["reason"])
+    return ""
+
+
+def _pods(outcomes: list[Outcome]) -> str:
+    counts = Counter((outcome.resource, outcome.verdict) for outcome in outcomes)
+    parts = [
+        f"{count} {word}" if resource == "pods" else f"{count} {resource} {word}"
+        for (resource, word), count in counts.items()
+        if resource == "pods" or word in ("denied", "failed")
+    ]
+    return ", ".join(parts) or "none"
+
+
+def _line(row: Row) -> str:
+    mark = "equal" if row.equal else row.note or "DIFFERENT"
+    failed = next((o.message for o in row.outcomes if o.verdict == "failed"), "")
+    title = f"{row.operator}  {row.workload}  {row.variant}"
+    return f"{title}: {row.resource} / {_pods(row.outcomes)}  {mark} {failed[:200]}".rstrip()
+
+
+def _table(rows: list[Row]) -> str:
+    lines = [
+        "| operator | workload | variant | resource | Pods | equal |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        equal = "yes" if row.equal else row.note or "no"
+        cells = (row.operator, row.workload, row.variant, row.resource, _pods(row.outcomes), equal)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""A running operator, with its CustomResourceDefinitions and its own webhooks."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controlplane import pki
+from controlplane.cluster import ControlPlane, free_ports
+from controlplane.poll import until
+from controlplane.process import Process
+from operators.catalog import Operator, Start
+
+START_WITHIN = 120.0
+
+
+@contextmanager
+def running(
+    operator: Operator, cluster: ControlPlane, directory: Path, source: Path, binary: Path
+) -> Iterator[None]:
+    """Run the operator inside the block. It is a cluster administrator, and serves on loopback.
+
+    Raises:
+        ControlPlaneError: it does not start; the message shows the end of its log.
+    """
+    directory.mkdir()
+    for file in sorted(source.glob(operator.definitions)):
+        cluster.kubectl("apply", "--server-side", "-f", str(file))
+    established = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    # Before a definition has a status, the wait fails.
+    until(
+        lambda: cluster.kubectl(*established, check=False).returncode == 0, "the definitions", 60.0
+    )
+    authority = pki.Authority(directory)
+    certificates = directory / "certificates"
+    certificates.mkdir()
+    pair = authority.server("operator", "127.0.0.1", "localhost")
+    for file, name in zip(pair, ("tls.crt", "tls.key"), strict=True):
+        shutil.copy(file, certificates / name)
+    start = Start(directory, certificates, *free_ports(2))
+    arguments, config = operator.settings(start)
+    if config is not None:
+        (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    process = Process(
+        operator.name,
+        [binary, *arguments],
+        directory / "operator.log",
+        environ=os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "TMPDIR": str(directory)},
+    )
+    configurations: list[dict[str, Any]] = []
+    process.start()
+    try:
+        process.wait(lambda: _unready(start.health_port, "/readyz"), START_WITHIN)
+        if operator.webhooks:
+            text = (source / operator.webhooks).read_text()
+            bundle = base64.b64encode(authority.certificate.read_bytes()).decode()
+            for configuration in yaml.safe_load_all(text):
+                _make_local(configuration, operator, start.webhook_port, bundle)
+                configurations.append(configuration)
+            cluster.kubectl.apply(*configurations)
+        yield
+    finally:
+        for configuration in configurations:
+            kind, name = configuration["kind"], configuration["metadata"]["name"]
+            cluster.kubectl("delete", kind, name, check=False)
+        process.stop()
+
+
+def _make_local(configuration: dict[str, Any], operator: Operator, port: int, bundle: str) -> None:
+    """Change a webhook configuration to call a port of this machine, not a Service."""
+    configuration["metadata"]["name"] += f"-{operator.binary}"
+    configuration["webhooks"] = [
+        webhook
+        for webhook in configuration["webhooks"]
+        if not operator.served or operator.served.issuperset(webhook["rules"][0]["resources"])
+    ]
+    for webhook in configuration["webhooks"]:
+        path = webhook["clientConfig"]["service"]["path"]
+        webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
+
+
+def _unready(port: int, path: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        status = connection.getresponse().status
+    except OSError as error:
+        return f"{path}: {error}"
+    finally:
+        connection.close()
+    return "" if status == http.HTTPStatus.OK else f"{path}: {status}"
