@@ -132,11 +132,11 @@ release: $(RELEASE_STAMP)  ## build wheel, sdist, chart, SBOM, notes and checksu
 	@$(BIN)/python -m make_release build "$(VERSION)"
 
 .PHONY: audit-dependencies
-audit-dependencies: $(RELEASE_STAMP)  ## ask the advisory databases about each library (needs the Internet)
+audit-dependencies: $(RELEASE_STAMP)  ## look up each library in the advisory databases (needs the Internet)
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements/run.txt
 
 .PHONY: bench
-bench: $(BENCH_STAMP)  ## gpufence beside its peers; rewrites docs/reference/benchmarks.md and the baseline (ten minutes)
+bench: $(BENCH_STAMP)  ## measure gpufence and alternatives; rewrites docs/reference/benchmarks.md and the baseline (ten minutes)
 	@$(BIN)/python -m bench.run --write
 
 .PHONY: bench-compare
