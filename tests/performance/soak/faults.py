@@ -124,23 +124,22 @@ def kubeconfig(path: Path, url: str) -> Path:
 
 def measure(minutes: float, folder: Path) -> Record:
     record = Record(minutes)
-    with fenced_cluster(folder, 0) as (made, _):
-        with ProxyThread(made.cluster) as thread:
-            proxy = thread.proxy
-            config = kubeconfig(folder / "proxy.kubeconfig", proxy.url)
-            flags = (*FLAGS, "--kubeconfig", str(config))
-            with made.replicas(REPLICAS, *flags) as replicas:
-                until(lambda: sum(map(exports, replicas)) == 1, "the device metrics")
-                record.lists_before = lists(proxy.requests)
-                with Creations(made.cluster.api, threads=2) as creations:
-                    for fault in schedule(minutes):
-                        sample(record, thread, fault, minutes, replicas, creations)
-                record.lists = lists(proxy.requests)
-                record.longest = max(creations.seconds, default=0.0)
-                record.wrong, record.failures = creations.wrong, creations.failures
-                path = f"/apis/coordination.k8s.io/v1/namespaces/{made.namespace}/leases/gpufence"
-                spec = made.cluster.api.request("GET", path)["spec"]
-                record.lease_transitions = spec.get("leaseTransitions", 0)
+    with fenced_cluster(folder, 0) as (made, _), ProxyThread(made.cluster) as thread:
+        proxy = thread.proxy
+        config = kubeconfig(folder / "proxy.kubeconfig", proxy.url)
+        flags = (*FLAGS, "--kubeconfig", str(config))
+        with made.replicas(REPLICAS, *flags) as replicas:
+            until(lambda: sum(map(exports, replicas)) == 1, "the device metrics")
+            record.lists_before = lists(proxy.requests)
+            with Creations(made.cluster.api, threads=2) as creations:
+                for fault in schedule(minutes):
+                    sample(record, thread, fault, minutes, replicas, creations)
+            record.lists = lists(proxy.requests)
+            record.longest = max(creations.seconds, default=0.0)
+            record.wrong, record.failures = creations.wrong, creations.failures
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{made.namespace}/leases/gpufence"
+            spec = made.cluster.api.request("GET", path)["spec"]
+            record.lease_transitions = spec.get("leaseTransitions", 0)
     return record
 
 
