@@ -1,4 +1,4 @@
-"""Reviews from API servers only: the client certificate that a real one is told to show."""
+"""Reviews from API servers only: the client certificate that a real API server presents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Guarded:
         """Return the HTTP status that a client gets who shows the pair, or nothing.
 
         Raises:
-            ConnectionError: it is refused before it can ask anything.
+            ConnectionError: the server closes the connection before the request.
         """
         context = ssl.create_default_context(cadata=self.server.authority.decode())
         if pair is not None:

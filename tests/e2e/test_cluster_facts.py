@@ -98,7 +98,7 @@ def server(
 
 @contextmanager
 def service_account(control_plane: ControlPlane, folder: Path) -> Iterator[Path]:
-    """Provide the kubeconfig of a service account with the rights that the docs ask for."""
+    """Provide the kubeconfig of a service account with the rights that the docs list."""
     asked_for = (webhook.cluster.__doc__ or "").partition("rules:")[2].partition("\n\n")[0]
     rules = yaml.safe_load(f"rules:{asked_for}")["rules"]
     namespace = control_plane.create_namespace("gpufence-")
@@ -196,7 +196,7 @@ def create(cluster: ControlPlane, namespace: str, obj: JSON, *, dry: bool = True
 
 
 def refusal(cluster: ControlPlane, namespace: str, obj: JSON) -> str:
-    """Return why a Pod is refused, "" if it is not."""
+    """Return why a Pod is denied, "" if it is allowed."""
     try:
         create(cluster, namespace, obj)
     except ApiError as error:
@@ -580,7 +580,7 @@ def test_facts_outlive_a_restart_of_the_api_server_and_are_fresh_again_after_it(
 
 
 def placed(control_plane: ControlPlane, namespace: str, name: str) -> bool:
-    """Tell whether a Pod that is bound to the node is refused for it."""
+    """Return whether a Pod that is bound to the node is denied for it."""
     try:
         return "is bound to a GPU node" in refusal(control_plane, namespace, pod(nodeName=name))
     except OSError:

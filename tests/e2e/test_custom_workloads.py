@@ -52,7 +52,7 @@ def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         running(control_plane, tmp_path_factory.mktemp("custom"), policy) as made,
         made.registered(),
     ):
-        # Until its kind is served, it is refused for that.
+        # Until its kind is served, the API server rejects it for that.
         until(
             lambda: WEBHOOK in refusal(control_plane, job(worker=TRESPASSER)),
             "this webhook to be called",
@@ -85,7 +85,7 @@ def job(*, master: JSON = PLAIN, worker: JSON = PLAIN, **metadata: Any) -> JSON:
 
 
 def refusal(cluster: ControlPlane, obj: JSON) -> str:
-    """Return why `kubectl apply --dry-run=server` is refused; "" if it is not."""
+    """Return why `kubectl apply --dry-run=server` fails; "" if it succeeds."""
     done = cluster.kubectl(
         "apply", "--dry-run=server", "-f", "-", stdin=json.dumps(obj), check=False
     )

@@ -32,7 +32,7 @@ NOT_RUN = {
     "docs/operate/without-the-chart.md": 1,
     "docs/policies/cookbook.md": 1,
 }
-"""How many blocks of which page cannot be run: a new one is to be seen in a review."""
+"""How many blocks of each page cannot be run: a review shows each new one."""
 POLICY_KEYS = {field.alias for field in FencePolicy.model_fields.values()}
 NODES = (
     node("web-1"),
@@ -237,7 +237,7 @@ def is_used(block: Block) -> bool:
     """Tell whether the block is a file that a later block of its page names."""
     name = block.notes.get("file", "")
     later = [each for each in blocks(block.page) if each.line > block.line]
-    # kustomize is told of a folder.
+    # kustomize takes a directory.
     called = ("kustomize build",) if name == "kustomization.yaml" else (name, Path(name).name)
     return bool(name) and any(part in each.text for each in later for part in called)
 

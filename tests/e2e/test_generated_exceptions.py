@@ -1,4 +1,4 @@
-"""Exceptions of `gpufence check --generate-exceptions` in force: what they are for can be made.
+"""Exceptions of `gpufence check --generate-exceptions` on a cluster: they let their objects in.
 
 The names of the ReplicaSets, Jobs and Pods that come of a workload are chosen by Kubernetes' own
 controllers.

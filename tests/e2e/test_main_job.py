@@ -1,4 +1,4 @@
-"""The main job on the real control plane: Pods as people write them, and what becomes of them."""
+"""The main job on the real control plane: Pods as authors write them, and their outcome."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ NODES = NodeIndex(
 
 
 def ten_pools() -> Policy:
-    """Return a policy of ten pools, NVIDIA's among them, nobody exempt."""
+    """Return a policy of ten pools, NVIDIA's among them, without exemptions."""
     [nvidia] = _default().pools
     others = tuple(
         Pool(
@@ -134,7 +134,7 @@ def registered(
     finally:
         for path in paths:
             cluster.api.request("DELETE", path)
-        # The next ones go by the same name.
+        # The next ones use the same name.
         until(
             lambda: not found.asked(found.send("POST", pods, gpu)[0]),
             "the API server to forget them",
@@ -379,7 +379,7 @@ def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(hook: 
     }
     mark, made = hook.send("POST", "/api/v1/namespaces/default/pods", pod(spec))
     assert made is not None
-    # Where nodes are known, any node selection is asked about.
+    # With known nodes, the API server sends every Pod with a node selection.
     assert hook.asked(mark) == (set() if hook.nodes is None else {"/validate"})
     assert failures(hook.cluster) == before
 

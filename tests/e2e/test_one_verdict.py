@@ -1,4 +1,4 @@
-"""One verdict, whoever is asked: a file's, the webhook's, a template's, its Pods', Pod Security's.
+"""One verdict: of a file, the webhook, a template, its Pods, and Pod Security.
 
 Each object is sent to a real API server (dry-run), and all answers are held against one another.
 """
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
     rules: tuple[str, ...] = ()
     """Of gpufence's findings, sorted."""
     spec: JSON | None = None
-    """Of what was accepted; without what the API server makes up anew each time."""
+    """The accepted object without the fields that the API server generates for each request."""
 
 
 class Spaces(NamedTuple):
@@ -162,7 +162,7 @@ def secured_specs(draw: st.DrawFn) -> JSON:
 
 
 def of_a_file(obj: JSON, namespace: str) -> tuple[Decision, tuple[str, ...]]:
-    """Return what `gpufence check` decides, and the rules by which it refuses."""
+    """Return what `gpufence check` decides, and the rules that deny."""
     decision = decide(obj, POLICY, Request(namespace=namespace))
     enforced = [f.rule for f in decision.findings if f.action == "enforce"]
     return decision, tuple(sorted(enforced))
@@ -180,7 +180,7 @@ def test_law_a_pod_gets_one_verdict_from_file_webhook_and_pod_security(spaces: S
         if answer.verdict == "invalid":
             return
         decision, rules = of_a_file(obj, spaces.open)
-        # What the API server defaults can only add to a refusal: hostNetwork brings host ports.
+        # Defaults of the API server can only add denials: hostNetwork brings host ports.
         assert (answer.verdict == "refused") is bool(rules)
         assert set(answer.rules) == set(rules)
         assert spaces.send(PODS, spaces.unconditional, obj) == answer
@@ -212,7 +212,7 @@ def test_law_a_template_gets_the_verdict_of_its_pods(spaces: Spaces) -> None:
             return
         decision, rules = of_a_file(obj, spaces.open)
         assert set(answer.rules) == set(rules)
-        # All but the spec, which carries an identity that is made up anew.
+        # All but the spec, which carries a generated identity.
         assert spaces.send(path, spaces.unconditional, obj)[:2] == answer[:2]
         [template], [mutated] = templates(obj), templates(decision.mutated)
         its_pod = spaces.send(PODS, spaces.open, pod(template.raw["spec"]))

@@ -71,7 +71,7 @@ def test_a_pod_waits_until_there_is_room_and_is_then_created(
         took = time.monotonic() - began
         thread.join()
     assert any(t.get("key") == "nvidia.com/gpu" for t in made["spec"]["tolerations"])
-    # It asks again a second after each refusal; more than one takes a machine that is slow.
+    # It retries a second after each rejection; a slow machine takes more than one.
     assert 1 <= replica.metric(OVERLOADED) - before <= took / 0.9
 
 

@@ -119,7 +119,7 @@ def test_the_follower_leads_when_the_leader_is_gone(released: Release) -> None:
 
 
 def test_a_leader_that_is_told_to_stop_gives_its_lease_up_at_once(released: Release) -> None:
-    # So long a Lease that nobody could wait for its end here.
+    # The Lease is so long that the test cannot wait for its end.
     with released.replicas(2, "--lease-seconds", "600") as replicas:
         [leader] = [r for r in replicas if r.metric("gpufence_leader")]
         [follower] = [r for r in replicas if r is not leader]

@@ -1,4 +1,4 @@
-"""The fence before the real kube-scheduler: whatever Pods ask for, only GPU Pods get GPU nodes.
+"""The fence with the real kube-scheduler: only GPU Pods get GPU nodes.
 
 `GPUFENCE_PODS` is how many Pods of either sort are generated; the same ones each time, unless
 `GPUFENCE_SEED` is another number.
@@ -41,7 +41,7 @@ ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
 
 NVIDIA_GPU, AMD_GPU = "nvidia.com/gpu", "amd.com/gpu"
-# Beside the default policy's pool, one behind two taints with values and two labels.
+# In addition to the default policy's pool, one with two taints with values and two labels.
 AMD_POOL = {
     "name": "amd",
     "resources": [AMD_GPU],
@@ -229,12 +229,12 @@ class Generator:
         return [make() for _ in range(self._random.randint(least, most))]
 
 
-# ------------------------------------------------------------------------------ what becomes of
+# ------------------------------------------------------------------------------------ outcome
 
 
 @dataclass
 class Outcome:
-    """What became of Pods: refused with what message, or created and bound to which node."""
+    """The outcome for Pods: denied with a message, or created and bound to a node."""
 
     refusals: list[str] = field(default_factory=list)
     nodes: dict[str, str] = field(default_factory=dict)

@@ -231,7 +231,7 @@ def test_what_holds_with_every_replica_dead(
 
 
 def tried(api: Api, namespace: str, of: JSON) -> str:
-    """Return what becomes of a Pod's creation (dry run)."""
+    """Return the outcome of a Pod's creation (dry run)."""
     pod = {"metadata": {"generateName": "tried-"}, "spec": of}
     try:
         api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)

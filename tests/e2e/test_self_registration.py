@@ -1,4 +1,4 @@
-"""Two replicas that look after themselves: what they have registered, they keep so."""
+"""Two replicas that register themselves, and keep their registration."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_breaking_the_glass_takes_gpufence_out_of_the_way_until_it_is_undone(
     assert "MutatingWebhookConfiguration gpufence: deleted." in said
     assert "ValidatingWebhookConfiguration gpufence: deleted." in said
     assert not kept.configurations()
-    # A write that was under way when the replicas were told may have come again, but none since.
+    # A write that was in flight at the change may still arrive, but no later one.
     said = kept.run("unregister", *namespaced, "--watch-seconds", "2")
     assert "MutatingWebhookConfiguration gpufence: was not there." in said
     assert "again" not in said

@@ -48,6 +48,6 @@ def test_an_api_server_enforces_what_manifests_prints_before_anything_is_stored(
         until(lambda: f"'{NAME}'" in in_tree_denial(cluster.api), "the static policy")
         path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
         assert not cluster.api.request("GET", path)["items"]
-        # Nobody takes them away through the API.
+        # The API cannot delete them.
         with pytest.raises(ApiError):
             cluster.api.request("DELETE", f"{path}/{NAME}")

@@ -27,7 +27,7 @@ SECONDS = float(os.environ.get("GPUFENCE_LOAD_SECONDS", "6"))
 
 
 class ConfigMapVolume:
-    """A mounted ConfigMap, as a kubelet updates it: a new folder, and a link that is swapped."""
+    """A mounted ConfigMap, as a kubelet updates it: a new directory and a swapped link."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -58,7 +58,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two replicas whose leaf is renewed every few seconds, in all of these tests."""
+    """Two replicas whose serving certificate is renewed every few seconds in these tests."""
     folder = tmp_path_factory.mktemp("release")
     policy = ConfigMapVolume(folder / "policy")
     policy.write(default_policy_text())
@@ -244,7 +244,7 @@ def generations(pair: Pair) -> list[float]:
 
 
 def try_to_create(api: Api, path: str, pod: Object) -> Object:
-    """Return what is created, and nothing where it is refused.
+    """Return what is created, and nothing where it is denied.
 
     While one replica has the new policy and the other has not yet, a Pod of the new pool may be
     mutated by the one and judged by the other.
@@ -260,5 +260,5 @@ def tolerates(pod: dict[str, object], key: str) -> bool:
 
 
 def failure_policies(released: Release) -> list[str]:
-    """Return what becomes of Pods while nobody answers, as it is registered."""
+    """Return the outcome for Pods while no replica answers, as registered."""
     return [each["webhooks"][0]["failurePolicy"] for each in released.configurations()]

@@ -1,4 +1,4 @@
-"""Changes of what is there already, on the real API server: new trespass is refused, no more.
+"""Updates of existing objects on the real API server: only new trespass is denied.
 
 What was admitted before today's policy must be able to live on, to shrink and to go.
 """
@@ -31,7 +31,7 @@ GPU_NODE = node("gpu", labels={PRESENT: "true"}, taints=[taint(GPU)], resources=
 HOLD = "example.com/hold"
 GATE = [{"name": "example.com/wait"}]
 NOWHERE = "https://127.0.0.1:1"
-"""Where nobody listens: port 1 is privileged, and none of ours."""
+"""A port without a listener: port 1 is privileged, and the tests never open it."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 @contextmanager
 def lenient(fence: Fence) -> Iterator[None]:
-    """Have yesterday's policy inside the block, which let everybody onto the GPU nodes."""
+    """Apply an earlier policy inside the block, which admits every Pod to the GPU nodes."""
     yesterday = copy.deepcopy(fence.policy)
     yesterday["rules"]["pool-trespass"] = "off"
     with fence.other_policy(yesterday):
@@ -55,7 +55,7 @@ def lenient(fence: Fence) -> Iterator[None]:
 
 @contextmanager
 def unreachable(cluster: ControlPlane, fence: Fence, pod: str) -> Iterator[None]:
-    """Have the API server find nobody where gpufence should be, inside the block.
+    """Let the API server reach no replica inside the block.
 
     ``pod`` is the path of a GPU Pod, and changes of its spec then fail.
     """
@@ -137,7 +137,7 @@ class Namespace:
 @pytest.fixture
 def space(control_plane: ControlPlane, fence: Fence, namespace: str) -> Iterator[Namespace]:
     yield Namespace(control_plane, namespace)
-    # Controllers whose Pods are refused would go on trying.
+    # Controllers whose Pods are denied would retry.
     for kind in ("deployments", "jobs"):
         control_plane.kubectl("delete", kind, "--all", "-n", namespace, "--wait=false")
 
@@ -309,7 +309,7 @@ def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_refuse(
 ) -> None:
     with lenient(fence):
         path = space.pod(plain_spec(tolerations=[TOLERATION]), finalizers=[HOLD, f"{HOLD}-too"])
-    # Not before: the same Pod is refused today.
+    # Not before: the same Pod is denied now.
     with pytest.raises(ApiError, match="pool-trespass"):
         space.pod(plain_spec(tolerations=[TOLERATION]), "new")
     merge(control_plane, path, {"metadata": {"finalizers": [HOLD]}})
@@ -335,7 +335,7 @@ def test_the_job_controller_lets_go_of_pods_that_todays_policy_would_refuse(
 
 @pytest.fixture
 def old_deployment(fence: Fence, space: Namespace) -> str:
-    """The path of a Deployment with one Pod whose template today's policy would refuse."""
+    """The path of a Deployment with one Pod whose template the current policy denies."""
     with lenient(fence):
         path = space.deployment(plain_spec(tolerations=[TOLERATION]))
         space.wait_for_pods(1)

@@ -1,4 +1,4 @@
-"""The oracle is asked what anyone can look up, so that a comparison with it means something."""
+"""The oracle answers what documentation states, so that a comparison with it means something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real headless Chromium, for pages of ours. It reaches no network."""
+"""A real headless Chromium for the project's pages. It reaches no network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--no-first-run",
-    # Whatever a page would ask for, there is nobody.
+    # Every address that a page requests is unreachable.
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )
 
@@ -62,7 +62,7 @@ class Browser:
         return [entry["message"] for entry in self._log("browser")]
 
     def requests(self) -> list[str]:
-        """Return the URLs that were asked for since the last call."""
+        """Return the URLs that were requested since the last call."""
         messages = [json.loads(entry["message"]) for entry in self._log("performance")]
         return [
             message["message"]["params"]["request"]["url"]

@@ -39,7 +39,7 @@ FAST = Timing(
 
 
 class Clock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that advances only when a test advances it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -72,7 +72,7 @@ def policy(**pool: Any) -> Policy:
 def node(
     name: str, labels: JSON | None = None, taints: Any = (), allocatable: JSON | None = None
 ) -> JSON:
-    """Return a Node as the API has it, with parts that nobody needs."""
+    """Return a Node as the API has it, with parts that no rule reads."""
     return {
         "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
@@ -126,7 +126,7 @@ async def node_names(cluster: ClusterFacts) -> set[str] | None:
 async def around_a_pod(
     folder: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[TestServer]:
-    """Serve, with the folder's pair, as the API server that a Pod's environment tells of."""
+    """Serve, with the directory's pair, as the API server of a Pod's environment."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     app = web.Application()

@@ -111,7 +111,7 @@ class FakeApiServer:
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Go away: open connections break, new ones are refused."""
+        """Stop: open connections break, new ones fail."""
         self.cut()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -196,7 +196,7 @@ class FakeApiServer:
         self._history.clear()
 
     def bookmark(self, collection: str) -> None:
-        """Tell whoever watches that the version has moved on."""
+        """Send every watch a bookmark with the new version."""
         self._version += 1
         self.send(collection, _line("BOOKMARK", {"metadata": {"resourceVersion": self.version}}))
 

@@ -12,7 +12,7 @@ NAME = "gpufence.gpufence.svc"
 
 
 def client_context(authority: KeyPair) -> ssl.SSLContext:
-    """A client as strict as there is, with all that RFC 5280 asks of a chain."""
+    """A strict client, with all that RFC 5280 requires of a chain."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority.certificate_pem.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT

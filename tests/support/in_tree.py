@@ -61,7 +61,7 @@ def path_of(obj: JSON, namespace: str) -> str | None:
 
 
 class InTree:
-    """The policies of one FencePolicy, in force."""
+    """The registered policies of one FencePolicy."""
 
     def __init__(self, cluster: ControlPlane, policy: Policy, name: str) -> None:
         self.cluster = cluster
@@ -100,7 +100,7 @@ class InTree:
 
 @contextmanager
 def in_tree(cluster: ControlPlane, policy: Policy, **fields: Any) -> Iterator[InTree]:
-    """Have the policies in force inside the block only, under a name of their own."""
+    """Register the policies inside the block only, under a separate name."""
     name = f"in-tree-{next(_NUMBERS)}"
     exemptions = replace(policy.exemptions, usernames=policy.exemptions.usernames | {SETUP_USER})
     objects = (

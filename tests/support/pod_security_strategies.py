@@ -176,7 +176,7 @@ _SOURCES = (
 
 
 def volumes(*, min_sources: int = 0) -> st.SearchStrategy[JSON]:
-    """A volume of any type; with no source, of none, or (which the API refuses) of two."""
+    """A volume of any type; with no source, or (which the API rejects) with two."""
     source = st.sampled_from(_SOURCES)
     nothing: JSON = {}
     return st.builds(

@@ -73,7 +73,7 @@ def pytorch_job(pod: JSON) -> JSON:
 
 
 def review(obj: JSON | None, **fields: Any) -> JSON:
-    """Return a review that asks to create ``obj``; ``fields`` replace or add request fields."""
+    """Return a review for the creation of ``obj``; ``fields`` replace or add request fields."""
     described = obj or plain_pod()
     metadata = described.get("metadata")
     named: JSON = metadata if isinstance(metadata, dict) else {}

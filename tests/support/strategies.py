@@ -96,7 +96,7 @@ def quantity_texts() -> st.SearchStrategy[str]:
 
 
 def _has_a_small_exponent(text: str) -> bool:
-    """Go takes minutes over an exponent of millions, and the oracle refuses it."""
+    """Go takes minutes over an exponent of millions, and the oracle rejects it."""
     digits = text.strip().lower().rpartition("e")[2].lstrip("+-")
     return not digits.isdigit() or int(digits) <= 400
 
@@ -450,7 +450,7 @@ def _policy(*pools: JSON, **fields: Any) -> Policy:
 
 
 def policies() -> dict[str, Policy]:
-    """Policies by what is particular about them; nobody is exempt."""
+    """Policies by what is particular about them, without exemptions."""
     amd: JSON = {
         "name": "amd",
         "resources": ["amd.com/gpu"],

@@ -1,4 +1,4 @@
-"""Pods and workloads that an API server accepts: those of `strategies`, with the faults mended.
+"""Pods and workloads that an API server accepts: those of `strategies`, without the faults.
 
 What a fault is, the API server's validation says (`k8s.io/kubernetes/pkg/apis/core/validation`).
 """

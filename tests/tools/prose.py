@@ -1,7 +1,7 @@
 """Checks the project's prose against a vocabulary, as ``make check`` does.
 
 Prose is what a person reads: Markdown, docstrings, comments, messages in Python strings, comments
-and descriptions in the chart, and the help of the Makefile. ``prose.yaml`` beside this file lists
+and descriptions in the chart, and the help of the Makefile. ``prose.yaml`` in this directory lists
 the words to avoid and what to write instead. Code, names and URLs are not prose.
 """
 

@@ -150,7 +150,7 @@ def test_the_api_server_accepts_every_object_and_has_no_warning(
     if values.get("hostNetwork"):
         assert ["hostNetwork=true" in line for line in warnings] == [True], warnings
     else:
-        # Nor would Pod Security's restricted profile, which the namespace asks for, refuse a Pod.
+        # The restricted profile, which the namespace requires, would reject no Pod either.
         assert not warnings
 
 

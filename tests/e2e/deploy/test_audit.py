@@ -88,7 +88,7 @@ def audited(
 
 
 def told(report: dict[str, Any], kind: str, name: str) -> list[str]:
-    """Return the rules of the findings that are told at an object."""
+    """Return the rules of the findings in the report of an object."""
     [result] = [
         each
         for each in report["results"]

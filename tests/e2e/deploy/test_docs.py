@@ -32,7 +32,7 @@ def commands() -> list[tuple[str, str]]:
 
 
 def values() -> dict[str, Values]:
-    """Return the pages' values by what they are said to be for."""
+    """Return the values on the pages by their purpose."""
     found: dict[str, Values] = {
         f"{block.place}: {block.text.splitlines()[0].removeprefix(VALUES)}": yaml.safe_load(
             block.text
@@ -69,7 +69,7 @@ def test_the_memory_limit_has_room_for_the_worst_case_that_was_measured(helm: He
 
 
 def test_each_check_has_its_place_among_the_refusals() -> None:
-    """Those that warn by default as well: a policy may have them refuse."""
+    """Includes the rules that warn by default: a policy may set them to enforce."""
     page = (PROJECT / "docs/get-started/denied.md").read_text()
     rows = re.findall(r"(?m)^\| \[`([a-z-]+)`\]\(\.\./rules/([a-z-]+)\.md\) \|", page)
     assert all(rule == target for rule, target in rows)

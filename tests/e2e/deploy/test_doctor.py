@@ -91,7 +91,7 @@ def restored(installed: Installation, path: str) -> Iterator[Object]:
 
 @pytest.fixture(scope="module")
 def paused(installed: Installation) -> Iterator[Installation]:
-    """An installation whose replicas leave the configurations alone, whatever becomes of them."""
+    """An installation whose replicas never repair the configurations."""
     api = installed.cluster.api
     pause: Object = {"metadata": {"annotations": {PAUSED: "2026-11-21T00:00:00+00:00"}}}
     api.request("PATCH", LEASE, pause, MERGE)
@@ -119,7 +119,7 @@ def test_the_text_says_the_same_to_people(installed: Installation) -> None:
 
 
 class Broken(NamedTuple):
-    """What somebody does to a configuration by hand, and what the doctor calls it."""
+    """A manual change of a configuration, and the line of doctor that reports it."""
 
     path: str
     patch: Object | None

@@ -191,7 +191,7 @@ def test_from_then_on_only_who_shows_a_certificate_is_listened_to(installed: Ins
     for each in installed.pods():
         for shown, outcome in ((pair, nullcontext()), (None, pytest.raises(ConnectionError))):
             context = ssl.create_default_context(cadata=authority)
-            context.check_hostname = False  # a replica is asked by its address
+            context.check_hostname = False  # the test connects to a replica's address
             if shown:
                 context.load_cert_chain(*shown)
             address = each["status"]["podIP"]
@@ -358,14 +358,14 @@ def test_without_a_replica_only_what_reaches_for_gpus_has_to_wait(
     # What a node needs before a replica can run there.
     for namespace in ("kube-system", "calico-system", "kube-flannel"):
         installed.ask(agent, namespace)
-    # And the replicas themselves, which nobody is there to ask about. They find no certificates.
+    # The replicas run without certificates, and no earlier replica can supply them.
     copy = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
     kubectl("delete", "secret", CERTIFICATES, "-n", NAMESPACE)
     kubectl("scale", "deployment", RELEASE, "--replicas=2", "--namespace", NAMESPACE)
     kubelet.wait_ready(installed.kubelet, 2)
     until(lambda: not installed.refusal(GPU_POD), "GPU Pods to be created again", within=30)
     assert copy["data"]["ca.crt"] not in bundles(installed)
-    # And somebody restores the Secret from a backup, under replicas that have run on.
+    # An administrator restores the Secret from a backup while replicas run.
     fresh = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
     kubectl("replace", "-f", "-", stdin=json.dumps({**fresh, "data": copy["data"]}))
     restored = copy["data"]["ca.crt"]
@@ -378,7 +378,7 @@ def test_without_a_replica_only_what_reaches_for_gpus_has_to_wait(
         found = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
         return bool(found["data"]["ca.crt"] == restored)
 
-    # Which is trusted before it signs, so that nobody waits for either.
+    # It is trusted before it signs, so that no request fails.
     until(is_published, "the restored authority to be published", within=30)
     assert not installed.refusal(GPU_POD)
     until(signs, "the restored authority to sign", within=90)

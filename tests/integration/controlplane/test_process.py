@@ -1,4 +1,4 @@
-"""Server processes: started, waited for, stopped, and what is said when that fails."""
+"""Server processes: start, wait, stop, and the messages when that fails."""
 
 from __future__ import annotations
 

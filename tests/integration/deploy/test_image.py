@@ -26,7 +26,7 @@ BUILD, FINAL = stages((DEPLOY / "Dockerfile").read_text())
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the build stage leaves, in a folder instead of an image."""
+    """What the build stage leaves, in a directory instead of an image."""
     folder = tmp_path_factory.mktemp("image")
     carry_out(BUILD, PROJECT, folder)
     return folder
@@ -131,7 +131,7 @@ def test_the_builds_context_holds_all_that_is_copied() -> None:
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl hashes the authority's name")
 def test_the_image_trusts_what_the_system_does_without_holding_all_of_it(tmp_path: Path) -> None:
-    """An authority is found in the folder, by its hash, when a certificate is to be verified."""
+    """OpenSSL finds a CA in the directory by its hash when it verifies a certificate."""
     now = datetime.now(UTC)
     authority = create_authority(now)
     leaf = issue_leaf(authority, Names.parse(["localhost"], []), now)

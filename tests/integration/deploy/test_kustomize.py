@@ -31,7 +31,7 @@ def function(mode: str, program: str = "{path: gpufence, args: [krm]}") -> dict[
 
 
 def run(folder: Path, *command: str | Path) -> Result:
-    """Run a command in a folder, with gpufence on its path."""
+    """Run a command in a directory, with gpufence on its path."""
     path = os.pathsep.join([str(COMMAND.parent), os.environ["PATH"]])
     return subprocess.run(
         command,
@@ -99,7 +99,7 @@ def test_a_policy_is_a_function_config_of_kustomize(kustomize: Path, tmp_path: P
 
 
 def test_kustomize_takes_no_function_as_a_validator(kustomize: Path, tmp_path: Path) -> None:
-    """Why the help says transformers: even one that changes nothing is refused, for kustomize
+    """Why the help says transformers: even one that changes nothing is rejected, for kustomize
     itself annotates what comes back (kubernetes-sigs/kustomize issue 5036)."""
     kustomization(tmp_path, "web.yaml", validators=function("check", "{path: cat}"))
     done = run(tmp_path, kustomize, *BUILD)

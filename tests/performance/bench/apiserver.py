@@ -93,7 +93,7 @@ def admissions(contestants: list[Contestant], authority: bytes) -> dict[str, lis
 
 @contextmanager
 def in_force(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
-    """Have the objects in force inside the block."""
+    """Keep the objects registered inside the block."""
     try:
         if objects:
             cluster.kubectl.apply(*objects)
@@ -108,11 +108,11 @@ def in_force(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
 
 
 def _gpu_pod(cluster: ControlPlane) -> Literal["changed", "left", "refused"]:
-    """Return what becomes of a GPU Pod now."""
+    """Return the outcome for a GPU Pod now."""
     try:
         made = cluster.api.request("POST", PATH, _SENT["gpu-pod"])
     except ApiError:
-        # Only one of the two is in force yet, or still.
+        # Only one of the two is active yet, or still.
         return "refused"
     return "changed" if "affinity" in made["spec"] else "left"
 
@@ -149,7 +149,7 @@ class _Site:
     def _cpu(self) -> tuple[float, float]:
         """Return the seconds of CPU of the API server, and of all processes."""
         server = cpu_seconds(self.cluster.apiserver)
-        # Contestants that nobody asks cost nothing that can be measured.
+        # Contestants that receive no requests cost nothing that can be measured.
         webhooks = sum(each.cpu_seconds() for each in self.contestants)
         return server, server + cpu_seconds(self.cluster.etcd) + webhooks
 

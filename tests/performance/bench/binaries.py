@@ -14,7 +14,7 @@ def binaries() -> dict[str, Path]:
     """Return the paths of the peer webhook and of the load generator.
 
     Raises:
-        ControlPlaneError: no Go toolchain is to be had, or the build failed.
+        ControlPlaneError: no Go toolchain is available, or the build failed.
     """
     folder = Path(__file__).with_name("peers")
     module = GoModule(folder, PACKAGES, ldflags="-s -w", what="the benchmarks' peers")

@@ -35,7 +35,7 @@ class Capture(Recorder):
     def note(self, path: str, request: JSON) -> None:
         metadata = request["object"]["metadata"]
         key = path.removeprefix("/"), f"{metadata['generateName']}{request['operation']}"
-        # Asked again after gpufence has changed the Pod; of interest is what it is before.
+        # Sent again after gpufence has changed the Pod; the capture takes the Pod before that.
         if path == "/mutate" and key in self.kept:
             return
         self.kept[key] = {
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def register(cluster: ControlPlane, server: Server, recorder: Recorder) -> None:
-    """Have the recorder asked before gpufence has changed the Pod, and after."""
+    """Register the recorder before and after gpufence's mutation."""
     policy = default_policy()
     ours, theirs = (
         configurations(
@@ -103,7 +103,7 @@ def send(cluster: ControlPlane, recorder: Capture) -> None:
     add_debug_container(cluster, namespace)
     deployments = "/apis/apps/v1/namespaces/default/deployments?dryRun=All"
     cluster.api.request("POST", deployments, named("deployment", pods.deployment()))
-    # By the conditions of the default policy, nobody is asked about a plain Pod.
+    # The default policy's conditions send no plain Pod.
     for kind in ("mutating", "validating"):
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/before-gpufence"
         configuration = cluster.api.request("GET", path)

@@ -122,7 +122,7 @@ def _in_rounds(commands: Mapping[str, Sequence[str | Path]], rounds: int) -> dic
 
 
 def _run(command: Sequence[str | Path]) -> Usage:
-    """Run a command, whose output nobody reads.
+    """Run a command and discard its output.
 
     Raises:
         RuntimeError: it ended otherwise than with what it found (0 or 1), as it does on bad input.

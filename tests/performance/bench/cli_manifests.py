@@ -60,7 +60,7 @@ _TOLERATIONS = "      tolerations:\n      - key: nvidia.com/gpu\n        operato
 
 
 def write(folder: Path, count: int) -> dict[str, Path]:
-    """Write as many Deployments, once into a folder of files and once into one file.
+    """Write as many Deployments, once into a directory of files and once into one file.
 
     One in five requests a GPU. Returns where they are, by what that is called.
     """

@@ -1,4 +1,4 @@
-"""The command lines that are measured beside each other, and what each is given to do.
+"""The command lines that are compared, and what each is given to do.
 
 conftest and gator have one rule, in cli_rules/: no toleration of the GPU taint without a GPU
 request. That is less than gpufence does, which has more rules and computes what the webhook would
@@ -34,7 +34,7 @@ for file in sorted(path.iterdir()) if path.is_dir() else [path]:
 
 
 class CommandLine(NamedTuple):
-    """A command line for a file or a folder, and what its output says once for each finding."""
+    """A command line for a file or a directory, and what it prints once for each finding."""
 
     name: str
     arguments: Callable[[Path], list[str | Path]]
@@ -82,7 +82,7 @@ _TOOLS = (
 
 
 def command_lines() -> Iterator[CommandLine]:
-    """Yield ours, and of the others what is in the cache or can be built."""
+    """Yield gpufence, and the other tools that are in the cache or can be built."""
     ours = Path(sys.executable).with_name("gpufence")
     yield CommandLine(GPUFENCE, lambda path: [ours, "check", path], "  enforce  pool-trespass")
     for form in ("json", "sarif"):
@@ -98,7 +98,7 @@ def command_lines() -> Iterator[CommandLine]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the tools that are not in our own requirements."""
+    """Return the versions of the tools that the requirements do not pin."""
     return {tool.program: tool.package.partition("@")[2] for tool in _TOOLS}
 
 

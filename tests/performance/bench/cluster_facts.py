@@ -92,7 +92,7 @@ def node(number: int) -> JSON:
 
 
 def serve(pipe: Pipe) -> None:
-    """Be the API server: say the port, then send all heartbeats whenever asked to."""
+    """Be the API server: print the port, then send all heartbeats on each request."""
 
     async def run() -> None:
         api = FakeApiServer(NODES)
@@ -174,7 +174,7 @@ async def follow(url: str, pipe: Pipe, folder: Path) -> None:
 
 
 async def stall(found: list[float]) -> None:
-    """Record how much CPU time others use before it is anybody else's turn.
+    """Record how much CPU time other tasks use before the next turn.
 
     Time on the clock would say more of what else the machine does.
     """

@@ -1,6 +1,6 @@
 """A webhook that reads the body and sends back a constant but for the uid: what HTTP alone costs.
 
-`python -m bench.constant FOLDER PORT MUTATE VALIDATE`, where FOLDER holds tls.crt and
+`python -m bench.constant DIRECTORY PORT MUTATE VALIDATE`, where DIRECTORY holds tls.crt and
 tls.key, and the last two are files with the answers. It serves HTTP and TLS as gpufence does.
 """
 

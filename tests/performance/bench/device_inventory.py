@@ -72,7 +72,7 @@ def pod(number: int) -> JSON:
 
 
 def serve(pipe: Pipe) -> None:
-    """Be the API server: say the port, then send changes of Pods whenever asked to."""
+    """Be the API server: print the port, then send changes of Pods on each request."""
 
     async def run() -> None:
         api = FakeApiServer(NODES, PODS)
@@ -108,7 +108,7 @@ async def follow(url: str, pipe: Pipe, folder: Path) -> None:
     config.write_text(config.read_text().replace("http://127.0.0.1:0", url))
     inventory = DeviceInventory(Connection(kubeconfig(config)), policy(), timing=Timing())
     await inventory.follow(True)
-    await inventory.stop()  # what is imported on first use is none of the list's costs
+    await inventory.stop()  # imports on first use are not part of the list's cost
     stalls: list[float] = []
     watching = asyncio.create_task(stall(stalls))
     cpu, wall = time.process_time(), time.perf_counter()

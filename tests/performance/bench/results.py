@@ -59,7 +59,7 @@ def machine() -> dict[str, str]:
         "processor": f"{os.cpu_count()} x {cpu[1] if cpu else platform.machine()}",
         "load before the run": f"{os.getloadavg()[0]:.1f}",
         "kernel": platform.release(),
-        # Whose build it is says how fast it is: distributions optimise by profile.
+        # Builds differ in speed: distributions optimize by profile.
         "Python": sys.version,
         **{name: metadata.version(name) for name in ("aiohttp", "msgspec", "PyYAML", "uvloop")},
         **_required("peers", "sigs.k8s.io/controller-runtime"),

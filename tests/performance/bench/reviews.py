@@ -1,6 +1,6 @@
-"""Reviews that a real API server sent, as bytes: what contestants are asked.
+"""Reviews that a real API server sent, as bytes: the requests that contestants get.
 
-`python -m bench.capture` writes them anew.
+`python -m bench.capture` writes them again.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def body(case: Case, endpoint: Endpoint) -> bytes:
 
 
 def asked(case: Case) -> tuple[Endpoint, ...]:
-    """Return where the API server asks about it: of a workload only whether it may be."""
+    """Return the endpoints that the API server calls for it: for a workload only /validate."""
     return ("validate",) if case == "deployment" else ("mutate", "validate")

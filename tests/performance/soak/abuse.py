@@ -25,7 +25,7 @@ class Abuse:
         self.opened = 0
 
     async def for_ever(self) -> None:
-        """Go on until cancelled."""
+        """Continue until the task is canceled."""
         everybody = (
             self._again(self._slow_headers, 20),
             self._again(self._half_a_body, 20),
@@ -81,7 +81,7 @@ class Abuse:
         writer.transport.abort()
 
     async def _holds_idle_connections(self) -> None:
-        """Open so many connections that ask nothing, and those that were closed anew."""
+        """Open connections that send nothing, and reopen those that were closed."""
         held: list[Connection] = []
         while True:
             held = [each for each in held if not each[0].at_eof() and not each[1].is_closing()]

@@ -5,7 +5,7 @@
 The replicas reach a real API server through a proxy that injects each fault twice, with as much
 time to recover after each. The API server itself reaches the replicas, and creates GPU Pods all the
 time: every one must be created, and changed. The exit status is 1 if one was not, if a collection
-was listed anew, or if a replica ended.
+was listed again, or if a replica ended.
 """
 
 from __future__ import annotations

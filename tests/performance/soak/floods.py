@@ -30,7 +30,7 @@ class Flood:
         self._sent, self._context = sent, context
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Continue until the task is canceled."""
         async with asyncio.TaskGroup() as group:
             for source in self._sources:
                 for _ in range(self._count):

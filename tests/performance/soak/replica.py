@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def run(work: Callable[[Path], Coroutine[Any, Any, T]]) -> T:
-    """Do the work in a folder of its own, with as many descriptors as the machine allows."""
+    """Work in a separate directory, with as many descriptors as the machine allows."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with (
@@ -63,7 +63,7 @@ class Replica:
 
 @asynccontextmanager
 async def replica(folder: Path, flags: Sequence[str | Path] = ()) -> AsyncIterator[Replica]:
-    """Run a replica in the block, with `flags` beside its addresses and files."""
+    """Run a replica in the block, with `flags` in addition to its addresses and files."""
     now = datetime.now(UTC)
     authority, certificates = create_authority(now), folder / "certs"
     leaf = issue_leaf(authority, Names.parse(["localhost"], [HOST]), now)

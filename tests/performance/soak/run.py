@@ -1,6 +1,6 @@
 """What `make soak` runs: a replica at half of its capacity, while everything goes on around it.
 
-    run.py MINUTES [FOLDER]
+    run.py MINUTES [DIRECTORY]
 
 Its policy changes every 10 s, its certificate every 15 s, the cluster's nodes 167 times a second
 (10,000 a minute), and clients misbehave in every way that abuse.py knows, 10,000 idle connections
@@ -53,7 +53,7 @@ def questions() -> list[Question]:
 
 
 async def soak(minutes: float, folder: Path) -> Record:
-    """Run for so many minutes, with what a run needs in the folder."""
+    """Run for so many minutes, with what a run needs in the directory."""
     api = FakeApiServer(NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
     await api.start()
     churn.put_nodes(api)

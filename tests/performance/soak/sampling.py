@@ -1,4 +1,4 @@
-"""What is looked at each second, and the picture and the verdict that come of it."""
+"""Samples of each second, and the plot and the verdict that they give."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.contestants import resident_mebibytes
 
 _QUIET_SHARE = 0.1
-"""The last part of the run, in which nobody misbehaves any more."""
+"""The last part of the run, in which no client misbehaves."""
 
 _GROWTH = 1.15
 """How much more memory the end may have than the middle: what grows without end grows more."""
@@ -116,7 +116,7 @@ class Record:
 
 
 def quiet_seconds(minutes: float) -> float:
-    """Return how long nobody misbehaves at the end."""
+    """Return how long no client misbehaves at the end."""
     return minutes * 60 * _QUIET_SHARE
 
 

@@ -16,7 +16,7 @@ from ssl import SSLContext
 HOST = "127.0.0.1"
 _ANSWER_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
-"""How long whoever is not served waits before asking again, as API servers do."""
+"""How long a client waits before it retries, as API servers do."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Outcomes:
     wrong: list[str] = field(default_factory=list)
 
     def taken(self) -> tuple[Counter[str], list[float]]:
-        """Return counts and latencies since the last time, and begin anew."""
+        """Return counts and latencies since the last call, and reset them."""
         found = self.counts, sorted(self.latencies)
         self.counts, self.latencies, self.refusals = Counter(), [], []
         return found
@@ -137,7 +137,7 @@ async def send(
 
 
 async def press(callers: Sequence[Caller], questions: Sequence[Question], seconds: float) -> float:
-    """Have each caller ask as soon as it can; return how many requests a second that were."""
+    """Let each client send as fast as it can; return the requests a second."""
     ends = time.perf_counter() + seconds
     done = 0
 

@@ -16,7 +16,7 @@ from reviewing import default_policy
 
 STREAM, MUTATE, VALIDATE = range(3)
 
-# What a caller can be told without a review; 500 is none of them.
+# The statuses without a review that a client can receive; 500 is not among them.
 _REFUSALS = frozenset({400, 404, 405, 408, 413, 415, 417, 429, 431, 501, 505})
 
 
@@ -41,7 +41,7 @@ def handle(data: bytes) -> None:
 
 
 def judge(written: bytes, body: bytes | None) -> None:
-    """Judge the first answer on a connection; ``body`` is what was asked, where that is known."""
+    """Judge the first answer on a connection; ``body`` is the request's, where it is known."""
     head, _, content = written.partition(b"\r\n\r\n")
     line, *fields = head.decode("latin-1").split("\r\n")
     parts = line.split(" ")
@@ -74,7 +74,7 @@ def _judge_review(content: bytes, body: bytes | None) -> None:
 
 
 def _uid(body: bytes) -> str | None:
-    """Return the uid that was asked with, where Python's own reader finds one."""
+    """Return the uid of the request, where Python's own reader finds one."""
     try:
         found: Any = json.loads(body)
         uid = found["request"]["uid"]

@@ -1,9 +1,9 @@
 """What `make fuzz` runs: one target under atheris, for so many minutes.
 
-    run.py handler|reader MINUTES [FOLDER]
+    run.py handler|reader MINUTES [DIRECTORY]
 
-Seeds come from tests/cases; what is learned on the way stays in FOLDER for the next time. An input
-that fails is written below FOLDER. Move it to tests/properties/fuzz/findings, where every test run
+Seeds come from tests/cases; the corpus stays in DIRECTORY for the next run. An input
+that fails is written below DIRECTORY. Move it to tests/properties/fuzz/findings, where every run
 tries it again.
 """
 

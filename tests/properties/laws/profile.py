@@ -10,7 +10,7 @@ law = settings(
     max_examples=int(os.environ.get("GPUFENCE_LAWS", "200")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    # The few are the same for everybody; the many are to find what nobody has seen yet.
+    # The few are the same on every machine; the many search for new examples.
     derandomize="GPUFENCE_LAWS" not in os.environ,
 )
 
@@ -19,4 +19,4 @@ live_law = settings(
     max_examples=int(os.environ.get("GPUFENCE_LAWS", "60")),
     suppress_health_check=[HealthCheck.too_slow],
 )
-"""Fewer: each example asks a real API server several times."""
+"""Fewer: each example sends several requests to a real API server."""

@@ -1,4 +1,4 @@
-"""Whoever does what a refusal says is not refused by the same rules again."""
+"""An object that follows a remediation is not denied by the same rules again."""
 
 from __future__ import annotations
 

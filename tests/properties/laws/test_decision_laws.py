@@ -186,7 +186,7 @@ def assert_settled(decision: Decision, policy: Policy, facts: Facts) -> None:
 
 
 def told(decision: Decision) -> Counter[tuple[str, str]]:
-    """Return what is found how often; where it is told from may be a side that was filled in."""
+    """Return the findings and their number; a path may name a side that was filled in."""
     return Counter((finding.rule, finding.reason) for finding in decision.findings)
 
 

@@ -127,7 +127,7 @@ def test_a_pod_that_is_refused_for_a_toleration_fits_some_fenced_node_that_could
 def test_with_known_nodes_a_pod_is_refused_for_what_could_place_it_on_the_pool_or_asks_for_it(
     oracle: Oracle, data: st.DataObject, policy: Policy, others: list[JSON]
 ) -> None:
-    """Who passes fits no node of the pool; of who is refused and fits none, it is known why."""
+    """An allowed Pod fits no node of the pool; a denied one that fits none has a known reason."""
     (pool,) = policy.pools
     pod = data.draw(strategies.pods(devices=(), claims=False))
     pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
@@ -231,7 +231,7 @@ def each_way(spec: JSON) -> Iterator[JSON]:
 def could_be(spec: JSON, pool: Pool) -> list[JSON]:
     """Return every fenced node of the pool that the words of the spec tell apart."""
     values = {toleration.get("value") or "" for toleration in spec["tolerations"]}
-    # Lt and Gt are met by numbers beside those that are named. No taint's value begins with a dash.
+    # Numbers next to the named ones meet Lt and Gt. No taint's value begins with a dash.
     numbers = {int(value) for value in values if value.isdigit()}
     near = {str(number + step) for number in numbers for step in (-1, 1) if number + step >= 0}
     taint_values = sorted({""} | values | near)
@@ -266,7 +266,7 @@ def tolerated(pod: JSON, node: JSON, pool: Pool) -> bool:
 
 
 def is_refused_by_the_api(toleration: JSON) -> bool:
-    """Tell whether no Pod has such a toleration: a number that is none, or nothing is below it."""
+    """Return whether no Pod has such a toleration: an invalid number, or nothing is below it."""
     value = toleration.get("value") or ""
     return toleration.get("operator") in ("Lt", "Gt") and value in ("05", "-1", "+5")
 
@@ -292,7 +292,7 @@ def described(way: Alternative, pool: Pool, taint_values: list[str]) -> Iterator
 
 
 def candidates(values: set[str]) -> list[str | None]:
-    """Return the values of a label that matter: none, any named, numbers beside those, another."""
+    """Return the label values that matter: absent, named, next to a named number, another."""
     numbers = [int(value) for value in values if value.isdigit()]
     near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "00")}
     return [None, "other", *sorted(values | {text for text in near if "-" not in text})]

@@ -42,7 +42,7 @@ def test_a_quantity_has_the_value_that_the_api_reads(oracle: Oracle, written: li
             continue
         nanos = parse_quantity(value)
         assert Fraction(nanos, NANOS) == verdict.value
-        # The API refuses negative counts first, and beyond 2**63 milli its arithmetic overflows.
+        # The API rejects negative counts first; beyond 2**63 milli its arithmetic overflows.
         if 0 <= nanos < 2**63 * 10**6:
             assert is_whole(nanos) is verdict.is_integer
 

@@ -87,7 +87,7 @@ def bare_pod(namespace: str, name: str, spec: Object, node_name: str = "") -> Ob
 def fill(create: Create, node_count: int, with_devices: int, pod_count: int) -> int:
     """Create nodes, Jobs and Pods, and return the number of Pods.
 
-    Most GPU nodes are held in parts; some Pods wait; some plain ones sit on GPU nodes or ask to.
+    Most GPU nodes are held in parts; some Pods wait; some plain ones sit on GPU nodes or want to.
     """
     for each in nodes(node_count, with_devices):
         create("/api/v1/nodes", each)

@@ -21,7 +21,7 @@ class ApiError(Exception):
     def __init__(self, status: int, body: Object) -> None:
         super().__init__(body.get("message", f"HTTP {status}"))
         self.status = status
-        """The HTTP status, e.g. 403."""
+        """The HTTP status, for example 403."""
         self.body = body
 
 
@@ -52,11 +52,11 @@ class Api:
     ) -> Object:
         """Send one request and return the object that comes back.
 
-        `path` begins with a slash and may carry a query. A patch needs its `content_type`, e.g.
+        `path` begins with a slash and may carry a query. A patch needs its `content_type`, such as
         `application/merge-patch+json`.
 
         Raises:
-            ApiError: the server refused.
+            ApiError: the server rejects the request.
             OSError: no server answers there.
         """
         sent = None if body is None else json.dumps(body).encode()

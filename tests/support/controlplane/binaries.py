@@ -1,6 +1,6 @@
 """Finds the control plane's binaries: $KUBEBUILDER_ASSETS, then the cache, else builds them.
 
-What is built is pinned by go.mod and go.sum beside this file: Kubernetes' own commands, and etcd
+go.mod and go.sum in this directory pin what is built: Kubernetes' own commands, and etcd
 in the version that Kubernetes itself requires.
 """
 
@@ -53,7 +53,7 @@ def binaries(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
     """Return the path of every binary by its name, building what is found nowhere.
 
     Raises:
-        ControlPlaneError: no Go toolchain is to be had, or a build failed.
+        ControlPlaneError: no Go toolchain is available, or a build failed.
     """
     found = from_assets(environ.get("KUBEBUILDER_ASSETS", ""))
     missing = [name for name in PACKAGES if name not in found]
@@ -86,7 +86,7 @@ def from_assets(folder: str) -> dict[str, Path]:
 
 
 def version_of(component: Path) -> str:
-    """Return the version that a Kubernetes component tells, e.g. "v1.36.3"; "" if it tells none."""
+    """Return the version of a Kubernetes component, such as "v1.36.3"; "" if it prints none."""
     done = subprocess.run([component, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.strip().removeprefix("Kubernetes ")
 

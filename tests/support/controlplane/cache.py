@@ -18,7 +18,7 @@ REPORT_EVERY = 10.0
 
 
 def root(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the cache's folder by the XDG Base Directory Specification. It need not exist yet."""
+    """Return the cache's directory by the XDG Base Directory Specification. It may not exist."""
     configured = environ.get("XDG_CACHE_HOME", "")
     # The specification says that a relative path is invalid and to be ignored.
     base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"

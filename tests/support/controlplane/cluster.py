@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 START_WITHIN = 90.0  # seconds; five where nothing else runs, more on a CI machine that is busy
 NAMESPACE_READY_WITHIN = 30.0
 
-# Below those that a kernel gives to who asks for any port (ip_local_port_range on Linux, 49152 and
+# Below those that a kernel assigns to port 0 (ip_local_port_range on Linux, 49152 and
 # up elsewhere); in an order of this process' own, in which each comes once.
 _PORTS = itertools.cycle(random.SystemRandom().sample(range(20_000, 30_000), 10_000))
 
@@ -37,7 +37,7 @@ _PORTS = itertools.cycle(random.SystemRandom().sample(range(20_000, 30_000), 10_
 class ControlPlane:
     """One control plane. As a context manager it runs inside the block and leaves only its logs.
 
-    `apiserver_flags` come last on the API server's command line, so a single value wins over ours.
+    `apiserver_flags` come last on the API server's command line and override the defaults.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class ControlPlane:
         self.apiserver.wait(lambda: self.api.unhealthy("/readyz"), START_WITHIN)
 
     def start_clients(self) -> None:
-        """Start controllers and scheduler, anew if they run, and wait until they are ready.
+        """Start or restart controllers and scheduler, and wait until they are ready.
 
-        Once they have lost the API server, they ask for it less and less often: each collection
+        Once they have lost the API server, they retry less and less often: each collection
         that one of them follows comes back by itself, the last of them half a minute later.
         """
         for process in (self.scheduler, self.manager):
@@ -127,7 +127,7 @@ class ControlPlane:
             process.stop()
 
     def close(self) -> None:
-        """Stop it for good, and remove the data; logs and kubeconfig stay in the folder."""
+        """Stop it, and remove the data; logs and kubeconfig stay in the directory."""
         self.stop()
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
         shutil.rmtree(self._sockets, ignore_errors=True)
@@ -141,7 +141,7 @@ class ControlPlane:
         metadata = {named: name, "labels": dict(labels or {})}
         created = self.api.request("POST", "/api/v1/namespaces", {"metadata": metadata})
         name = created["metadata"]["name"]
-        # Admission refuses Pods until the namespace's default service account is there.
+        # Admission rejects Pods until the namespace's default service account exists.
         until(
             lambda: not self._lacks_service_account(name),
             f"the default service account of namespace {name}",
@@ -252,9 +252,9 @@ class ControlPlane:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return TCP ports of the loopback interface that nobody listens on at the moment.
+    """Return free TCP ports of the loopback interface.
 
-    They are bound to a while later, and nobody is given them meanwhile who asks for any port.
+    They are bound later, and the kernel does not assign them to port 0 meanwhile.
     """
     return list(itertools.islice(filter(_is_free, _PORTS), count))
 

@@ -24,7 +24,7 @@ Document = dict[str, Any]
 class Fence:
     """A running `gpufence serve` whose policy can be replaced, and its registration.
 
-    What is registered goes by the first policy: the conditions know its pools.
+    The registration follows the first policy: the conditions contain its pools.
     """
 
     def __init__(self, cluster: ControlPlane, folder: Path, policy: Document) -> None:
@@ -43,7 +43,7 @@ class Fence:
 
     @contextmanager
     def registered(self) -> Iterator[None]:
-        """Be in force inside the block."""
+        """Be active inside the block."""
         try:
             self.register()
             wait_until_called(self._cluster)
@@ -53,7 +53,7 @@ class Fence:
 
     @contextmanager
     def other_policy(self, policy: Document) -> Iterator[None]:
-        """Go by another policy inside the block."""
+        """Use another policy inside the block."""
         self._use(policy)
         try:
             yield

@@ -48,7 +48,7 @@ def apiserver(layout: Layout) -> list[str]:
         f"--etcd-servers=unix://{layout.etcd_socket}",
         f"--secure-port={layout.port}",
         *serving(layout),
-        # Never dialled (nobody reconciles endpoints), but without a default route there is no
+        # Never dialed (no controller reconciles endpoints), but without a default route there is no
         # other way to start. The address is one of RFC 5737's for documentation.
         "--advertise-address=192.0.2.1",
         "--endpoint-reconciler-type=none",
@@ -77,7 +77,7 @@ def controller_manager(layout: Layout, port: int, kubeconfig: Path) -> list[str]
         f"--root-ca-file={layout.authority}",
         f"--service-account-private-key-file={private}",
         "--use-service-account-credentials=true",
-        # By default it creates a folder below /usr/libexec.
+        # By default it creates a directory below /usr/libexec.
         f"--flex-volume-plugin-dir={layout.folder / 'flex-volume'}",
     ]
 

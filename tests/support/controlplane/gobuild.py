@@ -27,7 +27,7 @@ ENVIRONMENT = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWOR
 
 @dataclass(frozen=True)
 class GoModule:
-    """A Go module in a folder, and the commands wanted from it."""
+    """A Go module in a directory, and the commands to build from it."""
 
     folder: Path
     packages: Mapping[str, str]

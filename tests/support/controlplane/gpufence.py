@@ -21,7 +21,7 @@ START_WITHIN = 30.0
 class Server:
     """A webhook on free ports of the loopback interface; as a context manager it runs in the block.
 
-    It logs JSON to `log`, and is given `flags` beside its addresses and files.
+    It logs JSON to `log`, and takes `flags` in addition to its addresses and files.
     """
 
     def __init__(self, folder: Path, flags: Sequence[str] = ()) -> None:
@@ -34,7 +34,7 @@ class Server:
             *("--metrics-host", HOST, "--metrics-port", "0"),
             *("--tls-cert", str(self._certificates / "tls.crt")),
             *("--tls-key", str(self._certificates / "tls.key")),
-            # Nobody is to be given the time to notice: the one caller knows of the end.
+            # No drain: the one client knows of the end.
             *("--drain-seconds", "0"),
             *flags,
         ]
@@ -59,7 +59,7 @@ class Server:
 
     @property
     def authority(self) -> bytes:
-        """The authority of the serving certificate (PEM)."""
+        """The CA of the serving certificate (PEM)."""
         return (self._certificates / "ca.crt").read_bytes()
 
     def issue_certificates(self) -> None:

@@ -1,6 +1,6 @@
 """Runs a command that does not outlive the process that started it: `launch.py PARENT COMMAND...`.
 
-The kernel is asked to kill this process once the thread that started it is gone (prctl(2),
+The kernel kills this process when the thread that started it ends (prctl(2),
 PR_SET_PDEATHSIG), and the command takes this process' place, which keeps that setting. It is done
 here rather than between fork and exec in the starting process, where Python may run no code safely.
 """

@@ -25,7 +25,7 @@ def node(
 ) -> dict[str, Any]:
     """Return a Node that is ready, as its kubelet would register it.
 
-    `resources` come on top of CAPACITY, e.g. `{"nvidia.com/gpu": "8"}`.
+    `resources` come on top of CAPACITY, such as `{"nvidia.com/gpu": "8"}`.
     """
     capacity = {**CAPACITY, **(resources or {})}
     system = {"hostname": name, "os": "linux", "arch": "amd64"}

@@ -1,4 +1,4 @@
-"""The certificates and keys of a control plane that lives for minutes: made anew for each."""
+"""The certificates and keys of one short-lived control plane."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-LIFE = dt.timedelta(days=7)  # of a demo that someone leaves running over the weekend
+LIFE = dt.timedelta(days=7)  # a demo may run over the weekend
 BACKDATED = dt.timedelta(minutes=5)
 
 
 class Authority:
-    """A certificate authority whose files, and those that it issues, lie in one folder."""
+    """A CA whose files, and those that it issues, are in one directory."""
 
     def __init__(self, folder: Path, name: str = "gpufence-controlplane") -> None:
         self._folder = folder
@@ -77,7 +77,7 @@ class Authority:
     def _builder(
         self, name: x509.Name, key: ec.EllipticCurvePublicKey, life: dt.timedelta = LIFE
     ) -> x509.CertificateBuilder:
-        """Begin a certificate, with the identifiers of keys that RFC 5280 (4.2.1) asks of a chain.
+        """Begin a certificate, with the key identifiers that RFC 5280 (4.2.1) requires of a chain.
 
         Without them, no client of Python 3.13 and newer trusts it by default.
         """
@@ -130,7 +130,7 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def write(path: Path, data: bytes) -> Path:
-    """Write a file that only we may read."""
+    """Write a file that only its owner may read."""
     path.touch(mode=0o600)
     path.write_bytes(data)
     return path

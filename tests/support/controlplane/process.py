@@ -26,7 +26,7 @@ class Probe(Protocol):
 
 
 class Process:
-    """A server that dies with us: also when we are killed (on Linux, by the kernel; see launch.py).
+    """A server that ends with this process, even when it is killed (on Linux; see launch.py).
 
     Start it from a thread that lives as long as the server shall: the kernel counts the thread, not
     the process, as the parent.
@@ -63,7 +63,7 @@ class Process:
                 stdout=log,
                 stderr=log,
                 env=self._environ,
-                # Its own process group: Ctrl-C in the terminal is ours to handle, and what it
+                # A separate process group: this process handles Ctrl-C in the terminal, and what it
                 # starts is stopped with it.
                 start_new_session=True,
             )

@@ -1,7 +1,7 @@
 """What a kube-scheduler holds for true: it decides from a cache that lags behind the API server.
 
 A Node that was deleted a moment ago is still bound to, and one that was created a moment ago is
-not. The scheduler tells what it knows when it is asked with SIGUSR2: it writes its cache into its
+not. The scheduler reports its state on SIGUSR2: it writes its cache into its
 log (pkg/scheduler/backend/cache/debugger in Kubernetes).
 """
 
@@ -26,7 +26,7 @@ _NODES, _QUEUE = '"Dump of cached NodeInfo"', '"Dump of scheduling queue"'
 
 
 def nodes(scheduler: Process) -> set[str]:
-    """Ask a running scheduler for the names of the Nodes that it may bind Pods to.
+    """Query a running scheduler for the names of the Nodes that it may bind Pods to.
 
     Raises:
         TimeoutError: it did not answer.

@@ -20,9 +20,9 @@ Version = tuple[int, ...]
 
 
 def go(required: Version, search: str | None = None) -> Path:
-    """Return the `go` command of at least version `required`, e.g. `(1, 26, 0)`.
+    """Return the `go` command of at least version `required`, such as `(1, 26, 0)`.
 
-    `search` is a list of folders like $PATH, which is what None means.
+    `search` is a list of directories like $PATH, which is the default.
     """
     found = shutil.which("go", path=search)
     if found is not None:

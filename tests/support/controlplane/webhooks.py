@@ -34,7 +34,7 @@ TEMPLATE = PROJECT / "deploy" / "samples" / "webhook-configuration.yaml"
 def configurations(url: str, ca_pem: bytes) -> list[dict[str, Any]]:
     """Return the mutating and the validating configuration for a webhook at `url`.
 
-    `url` is scheme, host and port, e.g. `https://127.0.0.1:9443`; `ca_pem` the authority of its
+    `url` is scheme, host and port: `https://127.0.0.1:9443`; `ca_pem` the CA of its
     certificate.
     """
     return list(yaml.safe_load_all(rendered(url, ca_pem)))
@@ -47,7 +47,7 @@ def rendered(url: str, ca_pem: bytes) -> str:
 
 
 def register(cluster: ControlPlane, url: str, ca_pem: bytes, within: float = 30.0) -> None:
-    """Apply both configurations in place of any older ones, and wait until they are in force.
+    """Apply both configurations in place of any older ones, and wait until they are active.
 
     Raises:
         TimeoutError: the API server does not get through to the webhook; the message says why.
@@ -71,7 +71,7 @@ def wait_until_called(cluster: ControlPlane, within: float = 30.0) -> None:
 
 
 def unregister(cluster: ControlPlane) -> None:
-    """Delete configurations and admission policies, and wait until none is in force."""
+    """Delete configurations and admission policies, and wait until none is active."""
     kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
     cluster.kubectl("delete", kinds, "gpufence", "--ignore-not-found")
     delete_admission_policies(cluster.api)
@@ -81,7 +81,7 @@ def unregister(cluster: ControlPlane) -> None:
 
 
 def delete_admission_policies(api: Api) -> None:
-    """Delete the in-tree policies of a release, and wait until none is in force."""
+    """Delete the in-tree policies of a release, and wait until none is active."""
     for collection in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
         path = f"/apis/admissionregistration.k8s.io/v1/{collection}"
         for each in api.request("GET", path)["items"]:

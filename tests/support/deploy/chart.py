@@ -54,14 +54,14 @@ def binary() -> Path:
     """Return the path of helm, having built it where the cache has none.
 
     Raises:
-        ControlPlaneError: no Go toolchain is to be had, or the build failed.
+        ControlPlaneError: no Go toolchain is available, or the build failed.
     """
     return module().binaries(["helm"], built.root().with_name("helm"))["helm"]
 
 
 @dataclass(frozen=True)
 class Helm:
-    """Runs helm with a folder of its own, never the user's, against one cluster or none."""
+    """Runs helm with a separate directory, never the user's, against one cluster or none."""
 
     binary: Path
     home: Path
@@ -110,7 +110,7 @@ class Helm:
         return result.stderr
 
     def environ(self) -> dict[str, str]:
-        """Return the environment that makes any helm work with this folder and cluster."""
+        """Return the environment that makes any helm use this directory and cluster."""
         own = {f"HELM_{kind}_HOME": str(self.home / kind) for kind in ("CACHE", "CONFIG", "DATA")}
         if self.kubeconfig is not None:
             own["KUBECONFIG"] = str(self.kubeconfig)

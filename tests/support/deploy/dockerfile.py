@@ -84,7 +84,7 @@ def carry_out(stage: list[Instruction], context: Path, root: Path) -> None:
 
 def _copy(source: Path, target: Path, *, into: bool) -> None:
     if source.is_dir():
-        # As Docker does: what is in the folder, not the folder.
+        # As Docker does: the contents of the directory, not the directory.
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source, target, dirs_exist_ok=True, ignore=ignored)
         return

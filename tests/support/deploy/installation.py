@@ -50,7 +50,7 @@ class Installation:
     kubelet: Kubelet
     audit_log: Path
     clients: pki.Authority
-    """Signed the certificate that the API server shows to a replica that asks for one."""
+    """Signed the certificate that the API server presents to a replica that requests one."""
 
     def install(self, values: Values) -> None:
         """Install, and wait until both replicas are ready and registered."""
@@ -113,7 +113,7 @@ class Installation:
         return self.cluster.api.request("POST", path, pod)
 
     def refusal(self, pod: Object) -> str:
-        """Return what a Pod's creation is refused with, or nothing."""
+        """Return the error of a Pod's creation, or nothing."""
         try:
             self.ask(pod)
         except ApiError as error:

@@ -83,7 +83,7 @@ class Sandbox:
     def __init__(self, port: int) -> None:
         number = next(_numbers)
         self.name = f"gpufence-{os.getpid()}-{number}"
-        # RFC 2544's addresses, which are nobody's: a network of four for each sandbox.
+        # RFC 2544's addresses, which are unassigned: a network of four for each sandbox.
         third, fourth = divmod(os.getpid() % 1024 * 64 + number % 16 * 4, 256)
         self.host, self.address = (f"198.18.{third % 256}.{fourth + last}" for last in (1, 2))
         outside, inside = f"gf{os.getpid()}-{number}"[:15], "eth0"
@@ -147,7 +147,7 @@ class RunningPod:
                         fresh.replace(target)
 
     def look(self) -> None:
-        """Ask the readiness probe, and write what has changed into the Pod's status.
+        """Run the readiness probe, and write what has changed into the Pod's status.
 
         Raises:
             ControlPlaneError: the process has ended, which no Pod here is meant to do by itself.
@@ -240,7 +240,7 @@ class RunningPod:
         return found
 
     def metrics(self) -> str:
-        """Return what Prometheus would be told."""
+        """Return what Prometheus would scrape."""
         return self._get_text("metrics", "/metrics")
 
     def _probe(self, kind: str) -> bool:
@@ -255,7 +255,7 @@ class RunningPod:
         return True
 
     def _get_text(self, port: str, path: str) -> str:
-        """GET from a port by its name; OSError where the answer is none, or a refusal."""
+        """GET from a port by its name; OSError if there is no successful answer."""
         ports = {each["name"]: each["containerPort"] for each in self._container["ports"]}
         url = f"http://{self.sandbox.address}:{ports[port]}{path}"
         with urllib.request.urlopen(url, timeout=2) as answer:

@@ -14,7 +14,7 @@ def binary() -> Path:
     """Return the path of kustomize, having built it where the cache has none.
 
     Raises:
-        ControlPlaneError: no Go toolchain is to be had, or the build failed.
+        ControlPlaneError: no Go toolchain is available, or the build failed.
     """
     module = GoModule(
         Path(__file__).with_name("kustomize"),

@@ -32,7 +32,7 @@ def binary() -> Path:
     """Return the path of the parser, having built it where the cache has none.
 
     Raises:
-        ControlPlaneError: no Go toolchain is to be had, or the build failed.
+        ControlPlaneError: no Go toolchain is available, or the build failed.
     """
     folder = Path(__file__).with_name("promql")
     module = GoModule(folder, {"promql": "."}, "-s -w", "Prometheus' parser")

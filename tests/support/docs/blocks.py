@@ -1,6 +1,6 @@
 """The blocks of the pages: what is shown, and how it is tried.
 
-A comment right before a block says what is to be known of it, as ``key: value; key: value``:
+A comment right before a block describes it, as ``key: value; key: value``:
 
 ``file: NAME``      the block is the content of that file, for the commands after it
 ``exit: NUMBER``    the status that its commands end with, 0 unless said
@@ -8,7 +8,7 @@ A comment right before a block says what is to be known of it, as ``key: value; 
 ``verdict: WORDS``  what ``gpufence check`` says of the manifest: a verdict, and the rules that find
                     something; a second manifest's stands behind a comma
 ``policy: NAME``    by the policy in that file of the same page
-``not run: WHY``    nobody can run or check it here
+``not run: WHY``    it cannot run or be checked here
 """
 
 from __future__ import annotations

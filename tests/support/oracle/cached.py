@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 
 def root() -> Path:
-    """Return the oracle's folder in the cache, beside the control plane's."""
+    """Return the oracle's directory in the cache, next to the control plane's."""
     return cache.root().with_name("oracle")
 
 
@@ -31,18 +31,18 @@ def binary() -> Path:
     """Return the path of the oracle's binary, having built it where the cache has none.
 
     Raises:
-        ControlPlaneError: no Go toolchain is to be had, or the build failed.
+        ControlPlaneError: no Go toolchain is available, or the build failed.
     """
     return module().binaries(["oracle"], root())["oracle"]
 
 
 def testdata() -> Path:
-    """Return a folder with the official fixtures of the newest version of each level.
+    """Return a directory with the official fixtures of the newest version of each level.
 
     They are copied out of the published module into the cache, never into the project.
 
     Raises:
-        ControlPlaneError: no Go toolchain is to be had, or the module could not be fetched.
+        ControlPlaneError: no Go toolchain is available, or the download failed.
     """
     name = pod_security_fixtures.MODULE
     kept = root() / f"{name.rpartition('/')[2]}-{_pinned(name)}"
@@ -67,7 +67,7 @@ def _pinned(name: str) -> str:
 
 
 def _fetch(name: str) -> Path:
-    """Return the folder of a module of go.mod, downloaded if need be."""
+    """Return the directory of a module of go.mod, downloaded if necessary."""
     done = subprocess.run(
         [toolchain.go(module().required_go()), "mod", "download", "-json", name],
         cwd=HERE,

@@ -1,6 +1,6 @@
-"""Asks Kubernetes' own code: Pod Security, the scheduler's predicates, quantities, resource names.
+"""Runs Kubernetes' own code: Pod Security, scheduler predicates, quantities, resource names.
 
-The code runs in one process (main.go beside this file) that answers JSON lines. A question that
+The code runs in one process (main.go in this directory) that answers JSON lines. A question that
 the process does not answer in time, or dies of, is an error of that question alone: the next one
 finds a new process.
 """
@@ -33,7 +33,7 @@ _SHOWN = 2000
 
 
 class OracleError(Exception):
-    """The oracle refused a question (misspelt field, wrong type), hung over it, or died of it."""
+    """The oracle rejected a question (misspelt field, wrong type), hung, or ended."""
 
 
 class RawJSON(str):
@@ -86,7 +86,7 @@ class ResourceNameVerdict:
     extended: bool
     native: bool
     device_class: str
-    """The class that an implicit name (deviceclass.resource.kubernetes.io/...) asks for, or ""."""
+    """The class that an implicit name (deviceclass.resource.kubernetes.io/...) names, or ""."""
     overcommit: bool
     """Whether a request may be below the limit or go without one."""
     integer: bool
@@ -118,7 +118,7 @@ class About:
 
     modules: dict[str, str]
     pod_security_latest: str
-    """The newest version that changes a check, e.g. "v1.35": what "latest" means."""
+    """The newest version that changes a check, such as "v1.35": what "latest" means."""
     comparison_operators: bool
     """Whether a toleration's Gt and Lt count by default."""
 
@@ -266,7 +266,7 @@ class Oracle:
     def quantities(self, values: Iterable[object]) -> list[QuantityVerdict]:
         """Return how the API server reads each JSON value (`RawJSON` for its exact text).
 
-        Exponents beyond 4096 in size are refused: the library itself takes minutes over them.
+        Exponents beyond 4096 in size are rejected: the library itself takes minutes over them.
         """
         (told,) = self._ask("quantity", [{"values": f"[{','.join(map(_json, values))}]"}])
         return [
@@ -362,7 +362,7 @@ class Oracle:
                 f"The question was: {_shorten(lines[len(answers)])}"
             ) from error
         except BaseException:
-            # Answers that nobody waits for any more must not meet the next question.
+            # Late answers must not meet the next question.
             self._stop()
             raise
         return answers
@@ -370,7 +370,7 @@ class Oracle:
     def _converse(self, questions: bytes, count: int, answers: list[bytes]) -> None:
         """Send the bytes and append `count` lines to `answers`, reading while writing.
 
-        A pipe holds some 64 KiB: to write all before reading any would stop both sides for ever.
+        A pipe holds some 64 KiB: writing everything before reading would block both sides forever.
         """
         stdin, stdout = self._pipes()
         unsent = memoryview(questions)

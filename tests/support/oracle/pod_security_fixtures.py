@@ -1,7 +1,7 @@
 """Reads the Pods on which Kubernetes tests Pod Security itself.
 
-They are generated into k8s.io/pod-security-admission, folder test/testdata, one file a Pod: a
-minimal Pod that a level allows plus one tweak, which a check of that level must let pass or refuse.
+They are generated into k8s.io/pod-security-admission, test/testdata, one file for each Pod: a
+minimal Pod that a level allows plus one tweak, which a check of that level must allow or deny.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Fixture:
 
 
 def latest(testdata: Path, level: Level) -> str:
-    """Return the newest version that has fixtures, e.g. "v1.35"."""
+    """Return the newest version that has fixtures, such as "v1.35"."""
     versions = [folder.name for folder in (testdata / level).iterdir()]
     return max(versions, key=lambda version: tuple(map(int, version.removeprefix("v").split("."))))
 

@@ -1,4 +1,4 @@
-"""A webhook that allows everything, and remembers what it was asked about."""
+"""A webhook that allows everything, and records the requests that it receives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Self
 from certs.files import issue
 
 MARK = "gpufence.dev/test"
-"""Annotation by which an object is recognised; of a workload, not of its template."""
+"""Annotation that identifies an object; of a workload, not of its template."""
 
 
 class Recorder:
@@ -24,7 +24,7 @@ class Recorder:
         issued = issue(["localhost"], [], folder, datetime.now(UTC))
         self.authority = issued.authority.certificate_pem
         self.asked: defaultdict[str, set[str]] = defaultdict(set)
-        """By the mark of an object, the paths at which it was asked about it."""
+        """By the mark of an object, the paths at which requests for it arrived."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
         recorder = self

@@ -1,4 +1,4 @@
-"""Replicas of a gpufence that looks after itself: `gpufence serve` without certificate files.
+"""Self-managing replicas: `gpufence serve` without certificate files.
 
 They listen on loopback addresses, behind a `Service` (release.service) that stands for the real
 one.

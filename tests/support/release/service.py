@@ -1,6 +1,6 @@
 """What a Service does for replicas, on loopback: one address, and connections to those ready.
 
-A connection goes to a replica whose /readyz said yes when it was last asked, as kube-proxy and the
+A connection goes to a replica whose last /readyz was ok, as kube-proxy and the
 API server do it with the endpoints that a kubelet's probes make. Bytes are passed on unread.
 """
 
@@ -42,7 +42,7 @@ class Service:
 
     @property
     def endpoints(self) -> int:
-        """How many replicas were ready when they were last asked."""
+        """How many replicas were ready at the last probe."""
         return len(self._ready)
 
     def _probe(self) -> None:
