@@ -1,7 +1,7 @@
 """Mutations of parsed JSON, which reach further than mutations of its bytes.
 
 A mutated byte mostly breaks the syntax; a mutated tree stays a manifest, with one thing in it that
-nobody expects.
+nothing else in the tests produces.
 """
 
 from __future__ import annotations

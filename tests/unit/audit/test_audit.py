@@ -38,7 +38,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 def found(audit: Audit) -> dict[str, list[str]]:
-    """Return the reasons of findings, by the object that they are told at."""
+    """Return the reasons of findings, by the object in whose report they are."""
     return {
         f"{each.workload.kind.kind} {each.workload.owned.name}": [
             finding.reason for finding in each.decision.findings

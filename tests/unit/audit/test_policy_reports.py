@@ -56,7 +56,7 @@ class _Reports(FakeKubeApi):
 
 
 class _Api(_Reports):
-    """Has no reports yet, and refuses those of the namespace ``old``."""
+    """Has no reports yet, and rejects those of the namespace ``old``."""
 
     def __init__(self, refusal: ApiError) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ async def reports(tmp_path: Path) -> _Reports:
         ("/apis/example.com/v1/farms", 403, {"farm"}),
         ("/apis/example.com/v1/farms", 500, {"farm"}),
         ("/apis/example.com/v1", 503, {"farm"}),
-        # What is told at an owner may be that of its Pods, and where they are.
+        # A finding in an owner's report may be about its Pods and their nodes.
         (PATHS["Pod"], 403, EVERYTHING - {"gpu"}),
         (PATHS["Node"], 403, EVERYTHING),
         (PATHS["Namespace"], 403, EVERYTHING - {"gpu"}),

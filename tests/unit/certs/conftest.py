@@ -1,4 +1,4 @@
-"""One authority for the tests that only need some authority, at one moment."""
+"""One CA for the tests that need any CA, at one moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def now() -> datetime:
-    """The moment at which everything in a test happens: real, because TLS asks the real clock."""
+    """The moment at which everything in a test happens: real, because TLS reads the real clock."""
     return datetime.now(UTC)
 
 

@@ -1,4 +1,4 @@
-"""The authority and its leaves, judged by cryptography's own path validation."""
+"""The CA and its serving certificates, verified by cryptography's own path validation."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def test_an_authority_from_elsewhere_with_an_rsa_key_signs() -> None:
     )
     leaf = issue_leaf(authority, Names.parse(["a.svc"]), NOW)
     certificate_of(leaf).verify_directly_issued_by(certificate_of(authority))
-    # It carries no subject key identifier of its own, so the leaf names the usual one.
+    # It has no subject key identifier, so the certificate names the usual one.
     named = certificate_of(leaf).extensions.get_extension_for_class(x509.AuthorityKeyIdentifier)
     usual = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     assert named.value.key_identifier == usual.digest

@@ -1,4 +1,4 @@
-"""Clients that must show a certificate, and a change of the authority that theirs are of."""
+"""Clients that must present a certificate, and a rotation of the CA that signed it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOUR = timedelta(hours=1)
 
 
 class Listener:
-    """A serving context with its files, which asks clients for certificates of `authority`."""
+    """A serving context with its files, which requires client certificates of `authority`."""
 
     def __init__(self, folder: Path, serving: KeyPair, authority: KeyPair, now: datetime) -> None:
         (folder / "tls.crt").write_bytes(serving.certificate_pem)
@@ -42,7 +42,7 @@ class Listener:
         """Return what comes of a client's handshake, which shows a certificate, or none.
 
         Raises:
-            ssl.SSLError: the server refuses.
+            ssl.SSLError: the server rejects the handshake.
         """
         client = client_context(trusting)
         if shown is not None:
@@ -55,14 +55,14 @@ class Listener:
 def client_pair(
     authority: KeyPair, purpose: ObjectIdentifier = FOR_CLIENTS, ends: timedelta = HOUR
 ) -> KeyPair:
-    """Return a client's certificate of the authority, which ends so long after now."""
+    """Return a client certificate of the CA, which expires so long after now."""
     return signed(authority, "api-server", x509.ExtendedKeyUsage([purpose]), ends)
 
 
 def signed(
     authority: KeyPair, name: str, extension: x509.ExtensionType, ends: timedelta = HOUR
 ) -> KeyPair:
-    """Return a certificate that the authority has signed."""
+    """Return a certificate that the CA has signed."""
     [issuer] = parse_certificates(authority.certificate_pem, "test")
     signing = parse_key(authority.key_pem, "test")
     assert isinstance(signing, ec.EllipticCurvePrivateKey)

@@ -44,7 +44,7 @@ def open_umask() -> Iterator[None]:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Every file of a folder, hidden ones too."""
+    """Every file of a directory, hidden ones too."""
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
@@ -214,7 +214,7 @@ def test_of_many_that_issue_at_once_into_one_folder_one_wins_whole(tmp_path: Pat
         try:
             write_pairs(tmp_path, authority, leaves[number])
         except StorageError as error:
-            assert "already holds" in error.what  # noqa: PT017 - the only refusal there may be
+            assert "already holds" in error.what  # noqa: PT017 - the only possible error
             return None
         return number
 

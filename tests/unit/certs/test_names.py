@@ -1,4 +1,4 @@
-"""Names of a serving certificate: what is accepted, what is refused and how that is said."""
+"""Names of a serving certificate: valid ones, invalid ones, and their messages."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_ip_address_is_accepted(text: str, address: IPv4Address | IPv6Address
         ("[::1]", "is neither an IPv4 nor an IPv6 address"),
         ("010.0.0.7", "is neither an IPv4 nor an IPv6 address"),
         ("fe80::1%eth0", "names a network interface, which a certificate cannot hold"),
-        ("0.0.0.0", "is an address that no client can connect to"),  # noqa: S104 - refused
+        ("0.0.0.0", "is an address that no client can connect to"),  # noqa: S104 - invalid
         ("::", "is an address that no client can connect to"),
         ("224.0.0.1", "is an address that no client can connect to"),
     ],
@@ -156,7 +156,7 @@ def test_whatever_is_typed_is_refused_or_a_name_that_certificates_can_hold(text:
         return
     name = parse_dns_name(text)
     assert parse_dns_name(name) == name == text.lower()
-    # cryptography's path validation has its own idea of a host name: it must share ours.
+    # cryptography's path validation has its own definition of a host name: both must agree.
     PolicyBuilder().store(STORE).build_server_verifier(x509.DNSName(name))
 
 

@@ -40,7 +40,7 @@ LOOPS = pytest.mark.parametrize(
 
 
 class Files:
-    """tls.crt and tls.key in a folder, and the context that watches them."""
+    """tls.crt and tls.key in a directory, and the context that watches them."""
 
     def __init__(self, directory: Path, pair: KeyPair, now: datetime) -> None:
         self.certificate = directory / "tls.crt"
@@ -69,7 +69,7 @@ def der(pair: KeyPair) -> bytes:
 
 @contextlib.asynccontextmanager
 async def echo_server(context: ssl.SSLContext) -> AsyncIterator[int]:
-    """Serve lines back on a free loopback port; yields the port, and never listens anew."""
+    """Serve lines back on a free loopback port; yields the port, and never listens again."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -175,7 +175,7 @@ def test_a_handshake_under_way_ends_with_the_leaf_that_it_began_with(
     client = client_context(authority)
     handshake = Handshake(files.context.ssl_context, client)
     handshake.step(handshake.client)  # the client's hello
-    handshake.step(handshake.server)  # the server's answer, with the old leaf
+    handshake.step(handshake.server)  # the server's answer, with the old certificate
     files.write(renewed)
     assert files.context.poll(now).outcome is Outcome.RELOADED
     assert handshake.finish().presented == der(leaf)
@@ -198,7 +198,7 @@ def test_a_change_of_the_kind_of_key_is_served_to_every_client(
 
 
 def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) -> KeyPair:
-    """The leaf that cert-manager issues unless told otherwise: RSA 2048."""
+    """The certificate that cert-manager issues by default: RSA 2048."""
     model = parse_certificates(issue_leaf(authority, names, now).certificate_pem, "test")[0]
     key = rsa.generate_private_key(public_exponent=65537, key_size=bits)
     builder = (
@@ -228,7 +228,7 @@ def test_a_mounted_secret_is_followed_through_its_swap_although_no_time_stamp_ch
     tmp_path: Path, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
     # The layout of kubelet's atomic writer (pkg/volume/util/atomic_writer.go): files link into
-    # ..data, and ..data links to the newest of the folders that hold the content.
+    # ..data, and ..data links to the newest of the directories that hold the content.
     def version(name: str, pair: KeyPair) -> None:
         (tmp_path / name).mkdir()
         for file, pem in (("tls.crt", pair.certificate_pem), ("tls.key", pair.key_pem)):

@@ -149,7 +149,7 @@ def test_an_authority_of_the_same_name_with_another_key_does_not_count() -> None
 
 def test_an_authority_that_has_expired_is_not_current() -> None:
     short = create_authority(NOW, DAY)
-    # A leaf that outlives its authority, as other tools make them.
+    # A serving certificate that outlives its CA, as other tools issue them.
     issuer = parse_certificates(short.certificate_pem, "test")[0].subject
     leaf = handmade(issuer, issuer, short, NAMES, NOW + 90 * DAY)
     assert not is_needed(NOW + DAY, leaf, (short.certificate_pem,)).needed
@@ -209,7 +209,7 @@ def test_an_unreadable_pair_is_due(damaged: str) -> None:
 
 
 def test_unreadable_authorities_are_an_error_of_their_own() -> None:
-    # Nothing could be signed or trusted with them: a new leaf would not help.
+    # Nothing could be signed or trusted with them: a new certificate would not help.
     with pytest.raises(MaterialError, match="authorities: holds no readable PEM certificate"):
         is_needed(NOW, authorities=(b"",))
 
@@ -251,7 +251,7 @@ def test_once_a_leaf_is_due_it_stays_due(
     timeline = sorted(
         moment
         for moment in (*moments, begin, due - TICK, due, certificate.not_valid_after_utc)
-        if moment >= begin  # before its life the clock is wrong, and that mends
+        if moment >= begin  # before its life the clock is wrong, and that passes
     )
     answers = [needs_renewal(leaf, bundle, wanted, moment).needed for moment in timeline]
     assert answers == sorted(answers)

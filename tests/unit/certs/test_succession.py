@@ -133,7 +133,7 @@ def test_replicas_that_want_different_names_end_with_a_leaf_for_both() -> None:
     both = carry_out(Change.RENEW, first, theirs, NOW, TIMING)
     for names in (mine, theirs):
         assert plan(both, names, NOW, TIMING).change is Change.NOTHING
-    # What is no longer wanted goes when the leaf is due by its age.
+    # What is no longer wanted goes when the serving certificate is due by its age.
     later = NOW + 20 * DAY
     renewed = carry_out(Change.RENEW, both, theirs, later, TIMING)
     assert (
@@ -177,8 +177,8 @@ def test_law_a_leaf_is_trusted_by_every_configuration_that_is_at_most_one_step_b
 ) -> None:
     """Configurations follow the Secret with a delay, or not at all for a while.
 
-    Whatever the pace, as long as nothing expires while nobody acts, they carry the issuer of the
-    leaf that is in the Secret, and of the one that was there before it.
+    At any pace, as long as nothing expires while no replica acts, they carry the issuer of the
+    certificate that is in the Secret, and of the one that was there before it.
     """
     now = NOW + start * DAY
     stored: Stored | None = Stored(AUTHORITY, issue_leaf(AUTHORITY, NAMES, now, 30 * DAY))
@@ -191,7 +191,7 @@ def test_law_a_leaf_is_trusted_by_every_configuration_that_is_at_most_one_step_b
         carried_for = now - since if since and set(stored.authorities) <= set(carried) else None
         found = plan(stored, NAMES, now, TIMING, carried_for)
         if now >= end_of_authority(stored):
-            return  # nobody acted for so long that an authority expired: nothing overlaps
+            return  # no replica acted until a CA expired: nothing overlaps
         after = carry_out(found.change, stored, NAMES, now, TIMING)
         if after.leaf != stored.leaf:
             before = stored.leaf

@@ -31,7 +31,7 @@ class Ran(NamedTuple):
 
 
 class Runner:
-    """A folder with a checkout and what a runner provides, gpufence installed already."""
+    """A directory with a checkout and what a runner provides, with gpufence installed."""
 
     def __init__(self, folder: Path) -> None:
         self.checkout = folder / "checkout"

@@ -23,7 +23,7 @@ TRESPASSER = {
 
 
 class _ApiServer(ThreadingHTTPServer):
-    """Has one Pod, knows reports, and answers each that is to be created with one status."""
+    """Has one Pod, knows reports, and answers each creation with one status."""
 
     refusal = 409
 

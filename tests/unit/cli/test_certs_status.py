@@ -1,4 +1,4 @@
-"""What `gpufence certs status` says of a Secret that serves nobody."""
+"""The output of `gpufence certs status` for a Secret that no replica can serve."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAF = issue_leaf(AUTHORITY, NAMES, NOW)
 
 
 def cluster(stored: Stored) -> FakeKubeApi:
-    """Return one with this Secret, and configurations that carry AUTHORITY."""
+    """Return one with this Secret, and configurations with its CA."""
     api = FakeKubeApi()
     api.objects[SECRET.path] = write_secret(stored, SECRET.name, SECRET.namespace, None)
     registration = Registration(

@@ -1,4 +1,4 @@
-"""`gpufence check`: which status, and what is said of what."""
+"""`gpufence check`: its exit status, and its messages."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_what_nobody_may_read_hides_nothing_else(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_read_only_where_it_is_named(gpufence: Run, tmp_path: Path) -> None:
-    """A pipe in a folder has nobody at its other end: to read it would take forever."""
+    """A pipe in a directory has no writer: reading it would block forever."""
     folder = tmp_path / "manifests"
     folder.mkdir()
     (folder / "pod.yaml").write_text(PLAIN_POD)

@@ -1,4 +1,4 @@
-"""``check`` and ``mutate`` beside a file of nodes, and beside a live cluster."""
+"""``check`` and ``mutate`` with a file of nodes, and with a live cluster."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def api() -> Iterator[FakeApiServer]:
 
 @pytest.fixture
 def cluster(api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The options that say to ask it."""
+    """The options for it."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     return ["--cluster", "--kubeconfig", str(api.kubeconfig(tmp_path / "kubeconfig"))]
 

@@ -19,7 +19,7 @@ COMMANDS = ["check", "mutate", "explain", "test", "policy", "serve", "certs", "c
 
 
 def asking_for(*words: str) -> dict[str, str]:
-    """Return the environment in which bash asks for what the last of the words may become."""
+    """Return the environment in which bash completes the last word."""
     return {
         **os.environ,
         "_GPUFENCE_COMPLETE": "bash_complete",

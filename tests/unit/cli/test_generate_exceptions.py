@@ -125,7 +125,7 @@ def test_what_a_deployment_has_made_goes_by_the_deployment() -> None:
     pods = [obj("v1", "Pod", f"web-7d9fc9-{end}", replica_set) for end in ("abcde", "fghij")]
     [entry] = generated(*pods, replica_set, deployment)
     assert entry["names"] == ["web", "web-*"]
-    # Without the Deployment beside it, that of the ReplicaSet is the last name that is known.
+    # Without its Deployment in the file, the ReplicaSet's name is the last known name.
     [entry] = generated(*pods)
     assert entry["names"] == ["web-7d9fc9", "web-7d9fc9-*"]
 

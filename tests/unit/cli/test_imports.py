@@ -37,7 +37,7 @@ def imported_modules(*args: str) -> set[str]:
 
 
 def imported(*args: str) -> set[str]:
-    """Return what is imported beside the standard library."""
+    """Return what is imported in addition to the standard library."""
     names = imported_modules(*args) - sys.stdlib_module_names - ENVIRONMENT
     return {n for n in names if not n.startswith(("_sysconfigdata", "__editable"))}
 

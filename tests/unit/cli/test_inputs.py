@@ -1,4 +1,4 @@
-"""What is read: folders without what is excluded, patterns, and what a terminal shows meanwhile."""
+"""Inputs: directories without what is excluded, patterns, and what a terminal shows meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILES = [
 
 @pytest.fixture
 def tree(gpufence: Run, tmp_path: Path) -> Path:
-    """A folder of manifests, in which the command line is run."""
+    """A directory of manifests, in which the command line is run."""
     for name in FILES:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def test_what_is_excluded_is_left_out(gpufence: Run, patterns: list[str], left: 
 
 def test_patterns_are_from_the_folder_that_is_named(gpufence: Run, tree: Path) -> None:
     assert paths_of(gpufence, "--exclude", "*/test", "apps") == [FILES[3], FILES[1]]
-    # Names of folders above it do not count.
+    # Names of directories above it do not count.
     assert paths_of(gpufence, "--exclude", tree.name, str(tree / "apps" / "db")) == [
         str(tree / FILES[3])
     ]

@@ -18,7 +18,7 @@ def suites_of(gpufence: Run, *args: str | Path, stdin: str = "") -> ET.Element:
     """Return the root of a valid report."""
     text = gpufence("check", "--output", "junit", *args, stdin=stdin).out
     SCHEMA.validate(text)
-    return ET.fromstring(text)  # noqa: S314 - it is our own
+    return ET.fromstring(text)  # noqa: S314 - the tests' own output
 
 
 def test_the_schema_can_refuse() -> None:

@@ -33,7 +33,7 @@ TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 UNMASKED = {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}
 PRIVILEGED = {"name": "main", "image": "i", "securityContext": {"privileged": True}, **GPU}
 
-# Pods that are composed of pieces, and templates below keys that somebody has chosen.
+# Pods that are composed of pieces, and templates below arbitrary keys.
 CUSTOM: list[tuple[str, str, JSONObject]] = [
     (
         "argoproj.io/v1alpha1",
@@ -94,7 +94,7 @@ def test_of_a_manifest(case: Any) -> None:
 @pytest.mark.parametrize("action", ["enforce", "warn"])
 @pytest.mark.parametrize("custom", CUSTOM, ids=lambda custom: custom[1])
 def test_of_a_custom_resource(custom: tuple[str, str, JSONObject], action: str) -> None:
-    """With the mutations on warn, what they would add is said as well."""
+    """With the mutations on warn, findings name what they would add."""
     [document] = read_documents("f", text_of(custom))
     rules = {mutation.id: action for mutation in MUTATIONS}
     policy = compiled(policy_document("default") | {"rules": rules})

@@ -195,7 +195,7 @@ if {policy_process.__name__!r} in sys.orig_argv and Path(__file__).with_name("st
 
 @asynccontextmanager
 async def serving(folder: Path, *args: str, **environ: str) -> AsyncIterator[Server]:
-    """Run ``gpufence serve`` with the file policy.yaml of a folder."""
+    """Run ``gpufence serve`` with the file policy.yaml of a directory."""
     issue(["localhost"], ["127.0.0.1"], folder / "certs", datetime.now(UTC))
     process = await asyncio.create_subprocess_exec(
         COMMAND,

@@ -319,7 +319,7 @@ def test_a_suite_that_cannot_be_read_hides_no_other(
     gpufence: Run, tmp_path: Path, path: str, problem: str
 ) -> None:
     write(tmp_path, suite(case(PLAIN_POD, {"verdict": "allowed"})))
-    os.mkfifo(tmp_path / "pipe.gpufence-test.yaml")  # in a folder, nobody writes into it
+    os.mkfifo(tmp_path / "pipe.gpufence-test.yaml")  # in a directory, it has no writer
     done = gpufence("test", path, ".")
     assert (done.status, done.err) == (2, f"Error: {path}: {problem}\n")
     assert "1 passed" in done.out
@@ -352,7 +352,7 @@ def test_the_report_for_ci_systems(gpufence: Run, tmp_path: Path) -> None:
     write(tmp_path, suite(ALLOWED, WRONG, broken, other))
     done = gpufence("test", "--output", "junit")
     SCHEMA.validate(done.out)
-    root = ET.fromstring(done.out)  # noqa: S314 - our own
+    root = ET.fromstring(done.out)  # noqa: S314 - the tests' own output
     [found] = root.findall("testsuite")
     assert found.attrib == {
         "name": "gpufence-test.yaml",

@@ -371,7 +371,7 @@ def test_pipes_that_would_not_wait_are_made_to() -> None:
     os.write(write, TRESPASSER.encode())
     os.close(write)
     subprocess.run([COMMAND, "check", "-"], stdin=stdin, stdout=stdout, check=False)
-    # Whoever shares the pipe sees what is set.
+    # Every process that shares the pipe sees what is set.
     assert os.get_blocking(stdin)
     assert os.get_blocking(stdout)
     assert os.read(read, 65_536).endswith(b"gpufence explain pool-trespass\n")

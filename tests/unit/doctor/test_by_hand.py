@@ -1,4 +1,4 @@
-"""The doctor of installations that somebody made by hand, without an API server."""
+"""The doctor on manual installations, without an API server."""
 
 from __future__ import annotations
 

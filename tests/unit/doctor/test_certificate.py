@@ -1,4 +1,4 @@
-"""What the doctor says of certificates, beside what it says at a real installation."""
+"""The doctor's lines on certificates, in addition to those on a real installation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def authority() -> KeyPair:
 
 
 def registered(url: str, authority: KeyPair) -> Installation:
-    """Return an installation that is registered by a URL, with an authority to trust."""
+    """Return an installation that is registered by a URL, with a CA to trust."""
     bundle = base64.b64encode(authority.certificate_pem).decode()
     made = configurations(shipped_policy(), Registration(url=url, ca_bundle=bundle))
     return Installation("fence", "gpufence", configurations={each["kind"]: each for each in made})
@@ -90,7 +90,7 @@ async def test_what_people_write_beside_an_authority_is_no_part_of_it(
 async def test_what_is_served_may_itself_be_all_that_is_trusted(
     authority: KeyPair, tmp_path: Path
 ) -> None:
-    """API servers take whatever is in a caBundle: an intermediate authority, or a leaf."""
+    """API servers accept any caBundle: an intermediate CA, or a serving certificate."""
     with never_closing(authority, tmp_path) as port:
         leaf = KeyPair((tmp_path / "tls.pem").read_bytes(), b"")
         line = await check_served(registered(f"https://{LOOPBACK}:{port}", leaf))
@@ -98,7 +98,7 @@ async def test_what_is_served_may_itself_be_all_that_is_trusted(
 
 
 async def test_a_bundle_without_a_certificate_is_broken(authority: KeyPair) -> None:
-    """An API server stores it, and then reaches nobody."""
+    """An API server stores it, and then reaches no replica."""
     cut = replace(authority, certificate_pem=authority.certificate_pem[:200])
     line = await check_served(registered(f"https://{LOOPBACK}:1", cut))
     assert line.status == "fail"

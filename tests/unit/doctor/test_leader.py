@@ -1,4 +1,4 @@
-"""What the doctor says of the Lease: who leads, and whether anybody does."""
+"""The doctor's lines on the Lease: who leads, or that no replica does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of configurations, beside what it says at a real installation."""
+"""The doctor's lines on configurations, in addition to those on a real installation."""
 
 from __future__ import annotations
 

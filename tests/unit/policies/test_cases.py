@@ -1,4 +1,4 @@
-"""Every case on disk has the outcome that is written beside it."""
+"""Every case on disk has the outcome in its expected file."""
 
 from __future__ import annotations
 

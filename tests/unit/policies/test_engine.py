@@ -43,7 +43,7 @@ def update(old: JSON, **request: Any) -> Request:
 
 
 def two_containers(first: JSON, second: JSON, **spec: Any) -> JSON:
-    """A Deployment of a container that requests a GPU, and of one beside it."""
+    """A Deployment of a container that requests a GPU, and of another one."""
     made = pod(GPU, **spec)
     [train] = made["spec"]["containers"]
     beside = {"name": "beside", "image": "i", **second}

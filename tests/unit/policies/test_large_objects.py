@@ -1,8 +1,8 @@
-"""Objects of the sizes that an API server takes (3 MiB), made to be as dear to judge as can be.
+"""Objects of the sizes that an API server takes (3 MiB), made as expensive to judge as possible.
 
-Whoever may create a Pod may create these. One that takes a minute keeps everybody else's waiting,
+Every Pod author can create these. One that takes a minute blocks the requests of all others,
 and one that takes a gigabyte ends the replica. The bounds are far from what is measured (0.2 s for
-the dearest), and from what was before each of these was mended (4 s to 50 s).
+the most expensive), and from what it was before each fix (4 s to 50 s).
 """
 
 from __future__ import annotations

@@ -584,7 +584,7 @@ class TestRestricted:
         assert finding.advice == case.advice
 
     def test_finds_privileges_that_exclude_giving_up_escalation(self) -> None:
-        """The API server refuses the pair, so the advice must not lead into it."""
+        """The API server rejects the pair, so the remediation must not lead to it."""
         contexts: tuple[JSON, ...] = (
             {"privileged": True},
             {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}},
@@ -785,7 +785,7 @@ class TestTheOfficialLibrary:
         """Whatever the library puts in quotes (containers, values), the finding names too."""
         for raw, verdict in zip(batch, oracle.pod_security_each(batch), strict=True):
             if any(len(volume) > 2 for volume in raw["spec"].get("volumes") or ()):
-                continue  # with two sources, which the API refuses, either is named
+                continue  # with two sources, which the API rejects, either is named
             for finding, detail in zip(findings(raw), verdict.details, strict=True):
                 plain = re.sub(r'[\w./]+=\\?"[^"]*"', "", detail)  # annotations
                 for name in re.findall(r'"([\w./-]+)"', plain):

@@ -1,4 +1,4 @@
-"""The policy's JSON schema, which editors and helm go by, refuses what the server refuses."""
+"""The policy's JSON schema, which editors and helm use, rejects what the server rejects."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_law_what_the_server_takes_for_a_name_the_schema_takes(place: str, text:
     except PolicyError:
         return
     for schema in SCHEMAS.values():
-        # What jsonschema.validate does beside this is to judge the schema, each time.
+        # jsonschema.validate also validates the schema, each time.
         assert jsonschema.Draft202012Validator(schema).is_valid(written)
 
 

@@ -289,7 +289,7 @@ def way_of(*words: str) -> Alternative:
 
 
 def tries(way: Alternative) -> list[Mapping[str, str]]:
-    """Return labels that tell the expressions apart: values named, and those beside numbers."""
+    """Return labels that distinguish the expressions: named values, and those next to numbers."""
     values: dict[str, set[str | None]] = {}
     for expression in way.expressions:
         named = expression.get("values") or ()

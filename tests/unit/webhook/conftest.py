@@ -37,6 +37,6 @@ async def hook(make_hook: MakeHook) -> Hook:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Path:
-    """Return a folder with an authority and a serving leaf."""
+    """Return a directory with a CA and a serving certificate."""
     issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
     return tmp_path

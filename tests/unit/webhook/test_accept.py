@@ -233,7 +233,7 @@ async def test_a_hundred_bodies_that_do_not_end_leave_room_to_work(pair: Path) -
             held.callback(writer.close)
             writer.write(b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\n")
             writer.write(b"Content-Type: application/json\r\nContent-Length: 8000000\r\n\r\n")
-            # All would be 400 MiB, beside connections and what is parsed.
+            # All would be 400 MiB, in addition to connections and parsed objects.
             with suppress(ConnectionError):
                 for _ in range(40):
                     writer.write(b" " * 100_000)

@@ -122,7 +122,7 @@ async def test_a_rotation_waits_until_every_configuration_has_carried_both_for_a
     replica, now = Replica(api), NOW
     before = await replica.reconciler.reconcile(now)
     now += 199 * DAY
-    await replica.reconciler.reconcile(now)  # a leaf for the time of the rotation
+    await replica.reconciler.reconcile(now)  # a certificate for the time of the rotation
     now += DAY
     published = await replica.reconciler.reconcile(now)
     assert published.next is not None
@@ -139,7 +139,7 @@ async def test_a_rotation_waits_until_every_configuration_has_carried_both_for_a
     assert not await signs()
     replica.clock += 29
     assert not await signs()
-    carry(api, old, both)  # somebody put an old one back
+    carry(api, old, both)  # an administrator restores an old one
     assert not await signs()
     carry(api, both, both)
     assert not await signs()
@@ -168,7 +168,7 @@ async def test_a_secret_that_somebody_else_writes_all_the_time_is_given_up_for_n
         await Replica(api).reconciler.reconcile(NOW)
 
 
-# A Secret that somebody edits under running replicas.
+# A Secret that an administrator edits under running replicas.
 
 
 def put(api: FakeKubeApi, stored: Stored, **parts: bytes) -> None:
@@ -201,7 +201,7 @@ async def test_a_secret_that_is_damaged_comes_back_as_it_was(
         assert await replica.reconciler.reconcile(NOW) == stored
     assert read_secret(api.objects[SECRET.path]) == stored
     assert (first.changes, second.changes) == ([Change.CREATE], [Change.CREATE])
-    # Who knows of nothing else begins anew.
+    # A replica that knows no other Secret starts over.
     put(api, stored, **parts)
     assert (await Replica(api).reconciler.reconcile(NOW)).authority != stored.authority
 

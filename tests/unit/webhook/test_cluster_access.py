@@ -1,4 +1,4 @@
-"""The authorities of clusters that are older than what Python asks of them today."""
+"""The CAs of clusters that are older than what Python requires of them today."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Way = Callable[[Path, TestServer], Load]
 
 
 def of_an_old_cluster(folder: Path) -> None:
-    """Write an authority and a leaf as EKS made them until Kubernetes 1.16.
+    """Write a CA and a serving certificate as EKS made them until Kubernetes 1.16.
 
-    They say nothing of the identifiers of their keys, for which RFC 5280 (4.2.1) asks.
+    They lack the key identifiers that RFC 5280 (4.2.1) requires.
     """
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
     names = [
@@ -68,7 +68,7 @@ async def old_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncI
 
 @pytest.fixture
 def of_today(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have any Python ask of authorities what 3.13 asks."""
+    """Let any Python require of CAs what 3.13 requires."""
     make = ssl.create_default_context
 
     def strict(*args: object, **options: object) -> ssl.SSLContext:
@@ -168,7 +168,7 @@ async def test_an_authority_that_has_succeeded_another_is_read_without_a_restart
 
 
 def by_plugin(folder: Path, command: str, *args: str) -> Load:
-    """Return the way by a plugin that prints credentials, to where nobody is."""
+    """Return credentials of a plugin, for an address without a listener."""
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": command,

@@ -1,4 +1,4 @@
-"""What becomes of a review: the wire format of every answer, and who is asked what."""
+"""The outcome of a review: the wire format of every response, and the lookups it needs."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ async def test_an_update_is_not_refused_for_what_was_there_before(hook: Hook) ->
     update: dict[str, Any] = {"operation": "UPDATE", "oldObject": old}
     response = await hook.response("/validate", review(new, **update))
     assert response.pop("auditAnnotations")["known"].startswith("pool-trespass: ")
-    # Whoever updates a Pod is a controller, and reads no warnings.
+    # Controllers update Pods, and read no warnings.
     assert response == {"uid": UID, "allowed": True}
     assert not (
         await hook.response("/validate", review(new, **update | {"oldObject": plain_pod()}))

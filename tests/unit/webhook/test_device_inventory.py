@@ -305,7 +305,7 @@ async def test_a_count_that_ends_forgets_everything_and_can_begin_anew(
 
 
 class Known:
-    """An inventory that is said."""
+    """An inventory with given content."""
 
     def __init__(self, held: dict[Holding, int], offered: dict[str, int]) -> None:
         self.policy = policy(

@@ -1,4 +1,4 @@
-"""What counts as drift, field by field, and what becomes of it."""
+"""What counts as drift, field by field, and how it is repaired."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_the_registrar_tells_a_change_of_ours_from_drift() -> None:
 
 async def test_what_an_apply_leaves_is_replaced() -> None:
     class Merging(FakeKubeApi):
-        """Server-side apply leaves a condition that somebody else has added."""
+        """Server-side apply leaves a condition that another field manager has added."""
 
         async def apply(self, path: str, obj: JSON) -> JSON:
             applied = copy.deepcopy(obj)
@@ -214,7 +214,7 @@ async def test_an_owner_is_looked_up_and_missed() -> None:
         ([], False),
         ([{"conditions": {"ready": False}}], False),
         ([{"conditions": {"ready": True}}], True),
-        ([{"addresses": ["10.0.0.1"]}], True),  # unknown is to be taken for ready
+        ([{"addresses": ["10.0.0.1"]}], True),  # unknown counts as ready
     ],
 )
 async def test_a_service_is_reachable_with_an_endpoint_that_is_ready(

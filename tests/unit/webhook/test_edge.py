@@ -1,4 +1,4 @@
-"""The HTTP edge: what is refused before a review is read, and that nothing wears it out."""
+"""The HTTP edge: what is rejected before a review is read, and that nothing exhausts it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def converse(hook: Hook, sent: bytes) -> bytes:
 
 
 async def begun(hook: Hook) -> None:
-    """Return when a request is under way."""
+    """Return when a request is in flight."""
     while not hook.lifecycle.open_requests:  # noqa: ASYNC110 - a beginning is no event
         await asyncio.sleep(0)
 

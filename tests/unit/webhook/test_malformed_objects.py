@@ -1,4 +1,4 @@
-"""Objects of which some field that rules read is of the wrong type: refused, naming the field."""
+"""Objects with a field of the wrong type are rejected with a message that names the field."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def notation(path: str) -> str:
 
 
 async def refusal(hook: Hook, path: str, obj: JSON) -> str:
-    """Return why an object is refused as malformed, after a good one has been served as well."""
+    """Return why an object is rejected as malformed, after a valid one was served."""
     response = await hook.response(path, review(obj, name="x", namespace="ml"))
     message: str = response["status"].pop("message")
     assert response == {

@@ -1,4 +1,4 @@
-"""What people read: refusals word for word, warnings and annotations within their limits."""
+"""Messages: denials word for word, warnings and annotations within their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters that say what happened, with labels that nobody can multiply."""
+"""Counters of what happened, with labels that no client can multiply."""
 
 from __future__ import annotations
 

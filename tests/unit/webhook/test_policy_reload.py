@@ -1,4 +1,4 @@
-"""A policy that changes while a server runs: what is taken up, what is refused, what is said."""
+"""A policy that changes while a server runs: what it applies, rejects and reports."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ async def test_with_files_the_configurations_carry_what_the_file_holds_now(
 async def test_a_file_without_an_authority_is_never_registered(
     make: type[Replica], tmp_path: Path, cut: int
 ) -> None:
-    """An API server would store it, and refuse whatever it should ask about from then on."""
+    """An API server would store it, and then fail every request that it should send."""
     file = tmp_path / "ca.crt"
     replica = make(secret=None, names=None, ca_file=file)
     whole = create_authority(NOW).certificate_pem
@@ -175,7 +175,7 @@ async def test_a_first_registration_waits_for_the_service_and_a_later_one_does_n
 async def test_a_secret_that_cannot_be_read_keeps_nobody_from_registering(
     make: type[Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever took the right to it away, or stopped what encrypts it, did not open the fence."""
+    """A lost right or a failed encryption provider must not open the fence."""
     replica = make()
     await replica.controller.reconcile()
     authority = registered_bundle(replica)

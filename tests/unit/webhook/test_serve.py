@@ -146,7 +146,7 @@ async def test_a_request_that_is_under_way_is_finished_before_the_end(pair: Path
         reader, writer = await running.connect()
         writer.write(request(GOOD, upto=100))
         await writer.drain()
-        # That the server has begun with it is not to be seen from outside, but what comes later is
+        # The test cannot see that the server has begun with it, but what comes later is
         # answered later.
         other_reader, other_writer = await running.connect()
         other_writer.write(request(GOOD))

@@ -1,4 +1,4 @@
-"""What is said of the certificate that is served: what is new, and once."""
+"""Events of the serving certificate: what is new, and once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_each_change_is_said_once_however_often_is_asked(
     caplog.set_level(logging.INFO, logger="gpufence")
 
     def said() -> list[str]:
-        """Ask three times, and return what was said since the last time."""
+        """Poll three times, and return the events since the last call."""
         caplog.clear()
         for _ in range(3):
             served.poll()
@@ -45,7 +45,7 @@ def test_each_change_is_said_once_however_often_is_asked(
     assert said() == ["WARNING certificate refused"]
     (tmp_path / "tls.crt").unlink()
     assert said() == ["WARNING certificate refused"]
-    # What goes on is said once, and counted each time.
+    # A continuing failure is reported once, and counted each time.
     assert ["does not exist" in problem for problem in refused] == [False] * 3 + [True] * 3
     assert served.problem == refused[-1]
     issue_into(tmp_path)
