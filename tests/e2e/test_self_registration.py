@@ -105,7 +105,7 @@ def test_breaking_the_glass_takes_gpufence_out_of_the_way_until_it_is_undone(
     assert not kept.configurations()
     # A write that was in flight at the change may still arrive, but no later one.
     said = kept.run("unregister", *namespaced, "--watch-seconds", "2")
-    assert "MutatingWebhookConfiguration gpufence: was not there." in said
+    assert "MutatingWebhookConfiguration gpufence: not found." in said
     assert "again" not in said
     ready = [replica.ask("/readyz") for replica in kept.service.replicas]
     assert [status for status, _ in ready] == [200, 200]
@@ -158,7 +158,7 @@ def test_a_secret_that_is_cut_off_comes_back_as_it_was(kept: Release) -> None:
 
 def test_the_state_of_the_certificates_is_shown(kept: Release) -> None:
     said = kept.run("certs", "status", "--namespace", kept.namespace)
-    assert said.count("trusts the authority") == WEBHOOKS
+    assert said.count("trusts the CA") == WEBHOOKS
     namespaced = ("--namespace", kept.namespace)
     kept.run("unregister", *namespaced, "--watch-seconds", "2")
     said = kept.run("certs", "status", *namespaced, status=1)

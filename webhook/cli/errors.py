@@ -1,4 +1,4 @@
-"""What ends a command early."""
+"""Errors that end a command, and exit statuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXIT_INPUT = 2
 
 
 class InputError(click.ClickException):
-    """The input is at fault: each line says what, where and what to do."""
+    """Invalid input. Each line says what is wrong, where, and what to do."""
 
     exit_code = EXIT_INPUT
 

@@ -1,4 +1,4 @@
-"""``kubectl gpufence``: gpufence as a plugin of kubectl, and the completion of its words.
+"""``kubectl gpufence``: gpufence as a kubectl plugin, with completion.
 
 Source: ``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin.go``, ``plugin_completion.go``).
 """
@@ -14,7 +14,7 @@ from webhook.cli import main as gpufence
 
 PROG_NAME = "kubectl gpufence"
 
-# Of cobra's ShellCompDirective: what the shell does beside the words that are printed.
+# Values of cobra's ShellCompDirective: what the shell adds to the words that are printed.
 _COMPLETE_FILES = 0
 _NO_FILES = 4
 
@@ -25,9 +25,9 @@ def main() -> int:
 
 
 def complete() -> int:
-    """Print what may stand where the cursor is: a line for each word, and a directive.
+    """Print the words that may be at the cursor, one a line, and a directive.
 
-    kubectl calls with the words so far; the last one is what is being typed, maybe empty.
+    kubectl passes the words so far; the last one is incomplete, or empty.
     """
     *before, incomplete = sys.argv[1:] or [""]
     completion = ShellComplete(gpufence.cli, {}, PROG_NAME, "")
@@ -35,6 +35,6 @@ def complete() -> int:
     words = [item for item in items if item.type == "plain"]
     for item in words:
         click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
-    # What is no word is a file or a folder, which the shell itself knows.
+    # Everything else is a file or a directory, which the shell completes itself.
     click.echo(f":{_NO_FILES if words and len(words) == len(items) else _COMPLETE_FILES}")
     return 0

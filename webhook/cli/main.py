@@ -16,44 +16,44 @@ from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.lazy import Entry, LazyGroup
 
 EXIT_BUG = 70
-"""EX_SOFTWARE of sysexits.h: neither a finding (1) nor a fault of the input (2)."""
+"""EX_SOFTWARE of sysexits.h: neither a finding (1) nor invalid input (2)."""
 
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
 
-# Of what is read, such an error is told where it is read: what is left is what is written.
+# Readers handle their own errors, so that these errors come from writing.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_PLACE = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
-"""A disk that fails or has gone, and a terminal that was closed."""
+"""A disk that fails or is gone, and a terminal that is closed."""
 
 _ENTRIES = {
-    "check": Entry("check:check", "Say what is wrong with manifests, and what changes."),
-    "mutate": Entry("mutate:mutate", "Print manifests as the webhook would change them."),
+    "check": Entry("check:check", "Check manifests: verdicts, findings and changes."),
+    "mutate": Entry("mutate:mutate", "Print manifests with the mutations of the webhook."),
     "explain": Entry(
         "explain:explain",
-        "Explain a rule, or what happens to the Pods of a file.",
+        "Explain a rule, or the decision on a manifest.",
     ),
-    "test": Entry("test:test", "Test a policy by suites of cases."),
-    "krm": Entry("krm:krm", "Work as a KRM function, for kustomize and kpt."),
-    "policy": Entry("policy_group:policy", "Show, validate and describe policies."),
+    "test": Entry("test:test", "Test a policy with suites of cases."),
+    "krm": Entry("krm:krm", "Run as a KRM function, for kustomize and kpt."),
+    "policy": Entry("policy_group:policy", "Show and validate policies."),
     "audit": Entry(
         "audit:audit",
-        "Judge everything that is in a cluster now, and show the pools.",
+        "Audit the workloads and the GPU nodes of a cluster.",
     ),
     "doctor": Entry(
         "doctor:doctor",
-        "Check an installation from end to end, and say what to do.",
+        "Diagnose an installation.",
     ),
-    "serve": Entry("serve:serve", "Serve admission reviews (the webhook)."),
+    "serve": Entry("serve:serve", "Run the admission webhook."),
     "manifests": Entry("manifests:manifests", "Print the webhook configurations of a policy."),
     "unregister": Entry(
         "unregister:unregister",
-        "Break the glass: take the webhook out of the way.",
+        "Remove the webhook configurations in an emergency.",
     ),
-    "certs": Entry("certs:certs", "Issue and show the webhook's certificates."),
+    "certs": Entry("certs:certs", "Issue, show and rotate certificates."),
     "completion": Entry(
         "completion:completion",
-        "Print the script that completes gpufence in a shell.",
+        "Print a shell completion script.",
     ),
 }
 
@@ -72,10 +72,17 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
-  gpufence check deploy/                      every manifest in a folder
-  kustomize build . | gpufence check -        what a pipe brings
-  gpufence mutate train.yaml                  the Pod as the cluster will get it
+  gpufence check deploy/                      every manifest in a directory
+  kustomize build . | gpufence check -        manifests from a pipe
+  gpufence mutate train.yaml                  the manifest with its mutations
   gpufence policy show > policy.yaml          a policy to start from
+
+\b
+Policy:
+  --policy FILE, or the environment variable GPUFENCE_POLICY, or the nearest
+  .gpufence.yaml, from the working directory upwards, with one line:
+    policy: PATH          relative to the file's directory
+  Without any of them, gpufence uses its default policy.
 """,
 )
 @click.option(
@@ -89,21 +96,22 @@ Examples:
 def cli() -> None:
     """The fence around a Kubernetes cluster's GPU nodes.
 
-    gpufence decides about Pods: those that request a GPU get to the GPU nodes, hardened, and all
-    others stay away. The same decisions are made here, over files, and by the admission webhook.
+    gpufence sends Pods that request a GPU to the GPU nodes, hardens them, and keeps all other Pods
+    away. The command line makes the same decisions on files as the admission webhook makes on
+    requests.
     """
 
 
 def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> int:
-    """Run the command line and return its exit status; ``prog_name`` is how usage calls it."""
-    # Where the shell has closed one (>&-), nobody wants to read it.
+    """Run the command line and return its exit status; usage messages show ``prog_name``."""
+    # The shell may have closed a stream (>&-).
     stdout: TextIO = sys.stdout or _nowhere()
     sys.stdout = _buffered(stdout) if stdout is sys.__stdout__ else stdout
     sys.stderr = sys.stderr or _nowhere()
     for each in (sys.stdin, sys.stdout, sys.stderr):
         _wait_for(each)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character is no reason to fail.
+        # Characters that a terminal cannot show must not be errors.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -115,8 +123,7 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
     except click.Abort:
         return EXIT_INTERRUPTED
     except SystemExit as exit_:
-        # Completion ends so, with 0. With 1, the status that stands for findings here, it is what
-        # click makes of a closed pipe.
+        # Completion exits with 0. click exits with 1 on a closed pipe, which would mean findings.
         return EXIT_PIPE_CLOSED if exit_.code else 0
     except BrokenPipeError:
         _discard_output()
@@ -125,36 +132,33 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         if isinstance(error, OSError) and error.errno in (*_NO_ROOM, *_NO_PLACE):
             _discard_output()
             problem = f"the output cannot be written ({error.strerror})"
-            cure = "Make room, or write it" if error.errno in _NO_ROOM else "Write it"
-            with suppress(OSError):  # The same terminal may be gone for this, too.
-                click.echo(f"Error: {problem}. {cure} elsewhere.", err=True)
+            cure = "Free disk space, or write" if error.errno in _NO_ROOM else "Write"
+            with suppress(OSError):  # Standard error may be the same terminal.
+                click.echo(f"Error: {problem}. {cure} to another place.", err=True)
             return EXIT_INPUT
         import traceback
 
         traceback.print_exc()
-        click.echo(
-            "Error: this is a bug in gpufence; please report it with the lines above.", err=True
-        )
+        click.echo("Error: this is a bug in gpufence. Report it with the lines above.", err=True)
         return EXIT_BUG
     return status if isinstance(status, int) else 0
 
 
 def _wait_for(stream: TextIO | None) -> None:
-    """Have reading and writing wait: a pipe that others share may be told not to (O_NONBLOCK)."""
-    # None where the shell has closed it; what is no file of the system's has no descriptor.
+    """Make reads and writes block: another process may have set O_NONBLOCK on a shared pipe."""
+    # The stream is None if the shell has closed it, and may have no descriptor.
     with suppress(AttributeError, OSError, ValueError):
         os.set_blocking(stream.fileno(), True)  # type: ignore[union-attr]
 
 
 def _buffered(stream: TextIO) -> TextIO:
-    """Return a stream of which a write is all written, or fails.
+    """Return a stream that writes everything or fails.
 
-    With PYTHONUNBUFFERED it is not: of what a disk has room for in part, the rest would be left out
-    without a word.
+    With PYTHONUNBUFFERED, a write to a disk that is nearly full drops the rest silently.
     """
     if not isinstance(stream, io.TextIOWrapper) or not isinstance(stream.buffer, io.RawIOBase):
         return stream
-    # The stream itself stays as it is, for whoever else has it.
+    # The original stream stays unchanged for other users of it.
     buffer = io.BufferedWriter(io.FileIO(stream.fileno(), "w", closefd=False))
     return io.TextIOWrapper(buffer, stream.encoding, line_buffering=stream.isatty())
 
@@ -164,5 +168,5 @@ def _nowhere() -> io.TextIOWrapper:
 
 
 def _discard_output() -> None:
-    """Let go of what is still buffered for the standard output: it must not fail again at exit."""
+    """Drop what is still buffered for standard output, so that it does not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

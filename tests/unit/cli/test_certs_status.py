@@ -42,7 +42,7 @@ def cluster(stored: Stored) -> FakeKubeApi:
 BROKEN = {
     "a certificate of another authority": (
         Stored(AUTHORITY, issue_leaf(OTHER, NAMES, NOW)),
-        "certificate: signed by none of the authorities, so nobody trusts it",
+        "certificate: not signed by any of the CAs",
     ),
     "a key of another certificate": (
         Stored(AUTHORITY, KeyPair(LEAF.certificate_pem, OTHER.key_pem)),
@@ -50,7 +50,7 @@ BROKEN = {
     ),
     "an authority that is none": (
         Stored(KeyPair(b"none", AUTHORITY.key_pem), LEAF),
-        "MutatingWebhookConfiguration gpufence, pods.gpufence.dev: DOES NOT TRUST the authority",
+        "MutatingWebhookConfiguration gpufence, pods.gpufence.dev: DOES NOT TRUST the CA",
     ),
 }
 

@@ -109,7 +109,7 @@ def test_a_folder_without_manifests_is_no_success(gpufence: Run, tmp_path: Path)
 def test_nothing_at_all_is_no_success(gpufence: Run, text: str) -> None:
     done = gpufence("check", "-", stdin=text)
     assert done.status == 2
-    assert done.err == "Error: there are no objects in <stdin>: look at what wrote them.\n"
+    assert done.err == "Error: no objects in <stdin>. Check the tool that wrote them.\n"
 
 
 def test_files_without_objects_are_a_success_where_that_is_said(
@@ -119,10 +119,8 @@ def test_files_without_objects_are_a_success_where_that_is_said(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("# nothing\n")
     done = gpufence("check", "a.yaml", "folder")
-    problem = (
-        "there are no objects in a.yaml, folder: look at what wrote them, or add --allow-empty"
-    )
-    assert (done.status, done.err) == (2, f"Error: {problem} if they may be without any.\n")
+    cure = "Check the tool that wrote them, or add --allow-empty."
+    assert (done.status, done.err) == (2, f"Error: no objects in a.yaml, folder. {cure}\n")
     done = gpufence("check", "--allow-empty", "a.yaml", "folder")
     assert (done.status, done.out, done.err) == (0, "0 objects (policy: default)\n", "")
 
@@ -132,7 +130,7 @@ def test_an_empty_pipe_or_folder_is_no_success_whatever_is_said(
 ) -> None:
     (tmp_path / "a.yaml").write_text("# nothing\n")
     done = gpufence("check", "--allow-empty", "a.yaml", "-", stdin="")
-    problem = "there are no objects in a.yaml, <stdin>: look at what wrote them."
+    problem = "no objects in a.yaml, <stdin>. Check the tool that wrote them."
     assert (done.status, done.err) == (2, f"Error: {problem}\n")
     (tmp_path / "empty").mkdir()
     assert gpufence("check", "--allow-empty", "empty").status == 2
@@ -152,7 +150,7 @@ TOO_LONG = f"{'x' * 300}.yaml"
         ("pod.yaml/x", "cannot be read (Not a directory). Check the path."),
         (
             "loop",
-            "cannot be read (Too many levels of symbolic links). Have the link lead to a file.",
+            "cannot be read (Too many levels of symbolic links). Make the link point to a file.",
         ),
         ("dangling", "does not exist. Check the path."),
     ],
@@ -207,7 +205,7 @@ def test_what_nobody_may_read_hides_nothing_else(tmp_path: Path) -> None:
         for path in closed:
             path.chmod(0o755)
     assert (done.status, done.verdicts) == (2, ["invalid"] * 4 + ["allowed"])
-    problem = "cannot be read (Permission denied). Let the user that runs gpufence read it."
+    problem = "cannot be read (Permission denied). Give the user that runs gpufence read access."
     assert done.errors == [
         f"{path}: {problem}" for path in ("secret.yaml", "closed", "closed/x.yaml", "folder/closed")
     ]
@@ -316,7 +314,7 @@ def test_what_stands_beside_manifests_in_folders_is_skipped(gpufence: Run, text:
         ),
         (
             "apiVersion: v1\nkind: Pod\n",
-            "spec: is missing. Write it as the API documents it, or remove the object.",
+            "spec: is missing. Add it as the API documents it, or remove the object.",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: []\nspec: {}\n",
@@ -334,7 +332,7 @@ def test_what_stands_beside_manifests_in_folders_is_skipped(gpufence: Run, text:
             "apiVersion: v1\nkind: List\nitems: {}\n",
             "is a mapping. Write the objects as entries of a list, each with - before it.",
         ),
-        ("--- {kind: Pod}\n", "kubectl does not take. Put --- on a line of its own."),
+        ("--- {kind: Pod}\n", "kubectl does not accept. Put --- on a line of its own."),
     ],
 )
 def test_what_is_no_object_is_invalid(gpufence: Run, text: str, problem: str) -> None:

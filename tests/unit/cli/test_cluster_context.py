@@ -113,7 +113,7 @@ def test_the_standard_input_is_for_one_argument(
 ) -> None:
     outcome = gpufence(*args)
     assert (outcome.status, outcome.out) == (2, "")
-    assert f"{readers} would read the standard input" in outcome.err
+    assert f"{readers} both read standard input" in outcome.err
 
 
 def test_mutate_refuses_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path: Path) -> None:
@@ -128,17 +128,21 @@ def test_mutate_refuses_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path:
     ("text", "problem"),
     [
         (None, "nodes: does not exist. Check the path."),
-        ("", "nodes holds no nodes: write it with kubectl get nodes -o json"),
+        ("", "nodes holds no nodes. Write it with kubectl get nodes -o json."),
         (
             json.dumps({"apiVersion": "v1", "kind": "List", "items": []}),
-            "nodes holds no nodes: write it with kubectl get nodes -o json",
+            "nodes holds no nodes. Write it with kubectl get nodes -o json.",
         ),
-        (yaml.safe_dump(BOUND), "nodes holds no nodes: write it with kubectl get nodes -o json"),
+        (yaml.safe_dump(BOUND), "nodes holds no nodes. Write it with kubectl get nodes -o json."),
         (
             "apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n",
-            "nodes:1: document 1: is no Node: Expected `str`, got `int` - at `$.metadata.name`.",
+            "nodes:1: document 1: is not a valid Node: Expected `str`, got `int` - at "
+            "`$.metadata.name`.",
         ),
-        ("apiVersion: v1\nkind: Node\n", "nodes:1: document 1: is no Node: Object missing"),
+        (
+            "apiVersion: v1\nkind: Node\n",
+            "nodes:1: document 1: is not a valid Node: Object missing",
+        ),
         ("apiVersion: [\n", "nodes:"),
     ],
 )
@@ -155,9 +159,9 @@ def test_a_file_that_holds_no_nodes_is_an_error_of_the_input(
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (["--nodes", "n", "--cluster"], "--nodes and --cluster are two ways to know nodes: give"),
-        (["--context", "c"], "--kubeconfig and --context say which cluster: add --cluster"),
-        (["--kubeconfig", "k"], "--kubeconfig and --context say which cluster: add --cluster"),
+        (["--nodes", "n", "--cluster"], "--nodes and --cluster exclude each other"),
+        (["--context", "c"], "--kubeconfig and --context need --cluster"),
+        (["--kubeconfig", "k"], "--kubeconfig and --context need --cluster"),
     ],
 )
 def test_options_that_contradict_each_other_are_an_error_of_the_usage(
@@ -230,7 +234,7 @@ def test_an_explanation_names_the_nodes_and_the_claims_of_a_live_cluster(
     train, unknown = outcome.out.split("/unknown  ")
     assert "The Pod requests claim one-gpu on device class gpu.nvidia.com" in train
     assert "It fits 1 of 1 node of pool nvidia: gpu-1." in train
-    assert "Of claim none nothing is known" in unknown
+    assert "Claim none is unknown" in unknown
 
 
 def test_a_template_among_the_manifests_counts_before_that_of_the_cluster(

@@ -122,7 +122,7 @@ def test_a_rule_comes_before_a_file_of_its_name(gpufence: Run, tmp_path: Path) -
     (tmp_path / "pool-trespass").write_text(GPU_POD)
     done = gpufence("explain", "pool-trespass")
     assert done.out.startswith("pool-trespass\n")
-    assert "there is also a file of that name: gpufence explain ./pool-trespass" in done.err
+    assert "To explain the file of that name, run gpufence explain ./pool-trespass." in done.err
     assert "Why it is a GPU Pod" in gpufence("explain", "./pool-trespass").out
 
 
@@ -345,4 +345,4 @@ def test_what_is_broken_is_named_beside_what_is_explained(gpufence: Run) -> None
 def test_nothing_to_explain_is_no_success(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin="")
     assert done.status == 2
-    assert "there are no objects in <stdin>" in done.err
+    assert "no objects in <stdin>" in done.err

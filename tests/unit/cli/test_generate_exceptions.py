@@ -25,8 +25,8 @@ TODAY = date(2026, 11, 21)
 EXPIRES = date(2027, 2, 19)
 DAY = timedelta(days=1)
 REASON = (
-    "to be cleaned up; written on 2026-11-21 by gpufence check --generate-exceptions, "
-    "replace this by why it is tolerated and who sees to it"
+    "generated on 2026-11-21 by gpufence check --generate-exceptions; replace this text with the "
+    "reason for the exception and its owner"
 )
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 SPEC: JSON = {"tolerations": [TOLERATION], "containers": [{"name": "web", "image": "nginx:1.29"}]}
@@ -245,10 +245,10 @@ def test_what_is_written_turns_enforcement_on_for_all_but_todays_findings(
     until = today + timedelta(days=90)
     assert written.err == f"Wrote 1 exception to exceptions.yaml (expiry date: {until}).\n"
     assert text == (
-        f"# 1 exception for what gpufence check found on {today}, until {until}.\n"
-        "# Put them into the policy, and write down why each of them is tolerated.\n"
-        "# A name with * at its end is for what controllers make of an object. It is also for\n"
-        "# every other object whose name begins so.\n"
+        f"# 1 exception for the findings of gpufence check on {today}; expiry date: {until}.\n"
+        "# Add the list to the policy, and replace each reason.\n"
+        "# A name with * at the end covers the objects that controllers create for an object.\n"
+        "# It also covers every other object whose name starts the same.\n"
         "exceptions:\n"
         "- rules:\n"
         "  - pool-trespass\n"
@@ -303,12 +303,12 @@ def test_an_input_at_fault_is_told_of_beside_the_list(gpufence: Run) -> None:
         (
             "name: web\n",
             "labels: {}\n",
-            "it has no name. Give it a metadata.name or a generateName.",
+            "it has no name. Set metadata.name or metadata.generateName.",
         ),
         (
             "name: web\n",
             'name: web\n  namespace: "{{ns}}"\n',
-            "'{{ns}}' is not the name of a namespace. Check the manifest as it will be applied.",
+            "'{{ns}}' is not the name of a namespace. Check the rendered manifest.",
         ),
     ],
 )
@@ -318,7 +318,7 @@ def test_an_object_that_no_exception_can_name_is_told_of(
     named = TRESPASSER.replace("name: web", "name: shop", 1)
     text = f"{TRESPASSER.replace(old, new, 1)}---\n{named}"
     done = gpufence("check", "--generate-exceptions", "-", "-", stdin=text)
-    said = f"Error: <stdin>:1: no exception can be about this Deployment: {why}\n"
+    said = f"Error: <stdin>:1: an exception cannot name this Deployment: {why}\n"
     assert (done.status, done.err) == (2, said)
     assert len(yaml.safe_load(done.out)["exceptions"]) == 1
 
@@ -328,7 +328,7 @@ def test_a_file_that_is_there_already_is_left_alone(gpufence: Run, tmp_path: Pat
     done = gpufence("check", "--generate-exceptions", "policy.yaml", "-", stdin=TRESPASSER)
     assert done.status == 2
     assert done.err == (
-        "Error: policy.yaml: is there already. Name a new file, or - for standard output.\n"
+        "Error: policy.yaml: exists already. Name a new file, or - for standard output.\n"
     )
     assert (tmp_path / "policy.yaml").read_text() == "kept"
 
@@ -337,8 +337,7 @@ def test_a_file_that_cannot_be_written_is_named(gpufence: Run) -> None:
     done = gpufence("check", "--generate-exceptions", "no/such.yaml", "-", stdin=TRESPASSER)
     assert done.status == 2
     assert done.err == (
-        "Error: no/such.yaml: cannot be written (No such file or directory). "
-        "Name a file that can.\n"
+        "Error: no/such.yaml: cannot be written (No such file or directory). Name another file.\n"
     )
 
 

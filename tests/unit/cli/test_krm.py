@@ -162,7 +162,7 @@ def test_a_path_that_no_file_can_have_is_an_error_of_the_input(gpufence: Run) ->
 def test_a_policy_cannot_come_on_the_standard_input_as_well(gpufence: Run) -> None:
     done = run(gpufence, resource_list(GPU_POD), "--policy", "-")
     assert (done.status, done.out) == (2, "")
-    assert "the ResourceList is on the standard input: name a policy's file" in done.err
+    assert "The ResourceList is on standard input. Name a policy file." in done.err
 
 
 def test_local_config_is_not_for_the_cluster(gpufence: Run) -> None:
@@ -200,15 +200,18 @@ def test_a_list_without_items_is_a_list_without_results(gpufence: Run) -> None:
         ("check", "must be an object; accepted: a ConfigMap or a FencePolicy"),
         (options(mode="fix"), "has the mode 'fix'; accepted: mutate or check"),
         (options(modus="check"), "has the unknown option 'modus' under data; accepted: mode, "),
-        (options(mode=True), "has an option mode that is no string; accepted: a string in quotes"),
-        ({"kind": "ConfigMap", "data": "x"}, "has data that is no mapping; accepted: mode, "),
+        (
+            options(mode=True),
+            "has an option mode that is not a string; accepted: a string in quotes",
+        ),
+        ({"kind": "ConfigMap", "data": "x"}, "has data that is not a mapping; accepted: mode, "),
         (
             {"kind": "FencePolicy", "metadata": {"annotations": {"gpufence.dev/mode": "x"}}},
             "has the mode 'x'; accepted: mutate or check",
         ),
         (
             {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy", "pools": []},
-            "is no valid policy: pools: is empty",
+            "is not a valid policy: pools: is empty",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -222,9 +225,9 @@ def test_a_wrong_function_config_is_named(gpufence: Run, config: Any, problem: s
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (GPU_POD, "is not one object of kind ResourceList"),
-        ("", "is not one object of kind ResourceList"),
-        ("kind: ResourceList\nitems: []\n", "is not one object of kind ResourceList"),
+        (GPU_POD, "is not an object of kind ResourceList"),
+        ("", "is not an object of kind ResourceList"),
+        ("kind: ResourceList\nitems: []\n", "is not an object of kind ResourceList"),
         ("kind: [", "Error: <stdin>:"),
         (b"\xff\xfe\xff", "Error: <stdin>:1: is not UTF-16 text"),
     ],

@@ -127,7 +127,7 @@ def test_nothing_is_printed_where_something_is_broken(gpufence: Run, broken: str
 def test_nothing_at_all_is_no_success(gpufence: Run) -> None:
     done = gpufence("mutate", "-")
     assert (done.status, done.out) == (2, "")
-    assert done.err == "Error: there are no objects in <stdin>: look at what wrote them.\n"
+    assert done.err == "Error: no objects in <stdin>. Check the tool that wrote them.\n"
 
 
 def test_what_is_printed_needs_no_further_change(gpufence: Run) -> None:

@@ -89,11 +89,11 @@ def test_outputs_that_make_no_sense_are_refused(
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("out/report.sarif", "out/report.sarif: there is no folder out. Create it first."),
-        ("folder", "folder: is a folder. Name a file in it."),
+        ("out/report.sarif", "out/report.sarif: directory out does not exist. Create it."),
+        ("folder", "folder: is a directory. Name a file in it."),
         (
             f"{'x' * 300}",
-            f"{'x' * 300}: cannot be written (File name too long). Name a file that can.",
+            f"{'x' * 300}: cannot be written (File name too long). Name another file.",
         ),
     ],
 )
@@ -185,13 +185,13 @@ def test_an_audit_writes_over_nothing_that_it_reads(gpufence: Run, tmp_path: Pat
 def test_what_fails_leaves_the_report_of_before(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     report = tmp_path / "report.json"
     report.write_text("before")
     report.chmod(0o640)
-    monkeypatch.setattr("webhook.cli.manifests.evaluate.decide_if_asked", fail)
+    monkeypatch.setattr("webhook.cli.manifests.evaluate.decide", fail)
     assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 130
     assert report.read_text() == "before"
     monkeypatch.undo()

@@ -66,8 +66,8 @@ def test_validate_names_every_problem_with_its_line(gpufence: Run, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "holds 0 documents, but a policy is one, of kind FencePolicy."),
-        ("a: 1\n---\nb: 2\n", "holds 2 documents, but a policy is one, of kind FencePolicy."),
+        ("", "must hold one document of kind FencePolicy, but holds 0."),
+        ("a: 1\n---\nb: 2\n", "must hold one document of kind FencePolicy, but holds 2."),
         ("a: [\n", "<stdin>:2:1: document 1: does not parse as YAML:"),
         ("text\n", "a policy is a mapping with kind: FencePolicy, not 'text'."),
     ],

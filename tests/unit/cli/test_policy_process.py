@@ -83,19 +83,19 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 @pytest.mark.parametrize(
     ("program", "sentence"),
     [
-        ("raise RuntimeError('of the models')", "exit status 1: see what it has said before."),
+        ("raise RuntimeError('of the models')", "exit status 1; its messages are above."),
         (
             "import os; os.kill(os.getpid(), 9)",
             (
-                "signal 9 (Killed): if nobody sent it, memory was short: raise its limit, or make "
+                "signal 9 (Killed), probably for lack of memory. Raise the memory limit, or make "
                 "the policy smaller."
             ),
         ),
         (
             "import os; os.kill(os.getpid(), 11)",
             (
-                "signal 11 (Segmentation fault): if nobody sent it, please report it as a bug, "
-                "with the lines before."
+                "signal 11 (Segmentation fault). If no process sent it, report a bug with the "
+                "lines above."
             ),
         ),
     ],
@@ -118,8 +118,8 @@ async def test_a_process_that_cannot_be_started_is_told_of(monkeypatch: pytest.M
     with pytest.raises(PolicyUnusableError) as failed:
         await read(DEFAULT.encode())
     assert str(failed.value) == (
-        "policy.yaml: cannot be read, as no process can be started for it (No such file or "
-        "directory). Let gpufence start one more."
+        "policy.yaml: cannot be read: no process starts for it (No such file or "
+        "directory). Raise the limit of processes."
     )
 
 
@@ -162,7 +162,7 @@ async def test_a_process_that_hangs_is_ended(
     with pytest.raises(PolicyUnusableError) as failed:
         await reading
     assert str(failed.value) == (
-        "policy.yaml: was not read within 3 seconds. Give gpufence more CPU, or make the policy "
+        "policy.yaml: is not read within 3 seconds. Give gpufence more CPU, or make the policy "
         "smaller."
     )
     assert not runs(pid)

@@ -74,14 +74,14 @@ def test_manifests_excludes_what_the_cluster_needs_to_come_up(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--cert-manager", "a/b"], "say how API servers reach gpufence"),
-        ([*SERVICE], "say where the authority comes from"),
+        (["--cert-manager", "a/b"], "Specify how API servers reach gpufence"),
+        ([*SERVICE], "Specify the CA"),
         ([*SERVICE, "--cert-manager", "b"], "write NAMESPACE/CERTIFICATE"),
-        ([*SERVICE, "--url", "https://a", "--cert-manager", "a/b"], "two ways to reach gpufence"),
-        (["--service", "gpufence"], "write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
-        (["--service", "a/b:c"], "write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
+        ([*SERVICE, "--url", "https://a", "--cert-manager", "a/b"], "exclude each other"),
+        (["--service", "gpufence"], "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
+        (["--service", "a/b:c"], "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
         (["--url", "http://a"], "must begin with https://"),
-        ([*SERVICE, "--annotation", "a"], "write KEY=VALUE"),
+        ([*SERVICE, "--annotation", "a"], "Write KEY=VALUE"),
         ([*SERVICE, "--ca-file", "missing.crt"], "missing.crt: does not exist"),
     ],
 )
@@ -94,9 +94,9 @@ def test_manifests_says_what_is_missing(gpufence: Run, arguments: list[str], tol
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "say how API servers reach gpufence"),
-        (["--tls-cert", "tls.crt"], "--tls-cert and --tls-key belong together"),
-        (["--register=true", "--tls-cert", "a", "--tls-key", "b"], "say how API servers reach"),
+        ([], "Specify how API servers reach gpufence"),
+        (["--tls-cert", "tls.crt"], "--tls-cert and --tls-key need each other"),
+        (["--register=true", "--tls-cert", "a", "--tls-key", "b"], "Specify how API servers reach"),
         ([*SERVICE, "--owner", "deployment/gpufence"], "write KIND/NAME with one of clusterrole"),
         ([*SERVICE, "--leaf-lifetime", "soon"], "'soon' is not a duration"),
         (["--url", "https://*.example:9443"], "is a wildcard"),

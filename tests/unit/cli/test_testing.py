@@ -82,7 +82,7 @@ def test_another_verdict_is_a_failure_that_shows_the_findings(
     done = gpufence("test")
     assert done.status == 1
     assert "failed  case 1" in done.out
-    assert "expected to be allowed, but it is denied." in done.out
+    assert "expected verdict allowed, but got denied." in done.out
     assert "enforce pool-trespass: a Pod without a GPU request tolerates the taint" in done.out
     assert "1 case in 1 suite: 1 failed" in done.out
 
@@ -105,7 +105,7 @@ def test_rules_are_found_exactly(
     assert done.status == status
     if status:
         listed = ", ".join(rules) or "no rule"
-        assert f"expected findings of {listed}, but there are of pool-trespass." in done.out
+        assert f"expected findings of {listed}, but got findings of pool-trespass." in done.out
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_rules_are_found_exactly(
         ("spec.containers[0].resources.limits[nvidia.com/gpu]", 1, None),
         ("/spec/containers/0/resources/requests/nvidia.com~1gpu", 1, None),
         ("spec.hostNetwork", None, None),
-        ("spec.tolerations[0].key", "gpu", 'expected "gpu" at PATH, but there is "nvidia.com/gpu"'),
-        ("spec.tolerations[7].key", "gpu", 'expected "gpu" at PATH, but there is nothing'),
-        ("spec.tolerations", None, 'expected nothing at PATH, but there is [{"key": "nvidia'),
+        ("spec.tolerations[0].key", "gpu", 'expected "gpu" at PATH, but got "nvidia.com/gpu"'),
+        ("spec.tolerations[7].key", "gpu", 'expected "gpu" at PATH, but got nothing'),
+        ("spec.tolerations", None, 'expected nothing at PATH, but got [{"key": "nvidia'),
         ("spec.tolerations", [{"key": "other"}], "PATH is not as expected"),
     ],
 )
@@ -193,7 +193,7 @@ def test_exceptions_expire_on_the_day_that_the_suite_names(gpufence: Run, tmp_pa
         ),
     )
     done = gpufence("test")
-    assert "expected an exception for device-leak, but there is one for pool-trespass" in done.out
+    assert "expected exceptions for device-leak, but got exceptions for pool-trespass" in done.out
     assert "4 cases in 1 suite: 3 passed, 1 failed" in done.out
 
 
@@ -210,8 +210,8 @@ def test_a_file_with_several_objects_needs_the_name_of_one(gpufence: Run, tmp_pa
     )
     done = gpufence("test")
     assert done.status == 2
-    assert "its manifest has Pod/train, Deployment/web; name one of them with object:" in done.out
-    assert "Job/web is not in its manifest, which has Pod/train, Deployment/web." in done.out
+    assert "the manifest has Pod/train, Deployment/web; select one with object." in done.out
+    assert "Job/web is not in the manifest, which has Pod/train, Deployment/web." in done.out
     assert "3 cases in 1 suite: 1 passed, 2 error" in done.out
 
 
@@ -342,7 +342,7 @@ def test_the_report_for_programs(gpufence: Run, tmp_path: Path) -> None:
     summary = report["summary"]
     assert [summary[key] for key in ("cases", "passed", "failed", "errors")] == [3, 1, 1, 1]
     assert [each["result"] for each in report["cases"]] == ["passed", "failed", "error"]
-    assert report["cases"][1]["failures"] == ["expected to be denied, but it is allowed"]
+    assert report["cases"][1]["failures"] == ["expected verdict denied, but got allowed"]
     assert "missing.yaml: does not exist" in report["cases"][2]["error"]
 
 

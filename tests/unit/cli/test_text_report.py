@@ -318,7 +318,7 @@ def test_a_full_disk_is_told_and_is_no_bug(tmp_path: Path, count: int) -> None:
     assert done.returncode == 2
     assert done.stderr.decode() == (
         "Error: the output cannot be written (No space left on device). "
-        "Make room, or write it elsewhere.\n"
+        "Free disk space, or write to another place.\n"
     )
 
 
@@ -345,7 +345,8 @@ def test_what_a_disk_has_no_room_for_is_told_and_not_left_out(
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "Error: the output cannot be written (File too large). Make room, or write it elsewhere.\n",
+        "Error: the output cannot be written (File too large). Free disk space, or write to "
+        "another place.\n",
     )
 
 
@@ -360,7 +361,7 @@ def test_a_terminal_that_has_gone_is_told_and_is_no_bug(tmp_path: Path) -> None:
     os.close(its)
     assert (done.returncode, done.stderr) == (
         2,
-        "Error: the output cannot be written (Input/output error). Write it elsewhere.\n",
+        "Error: the output cannot be written (Input/output error). Write to another place.\n",
     )
 
 

@@ -33,17 +33,16 @@ class _Api(FakeKubeApi):
 async def test_another_release_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert not await break_glass(_Api(replicas=False), "fence", "mine", 0)
     told = capsys.readouterr()
-    assert "MutatingWebhookConfiguration mine: was not there." in told.out
-    assert told.err == "Still registered is release gpufence: give --name gpufence.\n"
+    assert "MutatingWebhookConfiguration mine: not found." in told.out
+    assert told.err == "Release gpufence is still registered. Add --name gpufence.\n"
 
 
 async def test_replicas_of_another_namespace_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert not await break_glass(_Api(replicas=True), "default", "gpufence", 0.01)
     told = capsys.readouterr()
-    assert "Lease default/gpufence: no Lease, so no replica to tell." in told.out
+    assert "Lease default/gpufence: not found, so there is no replica to pause." in told.out
     assert told.err == (
-        "Replicas that no Lease has told write them again: give --namespace fence, where theirs "
-        "is.\n"
+        "Replicas with another Lease write the configurations again. Add --namespace fence.\n"
     )
 
 

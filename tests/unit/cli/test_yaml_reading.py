@@ -178,8 +178,8 @@ REFUSED = [
     ("9999999999999999999: 1\n", "1:1", "a mapping's key must be a string"),
     ("a: *b\n", "1:4", "the anchor b is not defined above"),
     ("a: &b [*b]\n", "1:8", "the anchor b contains itself"),
-    ("<<: 1\n", "1:5", "<< merges mappings, and this is none"),
-    ("<<: [{a: 1}, 2]\n", "1:5", "<< merges mappings, and this is none"),
+    ("<<: 1\n", "1:5", "<< merges mappings, but this is not a mapping"),
+    ("<<: [{a: 1}, 2]\n", "1:5", "<< merges mappings, but this is not a mapping"),
     (BOMB, "6:18", "aliases that expand to more than 400,000 values"),
     (f"a: {nested(MAX_DEPTH)}", f"1:{MAX_DEPTH + 3}", "nested more than 100 levels deep"),
     (
@@ -240,8 +240,13 @@ SYNTAX = [
         "mapping values are not allowed",
         'Put the value in quotes if it holds ": "',
     ),
-    ("a:\n\t- b\n", "2:1", "found character", "Indent with spaces: YAML takes no tabs there"),
-    ("a: b\n\tc: d\n", "2:1", "found a tab", "Indent with spaces: YAML takes no tabs there"),
+    (
+        "a:\n\t- b\n",
+        "2:1",
+        "found character",
+        "Indent with spaces: YAML does not accept tabs there",
+    ),
+    ("a: b\n\tc: d\n", "2:1", "found a tab", "Indent with spaces: YAML does not accept tabs there"),
     ("a: @b\n", "1:4", "found character", "Put the value in quotes: it cannot start with @"),
     ("a: 'b\n", "2:1", "found unexpected end of stream", "Look for a quote that is not closed"),
     ("a: [b\nc: d\n", "2:2", "did not find expected ',' or ']'", "Look for a missing comma"),
@@ -249,8 +254,13 @@ SYNTAX = [
     ("a:\n  - b\n c: d\n", "3:2", "did not find expected", "Align the line"),
     ("a\n: b\n", "2:1", "did not find expected <document start>", "look for a stray line"),
     ("{{ a }}: b\nc: {{ d }}\n", "", "", "It looks like a Helm template"),
-    ("a: \x07\n", "1:4", "has the character U+0007, which YAML does not take", "Remove it"),
-    ("a: b\n\nc: \x00\n", "3:4", "has the character U+0000, which YAML does not take", "Remove it"),
+    ("a: \x07\n", "1:4", "has the character U+0007, which YAML does not accept", "Remove it"),
+    (
+        "a: b\n\nc: \x00\n",
+        "3:4",
+        "has the character U+0000, which YAML does not accept",
+        "Remove it",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""``--cluster``: what a live cluster knows, asked once, and for each claim that is named."""
+"""``--cluster``: facts of a live cluster, listed once; claims are looked up one by one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import Complete
+from webhook.cli.wording import counted
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
 from webhook.kube import wire
@@ -29,19 +30,19 @@ from webhook.kube.listing import list_all
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-# Nobody else waits, so a claim may be waited for.
+# Unlike a server, a command can wait for a claim.
 _PATIENT = LookupTiming(keep=3600.0, keep_failure=3600.0, wait=10.0, request=10.0)
 _SECONDS = 2 * _PATIENT.wait
 
 
 class _Manifest(msgspec.Struct):
-    """As much of a manifest as is asked for."""
+    """The fields that are read of a manifest."""
 
     metadata: wire.Metadata = wire.Metadata()
 
 
 class _Lookups:
-    """Counts what became of the lookups."""
+    """Counts the results of lookups."""
 
     def __init__(self) -> None:
         self.results: Counter[LookupResult] = Counter()
@@ -55,13 +56,13 @@ class _Lookups:
 
 @contextmanager
 def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
-    """Provide what adds a cluster's facts to those of an object; what the object brings counts.
+    """Provide a function that adds a cluster's facts to those about an object, which win.
 
     Raises:
-        InputError: the cluster cannot be asked.
+        InputError: the cluster is not reachable.
     """
     lookups = _Lookups()
-    # What the server would log is said below.
+    # The warning below replaces the log events of the server.
     logging.getLogger("gpufence").addHandler(logging.NullHandler())
     with asyncio.Runner() as runner:
         connection = Connection(load)
@@ -89,13 +90,13 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
         finally:
             runner.run(cluster.stop())
     if unanswered := lookups.results["failed"] + lookups.results["late"]:
-        claims = "1 claim" if unanswered == 1 else f"{unanswered} claims"
-        problem = cluster.claim_problem() or "the answers did not come in time"
-        click.echo(f"Warning: {claims} could not be looked up: {problem}", err=True)
+        problem = cluster.claim_problem() or "the API server did not respond in time"
+        lookups_failed = f"{counted(unanswered, 'claim')} could not be looked up"
+        click.echo(f"Warning: {lookups_failed}: {problem}", err=True)
 
 
 def _merged(own: Facts, known: Facts) -> Facts:
-    """Return what is known of the cluster, as it will be once the manifests are applied."""
+    """Return the facts of the cluster as they are after the manifests are applied."""
     classes = {**known.extended_resource_classes, **own.extended_resource_classes}
     return replace(
         known,
@@ -106,23 +107,23 @@ def _merged(own: Facts, known: Facts) -> Facts:
 
 
 class _Labels(NamedTuple):
-    """A namespace's labels, and those that ``kubectl apply`` gave it and takes away again."""
+    """A namespace's labels, and those among them that ``kubectl apply`` set and can remove."""
 
     all: Mapping[str, str]
     applied: Mapping[str, str]
 
     def staying(self, own: Mapping[str, str]) -> Mapping[str, str]:
-        """Return those that are left once a manifest with labels of its ``own`` is applied."""
+        """Return the labels that remain after a manifest with its ``own`` labels is applied."""
         return {k: v for k, v in self.all.items() if k in own or k not in self.applied}
 
 
 async def _applied(connection: Connection, namespace: str) -> _Labels:
-    """Return what ``kubectl apply`` finds of a namespace.
+    """Return the labels of a namespace for ``kubectl apply``.
 
     Source: ``k8s.io/kubectl/pkg/util/apply.go``, and the three-way merge of its patcher.
 
     Raises:
-        ClusterError: the cluster cannot be asked.
+        ClusterError: the cluster is not reachable.
     """
     found = await list_all(
         connection,

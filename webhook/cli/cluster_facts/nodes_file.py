@@ -14,10 +14,10 @@ from webhook.cluster.nodes import node_of
 
 
 def read_nodes(path: str, policy: Policy) -> NodeIndex:
-    """Return the nodes in a file, of which the policy's devices are kept; other kinds may be there.
+    """Return the nodes in a file, with the policy's devices. Other kinds are ignored.
 
     Raises:
-        InputError: the file cannot be read, a part of it is broken, or it holds no nodes.
+        InputError: the file cannot be read, is partly invalid, or holds no nodes.
     """
     index, problems = NodeIndex(), []
     for manifest in read_manifests([path]):
@@ -26,13 +26,13 @@ def read_nodes(path: str, policy: Policy) -> NodeIndex:
             try:
                 index.update(node_of(value, policy))
             except ValueError as problem:
-                error = ManifestError(f"is no Node: {problem}", line=manifest.line)
+                error = ManifestError(f"is not a valid Node: {problem}", line=manifest.line)
         if error is not None:
             problems.append(printable(sentence(manifest.document, error)))
     if problems:
         raise InputError(problems)
     if not index:
         raise InputError(
-            [f"{display_name(path)} holds no nodes: write it with kubectl get nodes -o json"]
+            [f"{display_name(path)} holds no nodes. Write it with kubectl get nodes -o json."]
         )
     return index

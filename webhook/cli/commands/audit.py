@@ -1,4 +1,4 @@
-"""``gpufence audit``: what a policy says of everything that is in a cluster now."""
+"""``gpufence audit``: the decisions of a policy on the workloads of a live cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _policy_of(
         return None
     namespace, _, name = value.partition("/")
     if not namespace or not name:
-        raise click.BadParameter(f"{value!r} is no release; write NAMESPACE/NAME")
+        raise click.BadParameter(f"{value!r} is not a release. Write NAMESPACE/NAME.")
     if problem := name_problem(namespace) or name_problem(name):
         raise click.BadParameter(problem)
     return namespace, name
@@ -47,9 +47,9 @@ def _policy_of(
 @click.command(
     epilog="""\b
 Exit status:
-  0    nothing was found that counts (--fail-on)
-  1    something was
-  2    the cluster could not be asked, a report not be written into it, or the usage is at fault
+  0    no findings that fail the audit (--fail-on)
+  1    at least one such finding
+  2    the cluster is not reachable, a PolicyReport cannot be written, or invalid usage
 
 \b
 Examples:
@@ -64,26 +64,24 @@ Examples:
     "--policy-of",
     callback=_policy_of,
     metavar="NAMESPACE/NAME",
-    help="Go by the policy of a release that is installed: gpufence-system/gpufence.",
+    help="Use the policy of an installed release: gpufence-system/gpufence.",
 )
 @kubeconfig_option
 @context_option
 @output_option("audit")
 @color_option
-@click.option(
-    "--quiet", "-q", is_flag=True, help="Leave out of the text all but what somebody has to see to."
-)
+@click.option("--quiet", "-q", is_flag=True, help="In text, show only findings and errors.")
 @click.option(
     "--fail-on",
     type=click.Choice(["never", "enforce", "warn"]),
     default="enforce",
     show_default=True,
-    help="Exit with 1 where a finding is enforced, also where one is only a warning, or never.",
+    help="Findings that fail the audit: only enforced findings, warnings as well, or none.",
 )
 @click.option(
     "--policy-reports",
     is_flag=True,
-    help="Write the findings into the cluster as PolicyReports, where it has that kind.",
+    help="Write the findings to the cluster as PolicyReports, if it has that kind.",
 )
 def audit(
     policy_choice: PolicyChoice,
@@ -96,19 +94,19 @@ def audit(
     fail_on: str,
     policy_reports: bool,
 ) -> int:
-    """Audit a live cluster: what the policy would refuse or change of what is there now.
+    """Audit a live cluster: what the policy denies or changes among the existing workloads.
 
-    Every workload and every bare Pod is judged as if it were created today, and each finding is
-    told once, at the topmost owner of what has it. Beside that, the pools: who holds which devices,
-    what is free, which Pods sit on GPU nodes without a request, and which of these nodes lack the
-    pool's taint or labels. Nothing is changed, but for --policy-reports. What this account may not
-    list is left out, and said.
+    gpufence checks every workload and every bare Pod as if it were created now, and reports each
+    finding once, for the topmost owner. It also shows the pools: which Pods hold which devices,
+    which devices are free, which Pods run on GPU nodes without a device request, and which nodes
+    lack the taint or the labels of the pool. Resources that the account cannot list are skipped and
+    reported. The audit is read-only, except for --policy-reports.
     """
     from webhook.cli.report.audit_results import results_of
     from webhook.cli.report.content import AuditReport
 
     if policy_of is not None and policy_choice.is_explicit:
-        raise click.UsageError("--policy and --policy-of are two ways to name it: give one")
+        raise click.UsageError("--policy and --policy-of exclude each other.")
     now = datetime.now(UTC)
 
     async def work(api: KubeApi) -> tuple[Audit, str]:
@@ -120,13 +118,13 @@ def audit(
         found, host = with_api(kubeconfig, work, context)
         results = list(results_of(found))
         write(AuditReport(results, name, now, quiet, audit=found, cluster=host))
-    if policy_reports:  # Last: what was found is told, whatever becomes of the reports.
+    if policy_reports:  # Last, so that a failure does not hide the report.
         with_api(kubeconfig, partial(_publish, found=found, now=now), context)
     return EXIT_FOUND if _counts(results, fail_on) else 0
 
 
 def _counts(results: Iterable[Result], fail_on: str) -> bool:
-    """Tell whether something was found that counts."""
+    """Tell whether a finding fails the audit."""
     counting = {"never": (), "enforce": ("enforce",), "warn": ("enforce", "warn")}[fail_on]
     return any(
         finding.action in counting
@@ -141,7 +139,7 @@ async def _audit(
     policy_of: tuple[str, str] | None,
     now: datetime,
 ) -> tuple[Audit, str]:
-    """Return what was found, and what the cluster is called."""
+    """Return the audit, and the name of the cluster."""
     from webhook.audit.cluster_audit import audit as run
     from webhook.cli.policy.policy_file import compiled_policy
 
@@ -152,11 +150,11 @@ async def _audit(
 
 
 async def _publish(api: KubeApi, found: Audit, now: datetime) -> None:
-    """Write the findings into the cluster.
+    """Write the findings to the cluster.
 
     Raises:
-        ClusterError: that is not allowed, or the cluster cannot be asked.
-        InputError: some could not be written, because of what is there by their names.
+        ClusterError: the account may not write them, or the cluster is not reachable.
+        InputError: some reports conflict with existing objects of the same names.
     """
     from webhook.audit.policy_reports import publish
 
@@ -170,7 +168,7 @@ async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
     """Return the policy of a release.
 
     Raises:
-        InputError: there is no such release, or its policy is none.
+        InputError: the release does not exist, or its policy is invalid.
     """
     from webhook.cli.policy.policy_file import read_policy
 
@@ -179,5 +177,5 @@ async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
     text = ((found or {}).get("data") or {}).get("policy.yaml")
     if text is None:
         state = "does not exist" if found is None else "holds no policy.yaml"
-        raise InputError([f"{where} {state}. Name a release that is installed, or give --policy."])
+        raise InputError([f"{where} {state}. Name an installed release, or use --policy."])
     return read_policy(where, text).compile()

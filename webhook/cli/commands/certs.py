@@ -11,14 +11,14 @@ from webhook.cli.commands.certs_secret import rotate, status
 from webhook.cli.errors import InputError
 from webhook.cli.lazy import SuggestingGroup
 
-# The lifetimes of certs.authority, which costs too much to import for a help page.
+# The lifetimes of certs.authority, which takes too long to import for a help page.
 _AUTHORITY_DAYS = 3650
 _LEAF_DAYS = 365
 
 
 @click.group(cls=SuggestingGroup)
 def certs() -> None:
-    """Issue the webhook's certificates, or see to those that it keeps itself."""
+    """Issue certificates as files, or show and rotate those that gpufence manages."""
 
 
 certs.add_command(status)
@@ -27,9 +27,9 @@ certs.add_command(rotate)
 
 @certs.command(
     epilog="""\b
-Writes four files, the keys readable for their owner only:
-  ca.crt, ca.key    the authority: base64 -w0 ca.crt is the configurations' caBundle
-  tls.crt, tls.key  the serving certificate: for gpufence serve --tls-cert and --tls-key
+Writes four files. Only their owner can read the keys:
+  ca.crt, ca.key    the CA; base64 -w0 ca.crt prints the caBundle of the configurations
+  tls.crt, tls.key  the serving certificate, for gpufence serve --tls-cert and --tls-key
 
 \b
 Examples:
@@ -42,37 +42,37 @@ Examples:
     "dns_names",
     multiple=True,
     metavar="NAME",
-    help="A name that the API server calls the webhook by (SERVICE.NAMESPACE.svc); repeatable.",
+    help="DNS name of the webhook for API servers (SERVICE.NAMESPACE.svc). Repeatable.",
 )
 @click.option(
     "--ip",
     "ip_addresses",
     multiple=True,
     metavar="ADDRESS",
-    help="An address that the API server calls the webhook at; repeatable.",
+    help="IP address of the webhook for API servers. Repeatable.",
 )
 @click.option(
     "--out",
     required=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The folder to write to; made if it is not there.",
+    help="Output directory. gpufence creates it if it does not exist.",
 )
 @click.option(
     "--days",
     type=click.IntRange(min=1),
     default=_LEAF_DAYS,
     show_default=True,
-    help="Life of the serving certificate.",
+    help="Lifetime of the serving certificate.",
 )
 @click.option(
     "--ca-days",
     type=click.IntRange(min=1),
     default=_AUTHORITY_DAYS,
     show_default=True,
-    help="Life of the authority.",
+    help="Lifetime of the CA.",
 )
-@click.option("--force", is_flag=True, help="Replace what is in the folder, authority and leaf.")
+@click.option("--force", is_flag=True, help="Replace the CA and the certificate in the directory.")
 def issue(
     dns_names: tuple[str, ...],
     ip_addresses: tuple[str, ...],
@@ -81,7 +81,7 @@ def issue(
     ca_days: int,
     force: bool,
 ) -> None:
-    """Create an authority and a serving certificate that it signs."""
+    """Create a CA, and a serving certificate that it signs."""
     from certs.errors import CertificateError
     from certs.files import issue as issue_files
 
@@ -99,6 +99,6 @@ def issue(
         raise InputError([str(error)]) from error
     click.echo(
         f"Wrote ca.crt, ca.key, tls.crt and tls.key to {issued.directory}, for {issued.names}; "
-        f"the authority ends on {issued.authority_expires:%Y-%m-%d}, "
+        f"the CA expires on {issued.authority_expires:%Y-%m-%d}, "
         f"the certificate on {issued.leaf_expires:%Y-%m-%d}."
     )

@@ -1,4 +1,4 @@
-"""``gpufence certs status|rotate``: the certificates that replicas keep in their Secret."""
+"""``gpufence certs status|rotate``: the certificates that replicas manage in their Secret."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _secret_option = click.option(
     default="gpufence-certificates",
     show_default=True,
     metavar="NAME",
-    help="The Secret with authority and certificate.",
+    help="Secret with the CA and the serving certificate.",
 )
 
 
 @click.command(
     epilog="""\b
 Exit status:
-  0  every webhook configuration trusts the certificate, and nothing is overdue
-  1  something needs somebody: it is said what
-  2  the cluster could not be asked
+  0  every webhook configuration trusts the certificate, and no renewal is overdue
+  1  a problem, which the output names
+  2  the cluster is not reachable
 
 \b
 Examples:
   gpufence certs status
-  gpufence certs status --kubeconfig admin.conf || echo "see to the certificates"
+  gpufence certs status --kubeconfig admin.conf || echo "check the certificates"
 """,
 )
 @kubeconfig_option
@@ -55,7 +55,7 @@ Examples:
     default=DEFAULT_NAME,
     show_default=True,
     metavar="NAME",
-    help="The name of both webhook configurations.",
+    help="Name of both webhook configurations.",
 )
 @click.pass_context
 def status(
@@ -66,7 +66,7 @@ def status(
     secret: str,
     name: str,
 ) -> None:
-    """Show the certificates that a running gpufence keeps in its Secret."""
+    """Show the certificates that running replicas manage in their Secret."""
 
     async def work(api: KubeApi) -> bool:
         return await shown(api, namespace, secret, name, datetime.now(UTC))
@@ -77,9 +77,9 @@ def status(
 
 @click.command(
     epilog="""\b
-The next authority is published beside the one that signs. Running replicas do the rest: once every
-webhook configuration has carried both for a while, the next one signs, and later the old one goes.
-gpufence certs status shows how far it is.
+The command publishes the next CA together with the current one. Running replicas do the rest: once
+every webhook configuration trusts both, the next CA signs, and later the old one is removed. To see
+the progress, run gpufence certs status.
 
 \b
 Examples:
@@ -97,7 +97,7 @@ Examples:
     default="87600h",
     show_default=True,
     metavar="TIME",
-    help="Life of the next authority.",
+    help="Lifetime of the next CA.",
 )
 def rotate(
     kubeconfig: Path | None,
@@ -106,7 +106,7 @@ def rotate(
     secret: str,
     authority_lifetime: timedelta,
 ) -> None:
-    """Have the authority succeeded by a new one, long before it is due."""
+    """Rotate the CA early."""
     from certs.authority import create_authority
     from certs.secret import write_secret
     from webhook.registration.certificates import SecretName
@@ -115,7 +115,7 @@ def rotate(
         found, stored = await _read(api, namespace, secret)
         if stored.next is not None or stored.old:
             raise InputError(
-                ["a rotation is under way; see gpufence certs status, and wait for its end"]
+                ["A rotation is in progress. To see when it completes, run gpufence certs status."]
             )
         after = replace(stored, next=create_authority(datetime.now(UTC), authority_lifetime))
         await api.replace(
@@ -124,12 +124,13 @@ def rotate(
 
     with_api(kubeconfig, work, context)
     click.echo(
-        f"Secret {namespace}/{secret}: the next authority is published; replicas do the rest."
+        f"Secret {namespace}/{secret}: the next CA is published. Running replicas complete the "
+        "rotation."
     )
 
 
 async def shown(api: KubeApi, namespace: str, secret: str, name: str, now: datetime) -> bool:
-    """Print what the Secret holds, and who trusts it; tell whether all is well."""
+    """Print the certificates and who trusts them; return whether there is no problem."""
     _, stored = await _read(api, namespace, secret)
     well = _show(stored, now)
     return await _show_configurations(api, name, stored) and well
@@ -144,22 +145,22 @@ async def _read(api: KubeApi, namespace: str, secret: str) -> tuple[JSONObject, 
     stored = read_secret(found) if found is not None else None
     if found is None or stored is None:
         state = "does not exist" if found is None else "holds no certificates"
-        cure = "a running gpufence creates it, unless it serves with --tls-cert"
-        raise InputError([f"{where} {state}; {cure}"])
+        cure = "Running replicas create it, unless they serve with --tls-cert"
+        raise InputError([f"{where} {state}. {cure}."])
     return found, stored
 
 
 def _show(stored: Stored, now: datetime) -> bool:
-    """Print each certificate with its life; tell whether none is overdue."""
+    """Print each certificate with its lifetime; return whether no renewal is overdue."""
     from certs.errors import MaterialError
     from certs.keypair import parse_certificates
     from certs.renewal import renewal_due
 
     parts = [
         ("certificate", stored.leaf.certificate_pem),
-        ("authority", stored.authority.certificate_pem),
-        ("next authority", stored.next_certificate),
-        ("old authority", stored.old),
+        ("CA", stored.authority.certificate_pem),
+        ("next CA", stored.next_certificate),
+        ("old CA", stored.old),
     ]
     well = True
     for part, pem in parts:
@@ -172,39 +173,39 @@ def _show(stored: Stored, now: datetime) -> bool:
             well = False
             continue
         end, due = certificate.not_valid_after_utc, renewal_due(certificate)
-        late = "" if part == "old authority" or now < due else ", which is over"
+        late = "" if part == "old CA" or now < due else ", overdue"
         expired = " EXPIRED" if now > end else ""
         click.echo(
             f"{part}: {certificate.serial_number:x}, valid until {end.isoformat()}{expired}, "
-            f"due at {due.isoformat()}{late}"
+            f"renewal at {due.isoformat()}{late}"
         )
-        # Replicas renew within seconds of the due time: an hour later, something keeps them.
-        well = well and (part == "old authority" or (now - due).total_seconds() < 3600)
+        # Replicas renew within seconds. After an hour, something keeps them from it.
+        well = well and (part == "old CA" or (now - due).total_seconds() < 3600)
     return _show_use(stored) and well
 
 
 def _show_use(stored: Stored) -> bool:
-    """Print why the certificate is of no use to anybody; tell whether it is of use."""
+    """Print why the certificate is not usable; return whether it is."""
     from certs.errors import MaterialError
     from certs.keypair import is_certificate, parse_certificates, parse_pair
     from certs.renewal import is_issued_by
 
     if not is_certificate(stored.leaf.certificate_pem):
-        return False  # That was said.
+        return False  # The caller has reported that.
     try:
         leaf, _ = parse_pair(stored.leaf, "the certificate", "its private key")
     except MaterialError as error:
         click.echo(f"certificate: {error}")
         return False
-    authorities = [parse_certificates(pem, "authority")[0] for pem in stored.authorities]
+    authorities = [parse_certificates(pem, "CA")[0] for pem in stored.authorities]
     if not any(is_issued_by(leaf, authority) for authority in authorities):
-        click.echo("certificate: signed by none of the authorities, so nobody trusts it")
+        click.echo("certificate: not signed by any of the CAs, so API servers do not trust it")
         return False
     return True
 
 
 async def _show_configurations(api: KubeApi, name: str, stored: Stored) -> bool:
-    """Print whether each webhook trusts all of the authorities; tell whether all do."""
+    """Print whether each webhook trusts all CAs; return whether all do."""
     from webhook.registration.registrar import KINDS
 
     well = True
@@ -219,7 +220,7 @@ async def _show_configurations(api: KubeApi, name: str, stored: Stored) -> bool:
             carries = stored.is_carried_by(bundle)
             words = "trusts" if carries else "DOES NOT TRUST"
             count = len(stored.authorities)
-            what = "the authority" if count < 2 else f"all {count} authorities"
+            what = "the CA" if count < 2 else f"all {count} CAs"
             click.echo(f"{kind} {name}, {webhook.get('name')}: {words} {what}")
             well = well and carries
     return well

@@ -1,4 +1,4 @@
-"""``gpufence check``: verdicts, findings and changes, over files."""
+"""``gpufence check``: verdicts, findings and changes for manifests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webhook.cli.options.times import parse_date
 from webhook.cli.report.formats import TEXT
 from webhook.cli.report.writer import STDOUT, Output, report_writer
 
-# What checking needs is imported where it is used: help and completion need none of it.
+# Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:
     from webhook.cli.manifests.evaluate import Result, Verdict
     from webhook.cli.manifests.files import Source
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def _rule_names(
     _ctx: click.Context, _param: click.Parameter, given: Sequence[str]
 ) -> frozenset[str]:
-    """Return the names of rules that stand in lists, each with commas."""
+    """Parse lists of rule names, separated by commas."""
     names = frozenset(name.strip() for names in given for name in names.split(",")) - {""}
     if names:
         from policies.registry import RULES
@@ -53,7 +53,7 @@ def _rule_names(
 
 
 def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the rules that the last name of a list may be, each behind those before it."""
+    """Complete the last name of a list, with the names before it."""
     from policies.registry import RULES
 
     before, comma, start = incomplete.rpartition(",")
@@ -63,12 +63,12 @@ def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: st
 @click.command(
     epilog="""\b
 Exit status:
-  0    nothing was found that counts (--fail-on)
-  1    something was
-  2    the input or the usage is at fault; the rest was checked all the same
-  70   a bug in gpufence: please report it
+  0    no findings that fail the check (--fail-on)
+  1    at least one such finding
+  2    invalid input or usage; all other manifests are checked
+  70   a bug in gpufence
   130  interrupted
-  141  whoever read the report closed the pipe
+  141  the reader of the report closed the pipe
 
 \b
 Examples:
@@ -87,9 +87,9 @@ In a pipeline:
   gpufence check --quiet --rules pool-trespass,device-leak deploy/
 
 \b
-To enforce before everything is cleaned up:
+To enforce a policy before all findings are fixed:
   gpufence check --policy policy.yaml --generate-exceptions exceptions.yaml deploy/
-  (put its list into policy.yaml under exceptions:, with a reason for each)
+  (add the list to policy.yaml under exceptions:, with a reason for each entry)
   gpufence check --policy policy.yaml deploy/
 """,
 )
@@ -104,7 +104,7 @@ To enforce before everything is cleaned up:
     "--quiet",
     "-q",
     is_flag=True,
-    help="Leave out of the text what is in order, the changes and the summary; show no progress.",
+    help="In text, show only findings and errors. Show no progress.",
 )
 @click.option(
     "--rules",
@@ -112,14 +112,14 @@ To enforce before everything is cleaned up:
     callback=_rule_names,
     shell_complete=_complete_rules,
     metavar="RULE,...",
-    help="Report only what these rules find. What mutations add is shown all the same.",
+    help="Report only the findings of these rules. Mutations are reported in any case.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(["enforce", "warn"]),
     default="enforce",
     show_default=True,
-    help="Exit with 1 where a finding is enforced, or also where one is only a warning.",
+    help="Findings that fail the check: only enforced findings, or warnings as well.",
 )
 @click.option(
     "--strict",
@@ -130,16 +130,15 @@ To enforce before everything is cleaned up:
 @click.option(
     "--allow-empty",
     is_flag=True,
-    help="Take it for success, too, where none of the files holds an object: all are empty, or of "
-    "comments only. An empty standard input is at fault all the same.",
+    help="Exit with 0 when the files hold no objects. Empty standard input stays an error.",
 )
 @click.option(
     "--generate-exceptions",
     "exceptions_path",
     metavar="FILE|-",
-    help="Write exceptions for what is found today to a new file, or for - to standard output "
-    "instead of the report: a list to put into the policy, which --policy then names. What the "
-    "policy excepts already is left out. The status is 0 where they are for all that is found.",
+    help="Generate exceptions for the current findings: in a new file, or with - on standard "
+    "output instead of the report. Add the list to the policy that --policy names. Exit with 0 "
+    "when the exceptions cover all findings.",
 )
 @click.option(
     "--expires",
@@ -163,13 +162,15 @@ def check(
     exceptions_path: str | None,
     expires: date | None,
 ) -> int:
-    """Check manifests: what the webhook would refuse, and what it would change.
+    """Check manifests: what the webhook denies, and what it changes.
 
-    PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside), a pattern
-    ('apps/*/deploy') or - for the standard input. YAML of any number of documents, JSON, JSON lines
-    and Lists are read. ResourceClaims, their templates, DeviceClasses and Namespaces among the
-    manifests are taken into account for the Pods beside them; the nodes of a cluster with --nodes,
-    and the whole of it with --cluster.
+    PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), a
+    pattern ('apps/*/deploy'), or - for standard input. Multi-document YAML, JSON, JSON lines and
+    Lists are accepted. A directory with Chart.yaml is rendered with helm template.
+
+    ResourceClaims, ResourceClaimTemplates, DeviceClasses and Namespaces among the manifests count
+    for the Pods in the other manifests. --nodes adds the nodes of a cluster, --cluster adds
+    everything that a live cluster knows.
     """
     from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
@@ -215,7 +216,7 @@ def check(
         if STDIN in paths:
             raise InputError([no_objects_message(paths)])
         if not allow_empty:
-            cure = "look at what wrote them, or add --allow-empty if they may be without any"
+            cure = "Check the tool that wrote them, or add --allow-empty"
             raise InputError([no_objects_message(paths, cure)])
     if exceptions_path is not None and until is not None:
         from webhook.cli.policy.generated_exceptions import write_exceptions
@@ -229,7 +230,7 @@ def check(
 
 
 def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
-    """Yield the results with what the rules have found, and nothing else."""
+    """Yield the results with the findings of these rules only."""
     from msgspec.structs import replace
 
     for result in results:
@@ -242,7 +243,7 @@ def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
 
 
 class _Tally:
-    """What the exit status depends on, and the sentences about what is broken."""
+    """What the exit status depends on, and the error messages."""
 
     def __init__(self) -> None:
         self.verdicts: set[Verdict] = set()
@@ -251,7 +252,7 @@ class _Tally:
         self.skipped = 0
 
     def counting(self, results: Iterable[Result]) -> Iterator[Result]:
-        """Yield the results, and count them as they pass."""
+        """Yield the results and count them."""
         from webhook.cli.manifests.sentence import sentence
 
         for result in results:
@@ -276,7 +277,7 @@ class _Tally:
             )
 
     def print_errors(self) -> None:
-        """Write what is broken to standard error, where no text report says it."""
+        """Write the errors to standard error, if no text report on standard output has them."""
         from webhook.cli.wording import printable
 
         for error in self.errors:
@@ -284,7 +285,7 @@ class _Tally:
 
 
 def _until(path: str | None, expires: date | None, today: date) -> date | None:
-    """Return the day from which generated exceptions no longer count, where any are asked for."""
+    """Return the date on which generated exceptions expire; ``None`` without such exceptions."""
     if path is None:
         if expires is not None:
             raise click.UsageError("--expires needs --generate-exceptions FILE.")

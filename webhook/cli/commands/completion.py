@@ -1,11 +1,11 @@
-"""``gpufence completion``: what a shell needs to complete commands, options and files."""
+"""``gpufence completion``: completion scripts for shells."""
 
 from __future__ import annotations
 
 import click
 
 VARIABLE = "_GPUFENCE_COMPLETE"
-"""The variable in which click's scripts ask for completions."""
+"""The environment variable with which click's scripts request completions."""
 
 
 @click.command(
@@ -20,9 +20,9 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes gpufence in a shell.
+    """Print a shell completion script.
 
-    Bash has to be 4.4 or newer. In zsh, compinit has to be loaded.
+    Bash must be 4.4 or newer. In zsh, compinit must be loaded.
     """
     from click.shell_completion import BashComplete, FishComplete, ZshComplete
 

@@ -1,4 +1,4 @@
-"""``gpufence doctor``: whether an installation works, and what to do where it does not."""
+"""``gpufence doctor``: diagnose an installation."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Exit status:
-  0  nothing is broken; warnings and what could not be checked are said
-  1  something is broken: each such line says what to do
-  2  the cluster could not be asked
+  0  no check fails; warnings and skipped checks are reported
+  1  a check fails; each failed check says what to do
+  2  the cluster is not reachable
 
 \b
 Examples:
@@ -60,14 +60,14 @@ Examples:
     "--policy",
     "policy_path",
     metavar="FILE",
-    help="The policy that should be in force; without it, the one in the release's ConfigMap.",
+    help="Policy that must be active. The default is the policy in the ConfigMap of the release.",
 )
 @click.option(
     "--try-in",
     default="default",
     show_default=True,
     metavar="NAME",
-    help="The namespace in which two Pods are created as a dry run. Nothing is stored.",
+    help="Namespace for the dry run that creates two Pods. The API server does not store them.",
 )
 @output_option("doctor")
 @color_option
@@ -81,10 +81,10 @@ def doctor(
     outputs: Sequence[Output],
     color: Color,
 ) -> int:
-    """Check an installation from end to end: each line says what to do.
+    """Diagnose an installation from end to end.
 
-    Nothing in the cluster is changed. What this account may not read, or cannot reach from here, is
-    skipped, and said.
+    Each problem comes with what to do. The doctor changes nothing in the cluster. Checks for which
+    the account lacks access are skipped and reported.
     """
     from webhook.audit.names import name_problem
     from webhook.cli.report.content import DoctorReport
@@ -106,11 +106,11 @@ def doctor(
 async def diagnosed(
     api: KubeApi, namespace: str, name: str, policy_path: str | None, try_in: str
 ) -> list[Line]:
-    """Return what there is to say of an installation; the arguments are the command's options.
+    """Return the results of all checks; the arguments are the command's options.
 
     Raises:
-        ClusterError: the cluster cannot be asked.
-        InputError: the policy's file is at fault, or the command line of the replicas.
+        ClusterError: the cluster is not reachable.
+        InputError: the policy file or the command line of the replicas is invalid.
     """
     from certs.errors import CertificateError
     from webhook.cli.options.replica_arguments import read_arguments
@@ -132,7 +132,7 @@ async def diagnosed(
 def _read_policy(
     config_map: JSONObject | None, found: Installation, policy_path: str | None
 ) -> None:
-    """Fill in the policy: the file's, or that of the release's ConfigMap."""
+    """Set the policy: from the file, or from the ConfigMap of the release."""
     from webhook.cli.policy.policy_file import compiled_policy, read_policy
 
     if policy_path is not None:
@@ -142,7 +142,9 @@ def _read_policy(
     where = f"ConfigMap {found.namespace}/{found.name}-policy"
     text = ((config_map or {}).get("data") or {}).get("policy.yaml")
     if text is None:
-        found.policy_problem = f"there is no {where}" if config_map is None else f"{where} is empty"
+        found.policy_problem = (
+            f"{where} does not exist" if config_map is None else f"{where} is empty"
+        )
         return
     try:
         found.policy, found.policy_source = read_policy(where, text).compile(), where

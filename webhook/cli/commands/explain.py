@@ -1,4 +1,4 @@
-"""``gpufence explain``: a rule's page, or what happens to the Pods of a file and why."""
+"""``gpufence explain``: the page of a rule, or the reasons for a decision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webhook.cli.options.cluster_context import cluster_context_options
 from webhook.cli.options.common import namespace_option, policy_option
 from webhook.cli.options.outputs import color_option
 
-# What explaining needs is imported where it is used: help and completion need none of it.
+# Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -41,15 +41,15 @@ def _complete_subjects(
 @click.command(
     epilog="""\b
 Exit status:
-  0  what was asked for is explained, be it allowed or refused
-  2  the input or the usage is at fault; the rest is explained all the same
+  0  explained, whatever the verdict is
+  2  invalid input or usage; all other manifests are explained
 
 \b
 Examples:
-  gpufence explain                                  every rule in a line
+  gpufence explain                                  list the rules
   gpufence explain pool-trespass                    the page of a rule
-  gpufence explain --output markdown pool-trespass  the same, for a wiki
-  gpufence explain train.yaml                       what happens to a Pod, and why
+  gpufence explain --output markdown pool-trespass  the page as Markdown
+  gpufence explain train.yaml                       the decision on a manifest
   kubectl get nodes -o json | gpufence explain --nodes - train.yaml
   kubectl get pod train -o yaml | gpufence explain --cluster -
 """,
@@ -64,7 +64,7 @@ Examples:
     type=click.Choice(["text", "markdown"]),
     default="text",
     show_default=True,
-    help="Of rules: text, or their pages as they are written.",
+    help="Format of rule pages.",
 )
 @color_option
 def explain(
@@ -75,12 +75,12 @@ def explain(
     output: Literal["text", "markdown"],
     color: Color,
 ) -> int:
-    """Explain a rule, or what happens to the Pods of a file and why.
+    """Explain a rule, or the decision on a manifest.
 
-    RULE is the name of a rule. FILE is a file, a folder or - for the standard input; of each Pod
-    and pod template it is said why it is a GPU Pod or why not, which mutation adds what, what the
-    checks find, and what the scheduler will be able to do: in general, or on the nodes that --nodes
-    or --cluster make known. Without either, the rules are listed.
+    RULE is the name of a rule. FILE is a file, a directory, or - for standard input. For each Pod
+    and pod template, gpufence explains why it is a GPU Pod or not, what each mutation adds, where
+    the scheduler can place it, and what the checks find. --nodes and --cluster add the nodes of a
+    cluster. Without an argument, gpufence lists the rules.
     """
     from policies.registry import RULES
     from webhook.cli.explanation import rule_page as explain_page
@@ -94,12 +94,12 @@ def explain(
     for rule in RULES:
         if rule.id == subject:
             if os.path.lexists(subject):
-                note = f"there is also a file of that name: gpufence explain ./{subject}"
-                click.echo(f"Note: this is the rule; {note}", err=True)
+                note = f"To explain the file of that name, run gpufence explain ./{subject}."
+                click.echo(f"Note: this is the rule. {note}", err=True)
             explain_page.write(rule, policy, namespace, output, color)
             return 0
     if output == "markdown":
-        raise click.UsageError("--output markdown is for rules: of files there is only text")
+        raise click.UsageError("--output markdown is for rules, not for manifests.")
     if subject != "-" and not os.path.lexists(subject):
         raise InputError([explain_page.unknown(subject, [rule.id for rule in RULES])])
 

@@ -16,7 +16,7 @@ import click
 from webhook.cli.errors import EXIT_FOUND, InputError
 from webhook.cli.options.common import policy_option
 
-# What the function needs is imported where it is used: help and completion need none of it.
+# Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:
     from policies.finding import Action, Finding
     from policies.kubernetes.objects import JSONObject
@@ -29,7 +29,7 @@ KIND = "ResourceList"
 GROUP = "config.kubernetes.io"
 
 _LOCAL_CONFIG = f"{GROUP}/local-config"
-# The first is kyaml's today; the second, which older orchestrators set, is the specification's.
+# kyaml sets the first. The second is in the specification, and older orchestrators set it.
 _PATH_ANNOTATIONS = (f"internal.{GROUP}/path", f"{GROUP}/path")
 _INDEX_ANNOTATIONS = (f"internal.{GROUP}/index", f"{GROUP}/index")
 _LONGEST_INDEX = 9
@@ -39,9 +39,9 @@ _SEVERITIES: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit"
 @click.command(
     epilog="""\b
 Exit status:
-  0  nothing that the policy enforces was found
-  1  something was: the results and standard error say what
-  2  the input or the usage is at fault: nothing is printed
+  0  no enforced findings
+  1  enforced findings, in the results and on standard error
+  2  invalid input or usage; nothing is printed
 
 \b
 In a kustomization, under transformers:, a file with
@@ -56,8 +56,8 @@ In a kustomization, under transformers:, a file with
     mode: mutate
 
 
-With mode: check it says what is wrong, and changes nothing. Put that under transformers: as well:
-under validators: kustomize takes no function at all (kubernetes-sigs/kustomize issue 5036).
+With mode: check, the function reports findings and changes nothing. Put it under transformers: as
+well: kustomize accepts no functions under validators: (kubernetes-sigs/kustomize issue 5036).
 
 \b
 Examples:
@@ -70,22 +70,22 @@ Examples:
     "--namespace",
     "-n",
     metavar="NAME",
-    help="The namespace of objects that name none. The functionConfig's option comes first, and "
-    "without either it is default.",
+    help="Namespace of objects that do not set one, unless the functionConfig sets it. The default "
+    "is default.",
 )
 @click.option(
     "--mode",
     type=click.Choice(["mutate", "check"]),
-    help="Whether to change the items, or only to say what is wrong with them. The "
-    "functionConfig's option comes first, and without either it is mutate.",
+    help="Whether to mutate the items, or only to report findings, unless the functionConfig sets "
+    "it. The default is mutate.",
 )
 def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -> int:
-    """Work as a KRM function: a ResourceList on standard input, a ResourceList on standard output.
+    """Run as a KRM function: read a ResourceList from standard input, and print it.
 
-    Items are mutated as the webhook would mutate Pods, workloads too. What is found stands in the
-    list's results. The functionConfig is a FencePolicy (with the annotation gpufence.dev/mode, if
-    it is not to mutate), or a ConfigMap whose data name mode, namespace and policy, the path of a
-    file. Comments are kept by kustomize and kpt, not by this command itself.
+    gpufence mutates Pods and workloads as the webhook does, and adds its findings to the results of
+    the list. The functionConfig is a FencePolicy, with the annotation gpufence.dev/mode to set the
+    mode, or a ConfigMap whose data may set mode, namespace and policy (a path). kustomize and kpt
+    keep the comments; this command alone does not.
     """
     from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate
@@ -101,7 +101,7 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     if config.policy is None and config.policy_path is None:
         policy_choice.announce()
     if path == STDIN and config.policy is None:
-        raise click.UsageError("the ResourceList is on the standard input: name a policy's file")
+        raise click.UsageError("The ResourceList is on standard input. Name a policy file.")
     policy = config.policy or compiled_policy(path)
     manifests = [
         manifest
@@ -121,10 +121,10 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
 
 
 def _read() -> Document:
-    """Return the one document of the standard input.
+    """Return the ResourceList on standard input.
 
     Raises:
-        InputError: it is no ResourceList.
+        InputError: standard input is not a ResourceList.
     """
     from webhook.cli.manifests.documents import read_documents, unreadable
     from webhook.cli.manifests.errors import ManifestError
@@ -141,8 +141,8 @@ def _read() -> Document:
             raise InputError([printable(sentence(document, document.fault))])
     if len(documents) == 1 and _is_resource_list(documents[0].value):
         return documents[0]
-    cure = "kustomize and kpt pipe one in; for files there are gpufence check and gpufence mutate"
-    raise InputError([f"{STDIN_NAME} is not one object of kind {KIND} ({GROUP}/v1): {cure}."])
+    cure = "For files, use gpufence check and gpufence mutate"
+    raise InputError([f"{STDIN_NAME} is not an object of kind {KIND} ({GROUP}/v1). {cure}."])
 
 
 def _is_resource_list(value: Any) -> bool:
@@ -155,7 +155,9 @@ def _is_resource_list(value: Any) -> bool:
 
 
 def _entries(result: Result) -> Iterator[JSONObject]:
-    """Yield a result of the specification for each finding, or for what is broken."""
+    """Yield a result as in the specification for each finding, and for an error."""
+    from webhook.cli.report.findings import paragraph
+
     reference = {
         key: value
         for key, value in (
@@ -172,9 +174,8 @@ def _entries(result: Result) -> Iterator[JSONObject]:
         yield {"message": problem, "severity": "error"} | common
     findings: Iterable[Finding] = result.decision.findings if result.decision else ()
     for finding in findings:
-        advice = f" {finding.advice}." if finding.advice else ""
         yield {
-            "message": f"{finding.reason}: {finding.detail}.{advice}",
+            "message": paragraph(finding),
             "severity": _SEVERITIES[finding.action],
             **common,
             "field": {"path": finding.path},
@@ -183,7 +184,7 @@ def _entries(result: Result) -> Iterator[JSONObject]:
 
 
 def _file(value: JSONObject | None) -> JSONObject:
-    """Return where the orchestrator read the object from, if it says so."""
+    """Return the file of the object, if the orchestrator names it."""
     annotations = _annotations(value)
     path = next((annotations[name] for name in _PATH_ANNOTATIONS if name in annotations), None)
     if path is None:
@@ -200,7 +201,7 @@ def _annotations(value: JSONObject | None) -> JSONObject:
 
 
 def _write(output: JSONObject, *, as_json: bool) -> None:
-    """Write the list in the format that it came in, as the specification wishes."""
+    """Write the list in the format of the input, as the specification recommends."""
     from webhook.cli.manifests.yaml_writer import to_yaml
 
     if as_json:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from webhook.registration.configurations import Registration
 
 INJECT = "cert-manager.io/inject-ca-from"
-"""cert-manager's injector writes the authority of the Certificate that this annotation names."""
+"""cert-manager's injector writes the CA of the Certificate that this annotation names."""
 
 
 @click.command(
     epilog="""\b
-The objects are generated from the policy: print them again when it changes, and run the server with
---register=false, which otherwise writes them itself.
+The objects depend on the policy: print them again when it changes, and run the server with
+--register=false, so that it does not write them itself.
 
 \b
 Examples:
@@ -43,12 +43,12 @@ Examples:
     "--ca-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The authority (PEM) of the serving certificate, for caBundle.",
+    help="CA of the serving certificate (PEM), for caBundle.",
 )
 @click.option(
     "--cert-manager",
     metavar="NAMESPACE/CERTIFICATE",
-    help="The Certificate from which cert-manager's injector takes the authority.",
+    help="Certificate of cert-manager whose CA the injector writes.",
 )
 @click.option(
     "--admission-policies",
@@ -73,7 +73,7 @@ def manifests(
 ) -> None:
     """Print the webhook configurations, or the admission policies, of a policy."""
     if static and not admission_policies:
-        raise click.UsageError("--static belongs to --admission-policies: give both")
+        raise click.UsageError("--static needs --admission-policies.")
     if admission_policies:
         _print(_admission_policies(policy_choice, registration, static=static))
         return
@@ -82,16 +82,15 @@ def manifests(
 
     if not registration.is_addressed:
         raise click.UsageError(
-            "say how API servers reach gpufence, with --service NAMESPACE/NAME or --url"
+            "Specify how API servers reach gpufence: --service NAMESPACE/NAME or --url URL."
         )
     if (ca_file is None) == (cert_manager is None):
         raise click.UsageError(
-            "say where the authority comes from: --ca-file FILE, or "
-            "--cert-manager NAMESPACE/CERTIFICATE"
+            "Specify the CA with either --ca-file FILE or --cert-manager NAMESPACE/CERTIFICATE."
         )
     if cert_manager is not None:
         if "/" not in cert_manager:
-            raise click.UsageError(f"--cert-manager {cert_manager}: write NAMESPACE/CERTIFICATE")
+            raise click.UsageError(f"--cert-manager {cert_manager}: write NAMESPACE/CERTIFICATE.")
         annotations = {**registration.annotations, INJECT: cert_manager}
         registration = replace(registration, annotations=annotations)
     else:
@@ -128,7 +127,7 @@ def _bundle(path: Path | None) -> str:
     from certs.files import read_file
     from certs.keypair import parse_certificates
 
-    assert path is not None  # noqa: S101 - the caller has looked
+    assert path is not None  # noqa: S101 - the caller checks this
     try:
         pem = read_file(path)
         parse_certificates(pem, str(path))

@@ -1,4 +1,4 @@
-"""``gpufence mutate``: manifests as the cluster will get them."""
+"""``gpufence mutate``: manifests with the mutations of the webhook."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webhook.cli.options.common import (
     policy_option,
 )
 
-# What mutating needs is imported where it is used: help and completion need none of it.
+# Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:
     from webhook.cli.options.cluster_context import ClusterContext
     from webhook.cli.policy.policy_choice import PolicyChoice
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Exit status:
-  0  nothing that the policy enforces was found
-  1  something was: standard error says what, and the manifests are printed all the same, those
-     that are refused among them
-  2  the input or the usage is at fault: nothing is printed
+  0  no enforced findings
+  1  enforced findings, reported on standard error; all manifests are printed, also the denied ones
+  2  invalid input or usage; nothing is printed
 
 \b
 Examples:
@@ -38,7 +37,7 @@ Examples:
   gpufence mutate --output json train.yaml | jq .spec.tolerations
 
 \b
-To apply what is printed where nothing is refused (a pipe into kubectl would not wait):
+To apply the manifests only if none is denied (a pipe into kubectl does not wait for that):
   kustomize build . | gpufence mutate - > mutated.yaml && kubectl apply -f mutated.yaml
 """,
 )
@@ -53,7 +52,7 @@ To apply what is printed where nothing is refused (a pipe into kubectl would not
     type=click.Choice(["yaml", "json"]),
     default="yaml",
     show_default=True,
-    help="YAML documents, or JSON values one after the other.",
+    help="YAML documents, or a sequence of JSON values.",
 )
 def mutate(
     paths: tuple[str, ...],
@@ -63,12 +62,11 @@ def mutate(
     cluster_context: ClusterContext,
     output: str,
 ) -> int:
-    """Print manifests with what the webhook would add to their Pods.
+    """Print manifests with the mutations that the webhook makes.
 
-    PATH is a file, a folder (every .yaml, .yml and .json below it, hidden ones aside), a pattern
-    ('apps/*/deploy') or - for the standard input. Documents come out in the order in which they go
-    in, Lists as Lists, unchanged ones too. Keys keep their order. Comments are not kept, and
-    anchors are written out.
+    PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), a
+    pattern ('apps/*/deploy'), or - for standard input. All documents are printed in their order,
+    unchanged ones as well. Keys keep their order. Comments are dropped, and anchors are expanded.
     """
     from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests

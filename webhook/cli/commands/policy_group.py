@@ -1,4 +1,4 @@
-"""``gpufence policy``: show, validate and describe the policy document."""
+"""``gpufence policy``: show and validate policies, and print their schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from webhook.cli.lazy import SuggestingGroup
 
 @click.group(cls=SuggestingGroup)
 def policy() -> None:
-    """Show, validate and describe policies (kind: FencePolicy)."""
+    """Show and validate policies (kind: FencePolicy)."""
 
 
 @policy.command(
@@ -23,7 +23,7 @@ Examples:
     "--policy",
     "policy_path",
     metavar="FILE",
-    help="Show this one, if it is valid; without it, the policy that ships with gpufence.",
+    help="Policy file to show, if it is valid. The default is gpufence's default policy.",
 )
 def show(policy_path: str | None) -> None:
     """Print a policy with its comments."""
@@ -37,7 +37,7 @@ def show(policy_path: str | None) -> None:
     epilog="""\b
 Exit status:
   0  the policy is valid
-  2  it is not: standard error says where, why, and what is accepted
+  2  the policy is invalid: standard error says where, why, and what is accepted
 
 \b
 Examples:
@@ -47,12 +47,13 @@ Examples:
 )
 @click.argument("file")
 def validate(file: str) -> None:
-    """Check a policy document; FILE may be - for the standard input."""
+    """Validate a policy; FILE may be - for standard input."""
     from webhook.cli.policy.policy_file import load_policy, policy_name
+    from webhook.cli.wording import counted
 
     pools = [pool.name for pool in load_policy(file).pools]
-    plural = "s"[len(pools) == 1 :]
-    click.echo(f"{policy_name(file)}: valid, with {len(pools)} pool{plural}: {', '.join(pools)}")
+    names = ", ".join(pools)
+    click.echo(f"{policy_name(file)}: valid, with {counted(len(pools), 'pool')}: {names}")
 
 
 @policy.command(

@@ -32,28 +32,29 @@ Examples:
     "--tls-cert",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The serving certificate, PEM; read again when it changes. Without one, gpufence keeps an "
-    "authority and a certificate of its own, in a Secret.",
+    help="Serving certificate (PEM). gpufence reloads it when it changes. By default, gpufence "
+    "manages a CA and a certificate in a Secret.",
 )
 @click.option(
     "--tls-key",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Its private key, PEM, not encrypted.",
+    help="Private key of the serving certificate (PEM, not encrypted).",
 )
 @click.option(
     "--client-authority",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Take reviews only from clients with a certificate of this authority, PEM; read again "
-    "when it changes. API servers must be told to show one.",
+    help="CA file (PEM). gpufence then accepts reviews only from clients with a certificate of "
+    "this CA, and API servers must be configured to present one. gpufence reloads the file when it "
+    "changes.",
 )
 @click.option(
     "--host",
     default="0.0.0.0",  # noqa: S104 - a Pod is reached on its own address
     show_default=True,
     metavar="ADDRESS",
-    help="Where to listen for reviews (/mutate and /validate), over TLS.",
+    help="Address for reviews (/mutate and /validate), over TLS.",
 )
 @click.option("--port", type=_PORT, default=9443, show_default=True, help="Port for reviews.")
 @click.option(
@@ -61,7 +62,7 @@ Examples:
     default="0.0.0.0",  # noqa: S104 - the kubelet probes it there
     show_default=True,
     metavar="ADDRESS",
-    help="Where to listen for /healthz, /readyz and /metrics, without TLS.",
+    help="Address for /healthz, /readyz and /metrics, without TLS.",
 )
 @click.option(
     "--metrics-port", type=_PORT, default=8080, show_default=True, help="Port for metrics."
@@ -71,28 +72,28 @@ Examples:
     type=_SECONDS,
     default=5.0,
     show_default=True,
-    help="How long to go on serving after SIGTERM, not ready, until nobody calls any more.",
+    help="Time after SIGTERM in which gpufence is not ready but still serves requests.",
 )
 @click.option(
     "--grace-seconds",
     type=_SECONDS,
     default=10.0,
     show_default=True,
-    help="How long to wait then for requests that are under way.",
+    help="Time after that in which gpufence completes requests in flight.",
 )
 @click.option(
     "--max-in-flight",
     type=click.IntRange(min=1),
     default=200,
     show_default=True,
-    help="How many reviews to answer at a time. Further ones get 429 (Too Many Requests).",
+    help="Maximum number of reviews in flight. Further requests get 429 (Too Many Requests).",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["json", "text"]),
     default="json",
     show_default=True,
-    help="How to log, to standard error.",
+    help="Log format, on standard error.",
 )
 @cluster_options
 def serve(
@@ -113,11 +114,11 @@ def serve(
     max_in_flight: int,
     log_format: Literal["json", "text"],
 ) -> int:
-    """Serve admission reviews: the webhook.
+    """Run the admission webhook.
 
-    Answers AdmissionReview v1 at /mutate and /validate until SIGTERM, and then drains. Port 0 takes
-    a free one; the log's line "ready" names it. Policy and certificate are read again when their
-    files change.
+    gpufence answers AdmissionReview v1 at /mutate and /validate until SIGTERM, and then drains.
+    With port 0 it chooses a free port and logs it in the event "ready". It reloads the policy and
+    the certificate when their files change.
     """
     from certs.errors import CertificateError
     from webhook.cli.policy.policy_file import policy_name

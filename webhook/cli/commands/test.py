@@ -1,4 +1,4 @@
-"""``gpufence test``: a team's own policy, tested."""
+"""``gpufence test``: test cases for a policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webhook.cli.options.outputs import (
 )
 from webhook.cli.report.writer import Output, report_writer
 
-# What running suites needs is imported where it is used: help and completion need none of it.
+# Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:
     from policies.policy import Policy
     from webhook.cli.report.content import Outcome
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Exit status:
-  0  every case passed
-  1  a case failed; with --rules-coverage also, where no case exercises a rule
-  2  a suite or a manifest is at fault, or the usage; the rest was run all the same
+  0  every case passes
+  1  a case fails; with --rules-coverage, also if no case exercises a rule
+  2  an invalid suite, manifest or usage; all other cases run
 
 \b
-A suite, gpufence-test.yaml (paths are relative to its folder):
+A suite, gpufence-test.yaml (paths are relative to its directory):
   apiVersion: gpufence.dev/v1alpha1
   kind: FenceTest
   policy: policy.yaml
   cases:
-    - name: a job that requests a GPU gets to the GPU nodes
+    - name: a Job that requests a GPU runs on the GPU nodes
       manifest: job.yaml
       expect:
         verdict: mutated
         values:
           spec.template.spec.tolerations[0].key: nvidia.com/gpu
-    - name: a web server stays away from them
+    - name: a web server on the GPU nodes is denied
       manifest: web.yaml
       expect:
         verdict: denied
@@ -60,8 +60,7 @@ Examples:
 @click.option(
     "--rules-coverage",
     is_flag=True,
-    help="Fail where no case exercises a rule that the policies have not switched off. The summary "
-    "names such rules in any case.",
+    help="Fail if no case exercises an enabled rule. The summary names such rules in any case.",
 )
 def test(
     paths: tuple[str, ...],
@@ -69,11 +68,11 @@ def test(
     color: Color,
     rules_coverage: bool,
 ) -> int:
-    """Test a policy: manifests with the verdict, rules and values that are expected of it.
+    """Test a policy: specify the expected result for each manifest.
 
-    Suites are files called gpufence-test.yaml, or *.gpufence-test.yaml, of kind FenceTest; in a
-    folder, and the folders below it, they are looked for: in this one without an argument. A rule
-    is exercised by a case in which it adds or finds something.
+    Suites are files of kind FenceTest, named gpufence-test.yaml or *.gpufence-test.yaml. gpufence
+    searches the directories, by default the working directory, with all directories below them. A
+    case exercises a rule if the rule adds or finds something.
     """
     from webhook.cli.report.content import SuitesReport
     from webhook.cli.suites.run import policy_of, run
@@ -107,7 +106,7 @@ def test(
 
 
 def _unexercised(outcomes: Iterable[Outcome], policies: Iterable[Policy]) -> list[str]:
-    """Return the rules that no case exercises, and that a policy has switched on somewhere."""
+    """Return the rules that no case exercises, although a policy enables them."""
     from policies.registry import RULES
 
     exercised = {rule for outcome in outcomes for rule in outcome.exercised}

@@ -1,4 +1,4 @@
-"""``gpufence unregister``: the break-glass."""
+"""``gpufence unregister``: the break-glass procedure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ gpufence. An annotation of the Lease keeps running replicas from writing them ag
 it.
 
 \b
-Without gpufence at hand, the same is as follows. Without the first of the two, replicas that still
-run write the configurations again within seconds.
+If you do not have gpufence available, run these commands. Without the first one, running replicas
+write the configurations again within seconds.
   kubectl --namespace gpufence-system annotate --overwrite lease/gpufence \\
     gpufence.dev/unregistered="$(date -u +%FT%TZ)"
   kubectl delete --ignore-not-found mutatingwebhookconfiguration/gpufence \\
@@ -44,14 +44,14 @@ run write the configurations again within seconds.
 
 \b
 Exit status:
-  0  neither configuration is there
-  1  another release is registered, or replicas write this one's again: it is said which, and where
-  2  the cluster could not be asked
+  0  both configurations are deleted
+  1  another release is registered, or replicas write the configurations again
+  2  the cluster is not reachable
 
 \b
 Examples:
-  gpufence unregister                        now
-  gpufence unregister --undo                 when gpufence is mended
+  gpufence unregister                        delete the configurations
+  gpufence unregister --undo                 once gpufence is fixed
   gpufence unregister --context production --watch-seconds 60
 """,
 )
@@ -63,14 +63,14 @@ Examples:
     default=DEFAULT_NAME,
     show_default=True,
     metavar="NAME",
-    help="The name of both webhook configurations, and of the Lease.",
+    help="Name of both webhook configurations, and of the Lease.",
 )
 @click.option(
     "--watch-seconds",
     type=click.FloatRange(min=0),
     default=10.0,
     show_default=True,
-    help="How long to look whether a replica writes them again, and delete them again.",
+    help="Time in which to delete configurations that a replica writes again.",
 )
 @click.option("--undo", is_flag=True, help="Let replicas register again.")
 def unregister(
@@ -81,10 +81,10 @@ def unregister(
     watch_seconds: float,
     undo: bool,
 ) -> int:
-    """Take gpufence out of the API servers' way."""
+    """Remove the webhook configurations in an emergency."""
 
     async def work(api: KubeApi) -> bool:
-        click.echo(f"The cluster of {await api.host()}:")
+        click.echo(f"Cluster: {await api.host()}")
         if undo:
             await _undo(api, namespace, name)
             return True
@@ -94,23 +94,23 @@ def unregister(
 
 
 async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -> bool:
-    """Tell the replicas, and delete; tell whether the glass is broken, as far as can be seen."""
+    """Pause registration and delete the configurations; return whether that succeeds."""
     from webhook.kube.errors import ClusterError
     from webhook.registration.leader_election import pause
 
-    # First the Lease, or a replica would be faster; but the glass breaks without it, too.
-    told = False
+    # The Lease comes first: a replica could be faster otherwise. Deletion does not depend on it.
+    paused = False
     try:
-        told = await pause(api, namespace, name, datetime.now(UTC).isoformat(timespec="seconds"))
+        paused = await pause(api, namespace, name, datetime.now(UTC).isoformat(timespec="seconds"))
     except ClusterError as error:
-        click.echo(f"Replicas could not be told not to register again: {error}", err=True)
+        click.echo(f"Cannot keep replicas from registering again: {error}", err=True)
     else:
-        done = "told" if told else "no Lease, so no replica to tell"
-        click.echo(f"Lease {namespace}/{name}: {done}.")
+        state = "registration paused" if paused else "not found, so there is no replica to pause"
+        click.echo(f"Lease {namespace}/{name}: {state}.")
     registered = await _ours(api)
     deleted = await _delete(api, name)
     for kind, was_there in deleted.items():
-        click.echo(f"{kind} {name}: {'deleted' if was_there else 'was not there'}.")
+        click.echo(f"{kind} {name}: {'deleted' if was_there else 'not found'}.")
     again = False
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -118,15 +118,15 @@ async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -
         for kind, was_there in (await _delete(api, name)).items():
             if was_there:
                 again = True
-                click.echo(f"{kind} {name}: was written again, and deleted again.")
-    if again and not told:
+                click.echo(f"{kind} {name}: written again by a replica, and deleted again.")
+    if again and not paused:
         at = registered.get(name) or namespace
-        cure = f"give --namespace {at}, where theirs is" if at != namespace else "see who they are"
-        click.echo(f"Replicas that no Lease has told write them again: {cure}.", err=True)
+        cure = f"Add --namespace {at}" if at != namespace else "Find these replicas and stop them"
+        click.echo(f"Replicas with another Lease write the configurations again. {cure}.", err=True)
         return False
     if registered and not any(deleted.values()):
         for each in sorted(registered):
-            click.echo(f"Still registered is release {each}: give --name {each}.", err=True)
+            click.echo(f"Release {each} is still registered. Add --name {each}.", err=True)
         return False
     return True
 
@@ -151,7 +151,8 @@ async def _delete(api: KubeApi, name: str) -> dict[str, bool]:
 async def _ours(api: KubeApi) -> dict[str, str]:
     """Return the namespace of each release that is registered, by the configurations' name.
 
-    It is empty where a release has no Service, and so is all where they may not be listed.
+    The namespace is empty if a release has no Service. The result is empty if the account cannot
+    list the configurations.
     """
     from webhook.kube.errors import ClusterError
     from webhook.registration.drift import is_ours
@@ -175,6 +176,6 @@ async def _undo(api: KubeApi, namespace: str, name: str) -> None:
     from webhook.registration.leader_election import pause
 
     if await pause(api, namespace, name, None):
-        click.echo(f"Lease {namespace}/{name}: replicas register again, within seconds.")
+        click.echo(f"Lease {namespace}/{name}: replicas register again within seconds.")
     else:
-        click.echo(f"Lease {namespace}/{name}: is not there, so nothing kept replicas from it.")
+        click.echo(f"Lease {namespace}/{name}: not found, so replicas are not paused.")

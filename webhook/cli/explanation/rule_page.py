@@ -1,4 +1,4 @@
-"""The pages of the rules, for the terminal, for pipes and for a wiki."""
+"""Rule pages, for terminals, pipes and wikis."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_list(
     output: Output,
     color: terminal.Color,
 ) -> None:
-    """Write every rule in a line: its name, its action, and the title of its page."""
+    """Write a line for each rule: its name, its action, and the title of its page."""
     rows = [(rule.id, policy.actions_in(namespace)[rule.id], _title(rule)) for rule in rules]
     if output == "markdown":
         table = ["| rule | action | |", "| --- | --- | --- |"]
@@ -55,7 +55,7 @@ def write_list(
 def write(
     rule: Rule, policy: Policy, namespace: str, output: Output, color: terminal.Color
 ) -> None:
-    """Write a rule's page, and what the policy makes of its findings."""
+    """Write a rule's page, with its action in the policy."""
     page = markdown(rule, policy, namespace)
     if output == "markdown":
         sys.stdout.write(page)
@@ -66,7 +66,7 @@ def write(
 
 
 def markdown(rule: Rule, policy: Policy, namespace: str) -> str:
-    """Return a rule's page as Markdown: its name for a title, its docstring, its action."""
+    """Return a rule's page as Markdown: name, docstring and action."""
     what = "mutation: it adds to Pods" if isinstance(rule, Mutation) else "check: it finds faults"
     action = policy.actions_in(namespace)[rule.id]
     here = "" if action == rule.default else f" This policy has it on `{action}`."
@@ -77,7 +77,7 @@ def markdown(rule: Rule, policy: Policy, namespace: str) -> str:
 
 
 def plain(page: str) -> Iterator[str]:
-    """Yield the lines of a page as a manual has them: headings bare, code indented."""
+    """Yield the lines of a page as in a manual: plain headings, indented code."""
     in_code = False
     for line in page.splitlines():
         if line.startswith(_FENCE):

@@ -1,7 +1,7 @@
-"""The documents of a text: split as kubectl splits, each read by itself.
+"""The documents of a text: split as kubectl splits them, each read by itself.
 
-Source: ``YAMLReader`` in ``k8s.io/apimachinery/pkg/util/yaml/decoder.go``. A document that is
-broken hides none of the others.
+Source: ``YAMLReader`` in ``k8s.io/apimachinery/pkg/util/yaml/decoder.go``. A broken
+document does not hide the others.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _SEPARATOR = "---"
 _CONTENT = re.compile(r"(?:^|[\r\x85\u2028\u2029])[^\S\n\r\x85\u2028\u2029]*+[^\s#%]", re.MULTILINE)
 _COMMENT = re.compile("#[^\r\x85\u2028\u2029]*")
 _BRACKET = re.compile(r"\s*[{\[]")
-# How JSON goes on after its first bracket, and YAML in flow style hardly.
+# JSON continues like this after its first bracket; YAML in flow style rarely does.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\"{\[\]])")
 
 
 class Document(msgspec.Struct, eq=False):
     """One document of a file, or what is wrong with it.
 
-    ``index`` counts from 0 as YAML does: every ``---`` starts a document, an empty one too, and
-    what stands before the first ``---`` is one if it is more than comments. (For JSON it counts the
-    values.) ``text`` is the part of the file that the document was read from, which starts at line
+    ``index`` counts from 0 as YAML does: every ``---`` starts a document, even an empty one. Text
+    before the first ``---`` is a document unless it holds only comments. For JSON, ``index`` counts
+    the values. ``text`` is the part of the file with the document; it starts at line
     ``text_line``. Lines count from 1, within the file. ``duplicate`` is about a key that is set
     twice. A ``lenient`` document may be a template or a patch: it is in a directory of manifests.
     """
@@ -54,19 +54,19 @@ class Document(msgspec.Struct, eq=False):
 
 
 def unreadable(path: str, error: ManifestError) -> Document:
-    """Return what stands for a file that has no text."""
+    """Return a document for a file without text."""
     return Document(path, 0, error.line or 1, "", 1, error=error)
 
 
 def read_documents(path: str, text: str) -> Iterator[Document]:
-    """Yield the documents of a file, in order, those left out that are empty or only comments."""
+    """Yield the documents of a file in order, without those that are empty or only comments."""
     index = 0
-    for beside, part, line in _split(text):
+    for after, part, line in _split(text):
         if line == 1 and _is_blank(part):
             continue
-        if beside:
+        if after:
             error = ManifestError(
-                f"the document starts with --- {beside:.40}, which kubectl does not take",
+                f"the document starts with --- {after:.40}, which kubectl does not accept",
                 cure="Put --- on a line of its own",
             )
             yield Document(path, index, line - 1, part, line, error=error)
@@ -79,23 +79,23 @@ def read_documents(path: str, text: str) -> Iterator[Document]:
 
 
 def _split(text: str) -> Iterator[tuple[str, str, int]]:
-    """Yield what stands beside ``---``, where nothing may, the part below it, and its line."""
-    start, line, beside = 0, 1, ""
+    """Yield the text after ``---`` on its line, the part below it, and the line of that part."""
+    start, line, after = 0, 1, ""
     while (at := _separator(text, start)) >= 0:
         part = text[start:at]
         if start or part:
-            yield beside, part, line
+            yield after, part, line
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
-        beside = text[at + len(_SEPARATOR) : end].strip()
-        beside = "" if _COMMENT.fullmatch(beside) else beside
+        after = text[at + len(_SEPARATOR) : end].strip()
+        after = "" if _COMMENT.fullmatch(after) else after
         line += part.count("\n") + 1
         start = end + 1
-    yield beside, text[start:], line
+    yield after, text[start:], line
 
 
 def _separator(text: str, start: int) -> int:
-    """Return where the next separator is from the start of a line on; -1 if there is none."""
+    """Return the position of the next separator; ``start`` is the start of a line. -1 if none."""
     if text.startswith(_SEPARATOR, start):
         return start
     before = text.find(f"\n{_SEPARATOR}", start)
@@ -108,7 +108,7 @@ def _read(part: str) -> list[Parsed]:
         return [_read_yaml(part)]
     found = list(read_json(part))
     if found[0].error is not None:
-        # YAML in flow style starts with a bracket, too.
+        # YAML in flow style also starts with a bracket.
         as_yaml = _read_yaml(part)
         if as_yaml.error is None or not _JSON.match(part):
             return [as_yaml]
@@ -139,7 +139,7 @@ def _document(path: str, index: int, text: str, text_line: int, parsed: Parsed) 
 
 
 def _is_blank(text: str) -> bool:
-    """Tell whether there is nothing but comments and directives."""
+    """Return whether the text holds only comments and directives."""
     return not _CONTENT.search(text)
 
 

@@ -1,13 +1,13 @@
-"""What is wrong with a manifest before any rule has looked at it."""
+"""Errors in manifests, which occur before any rule runs."""
 
 from __future__ import annotations
 
 
 class ManifestError(Exception):
-    """A text that is no manifest.
+    """An invalid manifest.
 
-    ``problem`` is a clause, ``cure`` a sentence without its full stop, or empty. ``line`` and
-    ``column`` count from 1 within the text that was read; 0 where there is no telling.
+    ``problem`` is a clause, ``cure`` a sentence without its period, or empty. ``line`` and
+    ``column`` count from 1 within the text; 0 if unknown.
     """
 
     def __init__(self, problem: str, *, line: int = 0, column: int = 0, cure: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Verdicts on manifests: what the engine says of each object, and what is broken."""
+"""Verdicts on manifests: the engine's decision on each object, and errors."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from webhook.cli.manifests.pointer import field_value
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 Complete = Callable[[Request, Facts, JSONObject], Facts]
-"""Adds what else is known to the facts about one object."""
+"""Adds facts about the cluster to those about one object."""
 
 Watch = Callable[[Sequence[Source]], Iterable[Source]]
-_MISSING_CURE = "Write it as the API documents it, or remove the object"
+_MISSING_CURE = "Add it as the API documents it, or remove the object"
 
 VERDICTS: tuple[Verdict, ...] = (
     "allowed",
@@ -70,7 +70,7 @@ class Result(msgspec.Struct, eq=False):
 
     @property
     def name(self) -> str:
-        """The object's name; of a generated name the part that is known, with ``*`` at its end."""
+        """The object's name; for a generated name, the known part with ``*`` at the end."""
         metadata = _metadata(self._value)
         generated = _text(metadata.get("generateName"))
         return _text(metadata.get("name")) or (generated and f"{generated}*")
@@ -101,7 +101,7 @@ def read_manifests(
     ``watch`` gets all that will be read, and hands it on one by one. If ``lenient``, templates and
     patches in directories are no errors.
     """
-    # What is parsed has no cycles: to look for some again and again took a third of the time.
+    # Parsed objects have no cycles. The search for cycles would take a third of the time.
     gc.disable()
     try:
         return [
@@ -115,9 +115,9 @@ def read_manifests(
         gc.enable()
 
 
-def no_objects_message(paths: Iterable[str], cure: str = "look at what wrote them") -> str:
-    """Return what to say where the paths hold no objects at all: that is no success."""
-    return f"there are no objects in {', '.join(map(display_name, paths))}: {cure}."
+def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wrote them") -> str:
+    """Return the message for paths that hold no objects, which is not a success."""
+    return f"no objects in {', '.join(map(display_name, paths))}. {cure}."
 
 
 def evaluate(
@@ -147,7 +147,7 @@ def evaluate(
 
 
 def _facts(manifests: Iterable[Manifest], namespace: str) -> Callable[[str], Facts]:
-    """Return a function from a namespace to what is known there."""
+    """Return a function from a namespace to the facts there."""
     objects = [manifest.value for manifest in manifests if manifest.value is not None]
     claims, templates, classes = read_claims((_namespace(o) or namespace, o) for o in objects)
     labels = {
@@ -215,7 +215,7 @@ def _metadata(value: JSONObject) -> JSONObject:
 
 
 def _labels(namespace: JSONObject) -> JSONObject:
-    """Return a namespace's labels, from its metadata, as they are in a cluster."""
+    """Return the labels that a namespace with this metadata has in a cluster."""
     from webhook.registration.configurations import NAMESPACE_LABEL  # Few files hold a namespace.
 
     labels = namespace.get("labels")

@@ -1,4 +1,4 @@
-"""``--exclude``: what of a folder is no manifest of anybody's."""
+"""``--exclude``: files and directories to skip."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import PurePath
 
 
 class Exclusion:
-    """Patterns of files and folders; a folder that is left out is left out with all that is in it.
+    """Patterns of files and directories; an excluded directory is skipped with all its content.
 
-    A pattern without a slash is for names, at any depth: ``charts``, ``*.tmpl.yaml``. One with a
-    slash is for paths, from the folder that is searched: ``overlays/*/dev``; ``**`` in it stands
-    for any number of folders. ``*``, ``?`` and ``[...]`` stand for characters of one name.
+    A pattern without a slash matches names at any depth: ``charts``, ``*.tmpl.yaml``. A pattern
+    with a slash matches paths relative to the searched directory: ``overlays/*/dev``. ``**`` stands
+    for any number of directories. ``*``, ``?`` and ``[...]`` match characters of one name.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = [_parts(pattern) for pattern in patterns]
 
     def __contains__(self, path: str) -> bool:
-        """Tell whether ``path``, relative to the folder that is searched, is left out."""
+        """Return whether ``path``, relative to the searched directory, is excluded."""
         if not self._patterns:
             return False
         parts = PurePath(path).parts

@@ -32,7 +32,7 @@ class Source(NamedTuple):
     is_chart: bool = False
 
 
-_ALLOW = "Let the user that runs gpufence read it"
+_ALLOW = "Give the user that runs gpufence read access"
 _CHECK_PATH = "Check the path"
 _CURES = {
     errno.EACCES: _ALLOW,
@@ -41,9 +41,9 @@ _CURES = {
     errno.ENOTDIR: _CHECK_PATH,
     errno.ENAMETOOLONG: _CHECK_PATH,
     errno.EISDIR: "Name a file in it",
-    errno.ELOOP: "Have the link lead to a file",
+    errno.ELOOP: "Make the link point to a file",
 }
-_OTHER_CURE = "Name a copy that can be read"
+_OTHER_CURE = "Name a readable copy"
 
 # The longer ones first: UTF-32's mark starts with UTF-16's.
 _BYTE_ORDER_MARKS = (
@@ -82,16 +82,16 @@ def _files(path: str, exclude: Exclusion) -> Iterable[Source]:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file, or of the standard input.
+    """Return the text of a file, or of standard input.
 
     Raises:
-        ManifestError: it cannot be read, or is no text.
+        ManifestError: it cannot be read, or is not text.
     """
     return decode(read_bytes(path))
 
 
 def read_bytes(path: str) -> bytes:
-    """Return what a file holds, or the standard input.
+    """Return the content of a file, or of standard input.
 
     Raises:
         ManifestError: it cannot be read.
@@ -99,22 +99,22 @@ def read_bytes(path: str) -> bytes:
     try:
         if path == STDIN:
             return _read_stdin()
-        # Unbuffered, as it is read at once: there may be thousands of small files.
+        # Unbuffered, because there may be thousands of small files, each read at once.
         with io.FileIO(path) as file:
             return file.readall()
     except FileNotFoundError:
         raise ManifestError("does not exist", cure=_CHECK_PATH) from None
-    except ValueError:  # A null character, which a path in a file may be written with.
+    except ValueError:  # A null character in the path.
         raise ManifestError("is not the path of a file", cure=_CHECK_PATH) from None
     except OSError as error:
         raise _cannot_be_read(error) from error
 
 
 def decode(data: bytes) -> str:
-    """Return the text of ``data``: UTF-8, or what its byte order mark says.
+    """Decode ``data``: UTF-8, or the encoding of its byte order mark.
 
     Raises:
-        ManifestError: naming the line with the first byte that is no text.
+        ManifestError: it is not text; the error names the line of the first invalid byte.
     """
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
     try:
@@ -130,25 +130,25 @@ def decode(data: bytes) -> str:
 
 
 def display_name(path: str) -> str:
-    """Return what the file is called in reports."""
+    """Return the file's name in reports."""
     if path == STDIN:
         return STDIN_NAME
-    # The bytes of a name that are no text cannot be written.
+    # Bytes of a name that are not text cannot be written.
     return path.encode(errors="backslashreplace").decode()
 
 
 def is_directory(path: str) -> bool:
     try:
         return Path(path).is_dir()
-    except OSError:  # which reading it will report
+    except OSError:  # the reader reports it
         return False
 
 
 def is_special_file(path: str) -> bool:
-    """Tell whether the path is there and no regular file: to read a pipe may take forever."""
+    """Return whether the path exists and is not a regular file: reading a pipe may block."""
     try:
         return not stat.S_ISREG(Path(path).stat().st_mode)
-    except OSError:  # which reading it will report
+    except OSError:  # the reader reports it
         return False
 
 
@@ -227,9 +227,9 @@ def _walk(directory: str, root: str, exclude: Exclusion) -> Iterator[Source]:
 
 
 def _read_stdin() -> bytes:
-    # Python has no sys.stdin where its descriptor was closed before it started.
+    # Python has no sys.stdin if its descriptor is closed at the start.
     if sys.stdin is None:
-        raise ManifestError("is closed", cure="Pipe manifests into it, or name files")
+        raise ManifestError("is closed", cure="Pipe manifests to it, or name files")
     return sys.stdin.buffer.read()
 
 

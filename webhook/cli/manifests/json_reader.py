@@ -30,7 +30,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _LINE_WITH_BRACKET = re.compile(r"^[{\[]", re.MULTILINE)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _QUOTE = "Put it in quotes if it is meant as text"
-# What json says, and what is mostly at fault where it does; at last, for whatever else it says.
+# The messages of json, with the usual cause; the last entry is for all other messages.
 _CURES = {
     "Expecting ',' delimiter": "Look for a missing comma, or a bracket that is not closed",
     "Expecting ':' delimiter": "Look for a missing colon",
@@ -40,7 +40,7 @@ _CURES = {
     "Unterminated string": "Look for a quote that is not closed",
     "Invalid control character": r"Write it as an escape: \n for a line break, \t for a tab",
     "Invalid \\": r"Write a backslash as \\\\",
-    "": "Look at what wrote it",
+    "": "Check the tool that wrote it",
 }
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -48,7 +48,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def read_json(text: str) -> Iterator[Parsed]:
     """Yield the values that ``text`` holds in a row.
 
-    One that is broken comes with its error, and reading goes on at the next line that starts with a
+    A broken value comes with its error. Reading continues at the next line that starts with a
     bracket.
     """
     duplicates: list[str] = []
@@ -98,7 +98,7 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
         json.dumps(value, ensure_ascii=False)
     ):
         raise ManifestError(
-            r"has half of a surrogate pair (\ud800 to \udfff), which is no text",
+            r"has half of a surrogate pair (\ud800 to \udfff), which is not text",
             cure="Write the character itself",
         )
     return value, end
@@ -111,7 +111,7 @@ def _cure(message: str, text: str) -> str:
 
 
 def _integer(digits: str) -> int | float:
-    """As the API server: what does not fit 64 bits is a float."""
+    """Follow the API server: an integer that does not fit 64 bits is a float."""
     if len(digits) < 19:
         return int(digits)
     if len(digits) < 21 and _INT64_MIN <= (value := int(digits)) <= _UINT64_MAX:
@@ -155,7 +155,7 @@ def _is_deeper_than(depth: int, value: Any) -> bool:
 
 
 def _item_starts(decoder: json.JSONDecoder, text: str, at: int) -> Iterator[int]:
-    """Yield where each of the root's ``items`` starts; ``text`` is known to parse from ``at``."""
+    """Yield the position of each of the root's ``items``; ``text`` parses from ``at``."""
     at = _skip_space(text, at + 1)
     while True:
         key, at = decoder.raw_decode(text, at)

@@ -1,7 +1,7 @@
-"""Where in its file a field of an object stands.
+"""The position of a field in its file.
 
-The readers keep no positions, because most runs never ask for any. Where one is asked for, the
-document is read again, this time into a tree of nodes with their marks. (JSON is YAML enough.)
+The readers keep no positions, because most runs need none. To locate a field, the document is
+parsed again, into a tree of nodes with their marks. JSON parses as YAML.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from webhook.cli.manifests.objects import Path
 from webhook.cli.manifests.pointer import field_steps
 
 MAX_TEXT = 5_000_000
-"""A tree of nodes takes a few hundred bytes a node: larger documents are not located in."""
+"""Larger documents have no positions: a tree takes a few hundred bytes for each node."""
 
 _MERGE = "<<"
 
@@ -24,8 +24,8 @@ _MERGE = "<<"
 class Position(NamedTuple):
     """Line and column, both from 1, within the file.
 
-    ``end`` is the column behind what is at fault, on the same line: a key with its value where that
-    stands beside it, the key where not.
+    ``end`` is the column after the field on the same line: after a key with its value, or after the
+    key if the value is on other lines.
     """
 
     line: int
@@ -34,11 +34,11 @@ class Position(NamedTuple):
 
 
 def locate(document: Document, path: Path, field: str) -> Position | None:
-    """Return where ``field`` of the object at ``path`` stands, or the nearest that there is of it.
+    """Return the position of ``field`` of the object at ``path``, or of its nearest parent.
 
-    ``field`` is a path as the API server prints them: ``spec.containers[0].image``; a key with dots
-    stands in brackets. Of an entry of a mapping it is the key's place. ``None`` where there is no
-    telling: the document does not parse, is very large, or has not even the first step.
+    ``field`` is a path as the API server prints it: ``spec.containers[0].image``, with dotted keys
+    in brackets. The position of an entry of a mapping is that of its key. ``None`` if the document
+    does not parse, is very large, or lacks the first step of the path.
     """
     node = _compose(document)
     steps = [*map(str, path), *field_steps(field)]
@@ -70,7 +70,7 @@ def _compose(document: Document) -> Any:
 
 
 class _Lenient(yaml.SafeLoader):
-    """Lets an anchor be defined again, as YAML does and PyYAML does not; slow, rarely needed."""
+    """Accepts anchors that are defined twice, as YAML does and PyYAML does not."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -80,14 +80,14 @@ class _Lenient(yaml.SafeLoader):
 
 
 class _Field(NamedTuple):
-    """An entry of a mapping or of a list, which has no key."""
+    """An entry of a mapping, or of a list, which has no key."""
 
     key: Any
     value: Any
 
 
 def _child(node: Any, step: str) -> _Field | None:
-    """Return what is one step below ``node``."""
+    """Return the child of ``node``."""
     if isinstance(node, yaml.SequenceNode):
         index = int(step) if step.isdecimal() else len(node.value)
         return _Field(None, node.value[index]) if index < len(node.value) else None
@@ -106,11 +106,11 @@ def _child(node: Any, step: str) -> _Field | None:
 
 
 def _span(field: _Field) -> tuple[Any, Any]:
-    """Return the marks of where the field starts, and of where it ends on that line."""
+    """Return the marks of the start of the field, and of its end on that line."""
     key, value = field
     first = value if key is None else key
     start, end = first.start_mark, value.end_mark
-    # What an alias stands for is elsewhere, mostly above.
+    # The value of an alias is elsewhere, mostly above.
     if end.line == start.line and end.index > first.start_mark.index:
         return start, end
     if key is not None:

@@ -15,7 +15,7 @@ from webhook.cli.manifests.placeholders import TEMPLATE_NOTE, looks_like_templat
 
 Path = tuple[str | int, ...]
 
-# kustomize's own files, which may leave out their apiVersion.
+# kustomize's own files, which may omit their apiVersion.
 _KUSTOMIZE_KINDS = frozenset({"Kustomization", "Component"})
 _PATCH_NOTE = "has no apiVersion, as a patch may"
 _CURES = {
@@ -87,7 +87,7 @@ def _objects(document: Document) -> Iterator[Manifest]:
 def _items(
     document: Document, path: Path, value: JSONObject, line: int, numbers: Iterator[int]
 ) -> Iterator[Manifest]:
-    """Yield the items of a List; the items of a List within it are counted on."""
+    """Yield the items of a List, numbered across nested Lists."""
     items = value.get("items")
     if not isinstance(items, list | None):
         error = ManifestError(
@@ -132,15 +132,15 @@ def _manifest(
 
 
 def _looks_like_object(value: Any) -> bool:
-    """Tell whether a document is meant for the API: charts and values files stand in folders, too.
+    """Return whether a document is meant for the API: directories hold other files as well.
 
-    Whoever has a kind and no apiVersion has forgotten it.
+    A document with a kind and no apiVersion is one that lacks it.
     """
     return isinstance(value, dict) and value.get("kind") is not None
 
 
 def _is_list(value: JSONObject) -> bool:
-    """Tell whether kubectl applies the items: whatever has some is a list, whatever its kind.
+    """Return whether kubectl applies the items: every object with items is a list.
 
     Source: ``decode`` in ``k8s.io/apimachinery``'s ``unstructured/helpers.go``.
     """
@@ -155,7 +155,7 @@ def _is_kustomizes_own(kind: Any) -> bool:
 
 
 def _typed(item: JSONObject, parent: JSONObject) -> tuple[JSONObject, tuple[str, ...]]:
-    """As ``decodeToList`` in ``k8s.io/apimachinery``'s ``unstructured/helpers.go``."""
+    """Follow ``decodeToList`` in ``k8s.io/apimachinery``'s ``unstructured/helpers.go``."""
     kind, version = parent["kind"].removesuffix("List"), parent.get("apiVersion")
     if not kind or item.get("kind") or item.get("apiVersion"):
         return item, ()

@@ -14,7 +14,7 @@ _PLACEHOLDER = re.compile(
 
 
 def looks_like_template(text: str) -> bool:
-    """Tell whether a text that does not parse may be a template of a manifest."""
+    """Return whether a text that does not parse may be a template of a manifest."""
     return "{{" in text or "{%" in text
 
 

@@ -1,4 +1,4 @@
-"""Paths within a document: as JSON pointers, and to put something in place of what is there."""
+"""Paths within a document: JSON pointers, lookups and replacements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from webhook.cli.manifests.objects import Path
 
 ABSENT = object()
-"""Stands for what is not there: null is there."""
+"""The value of a field that is absent, as opposed to null."""
 
 _STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[]+)|\[(?P<entry>[^\]]*)\]")
 
@@ -20,7 +20,7 @@ def pointer(path: Path) -> str:
 
 
 def replaced(root: Any, replacements: Mapping[Path, Any]) -> Any:
-    """Return ``root`` with what is at each path replaced; only what leads there is copied."""
+    """Return ``root`` with the value at each path replaced; only its parents are copied."""
     if () in replacements:
         return replacements[()]
     copies: dict[Path, Any] = {(): root.copy()} if replacements else {(): root}
@@ -34,10 +34,10 @@ def replaced(root: Any, replacements: Mapping[Path, Any]) -> Any:
 
 
 def field_value(root: Any, field: str) -> Any:
-    """Return what stands at a field's path, ``ABSENT`` where there is nothing.
+    """Return the value at a field's path, or ``ABSENT``.
 
-    ``field`` is a path as the API server prints them, ``spec.containers[0].image`` (a key with dots
-    stands in brackets), or a JSON pointer, which starts with a slash.
+    ``field`` is a path as the API server prints it, ``spec.containers[0].image`` with dotted keys
+    in brackets, or a JSON pointer, which starts with a slash.
     """
     if field.startswith("/"):
         steps = [step.replace("~1", "/").replace("~0", "~") for step in field[1:].split("/")]

@@ -1,4 +1,4 @@
-"""What a plain scalar of YAML means to Kubernetes.
+"""The value of a plain YAML scalar for Kubernetes.
 
 Source: ``resolve.go`` of ``go.yaml.in/yaml/v2``, the parser behind ``sigs.k8s.io/yaml`` and so
 behind kubectl and the API server. It is neither YAML 1.1 nor 1.2: ``y`` and ``on`` are true,
@@ -15,7 +15,7 @@ from functools import lru_cache
 Scalar = str | int | float | bool | None
 
 MAY_BE_SPECIAL = frozenset("+-.0123456789~yYnNtTfFoO")
-"""What does not start with one of these, and is not empty, is a string."""
+"""A scalar that does not start with one of these, and is not empty, is a string."""
 
 _INFINITY = math.inf
 _CONSTANTS: dict[str, Scalar] = {
@@ -36,18 +36,18 @@ _INTEGER = re.compile(
 )
 _BASES = {"hexadecimal": 16, "octal": 8, "binary": 2, "decimal": 10}
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-# strconv.ParseFloat, which alone sees these, lets an underscore stand between two digits.
+# strconv.ParseFloat, which parses these, accepts an underscore between two digits.
 _UNDERSCORES = re.compile(r"(?:[^_]|(?<=[0-9])_(?=[0-9]))*", re.ASCII)
 _INT64_MIN = -(2**63)
 _UINT64_MAX = 2**64 - 1
-# int() refuses 4,300 digits and more; they are beyond the floats anyway.
+# int() fails for 4,300 digits and more; floats end before.
 _MAX_DIGITS = 4000
 
 
 def resolve_plain(text: str) -> Scalar:
-    """Return the value of a plain (unquoted) scalar: a string where it is nothing else.
+    """Return the value of a plain (unquoted) scalar: a string unless it is something else.
 
-    Integers beyond 64 bits are floats, as there; a number beyond the floats is a string.
+    Integers beyond 64 bits are floats; numbers beyond the floats are strings.
     """
     if text and text[0] not in MAY_BE_SPECIAL:
         return text
@@ -69,15 +69,15 @@ def resolve_plain(text: str) -> Scalar:
 
 @lru_cache(maxsize=4096)
 def plain_key(text: str) -> str | None:
-    """Return a plain mapping key as JSON has it; ``None`` for what is none, ``<<`` among it.
+    """Return a plain mapping key as JSON has it; ``None`` for an invalid key, and for ``<<``.
 
-    Manifests have few keys, and those again and again: each is resolved, and kept, once.
+    Manifests repeat a few keys very often, so each is resolved once.
     """
     return None if text == "<<" else key_text(resolve_plain(text))
 
 
 def key_text(value: Scalar) -> str | None:
-    """Return a mapping key as JSON has it, a string; ``None`` for what cannot be a key.
+    """Return a mapping key as JSON has it, a string; ``None`` for an invalid key.
 
     Source: ``convertToJSONableObject`` in ``sigs.k8s.io/yaml/yaml.go``.
     """
@@ -101,7 +101,7 @@ def _float(plain: str, text: str) -> Scalar:
 
 
 def _float32_text(value: float) -> str:
-    """As Go's ``strconv.FormatFloat(value, 'g', -1, 32)``: the fewest digits that tell it apart."""
+    """Follow Go's ``strconv.FormatFloat(value, 'g', -1, 32)``: the fewest unambiguous digits."""
     try:
         packed = struct.pack("<f", value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""YAML's syntax errors in the reader's words: where, what, and what to look for."""
+"""YAML syntax errors: where, what, and what to look for."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import yaml
 
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.placeholders import looks_like_template
+from webhook.cli.wording import counted
 
-_NO_TABS = "Indent with spaces: YAML takes no tabs there"
-# What the parser says, and what is mostly at fault where it does.
+_NO_TABS = "Indent with spaces: YAML does not accept tabs there"
+# The messages of the parser, with the usual cause.
 _CURES = {
     "found a tab character": _NO_TABS,
     "mapping values are not allowed": (
-        'Put the value in quotes if it holds ": ", or align the line with its neighbours'
+        'Put the value in quotes if it holds ": ", or align the line with its neighbors'
     ),
-    "did not find expected key": "Align the line with its neighbours, or look for a stray quote",
-    "expected <block end>": "Align the line with its neighbours",
+    "did not find expected key": "Align the line with its neighbors, or look for a stray quote",
+    "expected <block end>": "Align the line with its neighbors",
     "did not find expected '-' indicator": "Align the line with the list entries above it",
     "did not find expected <document start>": (
         "The document ended above: look for a stray line, or put a line with --- in between"
@@ -35,13 +36,13 @@ HELM_CURE = (
     "gpufence check -"
 )
 _LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
-# What YAML does not take as it is, from the set of its printable characters (YAML 1.1, 4.1.1). It
-# is compiled where it is needed, which is rarely, and takes a while.
+# Characters that YAML does not accept unescaped (YAML 1.1, 4.1.1). The pattern is compiled on use,
+# because it is rarely needed and takes long to compile.
 _NOT_PRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufffe|\uffff"
 
 
 def explain(error: yaml.YAMLError, text: str) -> ManifestError:
-    """Return what the parser says of ``text`` as an error with line, column and cure."""
+    """Return the error of the parser with line, column and what to do."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return not_printable(text) or ManifestError(f"does not parse as YAML: {error}")
     mark, problem = error.problem_mark, error.problem or ""
@@ -54,7 +55,7 @@ def explain(error: yaml.YAMLError, text: str) -> ManifestError:
         problem = f"{problem}, {error.context}"
         if error.context_mark is not None and error.context_mark.line < mark.line:
             lines = mark.line - error.context_mark.line
-            problem += f" that starts {lines} line{'s'[lines == 1 :]} above"
+            problem += f" that starts {counted(lines, 'line')} above"
     message = f"does not parse as YAML: {problem}"
     found = ManifestError(message, line=mark.line + 1, column=mark.column + 1, cure=cure)
     clamp_to_text(found, text)
@@ -62,9 +63,9 @@ def explain(error: yaml.YAMLError, text: str) -> ManifestError:
 
 
 def clamp_to_text(error: ManifestError, text: str) -> None:
-    """Have the error point at the last line where it points below the text.
+    """Move an error that points below the text to the last line.
 
-    The parser starts a line at the end of a text that does not.
+    The parser counts one more line after the end of the text.
     """
     last = len(_LINE_BREAK.findall(text)) + 1
     if error.line > last:
@@ -72,15 +73,15 @@ def clamp_to_text(error: ManifestError, text: str) -> None:
 
 
 def not_printable(text: str) -> ManifestError | None:
-    """Return the error for the first character that YAML does not take, if there is one."""
+    """Return the error for the first character that YAML does not accept, if any."""
     match = re.search(_NOT_PRINTABLE, text)
     if match is None:
         return None
     before = text[: match.start()]
-    # UTF-16 has one beside each character of ASCII.
+    # UTF-16 has a null byte for each ASCII character.
     is_utf16 = text.count("\0") > len(text) // 4
     return ManifestError(
-        f"has the character U+{ord(match[0]):04X}, which YAML does not take",
+        f"has the character U+{ord(match[0]):04X}, which YAML does not accept",
         line=before.count("\n") + 1,
         column=len(before) - before.rfind("\n"),
         cure="It looks like UTF-16: save it as UTF-8"
@@ -90,7 +91,7 @@ def not_printable(text: str) -> ManifestError | None:
 
 
 def _stray_character(text: str, line: int, column: int) -> str:
-    # As the parser counts lines; split() keeps none of the breaks, for the pattern has no group.
+    # Lines as the parser counts them.
     lines = _LINE_BREAK.split(text)
     character = lines[line][column : column + 1] if line < len(lines) else ""
     if character == "\t":

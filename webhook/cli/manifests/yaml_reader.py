@@ -36,11 +36,11 @@ from webhook.cli.manifests.syntax import HELM_CURE, clamp_to_text, explain
 from webhook.cli.manifests.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
 
 MAX_ALIASED = 400_000
-"""How many values the aliases of one document may stand for. go-yaml allows as many."""
+"""The maximum number of values that the aliases of one document expand to, as in go-yaml."""
 
 
 class _Anchored(NamedTuple):
-    """A value that aliases may stand for, how many values it holds, and how deep it is nested."""
+    """A value with an anchor: the number of values in it, and its depth."""
 
     value: Any
     size: int
@@ -51,10 +51,10 @@ _IN_PROGRESS = _Anchored(None, 0, 0)
 
 
 def read_yaml(text: str) -> Parsed | None:
-    """Return the document that ``text`` holds, ``None`` where it holds nothing but comments.
+    """Return the document that ``text`` holds, or ``None`` if it holds only comments.
 
     Raises:
-        ManifestError: it is no YAML, or has what JSON and so Kubernetes cannot have.
+        ManifestError: it is not YAML, or has a value that JSON and Kubernetes do not have.
     """
     try:
         return _Reader(text).document()
@@ -131,7 +131,7 @@ class _Reader:
         return value
 
     def _alias(self, event: Any, depth: int) -> Any:
-        """Return the very value that the anchor names: nothing that is read here is ever edited."""
+        """Return the value of the anchor itself: values are never edited."""
         anchored = self._anchors.get(event.anchor)
         if anchored is None:
             raise event_error(
@@ -171,7 +171,7 @@ class _Reader:
         merged: set[str] = set()
         get = self._next
         while type(event := get()) is not MappingEndEvent:
-            # Nearly every key is a bare word, and has been seen before.
+            # Nearly every key is a bare word that occurs often.
             is_bare = (
                 type(event) is ScalarEvent
                 and event.implicit[0]
@@ -198,7 +198,7 @@ class _Reader:
         return mapping
 
     def _key(self, event: Any, depth: int) -> str | None:
-        """Return a mapping's key, ``None`` for the one that merges."""
+        """Return a mapping's key, or ``None`` for the merge key."""
         if type(event) is ScalarEvent and (
             event.tag == MERGE_TAG or (event.implicit[0] and event.value == "<<")
         ):
@@ -210,14 +210,16 @@ class _Reader:
         return key
 
     def _merge(self, mapping: dict[str, Any], merged: set[str], depth: int) -> None:
-        """Merge what ``<<`` names over what stands above it, as go-yaml does."""
+        """Merge the mappings that ``<<`` names over the keys above it, as go-yaml does."""
         event = self._next()
         value = self._value(event, depth)
         sources = value if type(event) is SequenceStartEvent else [value]
         for source in reversed(sources):
             if not isinstance(source, dict):
                 raise event_error(
-                    "<< merges mappings, and this is none", event, "Name the anchor of a mapping"
+                    "<< merges mappings, but this is not a mapping",
+                    event,
+                    "Name the anchor of a mapping",
                 )
             mapping.update(source)
             merged.update(source)
@@ -227,7 +229,7 @@ def _events(text: str) -> Callable[[], Any]:
     """Return a function that returns the next event, and ``None`` after the last."""
     try:
         from yaml.cyaml import CParser  # type: ignore[attr-defined]
-    except ImportError:  # PyYAML was built without libyaml, as its wheels never are
+    except ImportError:  # PyYAML without libyaml, unlike its wheels
         return yaml.Loader(text).get_event
     return CParser(text).get_event
 

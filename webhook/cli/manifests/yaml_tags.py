@@ -1,4 +1,4 @@
-"""What the scalars and collections of YAML are, by their tags or by how they look."""
+"""The types of YAML scalars and collections, by their tags or their form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def resolve(event: Any) -> Scalar:
 
 
 def check_collection(event: Any) -> None:
-    """Refuse the tags of collections that are neither mappings nor lists to Kubernetes."""
+    """Reject tags of collections that are neither mappings nor lists for Kubernetes."""
     if event.tag not in _COLLECTION_TAGS[type(event)]:
         raise _unknown_tag(event)
 
@@ -65,6 +65,6 @@ def _unknown_tag(event: Any) -> ManifestError:
 
 
 def event_error(problem: str, event: Any, cure: str = "") -> ManifestError:
-    """Return the error that is about the place of an event."""
+    """Return an error at the place of an event."""
     mark = event.start_mark
     return ManifestError(problem, line=mark.line + 1, column=mark.column + 1, cure=cure)

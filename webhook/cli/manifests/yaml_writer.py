@@ -1,4 +1,4 @@
-"""JSON as YAML that every parser in use reads back as the same.
+"""JSON as YAML that every common parser reads back unchanged.
 
 Written for manifests: block style, lists as kubectl indents them, text in literal blocks. A string
 that go-yaml, YAML 1.1 or YAML 1.2 could take for something else stands in quotes. (PyYAML's dumper
@@ -11,20 +11,20 @@ import re
 from functools import lru_cache
 from typing import Any
 
-# What stands bare: no indicator at the start, neither ": " nor " #" within, no space at the end.
+# Plain scalars: no indicator at the start, no ": " or " #" inside, no space at the end.
 _BARE = re.compile(
     r"(?:[^\s\-?:,\[\]{}#&*!|>'\"%@`=<~]|-(?=[^\s\-])|--(?=[^\s\-]))"
     r"(?:[^\s:#]|:(?=\S)|(?<=\S)#| (?=[^\s#]))*"
 )
-# Numbers of any YAML, dates and times, base 60: sooner too many than too few.
+# Numbers of any YAML version, dates, times, base 60. Quoting too much is safe.
 _LIKE_A_NUMBER = re.compile(
     r"[-+]?\.?[0-9][-+0-9_.,:etz ]*|[-+]?0[xob][0-9a-f_]*|[-+]?\.(?:inf|nan)?", re.IGNORECASE
 )
 _WORDS = frozenset({"y", "yes", "true", "on", "n", "no", "false", "off", "null"})
-# Compiled where it is needed, which is rarely, and takes a while.
+# Compiled on use, because it is rarely needed and takes long to compile.
 _NOT_PRINTABLE = r"[^\x20-\x7e\xa1-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\uffef]"
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-# Parsers look for the colon of a key no further than 1,024 characters.
+# Parsers search the colon of a key in 1,024 characters only.
 _LONGEST_SIMPLE_KEY = 500
 
 
@@ -46,7 +46,7 @@ def yaml_lines(value: Any) -> list[str]:
 
 
 def entry_lines(key: str | None, value: Any, indent: str, start: str) -> list[str]:
-    """Return the lines of an entry of a mapping, or without a key of a list, at ``indent``.
+    """Return the lines of an entry at ``indent``: of a mapping, or without a key of a list.
 
     Its first line starts with ``start``, which differs where a list's dash stands before it.
     """
@@ -59,14 +59,14 @@ def entry_lines(key: str | None, value: Any, indent: str, start: str) -> list[st
 
 
 def key_lines(key: str, indent: str, start: str) -> list[str]:
-    """Return the line with a mapping's key whose value stands below (of a long key, two lines)."""
+    """Return the line with a key whose value is below it; a long key has two lines."""
     lines: list[str] = []
     lines.append(_head(key, indent, start, lines))
     return lines
 
 
 def _head(key: str, indent: str, start: str, lines: list[str]) -> str:
-    """Return the line that a key's value goes on from; of a long key, append the line above it."""
+    """Return the line that a key's value continues; for a long key, append the line above it."""
     if len(key) > _LONGEST_SIMPLE_KEY:
         lines.append(f"{start}? {_text(key)}")
         return f"{indent}:"
@@ -101,7 +101,7 @@ def _sequence(sequence: list[Any], indent: str, start: str, lines: list[str]) ->
 
 
 def _scalar(value: Any, head: str, below: str, lines: list[str]) -> None:
-    """Append a scalar, or an empty collection; the lines of a text stand at ``below``."""
+    """Append a scalar or an empty collection; the lines of a block are at ``below``."""
     if not isinstance(value, str):
         lines.append(head + _word(value))
     elif "\n" in value and _fits_literal(value):
@@ -122,14 +122,14 @@ def _word(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         text = repr(value)
-        # YAML 1.1 knows no exponent without a point: 1e+22 would be a string.
+        # YAML 1.1 has no exponent without a point: 1e+22 would be a string.
         return text if "." in text else text.replace("e", ".0e")
     return str(value) if isinstance(value, int) else "{}" if isinstance(value, dict) else "[]"
 
 
 @lru_cache(maxsize=16_384)
 def _text(text: str) -> str:
-    """Return a string on one line, in double quotes where it could not stand bare."""
+    """Return a string on one line, in double quotes unless it can be plain."""
     if (
         _BARE.fullmatch(text)
         and not _LIKE_A_NUMBER.fullmatch(text)
@@ -162,5 +162,5 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _fits_literal(text: str) -> bool:
-    """Tell whether a literal block says the text as it is, without an indentation indicator."""
+    """Return whether a literal block can hold the text without an indentation indicator."""
     return text[0] not in " \t\n" and _is_printable(text.replace("\n", "").replace("\t", ""))

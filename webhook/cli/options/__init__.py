@@ -1,1 +1,1 @@
-"""Options that several commands share, and what they load."""
+"""Options that commands share."""

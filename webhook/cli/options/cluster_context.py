@@ -1,4 +1,4 @@
-"""The options that say what manifests are judged beside: a file of nodes, or a live cluster."""
+"""``--nodes`` and ``--cluster``: the cluster that manifests are checked against."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClusterContext(NamedTuple):
-    """What the options said."""
+    """The values of the options."""
 
     nodes: str | None
     cluster: bool
@@ -27,10 +27,10 @@ class ClusterContext(NamedTuple):
 
     @contextmanager
     def facts(self, policy: Policy) -> Iterator[Complete]:
-        """Provide what completes the facts about an object.
+        """Provide a function that adds cluster facts to those about an object.
 
         Raises:
-            InputError: there is no such file or cluster, or it does not give what is asked of it.
+            InputError: the file or the cluster cannot be read.
         """
         if self.cluster:
             from webhook.cli.cluster_facts.live_cluster import live_facts
@@ -52,13 +52,13 @@ _OPTIONS = (
     click.option(
         "--nodes",
         metavar="FILE",
-        help="The cluster's nodes, as kubectl get nodes -o json prints them; - for the standard "
-        "input.",
+        help="File with the cluster's nodes, as kubectl get nodes -o json prints them, or - for "
+        "standard input.",
     ),
     click.option(
         "--cluster",
         is_flag=True,
-        help="Ask the cluster itself for its nodes, classes, claims and namespaces.",
+        help="Read nodes, classes, claims and namespaces from the cluster.",
     ),
     kubeconfig_option,
     context_option,
@@ -66,7 +66,7 @@ _OPTIONS = (
 
 
 def cluster_context_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which gets them as one argument, ``cluster_context``."""
+    """Add the options to a command, which receives them as the argument ``cluster_context``."""
 
     @functools.wraps(command)
     def with_cluster_context(
@@ -77,10 +77,10 @@ def cluster_context_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         if cluster and nodes is not None:
-            raise click.UsageError("--nodes and --cluster are two ways to know nodes: give one")
+            raise click.UsageError("--nodes and --cluster exclude each other.")
         if (kubeconfig or context) and not cluster:
-            raise click.UsageError("--kubeconfig and --context say which cluster: add --cluster")
-        _refuse_several_from_stdin(nodes, others)
+            raise click.UsageError("--kubeconfig and --context need --cluster.")
+        _reject_several_from_stdin(nodes, others)
         cluster_context = ClusterContext(nodes, cluster, kubeconfig, context)
         return command(cluster_context=cluster_context, **others)
 
@@ -90,8 +90,8 @@ def cluster_context_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def _refuse_several_from_stdin(nodes: str | None, others: Mapping[str, Any]) -> None:
-    """Refuse to read the standard input for several arguments: the first takes all of it."""
+def _reject_several_from_stdin(nodes: str | None, others: Mapping[str, Any]) -> None:
+    """Reject several arguments that read standard input: the first takes all of it."""
     given = {
         "--policy": [others["policy_choice"].path],
         "--nodes": [nodes],
@@ -100,6 +100,5 @@ def _refuse_several_from_stdin(nodes: str | None, others: Mapping[str, Any]) -> 
     readers = [name for name, paths in given.items() if "-" in paths]
     if len(readers) > 1:
         raise click.UsageError(
-            f"{' and '.join(readers)} would read the standard input, which is there once: "
-            "name a file for all but one"
+            f"{' and '.join(readers)} both read standard input. Name a file for all but one."
         )

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments of several commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from webhook.cli.policy.policy_choice import PolicyChoice
 
-# For completion: whether a file is there and may be read, its reader says.
+# For completion only: the reader reports files that do not exist or are not readable.
 PATH = click.Path(readable=False)
 
 paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
@@ -50,14 +50,13 @@ namespace_option = click.option(
     default="default",
     show_default=True,
     metavar="NAME",
-    help="The namespace of objects that name none.",
+    help="Namespace of objects that do not set one.",
 )
 
 exclude_option = click.option(
     "--exclude",
     multiple=True,
     metavar="PATTERN",
-    help="Leave out files and folders below a PATH, by name (charts, '*.tmpl.yaml') or by path "
-    "from there ('overlays/*/dev', 'base/**/test'). May be given several times. A file that is "
-    "named is read all the same.",
+    help="Skip files and directories below a PATH, by name (charts, '*.tmpl.yaml') or by relative "
+    "path ('overlays/*/dev', 'base/**/test'). Repeatable. A file that PATH names is always read.",
 )

@@ -13,27 +13,27 @@ from webhook.cli.errors import InputError
 Mode = Literal["mutate", "check"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 MODE_ANNOTATION = "gpufence.dev/mode"
-"""Says the mode of a functionConfig that is a policy, which has no field for it."""
+"""Sets the mode in a functionConfig that is a policy, which has no field for it."""
 
 _OPTIONS = ("mode", "namespace", "policy")
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionConfig:
-    """What a functionConfig says; ``None`` where it says nothing of it."""
+    """The settings of a functionConfig; ``None`` for those that are not set."""
 
     mode: Mode | None = None
     namespace: str | None = None
     policy_path: str | None = None
     policy: Policy | None = None
-    """The functionConfig itself, where it is a policy."""
+    """The functionConfig itself, if it is a policy."""
 
 
 def read_function_config(config: Any) -> FunctionConfig:
-    """Return what a functionConfig says.
+    """Parse a functionConfig.
 
     Raises:
-        InputError: it is neither of the two kinds, or says something that is not known.
+        InputError: it is of another kind, or sets something unknown.
     """
     if config is None:
         return FunctionConfig()
@@ -50,12 +50,12 @@ def read_function_config(config: Any) -> FunctionConfig:
 
 def _options(data: Any) -> FunctionConfig:
     if not isinstance(data, dict):
-        raise _problem("has data that is no mapping", ", ".join(_OPTIONS))
+        raise _problem("has data that is not a mapping", ", ".join(_OPTIONS))
     for key, value in data.items():
         if key not in _OPTIONS:
             raise _problem(f"has the unknown option {key!r:.60} under data", ", ".join(_OPTIONS))
         if not isinstance(value, str):
-            raise _problem(f"has an option {key} that is no string", "a string in quotes")
+            raise _problem(f"has an option {key} that is not a string", "a string in quotes")
     return FunctionConfig(_mode(data.get("mode")), data.get("namespace"), data.get("policy"))
 
 
@@ -74,7 +74,7 @@ def _mode(value: Any) -> Mode | None:
 def _policy(config: JSONObject) -> Policy:
     from policies.document.model import PolicyError, parse_policy
 
-    # Orchestrators need a name and annotations, which a policy has no use for.
+    # Orchestrators need metadata, which a policy does not have.
     document = {key: value for key, value in config.items() if key != "metadata"}
     try:
         return parse_policy(document).compile()
@@ -87,4 +87,6 @@ def _problem(what: str, accepted: str) -> InputError:
 
 
 def _problems(problems: Iterable[str]) -> InputError:
-    return InputError(f"the functionConfig is no valid policy: {problem}." for problem in problems)
+    return InputError(
+        f"the functionConfig is not a valid policy: {problem}." for problem in problems
+    )

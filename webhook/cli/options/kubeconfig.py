@@ -1,4 +1,4 @@
-"""The way to the cluster, for the commands that need one."""
+"""``--kubeconfig`` and ``--context``: the connection to a cluster."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ kubeconfig_option = click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The way to the cluster; without it, the service account inside of a Pod, and what "
-    "kubectl would take outside.",
+    help="Path to the kubeconfig file. The default is the service account inside a Pod, and the "
+    "file that kubectl uses elsewhere.",
 )
 
 context_option = click.option(
-    "--context", metavar="NAME", help="The kubeconfig's context; by default the current one."
+    "--context",
+    metavar="NAME",
+    help="Context of the kubeconfig file. The default is the current context.",
 )
 
 release_namespace_option = click.option(
@@ -35,17 +37,17 @@ release_namespace_option = click.option(
     default="gpufence-system",
     show_default=True,
     metavar="NAME",
-    help="The namespace that gpufence runs in.",
+    help="Namespace of gpufence.",
 )
 
 
 def is_inside() -> bool:
-    """Tell whether this runs in a Pod of a cluster."""
+    """Return whether this process runs in a Pod."""
     return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def access(path: Path | None, context: str | None = None) -> Load:
-    """Return the way to the cluster that ``--kubeconfig`` says, and ``--context``."""
+    """Return what loads the access to the cluster."""
     from webhook.kube.credentials import in_cluster, kubeconfig
 
     inside = path is None and context is None and is_inside()
@@ -55,10 +57,10 @@ def access(path: Path | None, context: str | None = None) -> Load:
 def with_api(
     path: Path | None, work: Callable[[KubeApi], Awaitable[T]], context: str | None = None
 ) -> T:
-    """Connect, do the work, and return what came of it.
+    """Connect to the cluster, do the work, and return its result.
 
     Raises:
-        InputError: the cluster could not be asked.
+        InputError: the cluster is not reachable.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""The options that say how API servers reach gpufence, for those commands that register it."""
+"""Options about the webhook configurations: how API servers reach gpufence, and for what."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _service(
     name, _, port = rest.partition(":")
     if not namespace or not name or not (port or "443").isdecimal():
         raise click.BadParameter(
-            f"{value!r} is no Service; write NAMESPACE/NAME or NAMESPACE/NAME:PORT"
+            f"{value!r} is not a Service. Write NAMESPACE/NAME or NAMESPACE/NAME:PORT."
         )
     return namespace, name, int(port or _HTTPS)
 
@@ -31,14 +31,14 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
     for value in values:
         key, equals, text = value.partition("=")
         if not key or not equals:
-            raise click.BadParameter(f"{value!r} is no pair; write KEY=VALUE")
+            raise click.BadParameter(f"{value!r} is not a pair. Write KEY=VALUE.")
         pairs[key] = text
     return pairs
 
 
 def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     if value and not value.startswith("https://"):
-        raise click.BadParameter(f"{value!r} must begin with https://, as API servers require")
+        raise click.BadParameter(f"{value!r} must begin with https://: API servers require it.")
     return value.rstrip("/")
 
 
@@ -49,27 +49,27 @@ _OPTIONS = (
         default=DEFAULT_NAME,
         show_default=True,
         metavar="NAME",
-        help="The name of both webhook configurations.",
+        help="Name of both webhook configurations.",
     ),
     click.option(
         "--service",
         callback=_service,
         metavar="NAMESPACE/NAME[:PORT]",
-        help="The Service in front of gpufence (port 443 unless given).",
+        help="Service of gpufence. The default port is 443.",
     ),
     click.option(
         "--url",
         default="",
         callback=_url,
         metavar="URL",
-        help="Where API servers reach gpufence without a Service: https://HOST:PORT.",
+        help="Address of gpufence without a Service: https://HOST:PORT.",
     ),
     click.option(
         "--timeout-seconds",
         type=click.IntRange(1, 30),
         default=3,
         show_default=True,
-        help="How long API servers wait for an answer.",
+        help="Time that API servers wait for a response.",
     ),
     click.option(
         "--annotation",
@@ -77,29 +77,30 @@ _OPTIONS = (
         callback=_pairs,
         multiple=True,
         metavar="KEY=VALUE",
-        help="An annotation for both configurations, such as admissions.enforcer/disabled=true "
-        "on AKS; repeatable.",
+        help="Annotation of both configurations, for example admissions.enforcer/disabled=true on "
+        "AKS. Repeatable.",
     ),
     click.option(
         "--exclude-namespace",
         "excluded",
         multiple=True,
         metavar="NAME",
-        help="A namespace that is never asked about, beside kube-system, those of the well-known "
-        "networks' agents, those that the policy exempts, and gpufence's own; repeatable.",
+        help="Namespace for which API servers do not call gpufence, in addition to kube-system, "
+        "the namespaces of common CNI agents, exempt namespaces of the policy, and gpufence's "
+        "own. Repeatable.",
     ),
     click.option(
         "--node-facts/--no-node-facts",
         "with_nodes",
         default=False,
-        help="Whether to take the cluster's nodes, classes and claims into account: API servers "
-        "then ask about every Pod with a node selection.",
+        help="Use the cluster's nodes, classes and claims in decisions. API servers then call "
+        "gpufence for every Pod with a node selection.",
     ),
 )
 
 
 def registration_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which gets them as one argument, ``registration``."""
+    """Add the options to a command, which receives them as the argument ``registration``."""
 
     @functools.wraps(command)
     def with_registration(
@@ -115,7 +116,7 @@ def registration_options(command: Callable[..., Any]) -> Callable[..., Any]:
         from webhook.registration.configurations import Registration
 
         if service and url:
-            raise click.UsageError("--service and --url are two ways to reach gpufence: give one")
+            raise click.UsageError("--service and --url exclude each other.")
         own = {service[0]} if service else set()
         registration = Registration(
             name=configuration_name,

@@ -1,4 +1,4 @@
-"""What the command line of a release's replicas says, read by the options of ``serve`` itself."""
+"""Parses the command line of a release's replicas with the options of ``serve``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def read_arguments(arguments: list[str]) -> Deployed:
-    """Read the arguments of a replica's container.
+    """Parse the arguments of a replica's container.
 
     Raises:
-        InputError: they are not such as this version knows.
+        InputError: this version does not know the arguments.
     """
     from webhook.cli.errors import InputError
 
@@ -26,13 +26,13 @@ def read_arguments(arguments: list[str]) -> Deployed:
             [each for each in arguments if each != "serve"], standalone_mode=False
         )
     except click.ClickException as error:
-        problem = f"the Deployment's command line is none of gpufence serve: {error}"
-        cure = "Use the doctor of the version that is installed"
+        problem = f"the Deployment does not run a known gpufence serve: {error}"
+        cure = "Run the doctor of the installed version"
         raise InputError([f"{problem}. {cure}."]) from error
     return deployed
 
 
-# Also --help is none of its own: it would print, and return no Deployed.
+# Without --help, which prints and returns no Deployed.
 @click.command(
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

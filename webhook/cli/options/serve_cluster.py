@@ -1,4 +1,4 @@
-"""The options of ``gpufence serve`` that have to do with its cluster."""
+"""Options of ``gpufence serve`` about its cluster."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _OPTIONS = (
         type=click.BOOL,
         default=None,
         metavar="true|false",
-        help="Whether to write the webhook configurations; by default, inside of a cluster only. "
-        "With false, take them from gpufence manifests.",
+        help="Write the webhook configurations. The default is true inside a cluster. With false, "
+        "apply the output of gpufence manifests.",
     ),
     click.option(
         "--admission-policies/--no-admission-policies",
@@ -57,28 +57,28 @@ _OPTIONS = (
     click.option(
         "--namespace",
         metavar="NAME",
-        help="Where Lease and Secret are; by default the namespace of the service account.",
+        help="Namespace of Lease and Secret. The default is the service account's namespace.",
     ),
     click.option(
         "--owner",
         callback=_owner,
         metavar="KIND/NAME",
-        help="The cluster-scoped object of the release that owns the configurations, such as "
-        "clusterrole/gpufence: they are deleted with it.",
+        help="Cluster-scoped object of the release that owns the configurations, for example "
+        "clusterrole/gpufence. They are deleted with it.",
     ),
     click.option(
         "--secret",
         default="gpufence-certificates",
         show_default=True,
         metavar="NAME",
-        help="The Secret with authority and certificate, where --tls-cert names none.",
+        help="Secret with the CA and the certificate. Not used with --tls-cert.",
     ),
     click.option(
         "--ca-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="The authority of --tls-cert, for the configurations to carry; without it, they carry "
-        "what somebody else puts there (cert-manager's injector).",
+        help="CA of --tls-cert (PEM), for the configurations. Without it, another controller "
+        "writes the CA, for example cert-manager's injector.",
     ),
     click.option(
         "--device-metrics/--no-device-metrics",
@@ -86,27 +86,25 @@ _OPTIONS = (
         help="Export metrics of the devices that nodes offer and that Pods and claims hold. Only "
         "the leader exports them; with --register=false, every replica does.",
     ),
-    _duration("--leaf-lifetime", "8760h", "Life of the certificate; renewed at 2/3."),
-    _duration("--authority-lifetime", "87600h", "Life of the authority; succeeded at 2/3."),
+    _duration("--leaf-lifetime", "8760h", "Lifetime of the certificate; renewed after 2/3."),
+    _duration("--authority-lifetime", "87600h", "Lifetime of the CA; replaced after 2/3."),
     _duration(
-        "--authority-settle", "30s", "How long configurations carry an authority before it signs."
+        "--authority-settle", "30s", "Time that configurations trust a new CA before it signs."
     ),
-    _duration(
-        "--authority-overlap", "1h", "How long an authority that signs no more stays trusted."
-    ),
+    _duration("--authority-overlap", "1h", "Time that a replaced CA stays trusted."),
     click.option(
         "--poll-seconds",
         type=click.FloatRange(min=0.1),
         default=5.0,
         show_default=True,
-        help="How often Secret, Lease and configurations are looked at.",
+        help="Interval at which gpufence checks Secret, Lease and configurations.",
     ),
     click.option(
         "--lease-seconds",
         type=click.IntRange(min=2),
         default=15,
         show_default=True,
-        help="After how long another replica leads when the leader falls silent.",
+        help="Time after which another replica leads if the leader does not renew the Lease.",
     ),
 )
 
@@ -121,7 +119,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_cluster(tls_cert: Path | None, tls_key: Path | None, **given: Any) -> Any:
         if (tls_cert is None) != (tls_key is None):
-            raise click.UsageError("--tls-cert and --tls-key belong together: give both, or none")
+            raise click.UsageError("--tls-cert and --tls-key need each other.")
         from certs.errors import CertificateError
 
         own = {name: given.pop(name) for name in _NAMES}
@@ -163,8 +161,8 @@ def _read(
         return None
     if not registration.is_addressed:
         raise click.UsageError(
-            "say how API servers reach gpufence, with --service NAMESPACE/NAME or --url; to serve "
-            "without a cluster, give --tls-cert and --tls-key and --register=false"
+            "Specify how API servers reach gpufence: --service NAMESPACE/NAME or --url URL. To "
+            "serve without a cluster, use --tls-cert, --tls-key and --register=false."
         )
     from certs.succession import Timing
     from webhook.registration.certificates import SecretName
@@ -194,7 +192,7 @@ def _read(
 
 
 def names_of(registration: Registration) -> Names:
-    """Return the names that API servers call gpufence by."""
+    """Return the names in the certificate: those by which API servers call gpufence."""
     from certs.names import Names
 
     if registration.service is not None:

@@ -1,4 +1,4 @@
-"""How a process of ours ended, in words."""
+"""The end of a child process in words."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import signal
 
 
 def describe_exit(code: int, instead: str) -> str:
-    """Return what an exit code says, negative for a signal, and what to do about it.
+    """Describe an exit code, negative for a signal, and what to do.
 
-    ``instead`` is what may be done where memory was short, beside raising its limit.
+    ``instead`` is an alternative to a higher memory limit.
     """
     if code >= 0:
-        return f"exit status {code}: see what it has said before"
-    by = f"signal {-code} ({signal.strsignal(-code)}): if nobody sent it"
+        return f"exit status {code}; its messages are above"
+    by = f"signal {-code} ({signal.strsignal(-code)})"
     if -code == signal.SIGKILL:
-        return f"{by}, memory was short: raise its limit, or {instead}"
-    return f"{by}, please report it as a bug, with the lines before"
+        return f"{by}, probably for lack of memory. Raise the memory limit, or {instead}"
+    return f"{by}. If no process sent it, report a bug with the lines above"

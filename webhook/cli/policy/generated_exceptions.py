@@ -1,7 +1,7 @@
-"""Exceptions for what is found today, so that enforcement can start before the cleaning up.
+"""Exceptions for the current findings, so that enforcement can start before they are fixed.
 
-An exception names objects, not findings: what else the same rules find in an object that has one is
-tolerated, too, until it expires.
+An exception names objects and rules, not findings: until it expires, it covers later findings of
+the same rules in the same objects as well.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.cli.wording import counted, printable
 
 DEFAULT_DAYS = 90
-"""How many days exceptions count for where nothing else is asked for."""
+"""The default number of days until exceptions expire."""
 
 STDOUT = "-"
 
-# What the controllers of Kubernetes make of their objects, and in turn of those; all of it is named
-# by the object's name and a dash. Other objects are their own controllers' affair.
+# The objects that Kubernetes controllers create for an object, directly or not. Their names start
+# with the object's name and a dash. For other kinds, only their own controllers know.
 _MADE_OF: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "Pod"): (),
     ("", "PodTemplate"): (),
@@ -45,23 +45,23 @@ _MADE_OF: dict[tuple[str, str], tuple[str, ...]] = {
 _ALSO_IN = {"extensions": "apps"}
 
 _LONGEST_PREFIX = 50
-"""Of a longer name only this much is sure to stand in the names of its Pods: 58 characters go
-before the random ones (``k8s.io/apiserver/pkg/storage/names``), and the index of an indexed Job
-takes up to 8 of them (``k8s.io/kubernetes/pkg/controller/job/indexed_job_utils.go``)."""
+"""The part of a longer name that is certain to be in the names of its Pods: 58 characters precede
+the random ones (``k8s.io/apiserver/pkg/storage/names``), and the index of an indexed Job takes up
+to 8 of them (``k8s.io/kubernetes/pkg/controller/job/indexed_job_utils.go``)."""
 
 
 class Subject(NamedTuple):
-    """What an exception is for: an object, and what its controller makes of it."""
+    """What an exception covers: an object, and the objects that its controller creates for it."""
 
     namespace: str
     group: str
     kind: str
     name: str
-    """The name; of a generated one the part that is known, with ``*`` at its end."""
+    """The name; for a generated name, the known part with ``*`` at the end."""
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of the objects; none for any, as only its controller knows what it makes."""
+        """The kinds of the objects; empty for any kind, if only the controller knows them."""
         made = _MADE_OF.get((_ALSO_IN.get(self.group, self.group), self.kind))
         return [] if made is None else [self.kind, *made]
 
@@ -81,7 +81,7 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exceptions:
-    """The entries of a policy's ``exceptions``, and the objects that no entry can be about."""
+    """The entries of a policy's ``exceptions``, and the objects that no entry can cover."""
 
     entries: list[JSONObject]
     left: list[Result]
@@ -90,8 +90,8 @@ class Exceptions:
 def exceptions_for(results: Iterable[Result], today: date, expires: date) -> Exceptions:
     """Return one exception for each object with enforced findings, by namespace, kind and name.
 
-    A Pod that a workload among the objects controls, or a ReplicaSet that a Deployment does, goes
-    by that workload: its own name is gone tomorrow. What the policy excepts already is left out.
+    An object that is controlled by a workload among the objects counts as that workload, because
+    its own name does not last. Findings that the policy already excepts are left out.
     """
     judged = [(_subject(result), result) for result in results if result.decision is not None]
     controllers = {
@@ -110,29 +110,29 @@ def exceptions_for(results: Iterable[Result], today: date, expires: date) -> Exc
             continue
         rules.setdefault(_root(subject, controllers), set()).update(found)
     reason = (
-        f"to be cleaned up; written on {today} by gpufence check --generate-exceptions, "
-        "replace this by why it is tolerated and who sees to it"
+        f"generated on {today} by gpufence check --generate-exceptions; replace this text with the "
+        "reason for the exception and its owner"
     )
     entries = [_entry(subject, rules[subject], reason, expires) for subject in sorted(rules)]
     return Exceptions(entries, left)
 
 
 def exceptions_yaml(entries: list[JSONObject], today: date, expires: date) -> str:
-    """Return the entries as YAML, with comments that say what to do with them."""
+    """Return the entries as YAML, with comments for the reader."""
     count = counted(len(entries), "exception")
-    comments = [f"{count} for what gpufence check found on {today}, until {expires}."]
+    comments = [f"{count} for the findings of gpufence check on {today}; expiry date: {expires}."]
     if entries:
-        comments.append("Put them into the policy, and write down why each of them is tolerated.")
+        comments.append("Add the list to the policy, and replace each reason.")
     if any(name.endswith("*") for entry in entries for name in entry["names"]):
         comments += [
-            "A name with * at its end is for what controllers make of an object. It is also for",
-            "every other object whose name begins so.",
+            "A name with * at the end covers the objects that controllers create for an object.",
+            "It also covers every other object whose name starts the same.",
         ]
     return "".join(f"# {line}\n" for line in comments) + to_yaml({"exceptions": entries})
 
 
 def default_expiry(today: date) -> date:
-    """Return the first day on which exceptions that are written today no longer count."""
+    """Return the default expiry date."""
     return today + timedelta(days=DEFAULT_DAYS)
 
 
@@ -140,8 +140,8 @@ def write_exceptions(path: str, results: Iterable[Result], today: date, expires:
     """Write exceptions for the findings to a new file, or for ``-`` to standard output.
 
     Raises:
-        InputError: the file is there already or cannot be written; or, with the others written, an
-            object cannot be named by an exception.
+        InputError: the file exists or cannot be written; or, with the others written, an exception
+            cannot name an object.
     """
     made = exceptions_for(results, today, expires)
     text = exceptions_yaml(made.entries, today, expires)
@@ -158,25 +158,25 @@ def write_exceptions(path: str, results: Iterable[Result], today: date, expires:
 
 def _write(path: Path, text: str) -> None:
     try:
-        # Somebody may have written reasons into an older one, or have meant to name the policy.
+        # An existing file may hold reasons, or may be the policy itself.
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
         cure = "Name a new file, or - for standard output"
-        raise InputError([f"{printable(str(path))}: is there already. {cure}."]) from error
+        raise InputError([f"{printable(str(path))}: exists already. {cure}."]) from error
     except OSError as error:
         problem = f"cannot be written ({error.strerror})"
-        raise InputError([f"{printable(str(path))}: {problem}. Name a file that can."]) from error
+        raise InputError([f"{printable(str(path))}: {problem}. Name another file."]) from error
 
 
 def _complaint(result: Result) -> str:
     place = f"{result.manifest.document.path}:{result.manifest.line}"
     if result.name:
         why = f"{result.namespace!r} is not the name of a namespace"
-        cure = "Check the manifest as it will be applied"
+        cure = "Check the rendered manifest"
     else:
-        why, cure = "it has no name", "Give it a metadata.name or a generateName"
-    return printable(f"{place}: no exception can be about this {result.kind}: {why}. {cure}.")
+        why, cure = "it has no name", "Set metadata.name or metadata.generateName"
+    return printable(f"{place}: an exception cannot name this {result.kind}: {why}. {cure}.")
 
 
 def _entry(subject: Subject, rules: Iterable[str], reason: str, expires: date) -> JSONObject:
@@ -196,7 +196,7 @@ def _subject(result: Result) -> Subject:
 
 
 def _controller(subject: Subject, obj: JSONObject) -> Subject | None:
-    """Return what an object's metadata name as its controller."""
+    """Return the controller in an object's metadata."""
     for owner in (obj.get("metadata") or {}).get("ownerReferences") or ():
         if owner.get("controller") and owner.get("name"):
             group, kind = _group(owner.get("apiVersion") or ""), owner.get("kind") or ""
@@ -205,7 +205,7 @@ def _controller(subject: Subject, obj: JSONObject) -> Subject | None:
 
 
 def _root(subject: Subject, controllers: Mapping[Subject, Subject]) -> Subject:
-    """Return the topmost controller whose exception is also about the object; at least itself."""
+    """Return the topmost controller whose exception covers the object, or the object itself."""
     root, at, seen = subject, subject, {subject}
     while (controller := controllers.get(at)) is not None and controller not in seen:
         seen.add(controller)

@@ -1,4 +1,4 @@
-"""The policy that a command goes by: a file's, or the one that ships with gpufence."""
+"""Policies from files, and the default policy."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from webhook.cli.manifests.locate import locate
 from webhook.cli.manifests.sentence import sentence
 from webhook.cli.wording import printable
 
-# A policy document takes pydantic, and that time: who goes by the default policy needs neither.
+# pydantic takes long to import, and the default policy does not need it.
 if TYPE_CHECKING:
     from policies.document.model import FencePolicy
 
 DEFAULT_NAME = "default"
-"""What the policy that ships with gpufence is called."""
+"""The name of the default policy."""
 
 
 def policy_name(path: str | None) -> str:
-    """Return what the policy is called in messages, logs and metrics."""
+    """Return the policy's name in messages, logs and metrics."""
     return DEFAULT_NAME if path is None else display_name(path)
 
 
 def policy_text(path: str | None) -> str:
-    """Return the text of a policy file; without a path, of the default policy.
+    """Return the text of a policy file, or without a path of the default policy.
 
     Raises:
         InputError: the file cannot be read.
@@ -44,10 +44,10 @@ def policy_text(path: str | None) -> str:
 
 
 def compiled_policy(path: str | None) -> Policy:
-    """Return the policy of a file, ready for use; without a path, the default policy, at once.
+    """Return the compiled policy of a file, or without a path the default policy.
 
     Raises:
-        InputError: the file cannot be read, or is no valid policy: with a line for each problem.
+        InputError: the file cannot be read or is not a valid policy; one line for each problem.
     """
     if path is None:
         from policies.document.shipped import shipped_policy
@@ -57,19 +57,19 @@ def compiled_policy(path: str | None) -> Policy:
 
 
 def load_policy(path: str | None) -> FencePolicy:
-    """Read and validate a policy file; without a path, the default policy.
+    """Read and validate a policy file, or without a path the default policy.
 
     Raises:
-        InputError: the file cannot be read, or is no valid policy: with a line for each problem.
+        InputError: the file cannot be read or is not a valid policy; one line for each problem.
     """
     return read_policy(policy_name(path), policy_text(path))
 
 
 def read_policy(name: str, text: str) -> FencePolicy:
-    """Validate the text of a policy; ``name`` is what the problems call it.
+    """Validate the text of a policy; ``name`` is its name in error messages.
 
     Raises:
-        InputError: it is no valid policy: with a line for each problem.
+        InputError: the text is not a valid policy; one line for each problem.
     """
     from policies.document.model import PolicyError, parse_policy
 
@@ -77,8 +77,8 @@ def read_policy(name: str, text: str) -> FencePolicy:
     if broken := [(document, document.fault) for document in documents if document.fault]:
         raise InputError(sentence(document, error) for document, error in broken)
     if len(documents) != 1:
-        problem = f"holds {len(documents)} documents, but a policy is one, of kind FencePolicy"
-        cure = "gpufence policy show prints the default one to start from"
+        problem = f"must hold one document of kind FencePolicy, but holds {len(documents)}"
+        cure = "To start from the default policy, run gpufence policy show"
         raise InputError([f"{name}: {problem}. {cure}."])
     try:
         return parse_policy(documents[0].value)
@@ -87,7 +87,7 @@ def read_policy(name: str, text: str) -> FencePolicy:
 
 
 def located(document: Document, problem: str) -> str:
-    """Return a problem, which starts with the path of a field, with its place in the file."""
+    """Return a problem, which starts with a field path, with its place in the file."""
     position = locate(document, (), problem.partition(": ")[0])
     place = f"{document.path}:{position.line}" if position else document.path
     return f"{place}: {problem}."

@@ -2,8 +2,8 @@
 
 Usage: `python -m webhook.cli.policy.policy_process NAME`.
 
-To validate a document takes pydantic and its models, 9 MiB that a server would hold for good. So
-this reads it from standard input, writes the compiled policy, or what is wrong, and ends.
+Validation needs pydantic and its models, 9 MiB that a server would keep. This process reads the
+document from standard input, writes the compiled policy or the error, and exits.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from webhook.cli.manifests.sentence import sentence
 from webhook.cli.policy.policy_file import read_policy
 
 LONGEST_SECONDS = 60
-"""How long a server waits for it."""
+"""The time that a server waits for it."""
 
 SENTENCE = ("utf-8", "surrogatepass")
-"""How a fault is encoded: it quotes the document, which may hold what is no character."""
+"""The encoding of an error, which may quote surrogates from the document."""
 
 
 def main(name: str) -> int:
     """Return 0 and write the policy, or ``EXIT_INPUT`` and one sentence, to standard output."""
-    # A server that was killed does not end this: it ends by itself, and without a word.
+    # If the server is killed, this process ends by itself and silently.
     signal.alarm(LONGEST_SECONDS + 5)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     status, answer = _answer(name, sys.stdin.buffer.read())

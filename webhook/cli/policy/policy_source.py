@@ -1,4 +1,4 @@
-"""The policy file of a server, which reads it again and again."""
+"""The policy file of a server, which reloads it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _READER = policy_process.__name__
 
 
 def policy_source(path: str | None) -> PolicySource:
-    """Return where a server's policy comes from: the file, or once and for all the default.
+    """Return the source of a server's policy: a file, or the default policy.
 
     Raises:
-        InputError: the policy comes on standard input, and is none.
+        InputError: the policy on standard input is invalid.
     """
     if path is None or path == STDIN:
         return FixedPolicy(compiled_policy(path))
@@ -55,34 +55,34 @@ class PolicyFile:
 
 
 async def _read_aside(path: str, document: bytes) -> Policy:
-    """Have a process of its own validate a document, which takes what it needed with it.
+    """Validate a document in a separate process, whose memory is free again afterwards.
 
-    What that process says on standard error is said on this one's.
+    The process shares standard error.
 
     Raises:
-        NoPolicyError: what it says of the document.
-        PolicyUnusableError: it could not read the document: what to do.
+        NoPolicyError: the document is invalid.
+        PolicyUnusableError: the process fails.
     """
-    # Without -P, modules in the working directory would stand before those of gpufence.
+    # Without -P, modules in the working directory would shadow those of gpufence.
     command = (sys.executable, "-P", "-m", _READER, path)
     try:
-        # A Ctrl-C in a terminal is for the server, which ends it.
+        # A Ctrl-C in a terminal is for the server, which ends this process.
         process = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
     except OSError as error:
-        problem = f"cannot be read, as no process can be started for it ({error.strerror or error})"
-        raise PolicyUnusableError(f"{path}: {problem}. Let gpufence start one more.") from error
+        problem = f"cannot be read: no process starts for it ({error.strerror or error})"
+        raise PolicyUnusableError(f"{path}: {problem}. Raise the limit of processes.") from error
     try:
         async with asyncio.timeout(policy_process.LONGEST_SECONDS):
             try:
                 answer, _ = await process.communicate(document)
             except RuntimeError:
-                # uvloop's, where the process has ended before anything was written to it.
+                # uvloop raises this if the process ends before anything is written to it.
                 answer = b""
                 await process.wait()
     except TimeoutError as error:
-        problem = f"was not read within {policy_process.LONGEST_SECONDS} seconds"
+        problem = f"is not read within {policy_process.LONGEST_SECONDS} seconds"
         raise PolicyUnusableError(
             f"{path}: {problem}. Give gpufence more CPU, or make the policy smaller."
         ) from error

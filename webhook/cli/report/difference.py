@@ -1,7 +1,7 @@
-"""What an object has more than it had, line by line as YAML.
+"""The difference of two objects, line by line as YAML.
 
-Both sides are walked together, as trees: comparing them line by line would take an entry whose last
-line is like that of its neighbour for the neighbour's end, and minutes for the largest objects.
+Both are walked together as trees. A comparison by line would mistake similar lines of neighboring
+entries for each other, and take minutes for the largest objects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ABSENT = object()
 
 
 class Marked(NamedTuple):
-    """A line that stays, is added or is removed; ``@`` stands for lines that are left out."""
+    """A line that is unchanged, added or removed; ``@`` stands for omitted lines."""
 
     mark: Mark
     text: str
@@ -29,8 +29,7 @@ class Marked(NamedTuple):
 def difference(before: Any, after: Any) -> list[Marked]:
     """Return the lines in which two objects differ, with up to three around them.
 
-    Lists are compared entry by entry from the front, which is right for what mutations do: they
-    append.
+    Lists are compared entry by entry from the front, which fits mutations, because they append.
     """
     lines = _Lines()
     if _are_alike(before, after):
@@ -42,14 +41,14 @@ def difference(before: Any, after: Any) -> list[Marked]:
 
 
 class _Lines:
-    """The lines that differ and those around them. Others are not even written as YAML."""
+    """The lines that differ and those around them. Other lines are never written as YAML."""
 
     def __init__(self) -> None:
         self.shown: list[Marked] = []
         self._below = CONTEXT
-        """How many lines below the last difference are shown; as if it were far above."""
+        """The number of lines shown since the last difference."""
         self._waiting: list[Callable[[], list[str]]] = []
-        """What is the same since then, and shown if a difference follows soon."""
+        """Unchanged lines since then, which are shown if a difference follows soon."""
 
     def same(self, write: Callable[[], list[str]]) -> None:
         if self._below == CONTEXT:
@@ -75,7 +74,7 @@ class _Lines:
 
 
 def _are_alike(before: Any, after: Any) -> bool:
-    """Tell whether both are mappings, or both lists, with something in them."""
+    """Return whether both are non-empty mappings, or both non-empty lists."""
     return bool(before and after) and (
         (isinstance(before, dict) and isinstance(after, dict))
         or (isinstance(before, list) and isinstance(after, list))
@@ -83,9 +82,9 @@ def _are_alike(before: Any, after: Any) -> bool:
 
 
 def _compare(before: Any, after: Any, indent: str, start: str, lines: _Lines) -> None:
-    """Add the lines of two collections that are alike and stand at ``indent``.
+    """Add the lines of two collections of the same type at ``indent``.
 
-    The first of them starts with ``start``.
+    The first line starts with ``start``.
     """
     pairs: Iterable[tuple[str | None, Any, Any]]
     if isinstance(after, dict):

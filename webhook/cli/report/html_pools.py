@@ -1,4 +1,4 @@
-"""The picture of the pools: node by node, device by device, who holds what."""
+"""The picture of the pools: the devices of each node, and the Pods that hold them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BAR = 100
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
 _LEGEND = (
-    ("held", "1", "held; the number leads to the Pod below"),
+    ("held", "1", "held; the number is that of the Pod below"),
     ("free", "", "free"),
     ("over", "!", "held beyond what the node offers"),
 )
@@ -41,7 +41,7 @@ def section(states: Sequence[PoolState]) -> Section:
 def _legend() -> Iterator[Markup]:
     for kind, sign, words in _LEGEND:
         yield element("li", element("i", sign, class_=f"device {kind}", aria_hidden="true"), words)
-    yield element("li", badge("▲ trespasser", "enforce"), "a Pod that requests none of the devices")
+    yield element("li", badge("▲ trespasser", "enforce"), "a Pod that requests no device")
 
 
 def _pool(state: PoolState) -> Markup:
@@ -78,7 +78,7 @@ def _namespaces(state: PoolState) -> Markup:
     head = element("tr", *(element("th", each, scope="col") for each in heads))
     return element(
         "table",
-        element("caption", f"Who requests devices of pool {state.pool.name}"),
+        element("caption", f"Device requests in pool {state.pool.name}"),
         element("thead", head),
         element("tbody", *rows),
     )

@@ -1,4 +1,4 @@
-"""JSON whose one long list is written entry by entry, so that nobody has to hold all of it."""
+"""JSON with one long list that is written entry by entry, to save memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ def streamed(
     after: Callable[[], dict[str, Any]],
     indent: str = "",
 ) -> Iterator[str]:
-    """Yield an object: the fields ``before``, the list ``name``, and what is known ``after`` it.
+    """Yield an object: the fields ``before``, the list ``name``, and the fields ``after`` it.
 
-    All is indented by two spaces a level, and ``indent`` is what the lines but the first start
-    with.
+    Each level is indented by two spaces. All lines but the first start with ``indent``.
     """
     end = f"\n{indent}}}"
     yield f'{_text(before, indent).removesuffix(end)},\n{indent}  "{name}": ['
@@ -32,5 +31,5 @@ def streamed(
 
 def _text(value: Any, indent: str) -> str:
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    # There are no line ends within strings: JSON writes them as escapes.
+    # Strings have no line breaks: JSON escapes them.
     return text.replace("\n", f"\n{indent}") if indent else text

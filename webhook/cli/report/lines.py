@@ -1,4 +1,4 @@
-"""Lines of a report: text in spans, each with what it stands for, but not with how that looks."""
+"""Lines of a report: text in spans, each with its role. The terminal decides how roles look."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Span = tuple[str, Role]
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of a report; one that wraps goes on below its own start, ``indent`` columns in."""
+    """A line of a report. A line that wraps continues at its own ``indent``."""
 
     spans: tuple[Span, ...] = ()
     indent: int = 0

@@ -1,4 +1,4 @@
-"""HTML that is escaped by construction: text becomes markup only by passing through here."""
+"""HTML that is escaped by construction: only this module turns text into markup."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Attribute = str | int | bool | None
 
 
 class Markup(str):
-    """HTML, as opposed to text that has yet to be escaped."""
+    """HTML, as opposed to text that is not escaped yet."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: str, **attributes: Attribute) -> Markup:
-    """Return an element; children that are no Markup are text, and so are the attributes' values.
+    """Return an element; children that are not Markup are text, like the values of attributes.
 
-    Of an attribute's name, underscores at its end go and others become dashes: ``class_``,
-    ``aria_label``. True stands for an attribute without a value, None and False for none at all.
+    In an attribute's name, trailing underscores are dropped and others become dashes: ``class_``,
+    ``aria_label``. True is an attribute without a value; None and False omit the attribute.
     """
     shown = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID:
@@ -31,16 +31,12 @@ def element(name: str, /, *children: str, **attributes: Attribute) -> Markup:
 
 
 def joined(parts: Iterable[str]) -> Markup:
-    """Return text and markup one after the other."""
+    """Return text and markup, concatenated."""
     return Markup("".join(part if isinstance(part, Markup) else text(part) for part in parts))
 
 
 def text(value: str) -> Markup:
-    """Return text as markup. What would act on a reader unseen is shown as an escape.
-
-    That is what a name could carry: control characters, and those that turn the writing's
-    direction.
-    """
+    """Return text as markup, with control characters and changes of direction as escapes."""
     return Markup(html.escape(printable(value)))
 
 

@@ -1,4 +1,4 @@
-"""A report's file: all of the report, or what was there before."""
+"""The file of a report: the complete report, or the previous content."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from webhook.cli.errors import InputError
 
 @contextmanager
 def written(path: str) -> Iterator[TextIO]:
-    """Provide what takes the place of the file at ``path`` once all of it is written.
+    """Provide a file that replaces the one at ``path`` once it is complete.
 
-    What is no file of one's own, like a device or a pipe, is written itself, and so is a file that
-    cannot be replaced. Nothing of it is lost before the first byte is written.
+    A device, a pipe, or a file that cannot be replaced is written in place. Nothing of it is lost
+    before the first byte is written.
 
     Raises:
         InputError: it cannot be written.
     """
-    # A link stays, and what it leads to is replaced.
+    # A link stays, and its target is replaced.
     place = Path(os.path.realpath(path))
     try:
         file = _beside(Path(path), place) or _itself(path)
     except FileNotFoundError as error:
-        folder = Path(path).parent
-        raise InputError([f"{path}: there is no folder {folder}. Create it first."]) from error
+        directory = Path(path).parent
+        raise InputError([f"{path}: directory {directory} does not exist. Create it."]) from error
     except IsADirectoryError as error:
-        raise InputError([f"{path}: is a folder. Name a file in it."]) from error
+        raise InputError([f"{path}: is a directory. Name a file in it."]) from error
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error})"
-        raise InputError([f"{path}: {problem}. Name a file that can."]) from error
+        raise InputError([f"{path}: {problem}. Name another file."]) from error
     if isinstance(file.name, int):
         with file:
             yield file
@@ -50,10 +50,10 @@ def written(path: str) -> Iterator[TextIO]:
 
 
 def _beside(path: Path, place: Path) -> TextIO | None:
-    """Open a new file that can replace the one at ``place``; None where none can or may.
+    """Open a new file that can replace the one at ``place``; None if that is not possible.
 
     Raises:
-        OSError: there is no telling what is at ``path``.
+        OSError: the file at ``path`` cannot be examined.
     """
     try:
         found = path.stat()
@@ -63,13 +63,13 @@ def _beside(path: Path, place: Path) -> TextIO | None:
         is_ours = found.st_uid == os.geteuid() and found.st_nlink == 1
         if not (stat.S_ISREG(found.st_mode) and is_ours and os.access(path, os.W_OK)):
             return None
-    # /dev/stderr may be a file that others write into, too.
+    # /dev/stderr may be a file that other processes write to.
     if path.absolute().is_relative_to("/dev"):
         return None
     beside = place.with_name(f".{place.name:.50}.{os.getpid()}.tmp")
     try:
         file = beside.open("x", encoding="utf-8", newline="\n")
-    except OSError:  # which writing it itself will report, if that cannot be done either
+    except OSError:  # writing in place reports it, if that fails as well
         return None
     if found is not None:
         beside.chmod(stat.S_IMODE(found.st_mode))
@@ -78,7 +78,7 @@ def _beside(path: Path, place: Path) -> TextIO | None:
 
 def _itself(path: str) -> TextIO:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-    # Opened by its path, it would be emptied at once.
+    # open() with a path would truncate the file at once.
     return open(descriptor, "w", encoding="utf-8", newline="\n")  # noqa: PTH123 - no path
 
 
@@ -86,5 +86,5 @@ def _replace(place: Path, beside: Path) -> None:
     try:
         beside.replace(place)
     except OSError:
-        # A file that is mounted by itself cannot be replaced.
+        # A file that is a mount point cannot be replaced.
         place.write_bytes(beside.read_bytes())

@@ -12,9 +12,9 @@ from webhook.cli.manifests.locate import locate
 
 
 class Place(NamedTuple):
-    """A place in a file. Numbers count from 1; 0 where there is no telling.
+    """A place in a file. Numbers count from 1; 0 if unknown.
 
-    ``end`` is the column behind what is at fault, on the same line.
+    ``end`` is the column after the field, on the same line.
     """
 
     path: str
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 def finding_place(result: Result, finding: Finding) -> Place:
-    """Return where the field is that the finding is about, or the nearest that there is of it."""
+    """Return the place of the finding's field, or of its nearest parent."""
     manifest = result.manifest
     position = locate(manifest.document, manifest.path, finding.path)
     if position is None:
@@ -33,7 +33,7 @@ def finding_place(result: Result, finding: Finding) -> Place:
 
 
 def object_place(result: Result) -> Place:
-    """Return where an object starts, or the place in it that its error is about."""
+    """Return the place of an object, or of its error."""
     document = result.manifest.document
     if result.error is not None and result.error.line:
         return Place(document.path, result.error.line, result.error.column)
@@ -41,7 +41,7 @@ def object_place(result: Result) -> Place:
 
 
 def is_virtual(path: str) -> bool:
-    """Tell whether a path stands for standard input or for a rendered chart."""
+    """Return whether a path stands for standard input or for a rendered chart."""
     return path.startswith("<") and path.endswith(">")
 
 

@@ -1,4 +1,4 @@
-"""A progress bar for runs that take long, where somebody looks on."""
+"""A progress bar for long runs on a terminal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 1.0
-"""Seconds that pass before there is a bar: most runs are over by then."""
+"""Seconds before the bar appears: most runs are shorter."""
 
 _REFRESH = 0.1
 
 
 def watched(what: str, wanted: bool) -> Callable[[Sequence[T]], Iterable[T]]:
-    """Return what hands on the items of a sequence, and shows how far it is on a terminal."""
+    """Return a function that yields the items of a sequence, with a progress bar on a terminal."""
     if not wanted or sys.stderr is None or not sys.stderr.isatty():
         return iter
     return lambda items: _with_bar(items, what)
@@ -32,7 +32,7 @@ def _with_bar(items: Sequence[T], what: str) -> Iterator[T]:
                 from rich.console import Console
                 from rich.progress import Progress
 
-                # It draws no faster than it is told to, and is gone when the report comes.
+                # The bar redraws only on refresh(), and disappears before the report.
                 bar = Progress(console=Console(stderr=True), transient=True, auto_refresh=False)
                 task = bar.add_task(what, total=len(items))
                 bar.start()

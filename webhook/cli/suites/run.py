@@ -1,4 +1,4 @@
-"""Runs the cases of suites, each through the engine that the webhook and ``check`` go through."""
+"""Runs the cases of suites with the engine of the webhook and ``check``."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _NODE = ("v1", "Node")
 
 
 def policy_of(suite: Suite) -> Policy:
-    """Return the policy that a suite is about.
+    """Return the policy of a suite.
 
     Raises:
-        InputError: it cannot be read, or is no valid policy.
+        InputError: the policy cannot be read, or is invalid.
     """
     path = suite.spec.policy
     return compiled_policy(None if path is None else str(suite.directory / path))
 
 
 def run(suite: Suite, policy: Policy) -> Iterator[Outcome]:
-    """Yield what comes of each case, in order."""
+    """Yield the outcome of each case, in order."""
     for number, case in enumerate(suite.spec.cases):
         path, line = suite.document.path, suite.line(number)
         try:
@@ -53,10 +53,10 @@ def run(suite: Suite, policy: Policy) -> Iterator[Outcome]:
 
 
 def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Explanation:
-    """Judge a case's object beside what its cluster has.
+    """Decide on the object of a case, with the objects in its cluster.
 
     Raises:
-        InputError: a manifest cannot be read, or it is not clear which object is meant.
+        InputError: a manifest cannot be read, or the case does not identify its object.
     """
     at = ("cases", number)
     cluster = [
@@ -66,7 +66,7 @@ def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Explan
     own = _manifests(suite, at, [case.manifest], key="manifest")
     namespace = case.namespace or suite.spec.namespace
     known = _Known(cluster, policy)
-    # No exception has expired where the suite names no day: it shall not fail next year by itself.
+    # Without a date no exception expires, so that a suite does not fail later by itself.
     today = case.today or suite.spec.today or date.min
     request = Request(
         namespace=namespace,
@@ -80,7 +80,7 @@ def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Explan
 
 
 class _Known:
-    """The cluster facts of a case that its manifests do not bring along themselves."""
+    """The cluster facts of a case, in addition to those from its manifests."""
 
     def __init__(self, cluster: Iterable[Manifest], policy: Policy) -> None:
         objects = [manifest.value or {} for manifest in cluster]
@@ -102,17 +102,17 @@ def _index(nodes: Iterable[JSONObject], policy: Policy) -> NodeIndex:
         try:
             index.update(node_of(node, policy))
         except ValueError as problem:
-            raise InputError([f"a Node of its cluster is none: {problem}."]) from problem
+            raise InputError([f"a Node of the cluster is invalid: {problem}."]) from problem
     return index
 
 
 def _manifests(
     suite: Suite, at: tuple[str | int, ...], given: Sequence[Any], key: str = ""
 ) -> list[Manifest]:
-    """Return the manifests of files, and of objects that are written out in the suite.
+    """Return the manifests of files, and of objects that are written in the suite.
 
     Raises:
-        InputError: a file cannot be read, or what it holds is no object.
+        InputError: a file cannot be read, or holds something else than objects.
     """
     found: list[Manifest] = []
     for index, entry in enumerate(given):
@@ -132,22 +132,22 @@ def _raise_errors(found: Iterable[tuple[Manifest, ManifestError | None]]) -> Non
 
 
 def _subject(case: CaseSpec, judged: Sequence[Explanation]) -> Explanation:
-    """Return the object that a case is about.
+    """Return the object of a case.
 
     Raises:
-        InputError: none is, or several are.
+        InputError: the case does not identify exactly one object.
     """
     _raise_errors((each.result.manifest, each.result.error) for each in judged)
     names = {_name(each.result): each for each in judged}
     if case.object is not None:
         if case.object in names:
             return names[case.object]
-        raise InputError([f"{case.object} is not in its manifest, which has {', '.join(names)}."])
+        raise InputError([f"{case.object} is not in the manifest, which has {', '.join(names)}."])
     makers = [each for each in judged if each.facts is not None] or list(judged)
     if len(makers) == 1:
         return makers[0]
-    several = f"{', '.join(_name(each.result) for each in makers)}; name one of them with object:"
-    raise InputError([f"its manifest has {several}." if makers else "its manifest has no object."])
+    several = f"{', '.join(_name(each.result) for each in makers)}; select one with object"
+    raise InputError([f"the manifest has {several}." if makers else "the manifest has no object."])
 
 
 def _name(result: Result) -> str:
@@ -160,17 +160,17 @@ def _failures(expect: ExpectSpec, result: Result) -> Iterator[Failure]:
         return
     findings = tuple(f"{f.action} {f.rule}: {f.message}" for f in decision.findings)
     if expect.verdict is not None and expect.verdict != result.verdict:
-        yield Failure(f"expected to be {expect.verdict}, but it is {result.verdict}", findings)
+        yield Failure(f"expected verdict {expect.verdict}, but got {result.verdict}", findings)
         findings = ()
     if expect.rules is not None:
         found = [finding.rule for finding in decision.findings]
         if set(expect.rules) != set(found):
-            message = f"expected findings of {_listed(expect.rules)}, but there are of"
+            message = f"expected findings of {_listed(expect.rules)}, but got findings of"
             yield Failure(f"{message} {_listed(found)}", findings)
     if expect.excepted is not None:
         found = [finding.rule for finding in decision.excepted]
         if set(expect.excepted) != set(found):
-            message = f"expected an exception for {_listed(expect.excepted)}, but there is one for"
+            message = f"expected exceptions for {_listed(expect.excepted)}, but got exceptions for"
             yield Failure(f"{message} {_listed(found)}")
     for path, value in expect.values.items():
         actual = field_value(decision.mutated, path)
@@ -181,7 +181,7 @@ def _failures(expect: ExpectSpec, result: Result) -> Iterator[Failure]:
 def _other_value(path: str, expected: Any, actual: Any) -> Failure:
     if isinstance(expected, dict | list) and isinstance(actual, dict | list):
         return Failure(f"{path} is not as expected", tuple(difference(expected, actual)))
-    return Failure(f"expected {_shown(expected)} at {path}, but there is {_shown(actual)}")
+    return Failure(f"expected {_shown(expected)} at {path}, but got {_shown(actual)}")
 
 
 def _shown(value: Any) -> str:
