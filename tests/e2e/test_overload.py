@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import socket
+import contextlib
+import http.client
+import itertools
 import ssl
 import threading
 import time
@@ -13,10 +15,13 @@ import pytest
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
+from controlplane.objects import node, taint
 from controlplane.poll import until
+from fault_proxy import ProxyThread, kubeconfig
 from release.load import GPU_POD
 from release.release import Release, release
 from release.replica import Replica
+from reviewing import encode, plain_pod, review
 
 OVERLOADED = (
     "gpufence_admission_requests_total"
@@ -24,44 +29,82 @@ OVERLOADED = (
 )
 
 
+GPU_NODE = node(
+    "gpu-1",
+    labels={"nvidia.com/gpu.present": "true"},
+    taints=[taint("nvidia.com/gpu")],
+    resources={"nvidia.com/gpu": "8"},
+)
+
+
+@pytest.fixture(scope="module")
+def proxy(control_plane: ControlPlane) -> Iterator[ProxyThread]:
+    with ProxyThread(control_plane.url, control_plane.client_context()) as thread:
+        yield thread
+
+
 @pytest.fixture(scope="module")
 def narrow(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+    control_plane: ControlPlane, proxy: ProxyThread, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Release]:
     """A release with one replica, which answers one request at a time."""
+    folder = tmp_path_factory.mktemp("release")
+    config = kubeconfig(folder / "proxy.kubeconfig", proxy.proxy.url)
+    flags = ("--max-in-flight", "1", "--node-facts", "--kubeconfig", str(config))
     with (
-        release(control_plane, tmp_path_factory.mktemp("release")) as made,
-        made.replicas(1, "--max-in-flight", "1"),
+        control_plane.nodes(GPU_NODE),
+        release(control_plane, folder) as made,
+        made.replicas(1, *flags),
     ):
         yield made
 
 
 @contextmanager
-def busy(replica: Replica, authority: bytes) -> Iterator[socket.socket]:
-    """Have the replica wait in the block for a request's body."""
-    context = ssl.create_default_context(cadata=authority.decode())
-    head = "POST /mutate?timeout=30s HTTP/1.1\r\nHost: localhost\r\n"
-    head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
-    with (
-        socket.create_connection(("127.0.0.1", replica.port), timeout=10) as raw,
-        context.wrap_socket(raw, server_hostname="localhost") as held,
-    ):
-        held.sendall(head.encode())
+def busy(proxy: ProxyThread, replica: Replica, authority: bytes) -> Iterator[threading.Event]:
+    """Have the replica wait in the block for claims that its API server does not send.
+
+    The event that is yielded ends it early.
+    """
+    over = threading.Event()
+
+    def ask() -> None:
+        context = ssl.create_default_context(cadata=authority.decode())
+        for number in itertools.count():
+            if over.is_set():
+                return
+            asked = plain_pod()
+            asked["spec"]["resourceClaims"] = [
+                {"name": "gpu", "resourceClaimName": f"slow-{number}"}
+            ]
+            connection = http.client.HTTPSConnection("localhost", replica.port, context=context)
+            with contextlib.closing(connection), contextlib.suppress(OSError):
+                headers = {"Content-Type": "application/json"}
+                connection.request("POST", "/mutate?timeout=3s", encode(review(asked)), headers)
+                connection.getresponse().read()
+
+    thread = threading.Thread(target=ask)
+    proxy.begin("silence")
+    try:
+        thread.start()
         in_flight = "gpufence_admission_requests_in_flight"
         until(lambda: replica.metric(in_flight) == 1, "the replica to be busy")
-        yield held
+        yield over
+    finally:
+        over.set()
+        proxy.end()
+        thread.join()
 
 
 def test_a_pod_waits_until_there_is_room_and_is_then_created(
-    narrow: Release, namespace: str
+    narrow: Release, proxy: ProxyThread, namespace: str
 ) -> None:
     [replica] = narrow.service.replicas
     before = replica.metric(OVERLOADED)
-    with busy(replica, narrow.secret()["ca.crt"]) as held:
+    with busy(proxy, replica, narrow.secret()["ca.crt"]) as over:
 
         def release_when_refused() -> None:
             until(lambda: replica.metric(OVERLOADED) > before, "a request to be sent away")
-            held.shutdown(socket.SHUT_RDWR)
+            over.set()
 
         thread = threading.Thread(target=release_when_refused)
         thread.start()
@@ -76,12 +119,12 @@ def test_a_pod_waits_until_there_is_room_and_is_then_created(
 
 
 def test_a_pod_for_which_there_is_no_room_in_time_is_refused_and_told_why(
-    narrow: Release, namespace: str
+    narrow: Release, proxy: ProxyThread, namespace: str
 ) -> None:
     [replica] = narrow.service.replicas
     path = f"/api/v1/namespaces/{namespace}/pods"
     with (
-        busy(replica, narrow.secret()["ca.crt"]),
+        busy(proxy, replica, narrow.secret()["ca.crt"]),
         pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"') as refused,
     ):
         narrow.cluster.api.request("POST", path, GPU_POD)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections import Counter
 from contextlib import suppress
-from typing import Literal, Self, get_args
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
 
 import aiohttp
+import yaml
 from aiohttp import web
 
 Fault = Literal["delay", "too many requests", "server error", "reset", "silence"]
@@ -141,6 +144,49 @@ class FaultProxy:
                         break
                     await response.write(chunk)
         return response
+
+
+class ProxyThread:
+    """A proxy in an event loop of its own, for tests that have none."""
+
+    def __init__(self, upstream: str, context: ssl.SSLContext) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.proxy = FaultProxy(upstream, context)
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._call(self.proxy.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self.proxy.__aexit__())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def begin(self, fault: Fault) -> None:
+        self._loop.call_soon_threadsafe(self.proxy.begin, fault)
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self.proxy.end)
+
+    def _call(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+
+def kubeconfig(path: Path, url: str) -> Path:
+    """Write a kubeconfig for the proxy, which has the credentials itself."""
+    named: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "proxy",
+        "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
+        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
+        "users": [{"name": "proxy", "user": {"token": "unused"}}],
+    }
+    path.write_text(yaml.safe_dump(named))
+    return path
 
 
 def _abort(transport: asyncio.BaseTransport) -> None:

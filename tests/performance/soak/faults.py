@@ -10,24 +10,18 @@ was listed again, or if a replica ended.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
-
-import yaml
 
 from bench.contestants import resident_mebibytes
-from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from fault_proxy import FAULTS, Fault, FaultProxy
+from fault_proxy import FAULTS, Fault, ProxyThread, kubeconfig
 from release.replica import Replica
 from soak.cluster import Creations, fenced_cluster
 
@@ -79,52 +73,12 @@ class Record:
         return found
 
 
-class ProxyThread:
-    """A proxy in an event loop of its own, in front of a control plane."""
-
-    def __init__(self, cluster: ControlPlane) -> None:
-        self._loop = asyncio.new_event_loop()
-        self.proxy = FaultProxy(cluster.url, cluster.client_context())
-        self._thread = threading.Thread(target=self._loop.run_forever)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._call(self.proxy.__aenter__())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._call(self.proxy.__aexit__())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def begin(self, fault: Fault) -> None:
-        self._loop.call_soon_threadsafe(self.proxy.begin, fault)
-
-    def end(self) -> None:
-        self._loop.call_soon_threadsafe(self.proxy.end)
-
-    def _call(self, work: Any) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
-
-
-def kubeconfig(path: Path, url: str) -> Path:
-    """Write a kubeconfig for the proxy, which has the credentials itself."""
-    named: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "proxy",
-        "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
-        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
-        "users": [{"name": "proxy", "user": {"token": "unused"}}],
-    }
-    path.write_text(yaml.safe_dump(named))
-    return path
-
-
 def measure(minutes: float, folder: Path) -> Record:
     record = Record(minutes)
-    with fenced_cluster(folder, 0) as (made, _), ProxyThread(made.cluster) as thread:
+    with (
+        fenced_cluster(folder, 0) as (made, _),
+        ProxyThread(made.cluster.url, made.cluster.client_context()) as thread,
+    ):
         proxy = thread.proxy
         config = kubeconfig(folder / "proxy.kubeconfig", proxy.url)
         flags = (*FLAGS, "--kubeconfig", str(config))
