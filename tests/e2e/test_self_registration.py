@@ -14,6 +14,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import wait_until_called
 from release.release import KINDS, NAME, SECRET, WEBHOOKS, Release, release
+from webhook.registration.configurations import RELEASE_LABEL
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,8 @@ def test_labels_of_others_are_left_alone(kept: Release) -> None:
     counted = drifts(kept)
     kept.cluster.kubectl("delete", KINDS[1], NAME)
     until(lambda: len(kept.configurations()) == 2, "the other one to be repaired", within=15)
-    assert kept.configurations()[0]["metadata"]["labels"] == {"team": "platform"}
+    labels = kept.configurations()[0]["metadata"]["labels"]
+    assert labels == {**RELEASE_LABEL, "team": "platform"}
     # A replica counts what it has written when it hears that it was.
     until(lambda: drifts(kept) == counted + 1, "that alone to be counted")
 
