@@ -93,6 +93,11 @@ golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases (read the diff
 new-rule: $(STAMP)  ## add a check: module, cases, registry, default policy (NAME=too-many-sidecars)
 	@$(BIN)/python -m new_rule "$(NAME)"
 
+.PHONY: node
+node: controlplane  ## the image and the chart on a real kubelet (Linux, root; RESTARTS=50 for long)
+	@$(BIN)/python -m node.build
+	GPUFENCE_RESTARTS=$(or $(RESTARTS),3) $(BIN)/pytest -s tests/node --timeout 7200 $(ARGS)
+
 .PHONY: laws
 laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each (or EXAMPLES=500)
 	@$(BIN)/python -m oracle.build

@@ -37,7 +37,8 @@ _PORTS = itertools.cycle(random.SystemRandom().sample(range(20_000, 30_000), 10_
 class ControlPlane:
     """One control plane. As a context manager it runs inside the block and leaves only its logs.
 
-    `apiserver_flags` come last on the API server's command line and override the defaults.
+    `apiserver_flags` come last on the API server's command line, so a single value wins over the
+    default. `addresses` are further names and IP addresses of its certificate.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class ControlPlane:
         found: Mapping[str, Path],
         *,
         apiserver_flags: Sequence[str] = (),
+        addresses: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -59,7 +61,7 @@ class ControlPlane:
             sockets=self._sockets,
             port=port,
             authority=self._authority.certificate,
-            serving=self._authority.server("server", "127.0.0.1", "localhost"),
+            serving=self._authority.server("server", "127.0.0.1", "localhost", *addresses),
             service_accounts=pki.key_pair(folder, "service-account"),
         )
         admin = self._admin = self._authority.client("admin", "system:masters")

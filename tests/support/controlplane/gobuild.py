@@ -34,11 +34,15 @@ class GoModule:
     """Go package by the name of its binary."""
     ldflags: str
     what: str
-    """What is built, in a few words, for the person who waits."""
+    """What is built, in a few words, for the progress messages."""
+    tags: str = ""
+    cgo: bool = False
 
     def key(self) -> str:
         """Hash everything that the binaries depend on, but for Go itself and the machine's kind."""
         digest = hashlib.sha256(repr((sorted(self.packages.items()), self.ldflags, FLAGS)).encode())
+        if self.tags or self.cgo:
+            digest.update(f"{self.tags} {self.cgo}".encode())
         sources = [p for p in self.folder.rglob("*") if p.suffix == ".go" or is_pin(p)]
         for path in sorted(sources):
             digest.update(f"\n{path.relative_to(self.folder)}\n".encode() + path.read_bytes())
@@ -82,11 +86,12 @@ class GoModule:
         with tempfile.TemporaryFile() as log:
             build = subprocess.Popen(
                 [
-                    *(str(go), "build", "-v", *FLAGS, "-ldflags", self.ldflags),
+                    *(str(go), "build", "-v", *FLAGS, "-tags", self.tags),
+                    *("-ldflags", self.ldflags),
                     *("-o", f"{target}/", *(self.packages[name] for name in names)),
                 ],
                 cwd=self.folder,
-                env=os.environ | ENVIRONMENT,
+                env=os.environ | ENVIRONMENT | {"CGO_ENABLED": str(int(self.cgo))},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -23,13 +23,24 @@ GPU_POD: dict[str, Any] = {
 class Load:
     """Creates GPU Pods in a namespace, one after the other, in a few threads, in the block."""
 
-    def __init__(self, api: Api, namespace: str, threads: int = 2, every: float = 0.05) -> None:
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        threads: int = 2,
+        every: float = 0.05,
+        *,
+        dry_run: bool = False,
+    ) -> None:
         self.created = 0
         """How many were created, each with the toleration that gpufence adds."""
         self.failures: list[str] = []
-        """What the others were answered."""
+        """The errors of the others."""
+        self.longest = 0.0
+        """The seconds that the slowest creation took."""
         self._api = api
         self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._create = f"{self._path}?dryRun=All" if dry_run else self._path
         self._every = every
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -37,14 +48,16 @@ class Load:
 
     def _run(self) -> None:
         while not self._over.wait(self._every):
+            began = time.monotonic()
             try:
-                made = self._api.request("POST", self._path, GPU_POD)
+                made = self._api.request("POST", self._create, GPU_POD)
                 tolerations = made["spec"]["tolerations"]
                 missed = all(t.get("key") != "nvidia.com/gpu" for t in tolerations)
                 problem = "created without gpufence" if missed else ""
             except (ApiError, OSError) as error:
                 problem = str(error)
             with self._lock:
+                self.longest = max(self.longest, time.monotonic() - began)
                 if problem:
                     self.failures.append(problem)
                 else:

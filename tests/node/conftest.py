@@ -1,0 +1,66 @@
+"""A node with the chart installed from a fresh image."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controlplane.poll import until
+from controlplane.webhooks import BOTH, Probe
+from deploy.chart import NAMESPACE, Helm
+from node.binaries import node_binaries, require_tools
+from node.image import Images
+from node.installed import FIRST, SECOND, THREADS, Disrupt, Installed
+from node.machine import Node
+from release.load import Load
+
+
+@pytest.fixture(scope="session")
+def node(
+    found_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Node]:
+    """A node with GPUs behind a taint, and with the images of the tests."""
+    require_tools()
+    images = Images(tmp_path_factory.mktemp("images"))
+    archives = [images.tools(), images.gpufence(FIRST), images.gpufence(SECOND)]
+    with Node(tmp_path_factory.mktemp("node"), found_binaries, node_binaries()) as running:
+        for archive in archives:
+            running.load(archive)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def installed(node: Node, helm: Helm) -> Installed:
+    """The chart with two replicas, without a taint on the node: there is no other node."""
+    made = Installed(node, replace(helm, kubeconfig=node.cluster.kubeconfig))
+    node.cluster.create_namespace(NAMESPACE)
+    made.upgrade({})
+
+    def called() -> bool:
+        probe = Probe(node.cluster.api)
+        return probe.called() == BOTH and probe.answer == "created"
+
+    until(called, "the API server to call the webhooks", 60)
+    return made
+
+
+@pytest.fixture
+def under_load(installed: Installed, capsys: pytest.CaptureFixture[str]) -> Disrupt:
+    """Return a function that creates GPU Pods during a disruption, and prints the figures."""
+
+    def run(name: str, disrupt: Callable[[], None], tolerated: int = 0) -> None:
+        with Load(installed.node.cluster.api, "default", threads=THREADS, dry_run=True) as load:
+            time.sleep(1)
+            disrupt()
+            time.sleep(1)
+        with capsys.disabled():
+            counts = f"{load.created} created, {len(load.failures)} failed"
+            print(f"\n{name}: {counts}, longest wait {load.longest:.2f} s")
+        assert len(load.failures) <= tolerated, load.failures[:3]
+        assert load.created > 20
+
+    return run

@@ -1,0 +1,207 @@
+"""gpufence's image and chart on a real kubelet, and what fails while replicas come and go."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from controlplane.kubectl import KubectlError
+from controlplane.poll import until
+from deploy.chart import NAMESPACE, RELEASE
+from node.image import TOOLS
+from node.installed import SECOND, THREADS, Disrupt, Installed
+from node.machine import NAME, Node
+
+RESTARTS = int(os.environ.get("GPUFENCE_RESTARTS", "3"))
+TAINT = "nvidia.com/gpu=present:NoSchedule"
+
+
+@pytest.fixture
+def fenced(installed: Installed) -> Iterator[Installed]:
+    """The node behind its taint: it is the only one, so replicas that run stay on it."""
+    installed.kubectl("taint", "node", NAME, TAINT, "--overwrite")
+    yield installed
+    installed.kubectl("taint", "node", NAME, f"{TAINT}-")
+
+
+def container(name: str, command: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "image": TOOLS, "command": ["/bin/sh", "-c", command], **more}
+
+
+def logs(installed: Installed, pod: str, name: str) -> str:
+    return installed.node.cluster.kubectl("logs", pod, "-c", name).stdout
+
+
+# What runs
+
+
+def test_the_replicas_run_as_the_chart_says(installed: Installed) -> None:
+    for replica in installed.replicas():
+        statuses = replica["status"]["containerStatuses"]
+        assert [(each["ready"], each["restartCount"]) for each in statuses] == [(True, 0)]
+        pid = installed.node.pid(installed.node.containers(replica["metadata"]["name"])[0])
+        status = dict(
+            line.split(":\t", 1)
+            for line in (pid / "status").read_text().splitlines()
+            if ":\t" in line
+        )
+        assert set(status["Uid"].split()) == {"65532"}
+        assert int(status["CapEff"], 16) == 0
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        mounts = [line.split() for line in (pid / "mounts").read_text().splitlines()]
+        [root] = [options for _, place, _, options, *_ in mounts if place == "/"]
+        assert "ro" in root.split(",")
+
+
+def test_doctor_finds_nothing_wrong(installed: Installed) -> None:
+    done = installed.gpufence("doctor", "--namespace", NAMESPACE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fail" not in done.stdout
+
+
+def test_a_gpu_job_runs_with_its_devices_and_the_sidecar_sees_none(fenced: Installed) -> None:
+    show = 'echo "uid=$(busybox id -u) devices=$NVIDIA_VISIBLE_DEVICES"'
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [
+            container("main", show, resources={"limits": {"nvidia.com/gpu": 2}}),
+            container("sidecar", show),
+        ],
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {"backoffLimit": 0, "template": {"spec": pod}},
+    }
+    cluster = fenced.node.cluster
+    cluster.kubectl.create(job)
+    cluster.kubectl("wait", "--for=condition=complete", "job/train", "--timeout=60s", timeout=70)
+    found = cluster.kubectl.json("get", "pods", "-l", "job-name=train")["items"]
+    name = found[0]["metadata"]["name"]
+    main, sidecar = logs(fenced, name, "main").strip(), logs(fenced, name, "sidecar").strip()
+    uid, _, devices = main.partition(" devices=")
+    assert uid == "uid=65532"
+    assert len(devices.split(",")) == 2
+    assert sidecar == "uid=65532 devices=void"
+    cluster.kubectl("delete", "job", "train")
+
+
+def test_a_trespasser_is_denied(fenced: Installed) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "trespasser"},
+        "spec": {
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container("main", "true")],
+        },
+    }
+    with pytest.raises(KubectlError, match="pool-trespass"):
+        fenced.node.cluster.kubectl.create(pod)
+
+
+# What fails while replicas come and go
+
+
+@pytest.mark.parametrize("number", range(RESTARTS))
+def test_a_rolling_restart_fails_no_admission(
+    installed: Installed, under_load: Disrupt, number: int
+) -> None:
+    def restart() -> None:
+        installed.kubectl("rollout", "restart", f"deployment/{RELEASE}")
+        installed.wait()
+
+    # With and without a pause: connections are idle for a while before every other restart.
+    time.sleep(5 * (number % 2))
+    under_load(f"rolling restart {number + 1}", restart)
+
+
+def test_an_upgrade_of_the_image_fails_no_admission(
+    installed: Installed, under_load: Disrupt
+) -> None:
+    image = {"image": {"tag": SECOND}}
+    under_load("image upgrade", lambda: installed.upgrade(image))
+
+
+def test_a_deleted_pod_fails_no_admission(installed: Installed, under_load: Disrupt) -> None:
+    def delete() -> None:
+        installed.kubectl("delete", "pod", installed.names()[0])
+        installed.wait()
+
+    under_load("kubectl delete pod", delete)
+
+
+def test_a_killed_container_fails_only_what_it_was_answering(
+    installed: Installed, under_load: Disrupt
+) -> None:
+    [victim, _] = installed.names()
+
+    def restarted() -> bool:
+        for replica in installed.replicas():
+            if replica["metadata"]["name"] == victim:
+                [status] = replica["status"]["containerStatuses"]
+                return bool(status["ready"] and status["restartCount"] == 1)
+        return False
+
+    def crash() -> None:
+        installed.node.crash(victim)
+        until(restarted, "the container to run again", 120)
+
+    under_load("SIGKILL of a container", crash, tolerated=THREADS)
+
+
+def test_an_evicted_pod_fails_no_admission(installed: Installed, under_load: Disrupt) -> None:
+    """The eviction that a drain requests, one Pod at a time, as the disruption budget allows."""
+
+    def evict() -> None:
+        name = installed.names()[0]
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+        }
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
+        installed.node.cluster.api.request("POST", path, eviction)
+        until(lambda: name not in installed.names(), "the evicted Pod to be gone", 60)
+        installed.wait()
+
+    under_load("eviction", evict)
+
+
+def test_a_rotation_of_the_ca_fails_no_admission(installed: Installed, under_load: Disrupt) -> None:
+    secret = ("get", "secret", "gpufence-certificates", "-o", "json")
+
+    def ca() -> str:
+        data: dict[str, str] = json.loads(installed.kubectl(*secret))["data"]
+        return data["ca.crt"]
+
+    def rotate() -> None:
+        before = ca()
+        done = installed.gpufence("certs", "rotate", "--namespace", NAMESPACE)
+        assert done.returncode == 0, done.stdout + done.stderr
+        until(lambda: ca() != before, "the next CA to sign", 120)
+
+    under_load("CA rotation", rotate)
+
+
+def test_a_new_policy_fails_no_admission(installed: Installed, under_load: Disrupt) -> None:
+    warn = {"policy": {"rules": {"pool-trespass": "warn"}}}
+    under_load("policy change", lambda: installed.upgrade({**warn, "image": {"tag": SECOND}}))
+
+
+def test_nothing_is_left_after_an_uninstall(installed: Installed) -> None:
+    installed.helm("uninstall", RELEASE, "--namespace", NAMESPACE)
+    until(lambda: not installed.replicas(), "the Pods to be gone", 120)
+    configurations = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    left = installed.kubectl("get", configurations, "-o", "name")
+    assert RELEASE not in left
+
+
+def test_the_node_is_ready_at_the_end(node: Node) -> None:
+    assert node.ready()
