@@ -19,13 +19,18 @@ from controlplane.api import ApiError
 from controlplane.binaries import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from controlplane.webhooks import in_tree_denial
 from reviewing import default_policy
+from webhook.registration.admission_policies.objects import Target
+from webhook.registration.admission_policies.objects import admission_policies as in_tree
 from webhook.registration.configurations import Registration, configurations
 
 JSON = dict[str, Any]
 PodKind = Literal["gpu-pod", "plain-pod"]
 
 NOTHING, POLICIES = "no policy", "MAP and VAP"
+SECOND_LINE, BOTH_LINES = "second line", f"{GPUFENCE}, second line"
+"""gpufence's in-tree policies without its webhook, and beside it."""
 UNCONDITIONAL = f"{CONSTANT}, no conditions"
 CONNECTIONS = 8
 WARM_UP = 300
@@ -86,8 +91,10 @@ def admissions(contestants: list[Contestant], authority: bytes) -> dict[str, lis
     for configuration in bare:
         for webhook in configuration["webhooks"]:
             del webhook["matchConditions"]
-    order = (NOTHING, UNCONDITIONAL, CONSTANT, GPUFENCE, GO, POLICIES)
     found[UNCONDITIONAL] = bare
+    found[SECOND_LINE] = list(in_tree(policy, Target(name="bench")))
+    found[BOTH_LINES] = [*found[GPUFENCE], *found[SECOND_LINE]]
+    order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, GPUFENCE, BOTH_LINES, GO, POLICIES)
     return {name: found[name] for name in order}
 
 
@@ -97,8 +104,11 @@ def in_force(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
     try:
         if objects:
             cluster.kubectl.apply(*objects)
-        wanted = "changed" if objects else "left"
+        mutating = any(each["kind"].startswith("Mutating") for each in objects)
+        wanted = "changed" if mutating else "left"
         until(lambda: _gpu_pod(cluster) == wanted, "the admission to be in force")
+        if any(each["metadata"]["name"] == "bench-pods-deny" for each in objects):
+            until(lambda: "bench-pods-deny" in in_tree_denial(cluster.api), "the second line")
         yield
     finally:
         if objects:

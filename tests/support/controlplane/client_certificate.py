@@ -1,4 +1,4 @@
-"""The certificate that an API server shows to a webhook, set up as docs/operate/install.md says."""
+"""The certificate that an API server presents to a webhook: docs/operate/certificates.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paths import PROJECT
 
-_PAGE = PROJECT / "docs" / "operate" / "install.md"
+_PAGE = PROJECT / "docs" / "operate" / "certificates.md"
 _FOLDER = "/etc/kubernetes/admission"
 _SERVICE = "gpufence.gpufence-system.svc"
 
