@@ -8,6 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -23,8 +24,10 @@ from laws.profile import live_law as law
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.finding import Finding
+from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.policy import Policy
+from policies.kubernetes.scheduling import Taint
+from policies.policy import Policy, Pool
 from policies.registry import CHECKS, RULES
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
@@ -215,3 +218,49 @@ def test_law_it_rejects_nothing_that_the_engine_allows(
     print(f"\n{name}: {dict(tally)}")
     assert tally["denied by both"] > 0
     assert tally["allowed by both"] > 0
+
+
+@pytest.mark.parametrize("pools", [1, 10])
+def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(
+    control_plane: ControlPlane, pools: int
+) -> None:
+    """The engine reads up to 1,000 requirements of a Pod; the policies evaluate each of them."""
+    policy = of_pools(pools)
+    away = {"key": PRESENT, "operator": "NotIn", "values": ["true"]}
+    terms = [
+        {"matchExpressions": [away, {"key": f"l-{n}.example", "operator": "Exists"}]}
+        for n in range(500)
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    env = [{"name": f"VARIABLE_{n}", "value": "x"} for n in range(100)]
+    containers = [{"name": f"c-{n}", "image": "app", "env": env} for n in range(200)]
+    spec = {
+        "containers": containers,
+        "tolerations": [
+            *({"key": f"key-{n}.example", "operator": "Exists"} for n in range(1000)),
+            {"key": "nvidia.com/gpu", "operator": "Exists"},
+        ],
+        "affinity": {"nodeAffinity": required},
+        "volumes": [{"name": f"v-{n}", "hostPath": {"path": f"/data/{n}"}} for n in range(200)],
+    }
+    with in_tree(control_plane, policy) as line:
+        outcome = line.create(pod(spec))
+    assert outcome.verdict == "accepted", outcome.message
+    assert not enforced(pod(spec), policy, Request(), Facts())
+
+
+def of_pools(count: int) -> Policy:
+    """Return a policy of so many pools, NVIDIA's among them, without exemptions."""
+    policy = policies()["one taint"]
+    others = tuple(
+        Pool(
+            name=f"pool-{n}",
+            resources=NameSet.of([f"vendor-{n}.example/gpu"]),
+            device_classes=frozenset(),
+            taints=(Taint(f"vendor-{n}.example/gpu", "NoSchedule"),),
+            node_selector={f"vendor-{n}.example/present": "true"},
+            shared_resources=NameSet(),
+        )
+        for n in range(count - 1)
+    )
+    return replace(policy, pools=(*policy.pools, *others))
