@@ -64,7 +64,7 @@ def doctor(installed: Installation, *options: str) -> Told:
     )
     assert done.returncode in (0, 1), done.stderr
     lines: list[dict[str, str]] = json.loads(done.stdout)["lines"]
-    assert all(line["cure"] for line in lines if line["status"] in ("warn", "fail"))
+    assert all(line["remediation"] for line in lines if line["status"] in ("warn", "fail"))
     return Told(done.returncode, lines)
 
 
@@ -107,14 +107,18 @@ def test_nothing_is_wrong_with_a_healthy_installation(installed: Installation) -
     assert {line["status"] for line in told.lines} == {"ok"}, told.lines
     assert "2 addresses" in told.found("ok", "served certificate")
     assert told.found("ok", "GPU Pod, pool nvidia") == "is changed as the policy says, in default"
-    assert told.found("ok", "trespasser, pool nvidia") == "is refused, in default"
+    by_webhook = told.found("ok", "trespasser, pool nvidia")
+    assert by_webhook == "is rejected by the webhook, in default"
+    in_tree = told.found("ok", "trespasser, pool nvidia, by admission policy")
+    assert in_tree == "is rejected by the admission policy, in default"
+    assert "all 4 and their bindings" in told.found("ok", "admission policies")
 
 
 def test_the_text_says_the_same_to_people(installed: Installation) -> None:
     command: list[str | Path] = [COMMAND, "doctor", "--kubeconfig", installed.cluster.kubeconfig]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     lines = done.stdout.splitlines()
-    assert lines[-1] == f"{len(lines) - 2} fine"
+    assert lines[-1] == f"{len(lines) - 2} ok"
     assert all(line.startswith("ok  ") for line in lines[:-2])
 
 
@@ -230,7 +234,7 @@ def test_a_node_with_devices_and_no_taint_is_named(installed: Installation) -> N
         told = doctor(installed)
     assert told.status == 1
     assert "node bare: a GPU node without its pool's taint" in told.found("fail", "nodes")
-    cures = [line["cure"] for line in told.lines if line["check"] == "nodes"]
+    cures = [line["remediation"] for line in told.lines if line["check"] == "nodes"]
     assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
 
 

@@ -26,6 +26,7 @@ from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
 from deploy.installation import KINDS, Installation, installation
 from deploy.series import exported
 from policies.document.model import default_policy_text
+from webhook.registration.admission_policies.registrar import PATHS
 
 pytestmark = [
     pytest.mark.skipif(
@@ -42,6 +43,8 @@ def pod(**spec: object) -> Object:
 
 
 RBAC = "rbac.authorization.k8s.io"
+IN_TREE = tuple(PATHS.values())
+"""Where the API has the admission policies and their bindings."""
 Right = tuple[str, str, str]
 """API group, resource (with a subresource after a slash) and verb."""
 CERTIFICATES = "gpufence-certificates"
@@ -237,6 +240,24 @@ def test_a_webhook_that_somebody_adds_to_is_put_right(installed: Installation) -
     until(right, "the conditions to be gone", within=30)
 
 
+def test_what_is_added_to_the_admission_policies_is_put_right(installed: Installation) -> None:
+    """An apply would leave the fields of another field manager: they are replaced as well."""
+    api, name = installed.cluster.api, f"{RELEASE}-pods-deny"
+    selector = {"objectSelector": {"matchLabels": {"gpufence": "on"}}}
+    added = {
+        f"{IN_TREE[0]}/{name}": {"spec": {"matchConstraints": selector}},
+        f"{IN_TREE[1]}/{name}": {"spec": {"matchResources": selector}},
+    }
+    before = {path: api.request("GET", path)["spec"] for path in added}
+    for path, patch in added.items():
+        api.request("PATCH", path, patch, "application/merge-patch+json")
+
+    def right() -> bool:
+        return before == {path: api.request("GET", path)["spec"] for path in added}
+
+    until(right, "the selectors to be gone", within=30)
+
+
 def test_a_replica_needs_no_more_memory_than_the_chart_requests(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,7 +311,8 @@ def test_the_service_account_has_every_right_that_is_used_and_no_other(
         for verb in rule["verbs"]
     }
     # An apply that creates is recorded as a patch, and needs the right to create: see below.
-    hidden = {("admissionregistration.k8s.io", kind, "create") for kind in KINDS}
+    kinds = (*KINDS, *(path.rpartition("/")[2] for path in IN_TREE))
+    hidden = {("admissionregistration.k8s.io", kind, "create") for kind in kinds}
     assert used == granted - hidden
     assert hidden < granted
 
