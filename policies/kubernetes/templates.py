@@ -62,7 +62,8 @@ _GROUPS_WITHOUT_PODS = frozenset(
         "resource.k8s.io",
         "scheduling.k8s.io",
         "storage.k8s.io",
-        # Policies hold patterns of Pods, Kueue's flavors what its own webhook adds to Pods.
+        # GKE's allowlist describes Pods. Policies hold patterns of Pods, Kueue's flavors what its own webhook adds to Pods.
+        "auto.gke.io",
         "constraints.gatekeeper.sh",
         "gateway.networking.k8s.io",
         "gpufence.dev",
@@ -74,6 +75,20 @@ _GROUPS_WITHOUT_PODS = frozenset(
     }
 )
 _KINDS_WITHOUT_PODS = frozenset({("kueue.x-k8s.io", "ResourceFlavor")})
+_NOT_SEARCHED = frozenset({"apiVersion", "kind", "metadata", "status"})
+_PRESET = "its Pods are made from a preset of the operator"
+_PODS_FROM_ELSEWHERE = {
+    ("kaito.sh", "InferenceSet"): _PRESET,
+    ("kaito.sh", "RAGEngine"): _PRESET,
+    ("kaito.sh", "Workspace"): _PRESET,
+    ("monitoring.coreos.com", "Alertmanager"): _PRESET,
+    ("monitoring.coreos.com", "Prometheus"): _PRESET,
+    ("monitoring.coreos.com", "PrometheusAgent"): _PRESET,
+    ("monitoring.coreos.com", "ThanosRuler"): _PRESET,
+    ("ray.io", "RayJob"): "its submitter Pod is made from the RayCluster that it selects",
+    ("resource.nvidia.com", "ComputeDomain"): "the DRA driver runs a DaemonSet for it",
+}
+"""Kinds that make Pods without any field of a Pod in them."""
 _FRAGMENT = "an operator makes Pods from it in a way that gpufence does not know"
 _NODE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _VOLUME_RESOURCES = frozenset({"storage"})
@@ -117,14 +132,24 @@ def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unju
     key = _key(obj)
     if path := _CORE_WORKLOADS.get(key):
         template = descend(obj, path)
-        if isinstance(template, dict):
+        # Patches in files leave out the template, or its spec. Webhooks reject such an object.
+        if isinstance(template, dict) and template.get("spec") is not None:
             yield Template(template, (*at, *path, "spec"), kind)
     elif compose := COMPOSERS.get(key):
         yield from compose(obj, at)
     elif at:
         yield from _in_mapping(obj, at, kind)
     elif not (key[0] in _GROUPS_WITHOUT_PODS or key in _KINDS_WITHOUT_PODS):
-        yield from _search(obj.get("spec"), ("spec",), kind)
+        # Most kinds have a spec, Kaito's do not.
+        found = [
+            part
+            for field, value in obj.items()
+            if field not in _NOT_SEARCHED
+            for part in _search(value, (field,), kind)
+        ]
+        if not found and (reason := _PODS_FROM_ELSEWHERE.get(key)):
+            found.append(Unjudged(("spec",), reason))
+        yield from found
 
 
 def _search(value: Any, path: Path, kind: str) -> Iterator[Template | Unjudged]:

@@ -49,6 +49,8 @@ _LLM_TEMPLATES: tuple[tuple[str, ...], ...] = (
 def compose_service(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
     """Yield the Pods of an InferenceService: of each component, and of its workers."""
     spec = mapping(obj.get("spec"))
+    if not any(isinstance(spec.get(component), dict) for component in _COMPONENTS):
+        yield Unjudged((*at, "spec"), _FROM_RUNTIME)
     for component in _COMPONENTS:
         holder = spec.get(component)
         if isinstance(holder, dict):

@@ -129,7 +129,10 @@ def test_a_status_is_not_searched() -> None:
     assert found("example.dev/v1", "Thing", spec={}, status={"template": TEMPLATE}) == []
 
 
-@pytest.mark.parametrize("spec", [None, [], "x", {"template": None}, {"template": [TEMPLATE]}])
+@pytest.mark.parametrize(
+    "spec",
+    [None, [], "x", {"template": None}, {"template": [TEMPLATE]}, {"template": {"metadata": {}}}],
+)
 def test_a_core_workload_without_its_template_has_none(spec: Any) -> None:
     assert found("apps/v1", "Deployment", spec=spec) == []
 
