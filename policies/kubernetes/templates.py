@@ -62,7 +62,7 @@ _GROUPS_WITHOUT_PODS = frozenset(
         "resource.k8s.io",
         "scheduling.k8s.io",
         "storage.k8s.io",
-        # GKE's allowlist describes Pods. Policies hold patterns of Pods, Kueue's flavors what its own webhook adds to Pods.
+        # These describe Pods, or hold patterns of Pods.
         "auto.gke.io",
         "constraints.gatekeeper.sh",
         "gateway.networking.k8s.io",
