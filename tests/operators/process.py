@@ -6,6 +6,7 @@ import base64
 import http.client
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +61,8 @@ def running(
     try:
         process.wait(lambda: _unready(start.health_port, "/readyz"), START_WITHIN)
         if operator.webhooks:
+            # Kueue is ready before its webhooks are.
+            process.wait(lambda: _closed(start.webhook_port), START_WITHIN)
             text = (source / operator.webhooks).read_text()
             bundle = base64.b64encode(authority.certificate.read_bytes()).decode()
             for configuration in yaml.safe_load_all(text):
@@ -85,6 +88,14 @@ def _make_local(configuration: dict[str, Any], operator: Operator, port: int, bu
     for webhook in configuration["webhooks"]:
         path = webhook["clientConfig"]["service"]["path"]
         webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
+
+
+def _closed(port: int) -> str:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
+            return ""
+    except OSError as error:
+        return f"port {port}: {error}"
 
 
 def _unready(port: int, path: str) -> str:
