@@ -6,7 +6,7 @@ configurations and the examples of that version.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,9 @@ class Operator:
     """The resources whose webhooks are registered; empty for all of them."""
 
 
-def _component_config(api_version: str, **more: Any) -> Callable[[Start], tuple[list[str], JSON]]:
+def _component_config(
+    api_version: str, arguments: Iterable[str] = (), **more: Any
+) -> Callable[[Start], tuple[list[str], JSON]]:
     """Return settings in the form that JobSet, LeaderWorkerSet, Kueue and Trainer share."""
 
     def settings(start: Start) -> tuple[list[str], JSON]:
@@ -72,7 +74,7 @@ def _component_config(api_version: str, **more: Any) -> Callable[[Start], tuple[
             "health": {"healthProbeBindAddress": f"127.0.0.1:{start.health_port}"},
             **more,
         }
-        return ["--config", str(start.directory / "config.yaml")], config
+        return ["--config", str(start.directory / "config.yaml"), *arguments], config
 
     return settings
 
@@ -137,7 +139,10 @@ OPERATORS = (
         examples=(),
         kinds=frozenset({"Job"}),
         settings=_component_config(
-            "config.kueue.x-k8s.io/v1beta1", integrations={"frameworks": ["batch/job"]}
+            "config.kueue.x-k8s.io/v1beta1",
+            # Its visibility server runs in a cluster only.
+            ["--feature-gates=VisibilityOnDemand=false,TopologyAwareScheduling=true"],
+            integrations={"frameworks": ["batch/job"]},
         ),
         served=frozenset({"jobs", "clusterqueues", "resourceflavors", "workloads"}),
     ),

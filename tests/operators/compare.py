@@ -129,8 +129,8 @@ def _rows(
 
 
 def _of_kueue(cluster: ControlPlane, audit: AuditLog, reasons: list[JSON]) -> Iterator[Row]:
-    for name, job, outcomes in kueue_scenario.rows(cluster, audit):
-        row = Row(KUEUE, name, "admitted, evicted, resumed", _check(job), outcomes)
+    for name, variant, job, outcomes in kueue_scenario.rows(cluster, audit):
+        row = Row(KUEUE, name, variant, _check(job), outcomes)
         yield row if row.equal else row._replace(note=_reason(row, reasons))
 
 

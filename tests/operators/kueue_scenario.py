@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from controlplane import objects
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from operators.audit import AuditLog, Outcome
@@ -16,65 +17,111 @@ GPU = "nvidia.com/gpu"
 TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 ADMITTED_WITHIN = 60.0
 
-# The flavor repeats the labels and the toleration of the pool, as Kueue's users have it.
-_SETUP: list[JSON] = [
-    {
+LABELS = {"nvidia.com/gpu.present": "true"}
+RACK = "example.com/rack"
+
+
+def _flavor(name: str, **spec: Any) -> JSON:
+    return {
         "apiVersion": "kueue.x-k8s.io/v1beta1",
         "kind": "ResourceFlavor",
-        "metadata": {"name": "gpu"},
-        "spec": {"nodeLabels": {"nvidia.com/gpu.present": "true"}, "tolerations": [TOLERATION]},
-    },
-    {
-        "apiVersion": "kueue.x-k8s.io/v1beta1",
-        "kind": "ResourceFlavor",
-        "metadata": {"name": "cpu"},
-    },
-    {
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _cluster_queue(name: str, flavors: JSON) -> JSON:
+    groups = [
+        {
+            "coveredResources": resources,
+            "flavors": [
+                {
+                    "name": flavor,
+                    "resources": [{"name": each, "nominalQuota": 64} for each in resources],
+                }
+            ],
+        }
+        for flavor, resources in flavors.items()
+    ]
+    return {
         "apiVersion": "kueue.x-k8s.io/v1beta1",
         "kind": "ClusterQueue",
-        "metadata": {"name": "queue"},
-        "spec": {
-            "namespaceSelector": {},
-            "resourceGroups": [
-                {
-                    "coveredResources": [GPU],
-                    "flavors": [{"name": "gpu", "resources": [{"name": GPU, "nominalQuota": 64}]}],
-                },
-                {
-                    "coveredResources": ["cpu"],
-                    "flavors": [
-                        {"name": "cpu", "resources": [{"name": "cpu", "nominalQuota": 64}]}
-                    ],
-                },
-            ],
-        },
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+    }
+
+
+# The flavors repeat the labels and the toleration of the pool, as Kueue's users write them.
+_SETUP: list[JSON] = [
+    _flavor("gpu", nodeLabels=LABELS, tolerations=[TOLERATION]),
+    _flavor("cpu"),
+    _flavor("racks", nodeLabels=LABELS, tolerations=[TOLERATION], topologyName="racks"),
+    _cluster_queue("queue", {"gpu": [GPU], "cpu": ["cpu"]}),
+    _cluster_queue("racks", {"racks": [GPU, "cpu"]}),
+    {
+        "apiVersion": "kueue.x-k8s.io/v1alpha1",
+        "kind": "Topology",
+        "metadata": {"name": "racks"},
+        "spec": {"levels": [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]},
     },
 ]
 
 
-def rows(cluster: ControlPlane, audit: AuditLog) -> Iterator[tuple[str, JSON, list[Outcome]]]:
-    """Yield the name of each Job, the Job, and what became of the Pods until it was resumed."""
+def rows(cluster: ControlPlane, audit: AuditLog) -> Iterator[tuple[str, str, JSON, list[Outcome]]]:
+    """Yield each Job's name, what happened to it, the Job, and what became of its Pods."""
     cluster.kubectl.apply(*_SETUP)
-    jobs = {
-        "a GPU Job": _job({"limits": {GPU: 1, "cpu": 1}}),
-        "a plain Job": _job({"requests": {"cpu": 1}}),
-        "a Job that trespasses": _job({"requests": {"cpu": 1}}, tolerations=[TOLERATION]),
-    }
-    for name, job in jobs.items():
-        namespace = cluster.create_namespace("queue-")
-        queue = {
-            "apiVersion": "kueue.x-k8s.io/v1beta1",
-            "kind": "LocalQueue",
-            "metadata": {"name": "queue", "namespace": namespace},
-            "spec": {"clusterQueue": "queue"},
-        }
-        cluster.kubectl.apply(queue)
-        created = cluster.kubectl(
-            "create", "-n", namespace, "-f", "-", stdin=json.dumps(job), check=False
-        )
-        if created.returncode == 0:
+    resumed = "admitted, evicted, resumed"
+    gpu = {"limits": {GPU: 1, "cpu": 1}}
+    plain = {"requests": {"cpu": 1}}
+    for name, job in {
+        "a GPU Job": _job(gpu),
+        "a plain Job": _job(plain),
+        "a Job that trespasses": _job(plain, tolerations=[TOLERATION]),
+    }.items():
+        namespace = _namespace(cluster, "queue")
+        if _create(cluster, namespace, job):
             _evict_and_resume(cluster, namespace)
-        yield name, job, audit.settled(namespace)
+        yield name, resumed, job, audit.settled(namespace)
+    labels = {**LABELS, RACK: "a"}
+    taints = [objects.taint(GPU)]
+    with cluster.nodes(
+        objects.node("gpu-1", labels=labels, taints=taints, resources={GPU: "8"}),
+        objects.node("gpu-2", labels=labels, taints=taints, resources={GPU: "8"}),
+    ):
+        namespace = _namespace(cluster, "racks")
+        job = _job(gpu)
+        annotations = {"kueue.x-k8s.io/podset-required-topology": RACK}
+        job["spec"]["template"]["metadata"] = {"annotations": annotations}
+        _create(cluster, namespace, job)
+        until(lambda: _is_placed(cluster, namespace), "Kueue to open the gate", ADMITTED_WITHIN)
+        yield "a GPU Job in one rack", "gated, placed", job, audit.settled(namespace)
+
+
+def _namespace(cluster: ControlPlane, queue: str) -> str:
+    namespace = cluster.create_namespace("queue-")
+    local = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "LocalQueue",
+        "metadata": {"name": "queue", "namespace": namespace},
+        "spec": {"clusterQueue": queue},
+    }
+    cluster.kubectl.apply(local)
+    return namespace
+
+
+def _create(cluster: ControlPlane, namespace: str, job: JSON) -> bool:
+    create = ("create", "-n", namespace, "-f", "-")
+    return cluster.kubectl(*create, stdin=json.dumps(job), check=False).returncode == 0
+
+
+def _is_placed(cluster: ControlPlane, namespace: str) -> bool:
+    """Return whether a Pod had a topology gate opened and is bound to the node of its topology."""
+    pods = cluster.kubectl.json("get", "pods", "-n", namespace)["items"]
+    return any(
+        "kubernetes.io/hostname" in pod["spec"].get("nodeSelector", {})
+        and pod["spec"].get("nodeName")
+        for pod in pods
+    )
 
 
 def _evict_and_resume(cluster: ControlPlane, namespace: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from controlplane import pki
+from controlplane import cache, pki
 from controlplane.cluster import ControlPlane, free_ports
 from controlplane.poll import until
 from controlplane.process import Process
@@ -70,6 +70,9 @@ def running(
                 configurations.append(configuration)
             cluster.kubectl.apply(*configurations)
         yield
+    except Exception:
+        cache.say(f"the log of {operator.name} ends with:\n{process.tail()}")
+        raise
     finally:
         for configuration in configurations:
             kind, name = configuration["kind"], configuration["metadata"]["name"]
