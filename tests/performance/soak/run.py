@@ -115,5 +115,5 @@ def main(minutes: float, folder: Path) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
-        sys.exit("usage: run.py MINUTES [FOLDER]")
+        sys.exit("usage: run.py MINUTES [DIRECTORY]")
     sys.exit(main(float(sys.argv[1]), Path(*sys.argv[2:]) if sys.argv[2:] else Path("build/soak")))

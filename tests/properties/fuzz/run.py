@@ -126,5 +126,5 @@ def main(name: str, minutes: float, folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in _TARGETS:
-        sys.exit("usage: run.py handler|reader MINUTES [FOLDER]")
+        sys.exit("usage: run.py handler|reader MINUTES [DIRECTORY]")
     main(sys.argv[1], float(sys.argv[2]), Path(*sys.argv[3:]) if sys.argv[3:] else _FOLDER)
