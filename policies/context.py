@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from policies.facts import Facts, Request
-from policies.kubernetes.pod import Pod
+from policies.kubernetes.core_v1 import PodSpec, PodTemplate
+from policies.kubernetes.decoding import MalformedObjectError, convert
+from policies.kubernetes.pod import DeviceResource, Pod
 from policies.policy import Policy, Pool
 from policies.requests import (
     DeviceRequest,
@@ -29,15 +31,24 @@ class Context(msgspec.Struct, frozen=True):
     request: Request
     facts: Facts
     device_requests: tuple[DeviceRequest, ...] = ()
-    as_written: Pod | None = None
-    """For the template of a core workload, the template without mutations: the API server
-    validates it in that form."""
+    written_devices: tuple[DeviceResource, ...] | None = None
+    """For the template of a core workload, its devices without mutations: the API server validates
+    the template in that form."""
 
     @classmethod
     def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:
         """Return the context of a Pod."""
         requests = device_requests(pod, policy, request.namespace, facts)
         return cls(policy, request, facts, requests)
+
+    @property
+    def old_spec(self) -> PodSpec | None:
+        """The spec of the stored Pod, on UPDATE; ``None`` if it is malformed."""
+        old = self.request.old or {}
+        try:
+            return convert(old, PodTemplate).spec if isinstance(old, dict) else old.spec
+        except MalformedObjectError:
+            return None
 
     @property
     def requested_pools(self) -> dict[Pool, None]:

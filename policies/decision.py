@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from policies.finding import Finding
+from policies.kubernetes.editor import Operation, patched
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Unjudged
 
@@ -16,12 +17,13 @@ Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped"]
 class Decision(msgspec.Struct, frozen=True):
     """The outcome for one object.
 
-    ``mutated`` is ``original`` itself if nothing was added. ``exemption`` says why the policy does
-    not apply. ``pools`` names the pools whose devices the object requests.
+    ``operations`` are the JSON Patch operations of the mutations. ``exemption`` says why the policy
+    does not apply. ``pools`` names the pools whose devices the object requests.
     """
 
-    original: JSONObject
-    mutated: JSONObject
+    original: JSONObject = {}
+    """The object as parsed JSON; empty for a Pod that was decoded into its type."""
+    operations: tuple[Operation, ...] = ()
     findings: tuple[Finding, ...] = ()
     exemption: str = ""
     pools: tuple[str, ...] = ()
@@ -32,6 +34,11 @@ class Decision(msgspec.Struct, frozen=True):
     """On UPDATE, findings that the old object already had: they do not count."""
     unjudged: tuple[Unjudged, ...] = ()
     """The parts of the object whose Pods are judged only when they are created."""
+
+    @property
+    def mutated(self) -> JSONObject:
+        """The object with the operations applied, or the original itself without any."""
+        return patched(self.original, self.operations)
 
     @property
     def allowed(self) -> bool:
@@ -45,4 +52,4 @@ class Decision(msgspec.Struct, frozen=True):
             return "unknown"
         if not self.has_template:
             return "skipped"
-        return "allowed" if self.mutated is self.original else "mutated"
+        return "mutated" if self.operations else "allowed"

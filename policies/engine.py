@@ -6,7 +6,7 @@ both, for files and audits. All three follow one checklist, so they come to one 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -17,21 +17,14 @@ from policies.exceptions import apply_exceptions
 from policies.exemptions import exemption
 from policies.facts import Facts, Request
 from policies.finding import Finding
-from policies.kubernetes.copying import working_copy
+from policies.kubernetes.core_v1 import Pod as PodObject
+from policies.kubernetes.decoding import MalformedObjectError, OversizedObjectError
+from policies.kubernetes.editor import Editor, Operation
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.pod import Pod, pod_of
-from policies.kubernetes.roles import role
-from policies.kubernetes.shape import (
-    MalformedObjectError,
-    OversizedObjectError,
-    check_object,
-    check_size,
-    check_template,
-)
-from policies.kubernetes.template import Template, Unjudged
-from policies.kubernetes.templates import find, is_core_workload, templates
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from policies.registry import CHECKS, Mutation, mutations_for
+from policies.registry import CHECKS, mutations_for
 
 MOST_FINDINGS = 10_000
 """More than anyone reads. The list is not truncated: what is left out would not count."""
@@ -39,30 +32,36 @@ MOST_FINDINGS = 10_000
 _TOO_MANY = f"it has more than {MOST_FINDINGS:,} things to change, and gpufence gives up at that"
 _DELETED = "it is being deleted"
 
+Object = JSONObject | PodObject | Workload
+"""What is decided on: parsed JSON, or what was made of it before."""
+
 NO_REQUEST = Request()
 NO_FACTS = Facts()
 
 
 def mutate(
-    obj: JSONObject, policy: Policy, request: Request = NO_REQUEST, facts: Facts = NO_FACTS
-) -> JSONObject:
-    """Return the object with what the policy adds to it, or the object itself if that is nothing.
+    obj: Object, policy: Policy, request: Request = NO_REQUEST, facts: Facts = NO_FACTS
+) -> tuple[Operation, ...]:
+    """Return what the policy adds to the object, as JSON Patch operations.
 
     Raises:
         MalformedObjectError: a field that a rule reads has the wrong type or an invalid quantity.
         OversizedObjectError: the object exceeds a limit.
     """
-    check_object(obj)
-    if _is_update(request) and updates.is_being_deleted(obj):
-        return obj
-    found, _ = _read_templates(obj)
-    if not found or exemption(found, policy, request):
-        return obj
-    return _mutate(obj, found, _subjects(found, policy, request, facts))[0]
+    obj = _workload(obj)
+    if _is_update(request) and obj.is_being_deleted:
+        return ()
+    pods = obj.pods()
+    if not pods or exemption(pods, policy, request):
+        return ()
+    operations: list[Operation] = []
+    for pod in pods:
+        operations += _mutate(pod, Context.of(pod, policy, request, facts)).operations
+    return tuple(operations)
 
 
 def validate(
-    obj: JSONObject, policy: Policy, request: Request = NO_REQUEST, facts: Facts = NO_FACTS
+    obj: Object, policy: Policy, request: Request = NO_REQUEST, facts: Facts = NO_FACTS
 ) -> Decision:
     """Return the findings of an object that is about to be stored.
 
@@ -72,11 +71,11 @@ def validate(
     Raises:
         MalformedObjectError, OversizedObjectError: as ``mutate`` does.
     """
-    return _decide(obj, policy, request, facts, pods_are_final=True)
+    return _decide(_workload(obj), policy, request, facts, pods_are_final=True)
 
 
 def decide(
-    obj: JSONObject,
+    obj: Object,
     policy: Policy,
     request: Request = NO_REQUEST,
     facts: Facts = NO_FACTS,
@@ -85,18 +84,17 @@ def decide(
 ) -> Decision:
     """Return what both phases make of an object: a Pod, or a workload with pod templates.
 
-    The object is not changed. An object without a pod template is skipped, and so is a core
-    workload that lacks its own, as a patch in a file does. The policy does not apply in
-    ``excluded_namespaces``.
+    An object without a pod template is skipped, and so is a core workload that lacks its own, as a
+    patch in a file does. The policy does not apply in ``excluded_namespaces``.
 
     Raises:
         MalformedObjectError, OversizedObjectError: as ``mutate`` does.
     """
-    return _decide(obj, policy, request, facts, excluded_namespaces)
+    return _decide(_workload(obj), policy, request, facts, excluded_namespaces)
 
 
 def _decide(
-    obj: JSONObject,
+    obj: Workload,
     policy: Policy,
     request: Request,
     facts: Facts,
@@ -105,25 +103,25 @@ def _decide(
     pods_are_final: bool = False,
 ) -> Decision:
     """Judge the object. On UPDATE, the findings of the old object do not count again."""
-    check_object(obj)
-    if _is_update(request) and updates.is_being_deleted(obj):
-        return Decision(obj, obj, exemption=_DELETED)
-    decision = _judge(obj, policy, request, facts, excluded, pods_are_final=pods_are_final)
-    old = request.old
-    if not decision.findings or not _is_update(request) or old is None:
-        return decision
-    if updates.may_move(obj, old):
+    original = obj.raw or {}
+    if _is_update(request) and obj.is_being_deleted:
+        return Decision(original, exemption=_DELETED)
+    pods = obj.pods()
+    decision = _judge(obj, pods, policy, request, facts, excluded, pods_are_final=pods_are_final)
+    if not decision.findings or not _is_update(request) or request.old is None:
         return decision
     try:
-        check_object(old)
-        if updates.is_being_deleted(old):
-            return Decision(obj, obj, exemption=_DELETED)
+        old = Workload(request.old)
+        if updates.may_move(pods, old):
+            return decision
+        if old.is_being_deleted:
+            return Decision(original, exemption=_DELETED)
         # With the metadata of the new object: a Pod that its DaemonSet releases is not worse for
         # it. Only AppArmor's annotations are judged there, and they are immutable
         # (core validation.go, ValidatePodSpecificAnnotationUpdates).
-        before = {**old, "metadata": obj.get("metadata")}
+        before = old.with_metadata(obj)
         known = _judge(
-            before, policy, request, facts, excluded, pods_are_final=pods_are_final
+            before, before.pods(), policy, request, facts, excluded, pods_are_final=pods_are_final
         ).findings
     except MalformedObjectError:
         known = ()
@@ -132,97 +130,55 @@ def _decide(
 
 
 def _judge(
-    obj: JSONObject,
+    obj: Workload,
+    pods: Sequence[Pod],
     policy: Policy,
     request: Request,
     facts: Facts,
     excluded: Container[str],
     *,
-    pods_are_final: bool = False,
+    pods_are_final: bool,
 ) -> Decision:
-    found, unjudged = _read_templates(obj)
-    if not found:
-        return Decision(obj, obj, has_template=False, unjudged=unjudged)
-    if reason := exemption(found, policy, request, excluded):
-        return Decision(obj, obj, exemption=reason)
-    subjects = _subjects(found, policy, request, facts)
-    mutated = obj
-    if not (pods_are_final and found[0].kind == "Pod"):
-        mutated, subjects = _mutate(obj, found, subjects)
+    original = obj.raw or {}
+    if not pods:
+        return Decision(original, has_template=False, unjudged=obj.unjudged)
+    if reason := exemption(pods, policy, request, excluded):
+        return Decision(original, exemption=reason)
+    operations: list[Operation] = []
     findings: list[Finding] = []
-    for (pod, context), template in zip(subjects, found, strict=True):
+    pools: dict[str, None] = {}
+    for pod in pods:
+        context = Context.of(pod, policy, request, facts)
+        pools |= dict.fromkeys(pool.name for pool in context.requested_pools)
+        if not (pods_are_final and pod.kind == "Pod"):
+            if obj.is_core_workload:
+                context = replace(context, written_devices=pod.device_resources())
+            operations += _mutate(pod, context).operations
         for finding in _check(pod, context):
-            findings.append(_with_role(finding, obj, template))
+            findings.append(_with_role(finding, obj, pod))
             if len(findings) > MOST_FINDINGS:
                 raise OversizedObjectError("", _TOO_MANY)
     excepted: list[Finding] = []
     if findings and policy.exceptions:
         findings, excepted = apply_exceptions(findings, obj, policy, request)
-    pools = dict.fromkeys(pool.name for _, context in subjects for pool in context.requested_pools)
     return Decision(
-        obj,
-        mutated,
+        original,
+        tuple(operations),
         tuple(findings),
         pools=tuple(pools),
         excepted=tuple(excepted),
-        unjudged=unjudged,
+        unjudged=obj.unjudged,
     )
 
 
-def _with_role(finding: Finding, obj: JSONObject, template: Template) -> Finding:
-    """Name the Pods that the finding is about, if the object has several kinds of Pods."""
-    about = role(obj, template.spec_path)
-    return replace(finding, detail=f"{finding.detail}; this is about {about}") if about else finding
-
-
-def _is_update(request: Request) -> bool:
-    return request.operation == "UPDATE" and request.old is not None
-
-
-def _read_templates(obj: JSONObject) -> tuple[tuple[Template, ...], tuple[Unjudged, ...]]:
-    """Return the object's pod templates, all of them well-formed, and what cannot be judged."""
-    found, unjudged = find(obj)
-    for template in found:
-        check_template(template)
-    check_size(found)
-    return found, unjudged
-
-
-Subject = tuple[Pod, Context]
-
-
-def _subjects(
-    found: tuple[Template, ...], policy: Policy, request: Request, facts: Facts
-) -> list[Subject]:
-    """Return each template's Pod with the context that the rules judge it in."""
-    pods = map(pod_of, found)
-    return [(pod, Context.of(pod, policy, request, facts)) for pod in pods]
-
-
-def _mutate(
-    obj: JSONObject, found: tuple[Template, ...], subjects: list[Subject]
-) -> tuple[JSONObject, list[Subject]]:
-    """Return the object and its Pods with the enforced mutations, or themselves if unchanged."""
-    plan = [_enforced(pod, context) for pod, context in subjects]
-    if not any(plan):
-        return obj, subjects
-    copy = working_copy(obj, found)
-    core = is_core_workload(obj)
-    working = []
-    for (pod, context), template, mutations in zip(subjects, templates(copy), plan, strict=True):
-        changed = pod.on(template.raw)
-        as_written = replace(context, as_written=pod) if core else context
-        for mutation in mutations:
-            mutation.apply(changed, as_written)
-        template.settle()
-        # A new view: what mutations have read from the Pod may be outdated.
-        working.append((changed.on(changed.raw), as_written))
-    return (copy if copy != obj else obj), working
-
-
-def _enforced(pod: Pod, context: Context) -> list[Mutation]:
+def _mutate(pod: Pod, context: Context) -> Editor:
+    """Apply the enforced mutations to the Pod, and return what they added."""
+    editor = Editor(pod)
     actions = context.policy.actions_in(context.request.namespace)
-    return [each for each in mutations_for(pod, context) if actions[each.id] == "enforce"]
+    for mutation in mutations_for(pod, context):
+        if actions[mutation.id] == "enforce":
+            editor.apply(mutation.additions(pod, context))
+    return editor
 
 
 def _check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -236,3 +192,17 @@ def _check(pod: Pod, context: Context) -> Iterator[Finding]:
             continue
         for finding in rule.check(pod, context):
             yield finding if action == "enforce" else replace(finding, action=action)
+
+
+def _with_role(finding: Finding, obj: Workload, pod: Pod) -> Finding:
+    """Name the Pods that the finding is about, if the object has several kinds of Pods."""
+    about = obj.role(pod)
+    return replace(finding, detail=f"{finding.detail}; this is about {about}") if about else finding
+
+
+def _workload(obj: Object) -> Workload:
+    return obj if isinstance(obj, Workload) else Workload(obj)
+
+
+def _is_update(request: Request) -> bool:
+    return request.operation == "UPDATE" and request.old is not None

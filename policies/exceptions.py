@@ -9,27 +9,24 @@ from msgspec.structs import replace
 
 from policies.facts import Request
 from policies.finding import Finding
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 
 
 def apply_exceptions(
-    findings: Iterable[Finding], obj: JSONObject, policy: Policy, request: Request
+    findings: Iterable[Finding], obj: Workload, policy: Policy, request: Request
 ) -> tuple[list[Finding], list[Finding]]:
     """Return the findings that count, and those that an exception covers.
 
     A finding whose last exception has expired counts, and says so.
     """
-    metadata = obj.get("metadata") or {}
-    kind = str(obj.get("kind"))
-    name = metadata.get("name") or metadata.get("generateName") or ""
     counting: list[Finding] = []
     excepted: list[Finding] = []
     for finding in findings:
         entries = [
             entry
             for entry in policy.exceptions
-            if entry.covers(finding.rule, request.namespace, kind, name)
+            if entry.covers(finding.rule, request.namespace, obj.kind, obj.name)
         ]
         if any(not entry.has_expired(request.today) for entry in entries):
             excepted.append(finding)

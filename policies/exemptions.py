@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from policies.facts import Request
-from policies.kubernetes.template import Template
+from policies.kubernetes.pod import Pod
 from policies.policy import Policy
 
 
 def exemption(
-    found: Iterable[Template], policy: Policy, request: Request, excluded: Container[str] = ()
+    pods: Iterable[Pod], policy: Policy, request: Request, excluded: Container[str] = ()
 ) -> str:
-    """Return why the policy does not apply to an object with these pod templates; empty if it does.
+    """Return why the policy does not apply to an object with these Pods; empty if it does.
 
     Namespaces in ``excluded`` are those from which API servers send no admission requests.
     """
@@ -22,7 +22,7 @@ def exemption(
     if request.username in exemptions.usernames:
         return f"the policy exempts user {request.username}"
     if exemptions.runtime_classes:
-        names = {template.raw["spec"].get("runtimeClassName") for template in found}
+        names = {pod.spec.runtime_class_name for pod in pods}
         if names <= exemptions.runtime_classes:
             return f"the policy exempts runtime class {', '.join(sorted(map(str, names)))}"
     if request.namespace in excluded:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from policies.kubernetes.claims import Claim
+from policies.kubernetes.core_v1 import Pod
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, ObjectKey
 
@@ -22,7 +23,7 @@ class Request(msgspec.Struct, frozen=True):
     username: str = ""
     operation: Operation = "CREATE"
     subresource: str = ""
-    old: JSONObject | None = None
+    old: JSONObject | Pod | None = None
     """On UPDATE, the object as it is stored."""
     today: date | None = None
     """The day that decides whether exceptions have expired; ``None`` lets none expire."""

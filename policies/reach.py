@@ -17,15 +17,16 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _EVERY_NODE = {"kubernetes.io/os": "linux"}
 """What kubelets set on the nodes of every pool: GPU containers are Linux containers."""
 
-_PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "nodeName")
-
 
 def foreign_pools(pod: Pod, context: Context) -> list[Pool]:
     """Return the pools that the Pod may reach and does not request, by the keys that it names.
 
     A cluster may have many pools, and most Pods name the keys of few of them.
     """
-    if not any(pod.spec.get(field) for field in _PLACING_FIELDS) or is_mirror_pod(pod, context):
+    spec = pod.spec
+    if not (spec.tolerations or spec.node_selector or spec.affinity or spec.node_name):
+        return []
+    if is_mirror_pod(pod, context):
         return []
     requested = context.requested_pools
     return [pool for pool in _pools_by_key(pod, context) if pool not in requested]
@@ -33,12 +34,12 @@ def foreign_pools(pod: Pod, context: Context) -> list[Pool]:
 
 def _pools_by_key(pod: Pod, context: Context) -> Iterable[Pool]:
     policy, nodes = context.policy, context.facts.nodes
-    keys = {toleration.get("key") or "" for toleration in pod.spec.get("tolerations") or ()}
+    keys = {toleration.key or "" for toleration in pod.spec.tolerations or ()}
     if "" in keys:
         return policy.pools
-    keys.update(pod.spec.get("nodeSelector") or ())
+    keys.update(pod.spec.node_selector or ())
     for alternative in pod.selection():
-        keys.update(expression["key"] for expression in alternative.expressions)
+        keys.update(expression.key or "" for expression in alternative.expressions)
         if nodes is not None:
             # A finding needs all accepted nodes in one pool, so the first one names the pool.
             for node in islice(nodes.accepted_by(alternative), 1):
@@ -63,7 +64,7 @@ def is_confined(pod: Pod, pools: Iterable[Pool]) -> bool:
 
 def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:
     """Return the node that the Pod's ``nodeName`` binds it to, if it is known."""
-    name = pod.spec.get("nodeName")
+    name = pod.spec.node_name
     return nodes.get(name) if name and nodes is not None else None
 
 
@@ -107,9 +108,9 @@ def is_mirror_pod(pod: Pod, context: Context) -> bool:
 
     The NodeRestriction admission plugin lets a kubelet create mirror Pods bound to itself only.
     """
-    annotations = pod.metadata.get("annotations") or {}
+    annotations = pod.metadata.annotations or {}
     return (
-        context.request.username == f"system:node:{pod.spec.get('nodeName')}"
+        context.request.username == f"system:node:{pod.spec.node_name}"
         and MIRROR_ANNOTATION in annotations
     )
 
@@ -123,6 +124,6 @@ def is_daemon_set_pod(pod: Pod, context: Context) -> bool:
     if pod.kind == "DaemonSet":
         return True
     return context.request.username == DAEMON_SET_CONTROLLER and any(
-        owner.get("controller") and owner.get("kind") == "DaemonSet"
-        for owner in pod.metadata.get("ownerReferences") or ()
+        owner.controller and owner.kind == "DaemonSet"
+        for owner in pod.metadata.owner_references or ()
     )

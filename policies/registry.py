@@ -8,6 +8,7 @@ from typing import Protocol
 
 from policies.context import Context
 from policies.finding import Action, Finding
+from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.rules import (
     check_device_leak,
@@ -32,7 +33,7 @@ from policies.rules import (
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A rule that adds to a working copy of the Pod, and never takes away.
+    """A rule that adds to the Pod, and never changes or removes.
 
     ``page`` is the rule's documentation page, ``summary`` says what it adds, and ``devices_only``
     that it looks at nothing of a Pod but the devices that it requests. ``debug_containers`` says
@@ -41,7 +42,7 @@ class Mutation:
 
     id: str
     page: str
-    apply: Callable[[Pod, Context], None]
+    additions: Callable[[Pod, Context], Iterator[Addition]]
     summary: str
     gpu_pods_only: bool
     devices_only: bool = False
@@ -70,7 +71,7 @@ class _MutationModule(Protocol):
     SUMMARY: str
     __doc__: str | None
 
-    def apply(self, pod: Pod, context: Context, /) -> None: ...
+    def additions(self, pod: Pod, context: Context, /) -> Iterator[Addition]: ...
 
 
 class _CheckModule(Protocol):
@@ -90,7 +91,7 @@ def _mutation(
     return Mutation(
         module.ID,
         module.__doc__ or "",
-        module.apply,
+        module.additions,
         module.SUMMARY,
         gpu_pods_only,
         devices_only,

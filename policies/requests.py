@@ -9,7 +9,7 @@ import msgspec
 
 from policies.facts import Facts
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import PodResourceClaim, PodSpec
 from policies.kubernetes.peak import device_peak
 from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod, ResourceSide
 from policies.kubernetes.quantity import is_extended_resource_name, parse_quantity
@@ -42,7 +42,7 @@ def device_requests(
 ) -> tuple[DeviceRequest, ...]:
     """Return every request of the Pod for a pool's devices; none if it is not a GPU Pod."""
     by_resource = _by_resource(pod, policy, facts) if pod.device_resources() else ()
-    claims = pod.spec.get("resourceClaims")
+    claims = pod.spec.resource_claims
     by_claim = _by_claim(pod, policy, namespace, facts) if claims else ()
     return (*by_resource, *by_claim)
 
@@ -57,8 +57,9 @@ def requesting_containers(
     found = {request.container for request in requests if request.container}
     if claims := {request.claim for request in requests if request.claim}:
         for container in pod.containers():
-            used = (container.raw.get("resources") or {}).get("claims") or ()
-            if any(claim.get("name") in claims for claim in used):
+            resources = container.spec.resources
+            used = (resources.claims if resources else None) or ()
+            if any(claim.name in claims for claim in used):
                 found.add((container.kind, container.position))
     return found
 
@@ -67,7 +68,7 @@ def unresolved_claims(pod: Pod, namespace: str, facts: Facts) -> list[tuple[str,
     """Return path and name of each claim that nothing is known of."""
     return [
         (pod.at(f"spec.resourceClaims[{index}]"), name)
-        for index, name, claim in _claims(pod.spec, namespace, facts)
+        for index, _, name, claim in _claims(pod.spec, namespace, facts)
         if claim is None
     ]
 
@@ -106,7 +107,8 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
     """
     names = {resource.name for resource in pod.device_resources()}
     offered = sorted(name for name in names if policy.pool_of_resource(name) is not None)
-    counts = {name: device_peak(pod, name) for name in offered}
+    spec = pod.spec
+    counts = {name: device_peak(spec.init_containers, spec.containers, name) for name in offered}
     return {name: count for name, count in counts.items() if count > 0}
 
 
@@ -146,25 +148,26 @@ def _asked_for(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
 
 
 def _by_claim(pod: Pod, policy: Policy, namespace: str, facts: Facts) -> Iterator[DeviceRequest]:
-    for index, name, claim in _claims(pod.spec, namespace, facts):
+    for index, entry, name, claim in _claims(pod.spec, namespace, facts):
         for classes in claim.requests if claim else ():
             pools = {policy.pool_of_class.get(device_class) for device_class in classes}
             for pool in sorted(filter(None, pools), key=lambda pool: pool.name):
                 path = pod.at(f"spec.resourceClaims[{index}]")
                 what = f"claim {name} on device class {', '.join(sorted(classes))}"
-                own = str(pod.spec["resourceClaims"][index].get("name") or "")
-                yield DeviceRequest(pool, path, what, certain=len(pools) == 1, claim=own)
+                yield DeviceRequest(
+                    pool, path, what, certain=len(pools) == 1, claim=entry.name or ""
+                )
 
 
 def _claims(
-    spec: JSONObject, namespace: str, facts: Facts
-) -> Iterator[tuple[int, str, Claim | None]]:
-    for index, entry in enumerate(spec.get("resourceClaims") or ()):
-        if name := entry.get("resourceClaimName"):
-            yield index, name, facts.claims.get((namespace, name))
-        elif name := entry.get("resourceClaimTemplateName"):
-            yield index, name, facts.claim_templates.get((namespace, name))
-        elif isinstance(source := entry.get("source"), dict):
+    spec: PodSpec, namespace: str, facts: Facts
+) -> Iterator[tuple[int, PodResourceClaim, str, Claim | None]]:
+    for index, entry in enumerate(spec.resource_claims or ()):
+        if name := entry.resource_claim_name:
+            yield index, entry, name, facts.claims.get((namespace, name))
+        elif name := entry.resource_claim_template_name:
+            yield index, entry, name, facts.claim_templates.get((namespace, name))
+        elif isinstance(source := entry.source, dict):
             # The form before Kubernetes 1.31. API servers ignore it today.
             name = source.get("resourceClaimName") or source.get("resourceClaimTemplateName")
-            yield index, f"{name} (under source, which Kubernetes 1.31 removed)", None
+            yield index, entry, f"{name} (under source, which Kubernetes 1.31 removed)", None

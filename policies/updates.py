@@ -5,31 +5,35 @@ Finalizers must go and replicas must scale, whatever a policy finds today.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from policies.finding import Finding
-from policies.kubernetes.objects import JSONObject
-
-_PLACING_FIELDS = ("tolerations", "nodeSelector", "affinity", "schedulingGates")
-
-
-def is_being_deleted(obj: JSONObject) -> bool:
-    """Return whether the object has a deletion timestamp."""
-    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+from policies.kubernetes.core_v1 import PodSpec
+from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.workload import Workload
 
 
-def may_move(obj: JSONObject, old: JSONObject) -> bool:
+def may_move(pods: Sequence[Pod], old: Workload) -> bool:
     """Return whether the update lets a waiting Pod with claims be placed on other nodes.
 
     What its claims resolve to may have changed since it was created, so what is found of the old
     Pod today was perhaps never reported.
     """
-    if (obj.get("apiVersion"), obj.get("kind")) != ("v1", "Pod"):
+    pod = pods[0]
+    if pod.kind != "Pod" or not pod.spec.resource_claims:
         return False
-    spec, before = obj["spec"], old.get("spec")
-    if not isinstance(before, dict) or before.get("nodeName") or not spec.get("resourceClaims"):
+    try:
+        before = old.pod_spec()
+    except MalformedObjectError:
         return False
-    return any(spec.get(field) != before.get(field) for field in _PLACING_FIELDS)
+    return (
+        before is not None and not before.node_name and _placement(pod.spec) != _placement(before)
+    )
+
+
+def _placement(spec: PodSpec) -> tuple[object, ...]:
+    return spec.tolerations, spec.node_selector, spec.affinity, spec.scheduling_gates
 
 
 def split_known(

@@ -112,20 +112,24 @@ class NodeIndex:
     def _candidates(self, alternative: Alternative, labels: Mapping[str, str]) -> Iterable[str]:
         """Return the names of a superset of the nodes that ``accepted_by`` yields."""
         for field in alternative.fields:
-            if field.get("key") == NODE_NAME_FIELD and field["operator"] == "In":
-                name: str = field["values"][0]
+            if field.key == NODE_NAME_FIELD and field.operator == "In":
+                name = (field.values or [""])[0]
                 return (name,) if name in self._nodes else ()
-        wanted = [(key, (value,)) for key, value in alternative.labels.items()]
+        wanted: list[tuple[str, tuple[str, ...]]] = [
+            (key, (value,)) for key, value in alternative.labels.items()
+        ]
         wanted += [
-            (e["key"], e["values"]) for e in alternative.expressions if e["operator"] == "In"
+            (e.key or "", tuple(e.values or ()))
+            for e in alternative.expressions
+            if e.operator == "In"
         ]
         wanted += [(key, (value,)) for key, value in labels.items()]
         found = [self._with_label(key, values) for key, values in wanted]
         # A key that must exist with any value still narrows the search.
         found += [
-            list(self._names.get(e["key"], {}).values())
+            list(self._names.get(e.key or "", {}).values())
             for e in alternative.expressions
-            if e["operator"] in ("Exists", "Gt", "Lt")
+            if e.operator in ("Exists", "Gt", "Lt")
         ]
         if not found:
             return self._nodes

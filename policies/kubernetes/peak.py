@@ -5,11 +5,17 @@ Source: ``PodRequests`` in ``k8s.io/component-helpers/resource`` (KEP-753).
 
 from __future__ import annotations
 
-from policies.kubernetes.pod import Container, Pod
+from collections.abc import Iterable
+
+from policies.kubernetes.core_v1 import Container
 from policies.kubernetes.quantity import NANOS, parse_quantity
 
 
-def device_peak(pod: Pod, resource: str) -> int:
+def device_peak(
+    init_containers: Iterable[Container] | None,
+    containers: Iterable[Container] | None,
+    resource: str,
+) -> int:
     """Return how many devices of one extended resource the scheduler reserves for the Pod.
 
     Containers and sidecars run together; another init container runs before them, beside the
@@ -18,20 +24,20 @@ def device_peak(pod: Pod, resource: str) -> int:
     Raises:
         InvalidQuantityError: (policies.kubernetes.quantity) what is requested is no quantity.
     """
-    sidecars = peak = running = 0
-    for container in pod.device_containers():
+    sidecars = peak = 0
+    for container in init_containers or ():
         count = _count(container, resource)
-        if container.kind == "containers":
-            running += count
-        elif container.raw.get("restartPolicy") == "Always":
+        if container.restart_policy == "Always":
             sidecars += count
             peak = max(peak, sidecars)
         else:
             peak = max(peak, sidecars + count)
+    running = sum(_count(container, resource) for container in containers or ())
     return max(peak, sidecars + running)
 
 
 def _count(container: Container, resource: str) -> int:
-    limits = container.resources("limits")
-    quantity = container.resources("requests").get(resource, limits.get(resource))
-    return -(-parse_quantity(quantity) // NANOS)
+    if container.resources is None:
+        return 0
+    limits, requests = container.resources.limits or {}, container.resources.requests or {}
+    return -(-parse_quantity(requests.get(resource, limits.get(resource))) // NANOS)

@@ -1,6 +1,6 @@
-"""The only walker over a Pod's containers and their resources.
+"""The view that rules have of a Pod, with the only walker over its containers.
 
-A rule that walks by itself forgets init or ephemeral containers one day; so none does.
+A rule that walks by itself forgets init or ephemeral containers one day.
 """
 
 from __future__ import annotations
@@ -10,49 +10,45 @@ from typing import Any, Literal
 
 import msgspec
 
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes import core_v1
+from policies.kubernetes.core_v1 import ObjectMeta, PodSpec, SecurityContext
 from policies.kubernetes.scheduling import Alternative, alternatives
-from policies.kubernetes.template import NOTHING, Aliases, Template, field_path, locate
+from policies.kubernetes.template import Template
 
 ContainerKind = Literal["initContainers", "containers", "ephemeralContainers"]
-CONTAINER_KINDS: tuple[ContainerKind, ...] = (
-    "initContainers",
-    "containers",
-    "ephemeralContainers",
-)
-
 ResourceSide = Literal["limits", "requests"]
 RESOURCE_SIDES: tuple[ResourceSide, ...] = ("limits", "requests")
 
+NO_CONTEXT = SecurityContext()
+"""The security context of a container or Pod that has none. Never changed."""
 
-class Container(msgspec.Struct, frozen=True):
-    """A container of any kind; ``field`` is its path in a Pod."""
+_A_POD = Template({}, ("spec",), "Pod")
+_NO_METADATA = ObjectMeta()
 
-    raw: JSONObject
+
+class Container(msgspec.Struct, frozen=True, gc=False):
+    """A container of any kind, and its place in the Pod."""
+
+    spec: core_v1.Container
     kind: ContainerKind
     position: int
+    security_context: SecurityContext
 
     @property
     def field(self) -> str:
+        """Its path in a Pod."""
         return f"spec.{self.kind}[{self.position}]"
 
     @property
     def name(self) -> str:
-        return self.raw.get("name") or f"#{self.position}"
+        return self.spec.name or f"#{self.position}"
 
-    def resources(self, side: ResourceSide) -> JSONObject:
+    def resources(self, side: ResourceSide) -> Mapping[str, Any]:
         """Return the container's limits or requests: resource name to quantity as written."""
-        resources: JSONObject = (self.raw.get("resources") or {}).get(side) or {}
-        return resources
-
-    def names_device(self) -> bool:
-        """Tell whether the resources name more than CPU, memory and the like."""
-        # Loops: any() with a generator takes thrice the time, and this runs for every container.
-        for side in RESOURCE_SIDES:
-            for name in self.resources(side):
-                if "/" in name:
-                    return True
-        return False
+        resources = self.spec.resources
+        if resources is None:
+            return {}
+        return (resources.limits if side == "limits" else resources.requests) or {}
 
 
 class DeviceResource(msgspec.Struct, frozen=True):
@@ -61,109 +57,112 @@ class DeviceResource(msgspec.Struct, frozen=True):
     container: Container
     name: str
     quantities: Mapping[ResourceSide, Any]
-    """The quantities as written; a side that does not name the resource is left out."""
+    """The quantities as written, without a side that does not name the resource."""
 
     def field(self, side: ResourceSide) -> str:
         """Return the path of one of the quantities in a Pod."""
         return f"{self.container.field}.resources.{side}[{self.name}]"
 
 
-class Pod(msgspec.Struct, eq=False):
-    """A view of one Pod or pod template; the raw JSON stays what it is.
+class Pod:
+    """A Pod or the Pod of a pod template, and where its fields stand in the object.
 
-    ``spec_path`` is where its spec stands in the object: ``spec`` for a Pod, ``spec.template.spec``
-    for a Deployment. ``kind`` is the kind of the object.
+    What it caches is dropped by ``changed``, after a mutation has added something.
     """
 
-    raw: JSONObject
-    spec_path: str = "spec"
-    kind: str = "Pod"
-    aliases: Aliases = NOTHING
-    """Where the pieces of a composed Pod stand (``policies.kubernetes.template.locate``)."""
-    devices_only: bool = False
-    """Whether nothing is known of the Pod but the devices that it requests."""
-    _containers: tuple[Container, ...] | None = None
-    _device_containers: tuple[Container, ...] | None = None
-    _device_resources: tuple[DeviceResource, ...] | None = None
-    _selection: tuple[Alternative, ...] | None = None
+    __slots__ = (
+        "_containers",
+        "_device_resources",
+        "_selection",
+        "metadata",
+        "spec",
+        "template",
+    )
 
-    def on(self, raw: JSONObject) -> Pod:
-        """Return the same view of another, changed Pod."""
-        return Pod(raw, self.spec_path, self.kind, self.aliases, self.devices_only)
+    def __init__(
+        self, spec: PodSpec, metadata: ObjectMeta | None = None, template: Template = _A_POD
+    ) -> None:
+        self.spec = spec
+        self.metadata = metadata or _NO_METADATA
+        self.template = template
+        self.changed()
+
+    def changed(self) -> None:
+        """Drop what was derived from the spec."""
+        self._containers: tuple[Container, ...] | None = None
+        self._device_resources: tuple[DeviceResource, ...] | None = None
+        self._selection: tuple[Alternative, ...] | None = None
 
     @property
-    def spec(self) -> JSONObject:
-        spec: JSONObject = self.raw["spec"]
-        return spec
+    def kind(self) -> str:
+        """The kind of the object: ``Pod``, ``Deployment``, ..."""
+        return self.template.kind
 
     @property
-    def metadata(self) -> JSONObject:
-        return self.raw.get("metadata") or {}
+    def devices_only(self) -> bool:
+        """Whether nothing is known of the Pod but the devices that it requests."""
+        return self.template.devices_only
+
+    @property
+    def is_windows(self) -> bool:
+        return self.spec.os is not None and self.spec.os.name == "windows"
+
+    @property
+    def security_context(self) -> SecurityContext:
+        return self.spec.security_context or NO_CONTEXT
 
     def at(self, field: str) -> str:
-        """Return where in the object stands what is ``field`` (``spec...``) in a Pod."""
-        return locate(field, self.spec_path, self.aliases)
+        """Return the path in the object of a field of the Pod: ``spec...`` or ``metadata...``."""
+        return field if self.template is _A_POD else self.template.at(field)
 
     def containers(self) -> tuple[Container, ...]:
         """Return init containers (sidecars among them), containers and ephemeral containers."""
         if self._containers is None:
             spec = self.spec
-            # Lists here and below: a generator takes longer than what it gives, for so few.
-            self._containers = tuple(
-                [
-                    Container(raw, kind, position)
-                    for kind in CONTAINER_KINDS
-                    for position, raw in enumerate(spec.get(kind) or ())
-                ]
-            )
+            found: list[Container] = []
+            _collect(spec.init_containers, "initContainers", found)
+            _collect(spec.containers, "containers", found)
+            _collect(spec.ephemeral_containers, "ephemeralContainers", found)
+            self._containers = tuple(found)
         return self._containers
 
-    def device_containers(self) -> tuple[Container, ...]:
-        """Return the containers whose resources name more than CPU, memory and the like.
+    def device_resources(self) -> tuple[DeviceResource, ...]:
+        """Return what the containers say of devices, in their order; limits come first.
 
         Device resources carry a domain (``nvidia.com/gpu``), the others do not. Ephemeral
-        containers may not have resources, so what one claims to need is nothing.
+        containers may not have resources, so theirs do not count.
         """
-        if self._device_containers is None:
-            self._device_containers = tuple(
-                [
-                    container
-                    for container in self.containers()
-                    if container.kind != "ephemeralContainers" and container.names_device()
-                ]
-            )
-        return self._device_containers
-
-    def device_resources(self) -> tuple[DeviceResource, ...]:
-        """Return what those containers say of devices, in their order; limits come first."""
         if self._device_resources is None:
             found: list[DeviceResource] = []
             for container in self.containers():
-                if container.kind != "ephemeralContainers" and container.raw.get("resources"):
+                if container.spec.resources and container.kind != "ephemeralContainers":
                     found += _device_resources(container)
             self._device_resources = tuple(found)
         return self._device_resources
 
     def selection(self) -> tuple[Alternative, ...]:
-        """Return the ORed ways in which the Pod's node selection can be met."""
+        """Return the ORed alternatives by which the Pod's node selection can be met."""
         if self._selection is None:
             self._selection = tuple(alternatives(self.spec))
         return self._selection
 
-    @property
-    def is_windows(self) -> bool:
-        return (self.spec.get("os") or {}).get("name") == "windows"
 
-
-def new_debug_containers(pod: Pod, old: JSONObject | None) -> list[Container]:
+def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:
     """Return the ephemeral containers that a request adds to the Pod; all else is immutable."""
-    existing = ((old or {}).get("spec") or {}).get("ephemeralContainers") or ()
-    names = {container.get("name") for container in existing}
+    existing = (old.ephemeral_containers if old else None) or ()
+    names = {container.name for container in existing}
     return [
         container
         for container in pod.containers()
-        if container.kind == "ephemeralContainers" and container.raw.get("name") not in names
+        if container.kind == "ephemeralContainers" and container.spec.name not in names
     ]
+
+
+def _collect(
+    specs: list[core_v1.Container] | None, kind: ContainerKind, found: list[Container]
+) -> None:
+    for position, spec in enumerate(specs or ()):
+        found.append(Container(spec, kind, position, spec.security_context or NO_CONTEXT))
 
 
 def _device_resources(container: Container) -> Iterator[DeviceResource]:
@@ -177,14 +176,3 @@ def _device_resources(container: Container) -> Iterator[DeviceResource]:
     for name, quantity in requests.items():
         if "/" in name and name not in limits:
             yield DeviceResource(container, name, {"requests": quantity})
-
-
-def pod_of(template: Template) -> Pod:
-    """Return the Pod of a template."""
-    return Pod(
-        template.raw,
-        field_path(template.spec_path),
-        template.kind,
-        template.aliases,
-        devices_only=template.devices_only,
-    )

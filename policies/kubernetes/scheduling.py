@@ -2,8 +2,7 @@
 
 Sources: ``k8s.io/api/core/v1/toleration.go``,
 ``k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go`` and
-``k8s.io/apimachinery/pkg/labels/selector.go``. Everything here takes the raw JSON of a Pod's spec.
-"""
+``k8s.io/apimachinery/pkg/labels/selector.go``."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import NodeSelectorTerm, PodSpec, Requirement, Toleration
 from policies.kubernetes.quantity import is_label_value, is_qualified_name
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -40,7 +39,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT64 = range(-(2**63), 2**63)
 
 
-def tolerates(toleration: JSONObject, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Tell whether the toleration covers the taint, for every value where the taint leaves it open.
 
     The numeric operators ``Lt`` and ``Gt`` (alpha, off by default in 1.36) cover nothing here:
@@ -48,21 +47,21 @@ def tolerates(toleration: JSONObject, taint: Taint) -> bool:
     """
     if not _key_and_effect_match(toleration, taint):
         return False
-    operator = toleration.get("operator") or "Equal"
+    operator = toleration.operator or "Equal"
     if operator == "Exists":
         return True
-    return operator == "Equal" and (toleration.get("value") or "") == taint.value
+    return operator == "Equal" and (toleration.value or "") == taint.value
 
 
-def may_tolerate(toleration: JSONObject, taint: Taint) -> bool:
+def may_tolerate(toleration: Toleration, taint: Taint) -> bool:
     """Tell whether the toleration covers the taint for some value that the taint may have."""
     if not _key_and_effect_match(toleration, taint):
         return False
-    operator = toleration.get("operator") or "Equal"
+    operator = toleration.operator or "Equal"
     if operator == "Equal":
-        return taint.value is None or (toleration.get("value") or "") == taint.value
+        return taint.value is None or (toleration.value or "") == taint.value
     if operator in ("Lt", "Gt"):
-        bound = parse_int64(toleration.get("value") or "")
+        bound = parse_int64(toleration.value or "")
         if bound is None:
             return False
         if taint.value is None:
@@ -73,7 +72,7 @@ def may_tolerate(toleration: JSONObject, taint: Taint) -> bool:
     return operator == "Exists"
 
 
-def reached_taint(toleration: JSONObject, taints: Iterable[Taint]) -> Taint | None:
+def reached_taint(toleration: Toleration, taints: Iterable[Taint]) -> Taint | None:
     """Return the first of the taints that keep Pods away and that the toleration may cover."""
     for taint in taints:
         if taint.effect in FENCING_EFFECTS and may_tolerate(toleration, taint):
@@ -81,13 +80,13 @@ def reached_taint(toleration: JSONObject, taints: Iterable[Taint]) -> Taint | No
     return None
 
 
-def is_wildcard(toleration: JSONObject) -> bool:
+def is_wildcard(toleration: Toleration) -> bool:
     """Tell whether the toleration names no key: it covers every taint (of its effect)."""
-    return not toleration.get("key")
+    return not toleration.key
 
 
-def _key_and_effect_match(toleration: JSONObject, taint: Taint) -> bool:
-    effect, key = toleration.get("effect"), toleration.get("key")
+def _key_and_effect_match(toleration: Toleration, taint: Taint) -> bool:
+    effect, key = toleration.effect, toleration.key
     return (not effect or effect == taint.effect) and (not key or key == taint.key)
 
 
@@ -107,8 +106,8 @@ class Alternative(msgspec.Struct, frozen=True):
     """
 
     labels: Mapping[str, str]
-    expressions: tuple[JSONObject, ...]
-    fields: tuple[JSONObject, ...]
+    expressions: tuple[Requirement, ...]
+    fields: tuple[Requirement, ...]
     path: str
 
 
@@ -116,40 +115,38 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 REQUIRED_TERMS = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 
 
-def required_terms(spec: JSONObject) -> list[JSONObject] | None:
+def required_terms(spec: PodSpec) -> list[NodeSelectorTerm] | None:
     """Return the required node selector terms, ``None`` where the Pod sets no requirement.
 
     An empty list is a requirement that no node meets.
     """
-    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    selector = node_affinity.get(REQUIRED)
-    if selector is None:
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    if node_affinity is None or node_affinity.required is None:
         return None
-    terms: list[JSONObject] = selector.get("nodeSelectorTerms") or []
-    return terms
+    return node_affinity.required.node_selector_terms or []
 
 
-def alternatives(spec: JSONObject) -> Iterator[Alternative]:
+def alternatives(spec: PodSpec) -> Iterator[Alternative]:
     """Yield the ORed ways in which the Pod's node selection can be met.
 
     Terms that match no node by themselves (empty, or with a requirement that does not parse) are
     left out, so a selection that can never be met yields nothing.
     """
-    labels = {key: value or "" for key, value in (spec.get("nodeSelector") or {}).items()}
+    labels = {key: value or "" for key, value in (spec.node_selector or {}).items()}
     terms = required_terms(spec)
     if terms is None:
         yield Alternative(labels, (), (), "")
         return
     for index, term in enumerate(terms):
-        expressions = tuple(term.get("matchExpressions") or ())
-        fields = tuple(term.get("matchFields") or ())
+        expressions = tuple(term.match_expressions or ())
+        fields = tuple(term.match_fields or ())
         if not expressions and not fields:
             continue
         if all(map(_expression_parses, expressions)) and all(map(_field_parses, fields)):
             yield Alternative(labels, expressions, fields, f"{REQUIRED_TERMS}[{index}]")
 
 
-def matches_node(spec: JSONObject, name: str, labels: Mapping[str, str]) -> bool:
+def matches_node(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
     """Tell whether the Pod's nodeSelector and required node affinity accept the node."""
     return any(accepts(alternative, name, labels) for alternative in alternatives(spec))
 
@@ -163,9 +160,9 @@ def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
     for key, value in labels.items():
         if alternative.labels.get(key, value) != value:
             return False
-    open_keys: dict[str, list[JSONObject]] = {}
+    open_keys: dict[str, list[Requirement]] = {}
     for expression in alternative.expressions:
-        key = expression.get("key") or ""
+        key = expression.key or ""
         known = labels.get(key, alternative.labels.get(key))
         if known is None:
             open_keys.setdefault(key, []).append(expression)
@@ -176,7 +173,7 @@ def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
             return False
     if not alternative.fields:
         return True
-    names = _candidates([f for f in alternative.fields if f.get("key") == NODE_NAME_FIELD])
+    names = _candidates([f for f in alternative.fields if f.key == NODE_NAME_FIELD])
     return any(_fields_met(alternative.fields, name) for name in names if name)
 
 
@@ -189,7 +186,7 @@ def surely_accepts(alternative: Alternative, labels: Mapping[str, str]) -> bool:
         not alternative.fields
         and alternative.labels.items() <= labels.items()
         and all(
-            e.get("key") in labels and _expression_met(e, labels[e["key"]])
+            (e.key or "") in labels and _expression_met(e, labels[e.key or ""])
             for e in alternative.expressions
         )
     )
@@ -200,7 +197,7 @@ def requires(alternative: Alternative, key: str, value: str) -> bool:
     if alternative.labels.get(key) == value:
         return True
     return any(
-        e.get("key") == key and e.get("operator") == "In" and set(e.get("values") or ()) == {value}
+        e.key == key and e.operator == "In" and set(e.values or ()) == {value}
         for e in alternative.expressions
     )
 
@@ -214,9 +211,7 @@ def asks_for(alternative: Alternative, labels: Mapping[str, str]) -> bool:
         return False
     return all(
         key in alternative.labels
-        or any(
-            e.get("key") == key and not _expression_met(e, None) for e in alternative.expressions
-        )
+        or any(e.key == key and not _expression_met(e, None) for e in alternative.expressions)
         for key in labels
     )
 
@@ -228,15 +223,15 @@ def accepts(alternative: Alternative, name: str, labels: Mapping[str, str]) -> b
         if labels.get(key) != value:
             return False
     for expression in alternative.expressions:
-        if not _expression_met(expression, labels.get(expression.get("key") or "")):
+        if not _expression_met(expression, labels.get(expression.key or "")):
             return False
     return _fields_met(alternative.fields, name)
 
 
-def _expression_parses(expression: JSONObject) -> bool:
+def _expression_parses(expression: Requirement) -> bool:
     """As ``labels.NewRequirement``: the operator's number of values, and names that are names."""
-    operator, values = expression.get("operator"), expression.get("values") or []
-    if not is_qualified_name(expression.get("key") or "") or not all(map(is_label_value, values)):
+    operator, values = expression.operator, expression.values or []
+    if not is_qualified_name(expression.key or "") or not all(map(is_label_value, values)):
         return False
     if operator in ("In", "NotIn"):
         return bool(values)
@@ -247,14 +242,13 @@ def _expression_parses(expression: JSONObject) -> bool:
     return False
 
 
-def _field_parses(field: JSONObject) -> bool:
-    return field.get("operator") in ("In", "NotIn") and len(field.get("values") or ()) == 1
+def _field_parses(field: Requirement) -> bool:
+    return field.operator in ("In", "NotIn") and len(field.values or ()) == 1
 
 
-def _expression_met(expression: JSONObject, value: str | None) -> bool:
+def _expression_met(expression: Requirement, value: str | None) -> bool:
     """As ``Requirement.Matches``; ``None`` is a label that the node does not carry."""
-    operator = expression.get("operator")
-    values: list[str] = expression.get("values") or []
+    operator, values = expression.operator, expression.values or []
     if operator == "In":
         return value is not None and value in values
     if operator == "NotIn":
@@ -269,16 +263,16 @@ def _expression_met(expression: JSONObject, value: str | None) -> bool:
     return number > bound if operator == "Gt" else number < bound
 
 
-def _can_be_met(requirements: list[JSONObject]) -> bool:
+def _can_be_met(requirements: list[Requirement]) -> bool:
     """Tell whether some value of a label, or its absence, meets all requirements on it.
 
     In time that grows with their number and that of their values, and not with the product.
     """
-    wanted = [frozenset(r["values"]) for r in requirements if r["operator"] == "In"]
-    unwanted = {v for r in requirements if r["operator"] == "NotIn" for v in r["values"]}
-    strictest: dict[str, JSONObject] = {}
+    wanted = [frozenset(r.values or ()) for r in requirements if r.operator == "In"]
+    unwanted = {v for r in requirements if r.operator == "NotIn" for v in r.values or ()}
+    strictest: dict[str, Requirement] = {}
     for requirement in requirements:
-        operator = requirement["operator"]
+        operator = requirement.operator or ""
         if operator in ("In", "NotIn"):
             continue
         known = strictest.setdefault(operator, requirement)
@@ -293,32 +287,32 @@ def _can_be_met(requirements: list[JSONObject]) -> bool:
     return False
 
 
-def _bound(requirement: JSONObject) -> int:
+def _bound(requirement: Requirement) -> int:
     """Return the number of a requirement that parses, ``Gt`` or ``Lt``."""
-    return int(requirement["values"][0])
+    return int((requirement.values or ["0"])[0])
 
 
-def _fields_met(fields: Iterable[JSONObject], name: str) -> bool:
+def _fields_met(fields: Iterable[Requirement], name: str) -> bool:
     for field in fields:
-        actual = name if field.get("key") == NODE_NAME_FIELD else ""
-        wanted: str = field["values"][0]
-        if (wanted == actual) != (field["operator"] == "In"):
+        actual = name if field.key == NODE_NAME_FIELD else ""
+        wanted = (field.values or [""])[0]
+        if (wanted == actual) != (field.operator == "In"):
             return False
     return True
 
 
-def _candidates(requirements: list[JSONObject]) -> list[str | None]:
+def _candidates(requirements: list[Requirement]) -> list[str | None]:
     """Return values of which one meets all requirements, if any value does at all.
 
     A label that is absent, every value that a requirement names, a value that none names, and the
     integers next to every bound, in a spelling that none names.
     """
-    named = {value for r in requirements for value in r.get("values") or ()}
+    named = {value for r in requirements for value in r.values or ()}
     bounds = [
         bound
         for r in requirements
-        if r.get("operator") in ("Gt", "Lt")
-        for bound in [parse_int64("".join(r.get("values") or ()))]
+        if r.operator in ("Gt", "Lt")
+        for bound in [parse_int64("".join(r.values or ()))]
         if bound is not None
     ]
     # Label values have no sign, but they may have leading zeros: "06" is 6 and is not "6".

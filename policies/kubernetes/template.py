@@ -1,4 +1,4 @@
-"""A pod template, and where the fields of its Pod stand in the object around it."""
+"""A pod template in an object, and where the fields of its Pod stand in that object."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import Any, NamedTuple
 from policies.kubernetes.objects import JSONObject
 
 Path = tuple[str | int, ...]
+"""The steps from the root of an object to a value: keys of mappings and indexes of lists."""
 
 Aliases = Mapping[str, str]
-"""Where the pieces of a composed Pod stand: beginning of a field's path, and its place."""
+"""Where the parts of a composed Pod stand: a field below its spec, and its path in the object.
 
+A path that begins with a dot is below the path of the spec.
+"""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _NOT_IN_A_NAME = re.compile(r"[./\[\]]")
 _END_OF_A_STEP = re.compile(r"[.\[]|$")
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+_STEP = re.compile(r"\[(?P<bracketed>[^\]]*)\]|(?P<plain>[^.\[\]]+)")
 
 
 class Unjudged(NamedTuple):
@@ -31,35 +35,60 @@ class Unjudged(NamedTuple):
 class Template(NamedTuple):
     """A Pod, or a pod template, and where its spec stands in its object.
 
-    ``raw`` has ``spec`` and, mostly, ``metadata``; editing it edits the object around it. ``kind``
-    is the kind of that object: ``Pod``, ``Deployment``, ... Where a controller composes the Pod of
-    pieces, ``aliases`` says where these stand (see ``locate``), ``holder`` is the mapping in which
-    the rest of the spec stands, and ``inherited`` what its spec has from elsewhere. With
-    ``devices_only``, the rest stands in another object: only what is requested is known. A template
-    that is not ``editable`` is judged with the mutations of its Pods, and its object is unchanged:
-    its pieces are not where mutations could be written.
+    ``raw`` has ``spec`` and mostly ``metadata``. ``kind`` is the kind of the object: ``Pod``,
+    ``Deployment``, ... If a controller composes the Pod, ``aliases`` maps its parts to their place,
+    and ``inherited`` holds the parts that it takes over from elsewhere. With ``devices_only``, only
+    the requested devices are known: the rest stands in another object. The Pod of a template that
+    is not ``editable`` is judged with its mutations, which have no place in the object.
     """
 
     raw: JSONObject
     spec_path: Path
     kind: str
     aliases: Aliases = NOTHING
-    holder: JSONObject | None = None
     inherited: Mapping[str, Any] = NOTHING
     devices_only: bool = False
     editable: bool = True
 
     def at(self, field: str) -> str:
-        """Return where in the object stands what is ``field`` in a Pod."""
-        return locate(field, field_path(self.spec_path), self.aliases)
+        """Return the path in the object of a field of the Pod: ``spec...`` or ``metadata...``."""
+        spec_path = field_path(self.spec_path)
+        if not field.startswith("spec"):
+            if f".{spec_path}".endswith(".spec"):
+                return f"{spec_path.removesuffix('spec')}{field}"
+            # A composed Pod's metadata stands among the fields of its spec.
+            return f"{spec_path}.{field}"
+        if self.aliases:
+            below_spec = field.removeprefix("spec.")
+            for end in _END_OF_A_STEP.finditer(below_spec):
+                place = self.aliases.get(below_spec[: end.start()])
+                if place is not None:
+                    start = spec_path if place.startswith(".") else ""
+                    return f"{start}{place}{below_spec[end.start() :]}"
+        return f"{spec_path}{field.removeprefix('spec')}"
 
-    def settle(self) -> None:
-        """Write what was added to a composed spec to where it belongs."""
-        if self.holder is None or not self.editable:
-            return
-        for key, value in self.raw["spec"].items():
-            if key != "containers" and value != self.inherited.get(key, self.holder.get(key)):
-                self.holder[key] = value
+    def place(self, path: Path) -> Path:
+        """Return the path in the object at which a field below the spec is written.
+
+        An inherited field is written into the Pod's own part of the object.
+        """
+        if self.aliases and path[0] not in self.inherited:
+            for count in range(1, len(path) + 1):
+                place = self.aliases.get(field_path(path[:count]))
+                if place is not None:
+                    start = self.spec_path if place.startswith(".") else ()
+                    return (*start, *_steps(place), *path[count:])
+        return (*self.spec_path, *path)
+
+
+def _steps(path: str) -> Path:
+    """Return the steps of a path in the API server's notation."""
+    return tuple(
+        int(step["bracketed"])
+        if (step["bracketed"] or "").isdigit()
+        else step["bracketed"] or step["plain"] or ""
+        for step in _STEP.finditer(path)
+    )
 
 
 def field_path(path: Path) -> str:
@@ -73,31 +102,7 @@ def field_path(path: Path) -> str:
 def below(path: str, step: str | int) -> str:
     """Return the path of what is one step below ``path``.
 
-    Indexes stand in brackets, and so do keys that would not read as one step: ``nvidia.com/gpu``.
+    Indexes stand in brackets, and so do keys that do not read as one step: ``nvidia.com/gpu``.
     """
     in_brackets = isinstance(step, int) or not step or _NOT_IN_A_NAME.search(step)
     return f"{path}[{step}]" if in_brackets else f"{path}.{step}"
-
-
-def locate(field: str, spec_path: str, aliases: Aliases = NOTHING) -> str:
-    """Return where in an object stands what is ``field`` in a Pod: ``spec...`` or ``metadata...``.
-
-    ``spec_path`` is the path of the spec; metadata stands beside it. ``aliases`` takes the
-    beginning of a field below the spec (``containers[0]``) to its place: below the spec's path if
-    that begins with a dot, else from the root of the object.
-    """
-    if not field.startswith("spec"):
-        if f".{spec_path}".endswith(".spec"):
-            return f"{spec_path.removesuffix('spec')}{field}"
-        # A composed Pod's metadata stands among the fields of its spec.
-        return f"{spec_path}.{field}"
-    if aliases:
-        below_spec = field.removeprefix("spec.")
-        if (place := aliases.get(below_spec)) is not None:
-            return f"{spec_path}{place}" if place.startswith(".") else place
-        for end in _END_OF_A_STEP.finditer(below_spec):
-            place = aliases.get(below_spec[: end.start()])
-            if place is not None:
-                rest = below_spec[end.start() :]
-                return f"{spec_path}{place}{rest}" if place.startswith(".") else f"{place}{rest}"
-    return f"{spec_path}{field.removeprefix('spec')}"

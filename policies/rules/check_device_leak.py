@@ -63,7 +63,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import Container, host_path, volume_name
 from policies.kubernetes.pod import Pod
 from policies.requests import requesting_containers
 
@@ -80,10 +80,11 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each variable and each volume that opens devices."""
     requesting = requesting_containers(pod, context.device_requests)
     for container in pod.containers():
-        found = _visible_devices(container.raw)
+        found = _visible_devices(container.spec)
         if found is not None and (container.kind, container.position) not in requesting:
             index, shown = found
-            claims = (container.raw.get("resources") or {}).get("claims")
+            resources = container.spec.resources
+            claims = resources.claims if resources else None
             unknown = context.describe_unresolved_claims(pod) if claims else ""
             yield Finding(
                 ID,
@@ -93,29 +94,29 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 f"device; accepted are void, none or empty{unknown}",
                 f"Remove {VISIBLE_DEVICES}, or request a device: the device plugin then sets it",
             )
-    for index, volume in enumerate(pod.spec.get("volumes") or ()):
-        path = (volume.get("hostPath") or {}).get("path")
+    for index, volume in enumerate(pod.spec.volumes or ()):
+        path = host_path(volume)
         if path and _DEVICE_PATH.fullmatch(posixpath.normpath(f"/{path.lstrip('/')}")):
             yield Finding(
                 ID,
                 pod.at(f"spec.volumes[{index}].hostPath.path"),
                 "a volume opens the node's device files",
-                f'volume "{volume.get("name") or f"#{index}"}" mounts {path} of the node, past '
+                f'volume "{volume_name(volume, index)}" mounts {path} of the node, past '
                 "what the scheduler assigned",
                 "Remove the volume and request a device: its files are mounted with it",
             )
 
 
-def _visible_devices(container: JSONObject) -> tuple[int, str] | None:
+def _visible_devices(container: Container) -> tuple[int, str] | None:
     """Return index and value of the variable that counts (the last), where it opens devices."""
     found = None
-    for index, variable in enumerate(container.get("env") or ()):
-        if variable.get("name") != VISIBLE_DEVICES:
+    for index, variable in enumerate(container.env or ()):
+        if variable.name != VISIBLE_DEVICES:
             continue
-        if variable.get("valueFrom"):
+        if variable.value_from:
             found = index, "a value from elsewhere"
-        elif (variable.get("value") or "") in NO_DEVICES:
+        elif (variable.value or "") in NO_DEVICES:
             found = None
         else:
-            found = index, f'"{variable["value"]}"'
+            found = index, f'"{variable.value}"'
     return found

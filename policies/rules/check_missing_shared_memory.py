@@ -77,9 +77,11 @@ _ADDED_BY_OPERATOR = frozenset({"LLMInferenceService", "RayCluster", "RayJob", "
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each container with several devices and no volume for shared memory."""
-    if pod.spec.get("hostIPC") or pod.kind in _ADDED_BY_OPERATOR:
+    if pod.spec.host_ipc or pod.kind in _ADDED_BY_OPERATOR:
         return
-    for container in pod.device_containers():
+    for container in pod.containers():
+        if container.kind == "ephemeralContainers":
+            continue
         for name, count in _several(container, context):
             yield Finding(
                 ID,
@@ -94,8 +96,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 
 def _several(container: Container, context: Context) -> Iterator[tuple[str, int]]:
     """Yield name and number of the pools' devices that the container requests several of."""
-    for mount in container.raw.get("volumeMounts") or ():
-        if posixpath.normpath(str(mount.get("mountPath") or "")) == SHARED_MEMORY:
+    for mount in container.spec.volume_mounts or ():
+        if posixpath.normpath(mount.mount_path or "") == SHARED_MEMORY:
             return
     quantities = {**container.resources("requests"), **container.resources("limits")}
     for name, quantity in quantities.items():

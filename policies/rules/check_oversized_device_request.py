@@ -87,7 +87,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 def _peak(pod: Pod, pool: Pool, context: Context) -> int:
     """Return how many devices of the pool are reserved for the Pod."""
     return sum(
-        device_peak(pod, name)
+        device_peak(pod.spec.init_containers, pod.spec.containers, name)
         for name in {resource.name for resource in pod.device_resources()}
         if context.pool_of_resource(name) is pool
     )

@@ -80,7 +80,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     Alternative,
@@ -126,7 +126,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     reaching = [
         (index, toleration, taint)
-        for index, toleration in enumerate(pod.spec.get("tolerations") or ())
+        for index, toleration in enumerate(pod.spec.tolerations or ())
         if (taint := reached_taint(toleration, pool.taints)) is not None
         and not (is_wildcard(toleration) and is_daemon_set_pod(pod, context))
     ]
@@ -255,12 +255,12 @@ def _avoid(pool: Pool) -> str:
     return f'{{key: {key}, operator: NotIn, values: ["{value}"]}}'
 
 
-def _describe(toleration: JSONObject) -> str:
-    key, operator = toleration.get("key"), toleration.get("operator") or "Equal"
-    effect = toleration.get("effect") or "every effect"
+def _describe(toleration: Toleration) -> str:
+    key, operator = toleration.key, toleration.operator or "Equal"
+    effect = toleration.effect or "every effect"
     if not key:
         return f"a toleration without a key (operator {operator}, {effect})"
-    value = f"={toleration.get('value') or ''}" if operator == "Equal" else f" {operator}"
+    value = f"={toleration.value or ''}" if operator == "Equal" else f" {operator}"
     return f"the toleration {key}{value} ({effect})"
 
 

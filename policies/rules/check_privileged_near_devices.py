@@ -77,14 +77,10 @@ ID = "privileged-near-devices"
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each privileged container of a Pod that a foreign pool may get."""
-    privileged = [
-        container
-        for container in pod.containers()
-        if (container.raw.get("securityContext") or {}).get("privileged")
-    ]
+    privileged = [each for each in pod.containers() if each.security_context.privileged]
     if not privileged or context.device_requests:
         return
-    tolerations = pod.spec.get("tolerations") or ()
+    tolerations = pod.spec.tolerations or ()
     pools = [
         pool
         for pool in context.policy.pools

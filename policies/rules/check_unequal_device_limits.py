@@ -69,10 +69,10 @@ ID = "unequal-device-limits"
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each extended resource of each container that the API would refuse."""
-    pod = context.as_written or pod
+    resources = context.written_devices
     refused = [
         resource
-        for resource in pod.device_resources()
+        for resource in (pod.device_resources() if resources is None else resources)
         if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name)
     ]
     if not refused:

@@ -63,7 +63,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.pod import RESOURCE_SIDES, Pod
+from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS, can_match
 from policies.policy import Pool
 from policies.reach import named_node
@@ -102,12 +102,13 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 
 
 def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:
-    resources = pod.spec.get("resources")
+    resources = pod.spec.resources
     if not resources:
         return
-    for name in sorted({name for side in RESOURCE_SIDES for name in resources.get(side) or {}}):
+    limits, requests = resources.limits or {}, resources.requests or {}
+    for name in sorted({*limits, *requests}):
         if context.pool_of_resource(name) is not None:
-            side = next(side for side in RESOURCE_SIDES if name in (resources.get(side) or {}))
+            side = "limits" if name in limits else "requests"
             yield Finding(
                 ID,
                 pod.at(f"spec.resources.{side}[{name}]"),
@@ -131,7 +132,7 @@ def _two_pools(first: DeviceRequest, other: DeviceRequest) -> Finding:
 
 def _excluded(pod: Pod, pool: Pool, request: DeviceRequest) -> Finding:
     labels = ", ".join(f"{key}={value}" for key, value in pool.node_selector.items())
-    for key, value in (pod.spec.get("nodeSelector") or {}).items():
+    for key, value in (pod.spec.node_selector or {}).items():
         if pool.node_selector.get(key, value) != value:
             path, found = f"spec.nodeSelector[{key}]", f"its nodeSelector requires {key}={value}"
             break

@@ -46,8 +46,11 @@ None beyond the rule's action.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from policies.context import Context
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name
 
@@ -55,22 +58,23 @@ ID = "device-requests"
 SUMMARY = "the other side, limit or request, of device resources"
 
 
-def apply(pod: Pod, _context: Context) -> None:
+def additions(pod: Pod, _context: Context) -> Iterator[Addition]:
     """Fill limits from requests and requests from limits, for extended resources."""
-    for container in pod.device_containers():
-        if container.resources("limits").keys() == container.resources("requests").keys():
+    for container in pod.containers():
+        if container.spec.resources is None or container.kind == "ephemeralContainers":
             continue
-        resources = container.raw["resources"]
-        _fill(resources, "limits", "requests")
-        _fill(resources, "requests", "limits")
+        limits, requests = container.resources("limits"), container.resources("requests")
+        path = (container.kind, container.position, "resources")
+        if missing := _missing(limits, requests):
+            yield Addition((*path, "limits"), missing)
+        if missing := _missing(requests, limits):
+            yield Addition((*path, "requests"), missing)
 
 
-def _fill(resources: JSONObject, side: str, other: str) -> None:
-    present = resources.get(side) or {}
-    missing = {
+def _missing(present: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the extended resources of the other side, without those that have a quantity."""
+    return {
         name: quantity
-        for name, quantity in (resources.get(other) or {}).items()
+        for name, quantity in other.items()
         if name not in present and is_extended_resource_name(name)
     }
-    if missing:
-        resources[side] = {**present, **missing}

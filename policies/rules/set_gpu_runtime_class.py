@@ -46,20 +46,23 @@ pools:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from policies.context import Context
+from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 
 ID = "gpu-runtime-class"
 SUMMARY = "the pool's runtime class"
 
 
-def apply(pod: Pod, context: Context) -> None:
-    """Name the first requested pool's runtime class, where the cluster has it."""
-    if pod.spec.get("runtimeClassName"):
+def additions(pod: Pod, context: Context) -> Iterator[Addition]:
+    """Name the first requested pool's runtime class, if the cluster has it."""
+    if pod.spec.runtime_class_name:
         return
     for request in context.device_requests:
-        # A request that another pool may meet as well must not be tied to this one's runtime.
+        # A request that another pool may satisfy is not tied to this pool's runtime.
         name = request.pool.runtime_class if request.certain else None
         if name and name in (context.facts.runtime_classes or ()):
-            pod.spec["runtimeClassName"] = name
+            yield Addition(("runtimeClassName",), name)
             return

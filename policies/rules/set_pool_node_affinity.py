@@ -49,51 +49,45 @@ spec:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from policies.context import Context
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED, Alternative, required_terms, requires
-from policies.policy import Pool
 
 ID = "pool-node-affinity"
 SUMMARY = "required node affinity to the pool's nodes"
 
+_TERMS = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
 
-def apply(pod: Pod, context: Context) -> None:
+
+def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Require the labels of each pool that the Pod cannot do without, in every term."""
-    for pool in dict.fromkeys(
-        request.pool for request in context.device_requests if request.certain
-    ):
-        _require(pod.spec, pool)
-
-
-def _require(spec: JSONObject, pool: Pool) -> None:
-    labels = spec.get("nodeSelector") or {}
-    missing = {key: value for key, value in pool.node_selector.items() if labels.get(key) != value}
-    if not missing:
+    selected = {key: value or "" for key, value in (pod.spec.node_selector or {}).items()}
+    labels = {
+        (key, value): None
+        for request in context.device_requests
+        if request.certain
+        for key, value in request.pool.node_selector.items()
+        if selected.get(key) != value
+    }
+    if not labels:
         return
-    terms = required_terms(spec)
+    terms = required_terms(pod.spec)
     if terms is None:
-        affinity = _child(_child(spec, "affinity"), "nodeAffinity")
-        affinity[REQUIRED] = {
-            "nodeSelectorTerms": [{"matchExpressions": [_in(k, v) for k, v in missing.items()]}]
-        }
+        yield Addition(_TERMS, [{"matchExpressions": [_in(*label) for label in labels]}])
         return
-    for term in terms:
-        expressions = term.get("matchExpressions") or []
-        if not expressions and not term.get("matchFields"):
+    for index, term in enumerate(terms):
+        expressions = tuple(term.match_expressions or ())
+        if not expressions and not term.match_fields:
             continue
-        alternative = Alternative(labels, tuple(expressions), (), "")
-        added = [_in(k, v) for k, v in missing.items() if not requires(alternative, k, v)]
-        if added:
-            term["matchExpressions"] = [*expressions, *added]
+        alternative = Alternative(selected, expressions, (), "")
+        missing = [_in(*label) for label in labels if not requires(alternative, *label)]
+        if missing:
+            yield Addition((*_TERMS, index, "matchExpressions"), missing)
 
 
-def _child(parent: JSONObject, key: str) -> JSONObject:
-    child: JSONObject = parent.get(key) or {}
-    parent[key] = child
-    return child
-
-
-def _in(key: str, value: str) -> JSONObject:
+def _in(key: str, value: str) -> dict[str, Any]:
     return {"key": key, "operator": "In", "values": [value]}

@@ -48,8 +48,13 @@ spec:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import msgspec
+
 from policies.context import Context
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import Toleration
+from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
 
@@ -57,24 +62,20 @@ ID = "pool-toleration"
 SUMMARY = "tolerations of the pool's taints"
 
 
-def apply(pod: Pod, context: Context) -> None:
+def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Append a toleration for each taint of the requested pools that none covers."""
-    spec = pod.spec
+    tolerations = [*(pod.spec.tolerations or ())]
+    added: list[Toleration] = []
     for pool in context.requested_pools:
         for taint in pool.taints:
-            tolerations = spec.get("tolerations") or []
             if taint.effect in FENCING_EFFECTS and not any(
-                tolerates(toleration, taint) for toleration in tolerations
+                tolerates(each, taint) for each in (*tolerations, *added)
             ):
-                spec["tolerations"] = [*tolerations, _toleration(taint)]
+                added.append(_toleration(taint))
+    if added:
+        yield Addition(("tolerations",), msgspec.to_builtins(added))
 
 
-def _toleration(taint: Taint) -> JSONObject:
-    if taint.value is None:
-        return {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-    return {
-        "key": taint.key,
-        "operator": "Equal",
-        "value": taint.value,
-        "effect": taint.effect,
-    }
+def _toleration(taint: Taint) -> Toleration:
+    operator = "Exists" if taint.value is None else "Equal"
+    return Toleration(taint.key, operator, taint.value, taint.effect)

@@ -77,11 +77,12 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policies.context import Context
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import SecurityContext
+from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Container, Pod, new_debug_containers
 from policies.kubernetes.pod_security.privileges import excludes_no_escalation
 from policies.policy import Hardening
@@ -90,43 +91,53 @@ ID = "restricted-security-context"
 SUMMARY = 'the security context that Pod Security "restricted" asks for'
 
 _LOCK_MEMORY = frozenset({"IPC_LOCK", "CAP_IPC_LOCK"})
-# What the kubelet takes for root on Windows, in any case (security_context_windows.go).
+# The root user of Windows, in any case (kubelet, security_context_windows.go).
 _WINDOWS_ROOT = "containeradministrator"
 
+Fields = dict[str, Any]
 
-def apply(pod: Pod, context: Context) -> None:
-    """Fill in what the profile wants set and the Pod leaves unset."""
-    if context.policy.hardening.level == "baseline":
+
+def additions(pod: Pod, context: Context) -> Iterator[Addition]:
+    """Fill in what the profile requires and the Pod leaves unset."""
+    hardening = context.policy.hardening
+    if hardening.level == "baseline":
         return
-    windows = pod.is_windows
-    identity = _identity(context.policy.hardening, windows=windows)
+    identity = _identity(hardening, windows=pod.is_windows)
+    common = pod.security_context
     if context.request.subresource == "ephemeralcontainers":
-        _fill_debug_containers(pod, identity, context.request.old)
+        given = {**identity, **_confinement(pod)}
+        for container in new_debug_containers(pod, context.old_spec):
+            # What the Pod sets holds for the new container, too.
+            wanted = _unset(given, common)
+            if _is_root(pod, container.security_context):
+                wanted = {key: value for key, value in wanted.items() if key not in identity}
+            yield from _fill(pod, container, wanted)
         return
-    containers, common = pod.containers(), _context(pod.spec)
-    contexts = [{}, *[_context(container.raw) for container in containers]]
-    if any(_is_root(own, common, windows=windows) for own in contexts):
-        _identify_each(pod, containers, identity)
-        identity = {}
-    if windows:
-        _fill(pod.spec, identity)
-        return
-    _fill(pod.spec, {**identity, **_confinement(), "fsGroup": context.policy.hardening.fs_group})
-    for container in containers:
-        _drop_privileges(container.raw)
-
-
-def _fill_debug_containers(pod: Pod, identity: Mapping[str, Any], old: JSONObject | None) -> None:
-    """Fill the ephemeral containers that this request adds."""
-    added = new_debug_containers(pod, old)
-    _identify_each(pod, added, identity)
+    contexts = [SecurityContext(), *(each.security_context for each in pod.containers())]
+    each_container: Fields = {}
+    if any(_is_root(pod, own) for own in contexts):
+        # Some containers are root by their author's word: the others get a user of their own.
+        each_container, identity = _unset(identity, common), {}
+    whole = {**identity, **_confinement(pod)}
     if not pod.is_windows:
-        for container in added:
-            _fill(container.raw, _unless_given(_confinement(), _context(pod.spec)))
-            _drop_privileges(container.raw)
+        whole["fsGroup"] = hardening.fs_group
+    if missing := _unset(whole, common):
+        yield Addition(("securityContext",), missing)
+    for container in pod.containers():
+        is_root = _is_root(pod, container.security_context)
+        yield from _fill(pod, container, {} if is_root else each_container)
 
 
-def _identity(hardening: Hardening, *, windows: bool) -> dict[str, Any]:
+def _fill(pod: Pod, container: Container, wanted: Fields) -> Iterator[Addition]:
+    """Add what a container lacks of the wanted fields, and of the privileges that it drops."""
+    missing = _unset(wanted, container.security_context)
+    if not pod.is_windows:
+        missing |= _dropped_privileges(container.security_context)
+    if missing:
+        yield Addition((container.kind, container.position, "securityContext"), missing)
+
+
+def _identity(hardening: Hardening, *, windows: bool) -> Fields:
     if windows:
         return {"runAsNonRoot": True}
     return {
@@ -136,74 +147,56 @@ def _identity(hardening: Hardening, *, windows: bool) -> dict[str, Any]:
     }
 
 
-def _confinement() -> dict[str, Any]:
-    return {"seccompProfile": {"type": "RuntimeDefault"}}
+def _confinement(pod: Pod) -> Fields:
+    return {} if pod.is_windows else {"seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def _identify_each(pod: Pod, containers: Iterable[Container], identity: Mapping[str, Any]) -> None:
-    """Fill in the identity, container by container, where nobody says root."""
-    common, windows = _context(pod.spec), pod.is_windows
-    missing = _unless_given(identity, common)
-    for container in containers:
-        if not _is_root(_context(container.raw), common, windows=windows):
-            _fill(container.raw, missing)
-
-
-def _is_root(own: JSONObject, common: JSONObject, *, windows: bool) -> bool:
-    """Return whether a container is to be root, which `runAsNonRoot: true` would stop.
-
-    ``own`` is the container's security context, ``common`` the Pod's.
-    """
-    non_root = _effective("runAsNonRoot", own, common)
-    user_id = _effective("runAsUser", own, common)
+def _is_root(pod: Pod, own: SecurityContext) -> bool:
+    """Return whether a container is to be root, which `runAsNonRoot: true` would stop."""
+    common = pod.security_context
+    non_root = common.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
+    user_id = common.run_as_user if own.run_as_user is None else own.run_as_user
     if non_root is False:
         return True
-    if not windows:
+    if not pod.is_windows:
         # Without ambient capabilities, which runtimes do not set, only root has what is added.
-        locks_memory = not _LOCK_MEMORY.isdisjoint((own.get("capabilities") or {}).get("add") or ())
-        return bool(user_id == 0) or (locks_memory and non_root is None and user_id is None)
+        added = (own.capabilities.add if own.capabilities else None) or ()
+        locks_memory = not _LOCK_MEMORY.isdisjoint(added)
+        return user_id == 0 or (locks_memory and non_root is None and user_id is None)
     user = _windows_user(own) or _windows_user(common)
     return user.lower() == _WINDOWS_ROOT
 
 
-def _effective(field: str, own: JSONObject, common: JSONObject) -> Any:
-    value = own.get(field)
-    return common.get(field) if value is None else value
+def _windows_user(context: SecurityContext) -> str:
+    return (context.windows_options.run_as_user_name if context.windows_options else None) or ""
 
 
-def _windows_user(context: JSONObject) -> str:
-    return str((context.get("windowsOptions") or {}).get("runAsUserName") or "")
-
-
-def _drop_privileges(container: JSONObject) -> None:
-    context = _context(container)
-    missing: dict[str, Any] = {}
-    if context.get("allowPrivilegeEscalation") is None and not excludes_no_escalation(context):
+def _dropped_privileges(context: SecurityContext) -> Fields:
+    missing: Fields = {}
+    if context.allow_privilege_escalation is None and not excludes_no_escalation(context):
         missing["allowPrivilegeEscalation"] = False
-    capabilities = context.get("capabilities") or {}
-    dropped = capabilities.get("drop") or []
-    added = [name.upper().removeprefix("CAP_") for name in capabilities.get("add") or ()]
+    capabilities = context.capabilities
+    dropped = (capabilities.drop if capabilities else None) or ()
+    adds = (capabilities.add if capabilities else None) or ()
+    added = [name.upper().removeprefix("CAP_") for name in adds]
     if "ALL" not in dropped and "ALL" not in added:
-        missing["capabilities"] = {**capabilities, "drop": [*dropped, "ALL"]}
-    if missing:
-        container["securityContext"] = {**context, **missing}
+        missing["capabilities"] = {"drop": ["ALL"]}
+    return missing
 
 
-def _context(owner: JSONObject) -> JSONObject:
-    return owner.get("securityContext") or {}
+_GIVEN = {
+    "runAsNonRoot": lambda context: context.run_as_non_root,
+    "runAsUser": lambda context: context.run_as_user,
+    "runAsGroup": lambda context: context.run_as_group,
+    "fsGroup": lambda context: context.fs_group,
+    "seccompProfile": lambda context: context.seccomp_profile,
+}
 
 
-def _unless_given(values: Mapping[str, Any], context: JSONObject) -> dict[str, Any]:
-    return {field: value for field, value in values.items() if context.get(field) is None}
-
-
-def _fill(owner: JSONObject, values: Mapping[str, Any]) -> None:
-    """Set the fields of a security context that are unset; None sets nothing."""
-    context = _context(owner)
-    missing = {
+def _unset(values: Mapping[str, Any], context: SecurityContext) -> Fields:
+    """Return the values of fields that the context leaves unset; None sets nothing."""
+    return {
         field: value
         for field, value in values.items()
-        if value is not None and context.get(field) is None
+        if value is not None and _GIVEN[field](context) is None
     }
-    if missing:
-        owner["securityContext"] = {**context, **missing}

@@ -48,10 +48,12 @@ None beyond the rule's action.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from policies.context import Context
-from policies.kubernetes.pod import Container, Pod, new_debug_containers
+from policies.kubernetes.editor import Addition
+from policies.kubernetes.pod import Pod, new_debug_containers
 from policies.policy import Pool
 from policies.requests import requesting_containers
 from policies.rules.check_device_leak import VISIBLE_DEVICES
@@ -60,29 +62,26 @@ ID = "void-visible-devices"
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
 
 
-def apply(pod: Pod, context: Context) -> None:
+def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Hide the node's GPUs from the containers that request none."""
-    if not any(_is_nvidia(request.pool) for request in context.device_requests):
+    if not any(_is_nvidia(pool) for pool in context.requested_pools):
         return
     if context.request.subresource == "ephemeralcontainers":
-        for container in new_debug_containers(pod, context.request.old):
-            _hide(container)
-        return
-    requesting = requesting_containers(pod, context.device_requests)
-    for container in pod.containers():
-        if (container.kind, container.position) not in requesting:
-            _hide(container)
-
-
-def _hide(container: Container) -> None:
-    env = container.raw.get("env") or []
-    if VISIBLE_DEVICES not in [variable.get("name") for variable in env]:
-        container.raw["env"] = [*env, {"name": VISIBLE_DEVICES, "value": "void"}]
+        containers = new_debug_containers(pod, context.old_spec)
+    else:
+        requesting = requesting_containers(pod, context.device_requests)
+        containers = [
+            each for each in pod.containers() if (each.kind, each.position) not in requesting
+        ]
+    for container in containers:
+        if VISIBLE_DEVICES not in [variable.name for variable in container.spec.env or ()]:
+            path = (container.kind, container.position, "env")
+            yield Addition(path, [{"name": VISIBLE_DEVICES, "value": "void"}])
 
 
 @lru_cache(maxsize=256)
 def _is_nvidia(pool: Pool) -> bool:
-    # Asked for every GPU Pod, about pools that live as long as their policy.
+    # Checked for every GPU Pod, and pools live as long as their policy.
     names = {*pool.resources.exact, *pool.resources.prefixes}
     return any(name.startswith("nvidia.com/") for name in names) or any(
         name.endswith(".nvidia.com") for name in pool.device_classes

@@ -102,7 +102,8 @@ def judge(line: InTree, case: Case) -> tuple[str, list[str]]:
 
 def update(line: InTree, obj: JSON, request: Request) -> Outcome:
     """Create the old object as a user whom the policy exempts, and replace it."""
-    old = request.old or {}
+    old = request.old
+    assert isinstance(old, dict)
     # One that has a finalizer, or a node, stays: no two have the same name.
     name = f"{obj['metadata']['name']}-{next(NUMBERS)}"
     renamed = {**obj, "metadata": {**obj["metadata"], "name": name}}

@@ -181,7 +181,7 @@ def must_be_asked(hook: Registered, obj: JSON, known: Facts, old: JSON | None = 
     facts = msgspec.structs.replace(known, nodes=hook.nodes)
     request = Request(old=old, operation="UPDATE" if old else "CREATE")
     wanted = set()
-    if obj["kind"] == "Pod" and mutate(obj, hook.policy, request, facts) != obj:
+    if obj["kind"] == "Pod" and mutate(obj, hook.policy, request, facts):
         wanted.add("/mutate")
     if validate(obj, hook.policy, request, facts).findings:
         wanted.add("/validate")

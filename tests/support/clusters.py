@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestServer
 from fake_apiserver import FakeApiServer
 from policies.document.model import default_policy_text, parse_policy
 from policies.facts import Facts, Request
+from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
@@ -114,7 +115,7 @@ async def facts_of(
 
 async def known(cluster: ClusterFacts, namespace: str = "ml") -> Facts:
     """Return what is known for a Pod without claims."""
-    return await cluster.facts_for(Request(namespace=namespace), {}, 1.0)
+    return await cluster.facts_for(Request(namespace=namespace), Workload({}), 1.0)
 
 
 async def node_names(cluster: ClusterFacts) -> set[str] | None:

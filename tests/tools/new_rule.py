@@ -53,7 +53,7 @@ ID = "{name}"
 
 def check(pod: Pod, _context: Context) -> Iterator[Finding]:
     """TODO: yield a finding for each ..."""
-    if pod.metadata.get("name") == "denied":
+    if pod.metadata.name == "denied":
         yield Finding(ID, pod.at("metadata.name"), "TODO: reason", "TODO: detail", "TODO: advice")
 '''
 POD = """\

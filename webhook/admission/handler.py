@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Any, Literal, Protocol
 
+from policies.decision import Decision
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.finding import Finding
-from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.shape import MalformedObjectError
+from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.editor import Operation
 from policies.kubernetes.templates import is_core_workload
+from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.admission import messages, response, review
-from webhook.admission.patch import diff
 from webhook.logs import event
 from webhook.metrics.admission import Metrics, Result, kind_label
 
@@ -35,13 +36,15 @@ _SUBRESOURCES = frozenset({"", "ephemeralcontainers", "resize"})
 # The deepest objects of the API, custom resources with embedded schemas, stay far below this.
 _DEEP = 200
 
+_NO_FACTS = Facts()
+
 _log = logging.getLogger("gpufence")
 
 
 class Cluster(Protocol):
     """What is known of the cluster (``webhook.cluster.facts``)."""
 
-    async def facts_for(self, request: Request, obj: JSONObject, seconds: float) -> Facts:
+    async def facts_for(self, request: Request, obj: Workload, seconds: float) -> Facts:
         """Return the cluster facts for a request and its object."""
 
 
@@ -102,15 +105,17 @@ class Admission:
             if request.operation not in _OPERATIONS or request.sub_resource not in _SUBRESOURCES:
                 return response.allowed(uid), "allowed"
             obj = review.object_of(request)
-            if endpoint == "/validate":
-                facts = await self._facts(request, obj, seconds)
-                return self._validate(request, obj, facts)
-            if not _is_pod(request):
-                # A change of a workload would show as drift in GitOps, and the Pods that are made
-                # of it are changed in their turn.
+            if endpoint == "/mutate" and not request.is_pod:
+                # A mutated workload would show as drift in GitOps, and its Pods are mutated.
                 return response.allowed(uid), "allowed"
-            facts = await self._facts(request, obj, seconds)
-            return self._mutate(request, obj, facts)
+            writing = request.to_engine(self._today())
+            facts = _NO_FACTS
+            if self._cluster is not None:
+                facts = await self._cluster.facts_for(writing, obj, seconds)
+            if endpoint == "/mutate":
+                return _mutate(request, mutate(obj, self._policy, writing, facts))
+            decision = validate(obj, self._policy, writing, facts)
+            return self._validate(request, obj, decision)
         except review.BadReviewError as error:
             _log_request(logging.WARNING, "bad request", endpoint, request, problem=str(error))
             return response.bad_request(uid, str(error)), "bad_request"
@@ -129,39 +134,15 @@ class Admission:
             return response.allowed(uid, warnings=[messages.warning(message)]), "malformed"
         return response.malformed(uid, message), "malformed"
 
-    async def _facts(
-        self, request: review.AdmissionRequest, obj: JSONObject, seconds: float
-    ) -> Facts:
-        if self._cluster is None:
-            return Facts()
-        return await self._cluster.facts_for(request.to_engine(self._today()), obj, seconds)
-
-    def _mutate(
-        self, request: review.AdmissionRequest, obj: JSONObject, facts: Facts
-    ) -> tuple[response.Response, Result]:
-        """Add what the mutations add to a Pod.
-
-        No audit annotations: an API server calls again when another webhook has changed the Pod,
-        and takes a second annotation of the same name with another value for a mistake.
-        """
-        mutated = mutate(obj, self._policy, request.to_engine(self._today()), facts)
-        operations = diff(obj, mutated)
-        return response.patched(request.uid, operations), "patched" if operations else "allowed"
-
     def _validate(
-        self, request: review.AdmissionRequest, obj: JSONObject, facts: Facts
+        self, request: review.AdmissionRequest, obj: Workload, decision: Decision
     ) -> tuple[response.Response, Result]:
-        """Refuse what an enforced rule finds, and tell of the rest.
-
-        A Pod is judged as it stands; the template of a workload as the Pods that will be made of
-        it, which the mutations will change first.
-        """
-        decision = validate(obj, self._policy, request.to_engine(self._today()), facts)
-        if not decision.has_template and is_core_workload(obj):
+        """Reject what an enforced rule finds, and report the rest."""
+        if not decision.has_template and obj.is_core_workload:
             raise MalformedObjectError("", "it has no pod template where its kind has one")
         findings = decision.findings
         annotations = messages.audit_annotations(decision)
-        known = _worth_telling(request, obj, decision.known)
+        known = _reported_known(request, obj, decision.known)
         warnings = messages.warnings([f for f in findings if f.action == "warn"], known)
         self._metrics.found(findings)
         if decision.allowed:
@@ -175,26 +156,33 @@ class Admission:
         return answer, "denied"
 
 
-def _is_pod(request: review.AdmissionRequest) -> bool:
-    return (request.kind.api_version, request.kind.kind) == ("v1", "Pod")
+def _mutate(
+    request: review.AdmissionRequest, operations: tuple[Operation, ...]
+) -> tuple[response.Response, Result]:
+    """Patch the Pod.
+
+    No audit annotations: an API server calls again after another webhook has changed the Pod, and
+    rejects a second annotation of the same name with another value.
+    """
+    answer = response.patched(request.uid, operations)
+    return answer, "patched" if operations else "allowed"
 
 
 def _is_custom(request: review.AdmissionRequest) -> bool:
     kind = {"apiVersion": request.kind.api_version, "kind": request.kind.kind}
-    return not (_is_pod(request) or is_core_workload(kind))
+    return not (request.is_pod or is_core_workload(kind))
 
 
-def _worth_telling(
-    request: review.AdmissionRequest, obj: JSONObject, known: Sequence[Finding]
+def _reported_known(
+    request: review.AdmissionRequest, obj: Workload, known: Sequence[Finding]
 ) -> list[Finding]:
-    """Return those known findings of which somebody reads: of workloads that people change.
+    """Return the known findings that a client reads: those of workloads that people change.
 
-    Pods, and what a controller owns (ReplicaSets), are updated by controllers alone.
+    Controllers alone update Pods, and what has a controller (ReplicaSets).
     """
-    if not known:
+    if not known or request.is_pod:
         return []
-    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
-    if _is_pod(request) or any(owner.get("controller") for owner in owners):
+    if any(owner.controller for owner in obj.metadata.owner_references or ()):
         return []
     return [finding for finding in known if finding.action in ("enforce", "warn")]
 
@@ -249,7 +237,10 @@ def _log_request(
 
 
 def _name(request: review.AdmissionRequest) -> str:
-    """Return the object's name, or what it will begin with."""
-    metadata = (request.object or {}).get("metadata")
-    known = metadata if isinstance(metadata, dict) else {}
-    return str(request.name or known.get("name") or known.get("generateName") or "")
+    """Return the object's name, or the prefix that it is generated from."""
+    if request.name or request.object is None:
+        return request.name
+    try:
+        return Workload(request.object).name
+    except MalformedObjectError:
+        return ""

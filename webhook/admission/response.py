@@ -7,11 +7,12 @@ Source of the wire format: ``k8s.io/api/admission/v1``, ``types.go``; of what is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
 
 import msgspec
 
-from webhook.admission.patch import Operation
+from policies.kubernetes.editor import Operation
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -57,7 +58,7 @@ def allowed(
     return Response(uid, True, audit_annotations=annotations or {}, warnings=warnings or [])
 
 
-def patched(uid: str, operations: list[Operation]) -> Response:
+def patched(uid: str, operations: Sequence[Operation]) -> Response:
     """Let the request go with a change; without operations, as it is."""
     if not operations:
         return allowed(uid)

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import read_claims
+from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.shape import MalformedObjectError
 from policies.policy import Policy
 from webhook.audit.kinds import NODE, POD, WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.owners import Owned, Owners

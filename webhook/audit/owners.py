@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
+from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Alternative, accepts
 from webhook.audit.kinds import NODE, GroupKind
@@ -143,4 +146,5 @@ def _selector(obj: JSONObject, key: GroupKind) -> Alternative | None:
     if key == ("", "ReplicationController"):
         return Alternative(selector, (), (), "")
     labels = selector.get("matchLabels") or {}
-    return Alternative(labels, tuple(selector.get("matchExpressions") or ()), (), "")
+    expressions = msgspec.convert(selector.get("matchExpressions") or [], list[Requirement])
+    return Alternative(labels, tuple(expressions), (), "")

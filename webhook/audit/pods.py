@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from policies.decision import Decision
 from policies.engine import decide
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.pod import Pod
-from policies.kubernetes.shape import MalformedObjectError
+from policies.kubernetes.workload import Workload as WorkloadObject
 from policies.policy import Policy
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION
 from policies.requests import device_peaks
@@ -54,7 +54,8 @@ def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> Runnin
     except MalformedObjectError as error:
         inventory.not_judged(found, error)
         return None
-    return RunningPod(found, decision, node, device_peaks(Pod(found.obj), policy), bool(username))
+    [pod] = WorkloadObject(found.obj).pods()
+    return RunningPod(found, decision, node, device_peaks(pod, policy), bool(username))
 
 
 def _as_written(obj: JSONObject) -> JSONObject:

@@ -11,7 +11,7 @@ from policies.decision import Decision
 from policies.engine import decide
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.finding import Finding
-from policies.kubernetes.shape import MalformedObjectError
+from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import templates
 from policies.policy import Policy
@@ -144,7 +144,7 @@ class _Collector:
         if self._decision is None and not self._error:
             # History of which something still runs, or an owner whose templates nobody knows.
             self.take(self._top, policy, inventory)
-        decision = self._decision or Decision(self._top.obj, self._top.obj, has_template=False)
+        decision = self._decision or Decision(self._top.obj, has_template=False)
         findings = [*self._findings(), *self._sitters(policy)]
         if findings or self._pods:
             decision = replace(decision, findings=tuple(findings), has_template=True)

@@ -16,14 +16,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from policies.kubernetes.claims import Claim, read_claim
+from policies.kubernetes.decoding import MOST_CLAIMS, MalformedObjectError
 from policies.kubernetes.quantity import is_subdomain
-from policies.kubernetes.shape import MOST_CLAIMS
-from policies.kubernetes.templates import templates
+from policies.kubernetes.workload import Workload
 from webhook.kube import wire
 from webhook.kube.connection import Connection
 from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
@@ -82,26 +82,25 @@ class _Answer(NamedTuple):
     expires: float
 
 
-def claims_named(obj: Any, namespace: str) -> Iterator[ClaimName]:
-    """Yield the claims that the object's Pods name, whatever else the object may be.
+def claims_named(obj: Workload, namespace: str) -> Iterator[ClaimName]:
+    """Yield the claims that the object's Pods name; none if the object is malformed.
 
-    It has not been checked by anybody yet. A name that is none is left out: it stands for nothing,
-    and it would become part of a URL.
+    An invalid name is left out: it names nothing, and it would become part of a URL.
     """
-    if not isinstance(obj, dict) or not is_subdomain(namespace):
+    if not is_subdomain(namespace):
         return
-    for template in templates(obj):
-        spec = template.raw.get("spec")
-        entries = spec.get("resourceClaims") if isinstance(spec, dict) else None
-        for entry in entries if isinstance(entries, list) else ():
-            if not isinstance(entry, dict):
-                continue
-            # The claim comes first where a Pod names both, as it does for the rules.
-            if name := entry.get("resourceClaimName"):
-                kind: Kind = "resourceclaims"
-            elif name := entry.get("resourceClaimTemplateName"):
-                kind = "resourceclaimtemplates"
-            if isinstance(name, str) and is_subdomain(name):
+    try:
+        pods = obj.pods()
+    except MalformedObjectError:
+        return
+    for pod in pods:
+        for entry in pod.spec.resource_claims or ():
+            # The claim comes first if a Pod names both, as it does for the rules.
+            kind: Kind = "resourceclaims"
+            name = entry.resource_claim_name
+            if not name:
+                kind, name = "resourceclaimtemplates", entry.resource_claim_template_name
+            if name and is_subdomain(name):
                 yield ClaimName(kind, namespace, name)
 
 

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.objects import JSONObject, ObjectKey
+from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.objects import ObjectKey
+from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.cluster.catalogues import (
     DEVICE_CLASSES,
@@ -26,6 +28,7 @@ from webhook.cluster.catalogues import (
 from webhook.cluster.claims import (
     DEFAULT_LOOKUP_TIMING,
     ClaimLookup,
+    ClaimName,
     LookupResult,
     LookupTiming,
     claims_named,
@@ -150,11 +153,11 @@ class ClusterFacts:
         """Return why the last lookup of a claim failed, or nothing if it did not."""
         return self._claims.problem
 
-    async def facts_for(self, request: Request, obj: JSONObject, seconds: float) -> Facts:
+    async def facts_for(self, request: Request, obj: Workload, seconds: float) -> Facts:
         """Return the cluster facts for a request and its object.
 
-        ``obj`` is of any shape yet, and ``seconds`` is the time left to respond. Nothing is awaited
-        unless the object, or the one before it, names claims.
+        ``seconds`` is the time left to respond. Nothing is awaited unless the object, or the one
+        before it, names claims.
         """
         facts = Facts(
             nodes=self._nodes.index if self._watches.has(NODES) else None,
@@ -166,8 +169,7 @@ class ClusterFacts:
         )
         if not self._resolves_claims:
             return facts
-        objects = (obj, request.old)
-        wanted = [name for each in objects for name in claims_named(each, request.namespace)]
+        wanted = [*claims_named(obj, request.namespace), *_claims_of_old(request)]
         if not wanted:
             return facts
         resolved = await self._claims.resolve(wanted, seconds / 2)
@@ -177,3 +179,12 @@ class ClusterFacts:
             of_kind = claims if name.kind == "resourceclaims" else claim_templates
             of_kind[name.namespace, name.name] = claim
         return replace(facts, claims=claims, claim_templates=claim_templates)
+
+
+def _claims_of_old(request: Request) -> list[ClaimName]:
+    if request.old is None:
+        return []
+    try:
+        return [*claims_named(Workload(request.old), request.namespace)]
+    except MalformedObjectError:
+        return []

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from policies.facts import Facts
+from policies.kubernetes.core_v1 import Container
 from policies.kubernetes.peak import device_peak
-from policies.kubernetes.pod import Pod
 from policies.policy import Policy, Pool
 from policies.requests import pool_of_resource
 from webhook.cluster.nodes import NODES as NODES_OF_FACTS
@@ -36,19 +36,9 @@ class Holding(NamedTuple):
     scheduled: bool
 
 
-class ContainerResources(msgspec.Struct, frozen=True):
-    limits: dict[str, Any] | None = None
-    requests: dict[str, Any] | None = None
-
-
-class ContainerObject(msgspec.Struct, frozen=True, rename="camel"):
-    resources: ContainerResources = ContainerResources()
-    restart_policy: str | None = None
-
-
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    containers: list[ContainerObject] | None = None
-    init_containers: list[ContainerObject] | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
     node_name: str = ""
 
 
@@ -139,9 +129,13 @@ def of_pod(pod: PodObject, policy: Policy) -> Counter[Holding]:
     names = {name for name in _resources(spec) if pool_of(name, policy)}
     if not names:
         return Counter()
-    view = Pod({"spec": msgspec.to_builtins(spec)})
     scheduled = bool(spec.node_name)
-    peaks = {Holding(name, namespace, scheduled): device_peak(view, name) for name in names}
+    peaks = {
+        Holding(name, namespace, scheduled): device_peak(
+            spec.init_containers, spec.containers, name
+        )
+        for name in names
+    }
     return +Counter(peaks)
 
 
@@ -176,8 +170,9 @@ def of_node(node: NodeObject, policy: Policy) -> Counter[str]:
 def _resources(spec: PodSpec) -> Iterator[str]:
     for containers in (spec.containers, spec.init_containers):
         for container in containers or ():
-            yield from container.resources.limits or ()
-            yield from container.resources.requests or ()
+            if container.resources is not None:
+                yield from container.resources.limits or ()
+                yield from container.resources.requests or ()
 
 
 def _device_requests(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequest]]:

@@ -10,12 +10,11 @@ argoproj/argo-workflows, ``workflow/controller/workflowpod.go`` (``build``,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any, NamedTuple
 
 from policies.kubernetes.composed.values import descend, mapping, mappings, mounted_volumes
+from policies.kubernetes.decoding import OversizedObjectError
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.shape import OversizedObjectError
 from policies.kubernetes.strategic_merge import MERGE_KEYS, merge
 from policies.kubernetes.template import Path, Template, Unjudged, field_path
 
@@ -165,10 +164,9 @@ def _compose(workflow: _Workflow, step: _Step, whole: JSONObject) -> Template:
     if isinstance(whole.get(resources), dict):
         spec["resources"], aliases["resources"] = whole[resources], f".{resources}"
     elif isinstance(workflow.spec.get(resources), dict):
-        spec["resources"] = deepcopy(workflow.spec[resources])
+        spec["resources"] = workflow.spec[resources]
         aliases["resources"] = f"{field_path(workflow.path)}.{resources}"
-    # Copies: an addition to one step must not reach the others, which inherit the same values.
-    spec |= deepcopy(inherited)
+    spec |= inherited
     aliases |= {name: f"{field_path(workflow.path)}.{name}" for name in inherited}
     defaults = f"{field_path(workflow.path)}.templateDefaults"
     aliases |= {name: f"{defaults}.{name}" for name in whole.keys() - holder.keys()}
@@ -179,11 +177,10 @@ def _compose(workflow: _Workflow, step: _Step, whole: JSONObject) -> Template:
     # With defaults or shared mounts, containers are merged.
     editable = whole == holder and not mapping(whole.get("containerSet")).get("volumeMounts")
     return Template(
-        raw if editable else deepcopy(raw),
+        raw,
         step.path,
         workflow.kind,
         aliases,
-        holder,
         inherited | added,
         editable=editable,
     )

@@ -8,7 +8,6 @@ Framework".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 
 from policies.kubernetes.composed.values import descend, mapping, mappings
 from policies.kubernetes.objects import JSONObject
@@ -76,6 +75,4 @@ def _compose(common: JSONObject, own: JSONObject, at: Path, role: str, kind: str
         aliases[f"containers[{len(containers)}]"] = field_path((*at, role))
         containers.append({"name": _MAIN})
     raw = {**merged, "spec": {**spec, "containers": containers}}
-    return Template(
-        deepcopy(raw), (*at, role, "podTemplate", "spec"), kind, aliases, editable=False
-    )
+    return Template(raw, (*at, role, "podTemplate", "spec"), kind, aliases, editable=False)

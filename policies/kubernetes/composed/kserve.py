@@ -79,7 +79,7 @@ def _component(holder: JSONObject, path: Path, kind: str) -> Iterator[Template |
         f"containers[{len(listed) + index}]": f".{key}" for index, (key, _) in enumerate(servers)
     }
     spec = {**holder, "containers": [*listed, *(server for _, server in servers)]}
-    yield Template({"spec": spec}, path, kind, aliases, holder)
+    yield Template({"spec": spec}, path, kind, aliases)
 
 
 def compose_llm_service(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:

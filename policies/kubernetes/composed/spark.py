@@ -8,7 +8,6 @@ Sources: kubeflow/spark-operator, ``api/v1beta2/sparkapplication_types.go`` (``S
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 
 from policies.kubernetes.composed.values import descend, mapping, mappings, mounted_volumes
 from policies.kubernetes.objects import JSONObject
@@ -86,7 +85,7 @@ def _compose(
         aliases["securityContext"] = ".podSecurityContext"
     _add_volumes(application, at, spec, aliases)
     raw = {"spec": spec, "metadata": mapping(template.get("metadata"))}
-    return Template(deepcopy(raw), (*at, role), kind, aliases, editable=False)
+    return Template(raw, (*at, role), kind, aliases, editable=False)
 
 
 def _add_volumes(

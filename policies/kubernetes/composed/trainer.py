@@ -25,5 +25,5 @@ def compose(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
         # They replace the resources of the runtime's container of that name.
         aliases = {"containers[0].resources": ".resourcesPerNode"}
         spec = {"containers": [container]}
-        yield Template({"spec": spec}, path, obj["kind"], aliases, trainer, devices_only=True)
+        yield Template({"spec": spec}, path, obj["kind"], aliases, devices_only=True)
     yield Unjudged((*at, "spec", "runtimeRef"), "the pod template is part of the training runtime")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import SecurityContext, SELinuxOptions
 from policies.kubernetes.pod_security.view import PodView
 from policies.kubernetes.pod_security.violation import (
     Offenders,
@@ -47,12 +47,12 @@ def app_armor_profile(pod: PodView) -> Violation | None:
     Restricted fields: ``appArmorProfile.type`` of the Pod's and the containers' security contexts,
     and the annotations that came before it. Source: check_appArmorProfile.go.
     """
-    bad = offenders(pod, "appArmorProfile", _bad_app_armor)
-    annotations = pod.pod.metadata.get("annotations")
+    bad = offenders(pod, _bad_app_armor)
+    annotations = pod.pod.metadata.annotations
     refused = _bad_annotations(annotations) if annotations else None
     if bad is None and not refused:
         return None
-    types = _types(bad, "appArmorProfile")
+    types = _types(bad, _app_armor_type)
     found, path, advice = [], "", []
     if bad:
         path = bad.path("appArmorProfile.type")
@@ -72,8 +72,7 @@ def app_armor_profile(pod: PodView) -> Violation | None:
         ", ".join(found),
         '"RuntimeDefault", "Localhost" or no profile',
         _sentence(listing(advice)),
-        subjects((refused or {}).items())
-        | (bad.subjects(_type_of("appArmorProfile")) if bad else frozenset()),
+        subjects((refused or {}).items()) | (bad.subjects(_app_armor_type) if bad else frozenset()),
     )
 
 
@@ -83,19 +82,16 @@ def se_linux_options(pod: PodView) -> Violation | None:
     Restricted fields: ``seLinuxOptions.type``, ``.user`` and ``.role`` of the Pod's and the
     containers' security contexts; ``level`` is free. Source: check_seLinuxOptions.go.
     """
-    bad = offenders(pod, "seLinuxOptions", _bad_se_linux)
+    bad = offenders(pod, _bad_se_linux)
     if bad is None:
         return None
-    options = [context["seLinuxOptions"] for context in bad.contexts()]
+    options = [_se_linux(context) for context in bad.contexts()]
     wrong = {
-        "type": {one.get("type") or "" for one in options} - _ACCEPTED_SE_LINUX_TYPES,
-        "user": {one.get("user") or "" for one in options} - {""},
-        "role": {one.get("role") or "" for one in options} - {""},
+        "type": {one["type"] for one in options} - _ACCEPTED_SE_LINUX_TYPES,
+        "user": {one["user"] for one in options} - {""},
+        "role": {one["role"] for one in options} - {""},
     }
-    first = options[0]
-    field = next(
-        (key for key in ("type", "user", "role") if (first.get(key) or "") in wrong[key]), "type"
-    )
+    field = next((key for key, value in options[0].items() if value in wrong[key]), "type")
     values = listing([f"{key} {quote(sorted(wrong[key]))}" for key in wrong if wrong[key]])
     return Violation(
         "seLinuxOptions",
@@ -105,9 +101,7 @@ def se_linux_options(pod: PodView) -> Violation | None:
         f"Remove {listing([key for key in wrong if wrong[key]])} from seLinuxOptions",
         bad.subjects(
             lambda context: (
-                f"{key} {value}"
-                for key, value in context["seLinuxOptions"].items()
-                if value in wrong.get(key, ())
+                f"{key} {value}" for key, value in _se_linux(context).items() if value in wrong[key]
             )
         ),
     )
@@ -132,10 +126,12 @@ def seccomp_profile_restricted(pod: PodView) -> Violation | None:
         return None
     accepted = '"RuntimeDefault" or "Localhost"'
     explicit = _unconfined(pod, accepted)
-    if explicit or pod.context.get("seccompProfile") is not None:
+    if explicit or pod.context.seccomp_profile is not None:
         return explicit
     silent = [
-        container for container in pod.containers if container.context.get("seccompProfile") is None
+        container
+        for container in pod.containers
+        if container.security_context.seccomp_profile is None
     ]
     if not silent:
         return None
@@ -155,13 +151,13 @@ def sysctls(pod: PodView) -> Violation | None:
 
     Restricted field: ``securityContext.sysctls[*].name`` of the Pod. Source: check_sysctls.go.
     """
-    given = pod.context.get("sysctls")
+    given = pod.context.sysctls
     if not given:
         return None
     bad = {
-        index: sysctl.get("name") or ""
+        index: sysctl.name or ""
         for index, sysctl in enumerate(given)
-        if sysctl.get("name") not in _SYSCTLS
+        if sysctl.name not in _SYSCTLS
     }
     if not bad:
         return None
@@ -178,39 +174,42 @@ def sysctls(pod: PodView) -> Violation | None:
 
 
 def _unconfined(pod: PodView, accepted: str) -> Violation | None:
-    bad = offenders(pod, "seccompProfile", _bad_seccomp)
+    bad = offenders(pod, _bad_seccomp)
     if bad is None:
         return None
     return Violation(
         "seccompProfile",
         bad.path("seccompProfile.type"),
         f"{bad.who} {bad.verb('sets', 'set')} securityContext.seccompProfile.type to "
-        f"{quote(_types(bad, 'seccompProfile'))}",
+        f"{quote(_types(bad, _seccomp_type))}",
         accepted,
         bad.advice(f"Write {_SECCOMP} instead"),
-        bad.subjects(_type_of("seccompProfile")),
+        bad.subjects(_seccomp_type),
     )
 
 
-def _bad_app_armor(context: JSONObject) -> bool:
-    return _bad_profile(context.get("appArmorProfile"))
+def _bad_app_armor(context: SecurityContext) -> bool:
+    profile = context.app_armor_profile
+    return profile is not None and profile.type not in _PROFILES
 
 
-def _bad_seccomp(context: JSONObject) -> bool:
-    return _bad_profile(context.get("seccompProfile"))
+def _bad_seccomp(context: SecurityContext) -> bool:
+    profile = context.seccomp_profile
+    return profile is not None and profile.type not in _PROFILES
 
 
-def _bad_profile(profile: JSONObject | None) -> bool:
-    return profile is not None and profile.get("type") not in _PROFILES
+def _app_armor_type(context: SecurityContext) -> list[str]:
+    profile = context.app_armor_profile
+    return [(profile.type if profile else None) or ""]
 
 
-def _types(bad: Offenders | None, field: str) -> list[str]:
-    type_of = _type_of(field)
+def _seccomp_type(context: SecurityContext) -> list[str]:
+    profile = context.seccomp_profile
+    return [(profile.type if profile else None) or ""]
+
+
+def _types(bad: Offenders | None, type_of: Callable[[SecurityContext], Iterable[str]]) -> list[str]:
     return sorted({name for context in bad.contexts() for name in type_of(context)}) if bad else []
-
-
-def _type_of(field: str) -> Callable[[JSONObject], Iterable[str]]:
-    return lambda context: [context[field].get("type") or ""]
 
 
 def _bad_annotations(annotations: Mapping[str, str | None]) -> dict[str, str]:
@@ -225,16 +224,17 @@ def _bad_annotations(annotations: Mapping[str, str | None]) -> dict[str, str]:
     return dict(sorted(bad.items())) if bad else bad
 
 
-def _bad_se_linux(context: JSONObject) -> bool:
-    options = context.get("seLinuxOptions")
+def _bad_se_linux(context: SecurityContext) -> bool:
+    options = context.se_linux_options
     return bool(
         options
-        and (
-            options.get("user")
-            or options.get("role")
-            or (options.get("type") or "") not in _ACCEPTED_SE_LINUX_TYPES
-        )
+        and (options.user or options.role or (options.type or "") not in _ACCEPTED_SE_LINUX_TYPES)
     )
+
+
+def _se_linux(context: SecurityContext) -> dict[str, str]:
+    options = context.se_linux_options or SELinuxOptions()
+    return {"type": options.type or "", "user": options.user or "", "role": options.role or ""}
 
 
 def _sentence(text: str) -> str:

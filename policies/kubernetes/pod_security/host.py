@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import Volume, host_path, volume_name
+from policies.kubernetes.pod import Container
 from policies.kubernetes.pod_security.view import PodView
 from policies.kubernetes.pod_security.violation import (
     Offenders,
@@ -16,9 +16,6 @@ from policies.kubernetes.pod_security.violation import (
 )
 
 _NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_HOOKS = ("postStart", "preStop")
-_ACTIONS = ("httpGet", "tcpSocket")
 _VOLUMES = (
     "configMap",
     "csi",
@@ -57,9 +54,10 @@ def host_namespaces(pod: PodView) -> Violation | None:
     check_hostNamespaces.go.
     """
     spec = pod.spec
-    if not (spec.get("hostNetwork") or spec.get("hostPID") or spec.get("hostIPC")):
+    if not (spec.host_network or spec.host_pid or spec.host_ipc):
         return None
-    shared = [name for name in _NAMESPACES if spec.get(name)]
+    namespaces = (spec.host_network, spec.host_pid, spec.host_ipc)
+    shared = [name for name, is_shared in zip(_NAMESPACES, namespaces, strict=True) if is_shared]
     advice = f"Remove {listing(shared)}"
     if "hostIPC" in shared:
         advice += f"; for shared memory write {_SHARED_MEMORY}"
@@ -84,7 +82,7 @@ def host_path_volumes(pod: PodView) -> Violation | None:
         pod,
         {
             index: "hostPath"
-            for index, volume in enumerate(pod.spec.get("volumes") or ())
+            for index, volume in enumerate(pod.spec.volumes or ())
             if volume.get("hostPath") is not None
         },
         "hostPath volumes",
@@ -102,7 +100,7 @@ def restricted_volumes(pod: PodView) -> Violation | None:
         pod,
         {
             index: source
-            for index, volume in enumerate(pod.spec.get("volumes") or ())
+            for index, volume in enumerate(pod.spec.volumes or ())
             if (source := _restricted_source(volume)) is not None
         },
         "restricted volume types",
@@ -115,21 +113,21 @@ def host_ports(pod: PodView) -> Violation | None:
 
     Restricted field: ``ports[*].hostPort`` of the containers. Source: check_hostPorts.go.
     """
-    containers = [container for container in pod.containers if _takes_port(container.container.raw)]
+    containers = [container for container in pod.containers if _takes_port(container)]
     if not containers:
         return None
     bad = Offenders(None, containers)
     taken = [
-        (container, index, port["hostPort"])
-        for container, _ in containers
-        for index, port in enumerate(container.raw["ports"])
-        if port.get("hostPort")
+        (container, index, port.host_port)
+        for container in containers
+        for index, port in enumerate(container.spec.ports or ())
+        if port.host_port
     ]
     first, position, _ = taken[0]
     numbers = sorted({number for _, _, number in taken})
     ports = "hostPort" if len(numbers) == 1 else "hostPorts"
     advice = "Remove hostPort and reach the containerPort through a Service"
-    if pod.spec.get("hostNetwork"):
+    if pod.spec.host_network:
         # The API server fills it in (core/v1/defaults.go, defaultHostNetworkPorts).
         advice = (
             "Remove hostNetwork, which makes every containerPort a hostPort, and hostPort where it "
@@ -152,14 +150,12 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
     lifecycle. The kubelet makes these calls, from the node. Source:
     check_hostProbesAndhostLifecycle.go.
     """
-    containers = [container for container in pod.containers if _hosts(container.container.raw)]
+    containers = [container for container in pod.containers if _hosts(container)]
     if not containers:
         return None
     bad = Offenders(None, containers)
     named = [
-        (container, field, host)
-        for container, _ in containers
-        for field, host in _hosts(container.raw)
+        (container, field, host) for container in containers for field, host in _hosts(container)
     ]
     first, place, _ = named[0]
     hosts = sorted({host for _, _, host in named})
@@ -175,41 +171,40 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
     )
 
 
-def _takes_port(container: JSONObject) -> bool:
-    for port in container.get("ports") or ():  # noqa: SIM110 - any() costs twice the time
-        if port.get("hostPort"):
+def _takes_port(container: Container) -> bool:
+    for port in container.spec.ports or ():  # noqa: SIM110 - any() costs twice the time
+        if port.host_port:
             return True
     return False
 
 
-def _hosts(container: JSONObject) -> list[tuple[str, str]]:
+def _hosts(container: Container) -> list[tuple[str, str]]:
     """Return the hosts that a container's probes and hooks name, each with the field's path."""
+    spec = container.spec
+    handlers = [
+        ("livenessProbe", spec.liveness_probe),
+        ("readinessProbe", spec.readiness_probe),
+        ("startupProbe", spec.startup_probe),
+    ]
+    if spec.lifecycle is not None:
+        handlers.append(("lifecycle.postStart", spec.lifecycle.post_start))
+        handlers.append(("lifecycle.preStop", spec.lifecycle.pre_stop))
     found: list[tuple[str, str]] = []
-    for field in _PROBES:
-        if handler := container.get(field):
-            found += _hosts_of(handler, field)
-    if lifecycle := container.get("lifecycle"):
-        for field in _HOOKS:
-            if handler := lifecycle.get(field):
-                found += _hosts_of(handler, f"lifecycle.{field}")
+    for field, handler in handlers:
+        if handler is None:
+            continue
+        for kind, action in (("httpGet", handler.http_get), ("tcpSocket", handler.tcp_socket)):
+            if action is not None and action.host:
+                found.append((f"{field}.{kind}.host", action.host))
     return found
 
 
-def _hosts_of(handler: JSONObject, field: str) -> list[tuple[str, str]]:
-    found = []
-    for kind in _ACTIONS:
-        action = handler.get(kind)
-        if action and action.get("host"):
-            found.append((f"{field}.{kind}.host", action["host"]))
-    return found
-
-
-def _restricted_source(volume: JSONObject) -> str | None:
+def _restricted_source(volume: Volume) -> str | None:
     """Return the source that makes a volume one of a restricted type.
 
-    A volume without any source is none: the library calls it unknown, but the API server has made
-    it an emptyDir before any admission (core/v1/defaults.go, SetDefaults_Volume). A source that no
-    Kubernetes of today knows is restricted, as the library's own list is of what may pass.
+    A volume without any source is accepted: the library calls its type unknown, but the API server
+    has made it an emptyDir before any admission (core/v1/defaults.go, SetDefaults_Volume). A source
+    that is unknown today is restricted, because the library lists what is accepted.
     """
     restricted = None
     for key, source in volume.items():
@@ -224,10 +219,9 @@ def _restricted_source(volume: JSONObject) -> str | None:
 def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) -> Violation | None:
     if not sources:
         return None
-    volumes: list[JSONObject] = [pod.spec["volumes"][index] for index in sources]
-    names = [
-        volume.get("name") or f"#{index}" for index, volume in zip(sources, volumes, strict=True)
-    ]
+    given = pod.spec.volumes or []
+    volumes = [given[index] for index in sources]
+    names = [volume_name(volume, index) for index, volume in zip(sources, volumes, strict=True)]
     index, source = next(iter(sources.items()))
     one = len(names) == 1
     return Violation(
@@ -241,15 +235,14 @@ def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) 
     )
 
 
-def _volume_advice(volumes: list[JSONObject]) -> str:
-    """Return what to use instead: what it is depends on what was wanted of the node."""
+def _volume_advice(volumes: list[Volume]) -> str:
+    """Return what to use instead, by what is wanted of the node."""
     wanted = {_wanted(volume) for volume in volumes}
     return ". ".join(text for purpose, text in _INSTEAD.items() if purpose in wanted)
 
 
-def _wanted(volume: JSONObject) -> str:
-    source: Any = volume.get("hostPath")
-    path: str = (source or {}).get("path") or ""
+def _wanted(volume: Volume) -> str:
+    path = host_path(volume) or ""
     if path.startswith(("/dev/shm", "/run/shm")):  # noqa: S108 - read from a manifest
         return "shared memory"
     driver = "nvidia" in path and path.startswith(_SYSTEM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import SecurityContext
 from policies.kubernetes.pod_security.view import PodView
 from policies.kubernetes.pod_security.violation import Offenders, Violation, offenders
 
@@ -17,7 +17,7 @@ def run_as_non_root(pod: PodView) -> Violation | None:
     """
     if pod.user_namespace:
         return None
-    allowed = offenders(pod, "runAsNonRoot", _may_be_root)
+    allowed = offenders(pod, _may_be_root)
     if allowed:
         return Violation(
             "runAsNonRoot != true",
@@ -27,10 +27,12 @@ def run_as_non_root(pod: PodView) -> Violation | None:
             allowed.advice(f"Write {_NON_ROOT} instead"),
             allowed.subjects(lambda _: ["false"]),
         )
-    if pod.context.get("runAsNonRoot"):
+    if pod.context.run_as_non_root:
         return None
     silent = [
-        container for container in pod.containers if container.context.get("runAsNonRoot") is None
+        container
+        for container in pod.containers
+        if container.security_context.run_as_non_root is None
     ]
     if not silent:
         return None
@@ -54,7 +56,7 @@ def run_as_user(pod: PodView) -> Violation | None:
     """
     if pod.user_namespace:
         return None
-    root = offenders(pod, "runAsUser", _is_root)
+    root = offenders(pod, _is_root)
     if root is None:
         return None
     return Violation(
@@ -70,9 +72,9 @@ def run_as_user(pod: PodView) -> Violation | None:
     )
 
 
-def _may_be_root(context: JSONObject) -> bool:
-    return context.get("runAsNonRoot") is False
+def _may_be_root(context: SecurityContext) -> bool:
+    return context.run_as_non_root is False
 
 
-def _is_root(context: JSONObject) -> bool:
-    return context.get("runAsUser") == 0
+def _is_root(context: SecurityContext) -> bool:
+    return context.run_as_user == 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.pod_security.view import ContainerView, PodView
+from policies.kubernetes.core_v1 import SecurityContext
+from policies.kubernetes.pod import Container
+from policies.kubernetes.pod_security.view import PodView
 from policies.kubernetes.pod_security.violation import (
     Offenders,
     Violation,
@@ -41,9 +42,9 @@ def privileged(pod: PodView) -> Violation | None:
     Restricted field: ``privileged`` of the containers' security contexts. Source:
     check_privileged.go.
     """
-    if "privileged" not in pod.fields:
-        return None
-    containers = [container for container in pod.containers if container.context.get("privileged")]
+    containers = [
+        container for container in pod.containers if container.security_context.privileged
+    ]
     if not containers:
         return None
     bad = Offenders(None, containers)
@@ -68,13 +69,13 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
     containers = [
         container
         for container in pod.containers
-        if container.context.get("allowPrivilegeEscalation") is not False
+        if container.security_context.allow_privilege_escalation is not False
     ]
     if not containers:
         return None
     bad = Offenders(None, containers)
     field = "securityContext.allowPrivilegeEscalation"
-    explicit = [each for each in containers if each.context.get("allowPrivilegeEscalation")]
+    explicit = [each for each in containers if each.security_context.allow_privilege_escalation]
     silent = [each for each in containers if each not in explicit]
     found = []
     if explicit:
@@ -83,7 +84,7 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         lacks = "does not set" if len(silent) == 1 else "do not set"
         found.append(f"{name_containers(silent)} {lacks} {'it' if explicit else field}")
     advice = f"Write securityContext: {{allowPrivilegeEscalation: false}} in {bad.named}"
-    if any(excludes_no_escalation(each.context) for each in containers):
+    if any(excludes_no_escalation(each.security_context) for each in containers):
         advice += ", without privileged and SYS_ADMIN, which exclude it"
     return Violation(
         "allowPrivilegeEscalation != false",
@@ -91,19 +92,17 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         ", ".join(found),
         "only false",
         bad.advice(advice),
-        bad.subjects(
-            lambda context: ["true" if context.get("allowPrivilegeEscalation") else "unset"]
-        ),
+        bad.subjects(lambda context: ["true" if context.allow_privilege_escalation else "unset"]),
     )
 
 
-def excludes_no_escalation(context: JSONObject) -> bool:
+def excludes_no_escalation(context: SecurityContext) -> bool:
     """Return whether ``allowPrivilegeEscalation: false`` would contradict this security context.
 
     The API server refuses it beside ``privileged: true`` and ``CAP_SYS_ADMIN`` (core
     validation.go, ValidateSecurityContext); the same capability under its common name is meant.
     """
-    return bool(context.get("privileged")) or not _SYS_ADMIN.isdisjoint(_added(context))
+    return bool(context.privileged) or not _SYS_ADMIN.isdisjoint(_added(context))
 
 
 def capabilities_baseline(pod: PodView) -> Violation | None:
@@ -133,14 +132,16 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
     """
     if pod.windows:
         return None
-    keeping = [container for container in pod.containers if not _drops_all(container.context)]
+    keeping = [
+        container for container in pod.containers if not _drops_all(container.security_context)
+    ]
     adding = _adding(pod, _RESTRICTED_CAPABILITIES)
     if not keeping and not adding:
         return None
     bad = [
         container
         for container in pod.containers
-        if not _drops_all(container.context) or _adds(container, _RESTRICTED_CAPABILITIES)
+        if not _drops_all(container.security_context) or _adds(container, _RESTRICTED_CAPABILITIES)
     ]
     found, advice = [], []
     if keeping:
@@ -156,8 +157,8 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         found.append(_found_adding(adding, _RESTRICTED_CAPABILITIES))
         advice.append(_remove(adding, _RESTRICTED_CAPABILITIES))
     path = (
-        f"{bad[0].container.field}.securityContext.capabilities.drop"
-        if not _drops_all(bad[0].context)
+        f"{bad[0].field}.securityContext.capabilities.drop"
+        if not _drops_all(bad[0].security_context)
         else _first_added(bad[0], _RESTRICTED_CAPABILITIES)
     )
     return Violation(
@@ -168,7 +169,7 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         Offenders(None, bad).advice(". ".join(advice)),
         subjects(
             [
-                *((each.container.name, "not dropped") for each in keeping),
+                *((each.name, "not dropped") for each in keeping),
                 *_refused_by(adding, _RESTRICTED_CAPABILITIES),
             ]
         ),
@@ -190,24 +191,22 @@ def proc_mount_restricted(pod: PodView) -> Violation | None:
     Restricted field: ``procMount`` of the containers' security contexts. Source:
     check_procMount_restricted.go.
     """
-    if "procMount" not in pod.fields:
-        return None
     containers = [
         container
         for container in pod.containers
-        if container.context.get("procMount") not in (None, "Default")
+        if container.security_context.proc_mount not in (None, "Default")
     ]
     if not containers:
         return None
     bad = Offenders(None, containers)
-    values = sorted({context["procMount"] for context in bad.contexts()})
+    values = sorted({_proc_mount(context) for context in bad.contexts()})
     return Violation(
         "procMount",
         bad.path("procMount"),
         f"{bad.named} {bad.verb('sets', 'set')} securityContext.procMount to {quote(values)}",
         'only "Default"',
         "Remove procMount",
-        bad.subjects(lambda context: [context["procMount"]]),
+        bad.subjects(lambda context: [_proc_mount(context)]),
     )
 
 
@@ -217,7 +216,7 @@ def windows_host_process(pod: PodView) -> Violation | None:
     Restricted field: ``windowsOptions.hostProcess`` of the Pod's and the containers' security
     contexts. Source: check_windowsHostProcess.go.
     """
-    bad = offenders(pod, "windowsOptions", _host_process)
+    bad = offenders(pod, _host_process)
     if bad is None:
         return None
     return Violation(
@@ -230,56 +229,61 @@ def windows_host_process(pod: PodView) -> Violation | None:
     )
 
 
-def _host_process(context: JSONObject) -> bool:
-    return bool((context.get("windowsOptions") or {}).get("hostProcess"))
+def _host_process(context: SecurityContext) -> bool:
+    return bool(context.windows_options and context.windows_options.host_process)
 
 
-def _drops_all(context: JSONObject) -> bool:
-    return "ALL" in ((context.get("capabilities") or {}).get("drop") or ())
+def _proc_mount(context: SecurityContext) -> str:
+    return context.proc_mount or ""
 
 
-def _added(context: JSONObject) -> Collection[str]:
-    return (context.get("capabilities") or {}).get("add") or ()
+def _drops_all(context: SecurityContext) -> bool:
+    capabilities = context.capabilities
+    return capabilities is not None and "ALL" in (capabilities.drop or ())
 
 
-def _adding(pod: PodView, accepted: Collection[str]) -> list[ContainerView]:
+def _added(context: SecurityContext) -> Collection[str]:
+    return (context.capabilities.add if context.capabilities else None) or ()
+
+
+def _adding(pod: PodView, accepted: Collection[str]) -> list[Container]:
     return [container for container in pod.containers if _adds(container, accepted)]
 
 
-def _adds(container: ContainerView, accepted: Collection[str]) -> bool:
-    added = _added(container.context)
+def _adds(container: Container, accepted: Collection[str]) -> bool:
+    added = _added(container.security_context)
     return bool(added) and any(name not in accepted for name in added)
 
 
-def _refused_by(
-    adding: list[ContainerView], accepted: Collection[str]
-) -> Iterator[tuple[str, str]]:
+def _refused_by(adding: list[Container], accepted: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield container and capability of each that is added and not accepted."""
     for each in adding:
-        for name in _added(each.context):
+        for name in _added(each.security_context):
             if name not in accepted:
-                yield each.container.name, name
+                yield each.name, name
 
 
-def _refused(adding: list[ContainerView], accepted: Collection[str]) -> list[str]:
+def _refused(adding: list[Container], accepted: Collection[str]) -> list[str]:
     return sorted({name for _, name in _refused_by(adding, accepted)})
 
 
-def _first_added(container: ContainerView, accepted: Collection[str]) -> str:
+def _first_added(container: Container, accepted: Collection[str]) -> str:
     index = next(
-        index for index, name in enumerate(_added(container.context)) if name not in accepted
+        index
+        for index, name in enumerate(_added(container.security_context))
+        if name not in accepted
     )
-    return f"{container.container.field}.securityContext.capabilities.add[{index}]"
+    return f"{container.field}.securityContext.capabilities.add[{index}]"
 
 
-def _found_adding(adding: list[ContainerView], accepted: Collection[str]) -> str:
+def _found_adding(adding: list[Container], accepted: Collection[str]) -> str:
     return (
         f"{name_containers(adding)} {_s('add', adding)} {quote(_refused(adding, accepted))} in "
         "securityContext.capabilities.add"
     )
 
 
-def _remove(adding: list[ContainerView], accepted: Collection[str]) -> str:
+def _remove(adding: list[Container], accepted: Collection[str]) -> str:
     names = _refused(adding, accepted)
     text = f"Remove {quote(names)} from capabilities.add"
     if "IPC_LOCK" in names:
@@ -296,5 +300,5 @@ def _remove(adding: list[ContainerView], accepted: Collection[str]) -> str:
     return text
 
 
-def _s(verb: str, containers: list[ContainerView]) -> str:
+def _s(verb: str, containers: list[Container]) -> str:
     return f"{verb}s" if len(containers) == 1 else verb

@@ -4,49 +4,34 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.core_v1 import PodSpec, SecurityContext
 from policies.kubernetes.pod import Container, Pod
 
 
-class ContainerView(NamedTuple):
-    """A container of any kind and its security context, empty where it has none."""
-
-    container: Container
-    context: JSONObject
-
-
 class PodView(NamedTuple):
-    """A Pod, its security context (empty where it has none) and its containers in visiting order.
+    """A Pod, its security context (empty if it has none) and its containers in visiting order.
 
-    ``fields`` are the names that occur in any of the security contexts: most Pods set few of them,
-    and what nobody sets needs no second look. ``windows`` is ``spec.os.name``, the only thing by
-    which Pod Security tells a Windows Pod. ``user_namespace`` is ``hostUsers: false``, which makes
-    root inside the Pod nobody outside.
+    ``windows`` is ``spec.os.name``, by which alone Pod Security recognizes a Windows Pod.
+    ``user_namespace`` is ``hostUsers: false``, which makes root in the Pod a user without
+    privileges on the node.
     """
 
     pod: Pod
-    spec: JSONObject
-    context: JSONObject
-    containers: list[ContainerView]
-    fields: frozenset[str]
+    spec: PodSpec
+    context: SecurityContext
+    containers: tuple[Container, ...]
     windows: bool
     user_namespace: bool
 
 
 def view(pod: Pod) -> PodView:
-    """Return the view of a Pod that every control shares."""
+    """Return the view of a Pod that all controls share."""
     spec = pod.spec
-    context = spec.get("securityContext") or {}
-    containers = [
-        ContainerView(container, container.raw.get("securityContext") or {})
-        for container in pod.containers()
-    ]
     return PodView(
         pod,
         spec,
-        context,
-        containers,
-        frozenset(context).union(*[container.context for container in containers]),
+        pod.security_context,
+        pod.containers(),
         pod.is_windows,
-        spec.get("hostUsers") is False,
+        spec.host_users is False,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.pod_security.view import ContainerView, PodView
+from policies.kubernetes.core_v1 import SecurityContext
+from policies.kubernetes.pod import Container
+from policies.kubernetes.pod_security.view import PodView
 
 
 class Violation(NamedTuple):
@@ -30,7 +31,7 @@ class Offenders(NamedTuple):
     """Who breaks a control: the Pod's own security context, or containers, or both."""
 
     pod: PodView | None
-    containers: list[ContainerView]
+    containers: list[Container]
 
     @property
     def who(self) -> str:
@@ -47,22 +48,22 @@ class Offenders(NamedTuple):
         """Return the form of a verb that goes with ``who``."""
         return several if len(self.containers) + bool(self.pod) > 1 else one
 
-    def contexts(self) -> Iterator[JSONObject]:
+    def contexts(self) -> Iterator[SecurityContext]:
         """Yield the offending security contexts, in visiting order."""
         if self.pod:
             yield self.pod.context
         for container in self.containers:
-            yield container.context
+            yield container.security_context
 
-    def subjects(self, values: Callable[[JSONObject], Iterable[str]]) -> frozenset[str]:
+    def subjects(self, values: Callable[[SecurityContext], Iterable[str]]) -> frozenset[str]:
         """Return who is at fault, with each of the values that are in their security context."""
         everybody = [("the Pod", self.pod.context)] if self.pod else []
-        everybody += [(each.container.name, each.context) for each in self.containers]
+        everybody += [(each.name, each.security_context) for each in self.containers]
         return subjects((who, value) for who, context in everybody for value in values(context))
 
     def path(self, field: str) -> str:
         """Return the path of the first offender's ``field`` of the security context."""
-        where = "spec" if self.pod else self.containers[0].container.field
+        where = "spec" if self.pod else self.containers[0].field
         return f"{where}.securityContext.{field}"
 
     def advice(self, text: str) -> str:
@@ -71,7 +72,7 @@ class Offenders(NamedTuple):
         Its profile clears the security context and sets what ``restricted`` asks for (kubectl
         pkg/cmd/debug/profiles.go, restrictedProfile).
         """
-        kinds = {container.container.kind for container in self.containers}
+        kinds = {container.kind for container in self.containers}
         if "ephemeralContainers" not in kinds:
             return text
         if self.pod is None and len(kinds) == 1:
@@ -79,11 +80,9 @@ class Offenders(NamedTuple):
         return f"{text}; start debug containers with kubectl debug --profile=restricted"
 
 
-def offenders(pod: PodView, field: str, bad: Callable[[JSONObject], bool]) -> Offenders | None:
-    """Return who has a security context that is bad by its ``field``, if anybody has."""
-    if field not in pod.fields:
-        return None
-    containers = [container for container in pod.containers if bad(container.context)]
+def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders | None:
+    """Return the Pod and the containers whose security context is bad, if there are any."""
+    containers = [container for container in pod.containers if bad(container.security_context)]
     pod_is_bad = bad(pod.context)
     if not pod_is_bad and not containers:
         return None
@@ -95,9 +94,9 @@ def subjects(faults: Iterable[tuple[str, str]]) -> frozenset[str]:
     return frozenset(f"{who}: {what}" for who, what in faults)
 
 
-def name_containers(containers: Iterable[ContainerView]) -> str:
+def name_containers(containers: Iterable[Container]) -> str:
     """Return ``container "a"`` or ``containers "a" and "b"``."""
-    names = [container.container.name for container in containers]
+    names = [container.name for container in containers]
     return f"{'container' if len(names) == 1 else 'containers'} {quote(names)}"
 
 

@@ -13,7 +13,6 @@ from policies.engine import mutate
 from reviewing import default_policy
 from webhook.admission import review
 from webhook.admission.handler import Admission, Endpoint
-from webhook.admission.patch import diff
 from webhook.metrics.admission import Metrics
 
 PATHS: dict[reviews.Endpoint, Endpoint] = {"mutate": "/mutate", "validate": "/validate"}
@@ -66,10 +65,8 @@ def parts(case: reviews.Case = "gpu-pod") -> dict[str, float]:
     body = reviews.body(case, "mutate")
     asked = review.decode(body)
     assert asked.object is not None
-    obj, request = asked.object, asked.to_engine(date(2026, 1, 1))
-    mutated = mutate(obj, policy, request)
-    return {
-        "read the review": microseconds(lambda: review.decode(body)),
-        "mutate": microseconds(lambda: mutate(obj, policy, request)),
-        "find the difference": microseconds(lambda: diff(obj, mutated)),
-    }
+    request = asked.to_engine(date(2026, 1, 1))
+    decoding = microseconds(lambda: review.decode(body))
+    # A mutation changes the typed Pod, so each one gets a Pod of its own.
+    both = microseconds(lambda: mutate(review.object_of(review.decode(body)), policy, request))
+    return {"read the review": decoding, "mutate": both - decoding}

@@ -16,6 +16,7 @@ from bench.engine import microseconds
 from policies.document.model import default_policy_text, parse_policy
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
+from policies.kubernetes.editor import patched
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy
 
@@ -73,7 +74,7 @@ def _with_exemptions(number: int) -> float:
 def _cost(policy: Policy, facts: Facts, pod: JSON | None = None) -> float:
     given = pods.gpu_pod() if pod is None else pod
     request = Request()
-    changed = mutate(given, policy, request, facts)
+    changed = patched(given, mutate(given, policy, request, facts))
     return microseconds(partial(mutate, given, policy, request, facts)) + microseconds(
         partial(validate, changed, policy, request, facts)
     )

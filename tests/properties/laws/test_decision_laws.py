@@ -16,8 +16,8 @@ from laws.profile import law
 from policies.decision import Decision
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
-from policies.kubernetes.copying import clone
-from policies.kubernetes.shape import MalformedObjectError
+from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.editor import clone
 from policies.policy import Policy
 from policies.registry import CHECKS, MUTATIONS
 from strategies import JSON
@@ -175,10 +175,11 @@ def test_anything_at_all_is_decided_on_or_called_malformed(value: Any) -> None:
 
 def assert_settled(decision: Decision, policy: Policy, facts: Facts) -> None:
     """Assert that the validating call, or a mutating one again, changes and finds nothing new."""
-    again = decide(decision.mutated, policy, facts=facts)
-    assert again.mutated is decision.mutated
+    mutated = decision.mutated
+    again = decide(mutated, policy, facts=facts)
+    assert again.operations == ()
     if decision.original["kind"] == "Pod":
-        final = validate(decision.mutated, policy, facts=facts)
+        final = validate(mutated, policy, facts=facts)
         assert told(final) == told(again) == told(decision)
     else:
         # What the API server validates is the template as written, and now that is another one.

@@ -16,15 +16,10 @@ from oracle.driver import Oracle
 from policies.engine import decide
 from policies.facts import Facts
 from policies.kubernetes.nodes import NodeIndex
-from policies.kubernetes.scheduling import (
-    FENCING_EFFECTS,
-    Alternative,
-    alternatives,
-    required_terms,
-    tolerates,
-)
+from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative
 from policies.policy import Policy, Pool
 from strategies import JSON, as_taint
+from typed import alternatives, required_terms, tolerates
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -275,13 +270,13 @@ def described(way: Alternative, pool: Pool, taint_values: list[str]) -> Iterator
     """Yield every node of the pool that the words of a node selection tell apart."""
     mentioned: dict[str, set[str]] = {}
     for expression in way.expressions:
-        mentioned.setdefault(expression["key"], set()).update(expression.get("values") or ())
+        mentioned.setdefault(expression.key or "", set()).update(expression.values or ())
     free = {
         key: candidates(values)
         for key, values in mentioned.items()
         if key not in pool.node_selector
     }
-    names = {"other-1"}.union(*(field["values"] for field in way.fields)) - {""}
+    names = {"other-1"}.union(*(field.values or () for field in way.fields)) - {""}
     (taint,) = pool.taints
     for values in itertools.product(*free.values()):
         chosen = {k: v for k, v in zip(free, values, strict=True) if v is not None}

@@ -14,7 +14,7 @@ from oracle.driver import Oracle
 from oracle.pod_security_fixtures import fixtures
 from pod_security_strategies import creatable_pods, pods
 from policies.engine import decide, validate
-from policies.kubernetes.copying import clone
+from policies.kubernetes.editor import clone
 from policies.rules.check_unrestricted_gpu_pod import ID
 from strategies import JSON
 

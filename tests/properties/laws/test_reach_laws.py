@@ -14,7 +14,7 @@ from laws.profile import law
 from policies import reach
 from policies.engine import decide, validate
 from policies.facts import Facts
-from policies.kubernetes.copying import clone
+from policies.kubernetes.editor import clone
 from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
 from policies.rules import check_pool_trespass

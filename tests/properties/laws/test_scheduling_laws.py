@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 import strategies
 from laws.profile import law
 from oracle.driver import Oracle
-from policies.kubernetes.scheduling import Taint, matches_node, may_tolerate, parse_int64, tolerates
+from policies.kubernetes.scheduling import Taint, parse_int64
 from strategies import JSON, as_taint
+from typed import matches_node, may_tolerate, tolerates
 
 pytestmark = pytest.mark.timeout(3600)
 

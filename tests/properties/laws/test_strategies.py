@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import strategies
 from policies.engine import decide
 from policies.facts import Facts
-from policies.kubernetes.scheduling import alternatives, is_wildcard, required_terms
 from policies.policy import Policy
 from strategies import JSON
+from typed import alternatives, is_wildcard, required_terms
 
 EXAMPLES = 400
 POLICIES = strategies.policies()
@@ -77,7 +77,7 @@ def test_node_selections_of_every_sort_are_reached() -> None:
         if terms and len(ways) < len(terms):
             yield "a term that matches nothing"
         yield from ("fields" for way in ways if way.fields)
-        yield from (e["operator"] for way in ways for e in way.expressions)
+        yield from (str(e.operator) for way in ways for e in way.expressions)
         if spec.get("nodeSelector"):
             yield "a node selector"
 

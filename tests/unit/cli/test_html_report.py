@@ -16,6 +16,7 @@ from audit.simulated import Cluster, pod
 from controlplane.objects import node
 from policies.decision import Decision
 from policies.finding import Finding
+from policies.kubernetes.editor import Operation
 from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.evaluate import Result
@@ -85,11 +86,11 @@ def hostile_result(string: str) -> Result:
         "kind": string,
         "metadata": {"name": string, "namespace": string, "annotations": {string: string}},
     }
-    changed = {**obj, "spec": {string: string}}
+    changed = (Operation("/spec", {string: string}),)
     finding = Finding(string, string, string, string, string)
     document = Document(string, 0, 1, "", 1)
     manifest = Manifest(document, None, (), 1, obj)
-    return Result(manifest, "denied", Decision(obj, changed, (finding,)), string)
+    return Result(manifest, "denied", Decision(obj, changed, findings=(finding,)), string)
 
 
 @pytest.mark.parametrize("string", HOSTILE)

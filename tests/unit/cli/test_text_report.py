@@ -17,6 +17,7 @@ import pytest
 
 from policies.decision import Decision
 from policies.finding import Finding
+from policies.kubernetes.editor import Operation
 from running import BROKEN, COMMAND, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.documents import read_documents
 from webhook.cli.manifests.errors import ManifestError
@@ -64,7 +65,7 @@ def test_a_finding_is_shown_with_place_path_reason_detail_and_advice() -> None:
         ),
         Finding("device-leak", "spec.template.spec.hostPID", "it leaks", "GPUs", action="warn"),
     )
-    decision = Decision(value(one), value(one), findings, pools=("nvidia", "amd"))
+    decision = Decision(value(one), findings=findings, pools=("nvidia", "amd"))
     assert lines(Result(one, "denied", decision, "default")) == [
         "denied   Deployment default/web  a.yaml:1  requests devices of pool nvidia, amd",
         "  enforce  pool-trespass  a.yaml:9  spec.template.spec.tolerations[0]",
@@ -83,8 +84,7 @@ def test_a_finding_is_shown_with_place_path_reason_detail_and_advice() -> None:
 def test_a_change_is_shown_as_a_diff_with_some_lines_around_it() -> None:
     (one,) = manifests(GPU_POD)
     before = value(one)
-    spec = {**before["spec"], "tolerations": [{"operator": "Exists"}]}
-    decision = Decision(before, {**before, "spec": spec})
+    decision = Decision(before, (Operation("/spec/tolerations", [{"operator": "Exists"}]),))
     assert lines(Result(one, "mutated", decision, "ml")) == [
         "mutated  Pod ml/train  a.yaml:1",
         "  @@",
@@ -100,15 +100,15 @@ def test_a_change_is_shown_as_a_diff_with_some_lines_around_it() -> None:
 
 def test_of_a_workload_without_its_template_it_is_said() -> None:
     (patch,) = manifests("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {}\n")
-    skipped = Decision(value(patch), value(patch), has_template=False)
+    skipped = Decision(value(patch), has_template=False)
     first, *_ = lines(Result(patch, "skipped", skipped))
     assert first == "skipped  Deployment web  a.yaml:1  has no pod template, as if it were a patch"
 
 
 def test_objects_without_details_stand_line_below_line() -> None:
     plain, settings, values = manifests(f"{PLAIN_POD}---\n{CONFIG_MAP}---\nreplicas: 3\n")
-    exempt = Decision(value(plain), value(plain), exemption="the policy exempts namespace x")
-    skipped = Decision(value(settings), value(settings), has_template=False)
+    exempt = Decision(value(plain), exemption="the policy exempts namespace x")
+    skipped = Decision(value(settings), has_template=False)
     assert lines(
         Result(plain, "allowed", exempt, "x"),
         Result(settings, "skipped", skipped),
@@ -137,7 +137,7 @@ def test_an_error_is_shown_with_its_place_and_cure() -> None:
 def test_what_an_exception_covers_is_mentioned() -> None:
     (one,) = manifests(TRESPASSER)
     finding = Finding("pool-trespass", "spec.x", "it trespasses", "detail")
-    decision = Decision(value(one), value(one), excepted=(finding,))
+    decision = Decision(value(one), excepted=(finding,))
     assert lines(Result(one, "allowed", decision, "default"))[1] == (
         "  excepted  pool-trespass  it trespasses (at spec.x)"
     )
@@ -148,7 +148,7 @@ def test_nothing_in_a_manifest_reaches_the_terminal_as_a_command() -> None:
         'apiVersion: v1\nkind: Pod\nmetadata: {name: "a\\e[2J\\nb\\u202e"}\nspec: {}\n'
     )
     finding = Finding("device-leak", "spec[\x1b]", "\x07", "\x9b", "\u2028")
-    decision = Decision(value(one), value(one), (finding,))
+    decision = Decision(value(one), findings=(finding,))
     shown = lines(Result(one, "denied", decision, "ns"))
     assert shown[0] == r"denied   Pod ns/a\x1b[2J\nb\u202e  a.yaml:1"
     assert all(line.isprintable() for line in shown)

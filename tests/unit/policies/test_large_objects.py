@@ -18,8 +18,8 @@ import pytest
 from policies.decision import Decision
 from policies.engine import decide, mutate, validate
 from policies.facts import Facts
+from policies.kubernetes.decoding import MOST_CLAIMS, MOST_REQUIREMENTS, OversizedObjectError
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.shape import MOST_CLAIMS, MOST_REQUIREMENTS, OversizedObjectError
 from policies.policy import Policy
 from strategies import policies
 

@@ -13,10 +13,12 @@ import policies.kubernetes.nodes
 import strategies
 from policies.engine import decide
 from policies.facts import Facts
+from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Alternative, Taint, accepts
 from policies.policy import Pool
+from typed import requirement
 
 NAMES = [f"n{number}" for number in range(6)]
 KEYS = ["zone", "gpu", "size"]
@@ -43,11 +45,17 @@ fields = st.builds(
     st.sampled_from(["In", "NotIn"]),
     st.sampled_from([[name] for name in [*NAMES, "unheard-of", ""]]),
 )
+
+
+def requirements(written: Iterable[dict[str, Any]]) -> tuple[Requirement, ...]:
+    return tuple(map(requirement, written))
+
+
 selections = st.builds(
     Alternative,
     labels,
-    st.lists(expressions, max_size=3).map(tuple),
-    st.lists(fields, max_size=2).map(tuple),
+    st.lists(expressions, max_size=3).map(requirements),
+    st.lists(fields, max_size=2).map(requirements),
     st.just(""),
 )
 
@@ -63,7 +71,7 @@ def names(found: Iterable[Node]) -> list[str]:
 @given(st.lists(nodes | st.sampled_from(NAMES)), selections, labels.map(pool_of))
 @example(
     [Node("n0", {"zone": "a"}), Node("n1", {"zone": "b"})],
-    Alternative({}, (expression("zone", "In", ["a", "b", "a"]),), (), ""),
+    Alternative({}, requirements([expression("zone", "In", ["a", "b", "a"])]), (), ""),
     pool_of({}),
 )
 def test_the_index_finds_what_a_walk_over_all_nodes_finds(
@@ -119,16 +127,13 @@ def test_whether_there_is_a_node_is_known_without_a_walk_over_all_nodes(
 
     def cost(
         labels: dict[str, str],
-        *requirements: dict[str, Any],
+        *wanted: dict[str, Any],
         pool: Pool | None = None,
         field: str = "",
     ) -> int:
         named = (expression("metadata.name", "In", [field]),) if field else ()
-        any(
-            index.accepted_by(
-                Alternative(labels, requirements, named, ""), pool.node_selector if pool else {}
-            )
-        )
+        way = Alternative(labels, requirements(wanted), requirements(named), "")
+        any(index.accepted_by(way, pool.node_selector if pool else {}))
         count = len(looked_at)
         looked_at.clear()
         return count

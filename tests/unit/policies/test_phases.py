@@ -26,4 +26,4 @@ def test_mutate_adds_what_decide_adds(
     pod["spec"]["volumes"] = [{"name": "gpu", "hostPath": {"path": "/dev/nvidia0"}}]
     for namespace in ("ml", "shop"):
         request = Request(namespace=namespace)
-        assert mutate(pod, policy, request) == decide(pod, policy, request).mutated
+        assert mutate(pod, policy, request) == decide(pod, policy, request).operations

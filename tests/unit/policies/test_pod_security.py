@@ -16,10 +16,11 @@ from oracle.pod_security_fixtures import fixtures
 from pod_security_strategies import pods
 from policies.context import Context
 from policies.facts import Facts, Request
-from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security import CONTROLS, Level
+from policies.kubernetes.template import Template
 from policies.policy import Hardening, Policy
 from policies.rules.check_unrestricted_gpu_pod import ID, check
+from typed import pod_of
 
 if TYPE_CHECKING:
     from policies.finding import Finding
@@ -88,7 +89,7 @@ def annotated(value: str, **annotations: str) -> JSON:
 
 
 def findings(raw: JSON, level: Level = "restricted") -> list[Finding]:
-    return list(check(Pod(raw), Context(Policy((), Hardening(level)), Request(), Facts())))
+    return list(check(pod_of(raw), Context(Policy((), Hardening(level)), Request(), Facts())))
 
 
 def reasons(raw: JSON, level: Level = "restricted") -> tuple[str, ...]:
@@ -676,7 +677,8 @@ class TestRestricted:
     def test_gives_paths_from_the_root_of_a_workload(self) -> None:
         template = annotated("unconfined")
         template["spec"]["hostPID"] = True
-        seen = Pod(template, "spec.jobTemplate.spec.template.spec", "CronJob")
+        path = ("spec", "jobTemplate", "spec", "template", "spec")
+        seen = pod_of(template, Template({}, path, "CronJob"))
         assert [
             finding.path for finding in check(seen, Context(Policy(()), Request(), Facts()))
         ] == [

@@ -10,10 +10,11 @@ from hypothesis import given
 import strategies
 from policies.facts import Facts
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import parse_quantity
+from policies.kubernetes.template import Template
 from policies.requests import device_requests, pool_of_resource, unresolved_claims
 from strategies import JSON
+from typed import pod_of
 
 TWO_POOLS = strategies.policies()["two pools"]
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -26,7 +27,7 @@ def claim(*requests: set[str]) -> Claim:
 def requests(
     spec: JSON, facts: Facts | None = None, namespace: str = "default"
 ) -> list[tuple[str, str, str, bool]]:
-    pod = Pod({"spec": spec})
+    pod = pod_of({"spec": spec})
     return [
         (request.pool.name, request.path, request.what, request.certain)
         for request in device_requests(pod, TWO_POOLS, namespace, facts or Facts())
@@ -104,7 +105,8 @@ class TestByResource:
             if (pool := pool_of_resource(name, TWO_POOLS, facts)) and parse_quantity(quantity) > 0
         }
         assert {
-            request.pool.name for request in device_requests(Pod(pod), TWO_POOLS, "default", facts)
+            request.pool.name
+            for request in device_requests(pod_of(pod), TWO_POOLS, "default", facts)
         } == asked
 
 
@@ -166,7 +168,10 @@ class TestByClaim:
             {"resourceClaimTemplateName": "two"},
             {"name": "x"},
         ]
-        pod = Pod({"spec": {"resourceClaims": sources}}, "spec.template.spec")
+        pod = pod_of(
+            {"spec": {"resourceClaims": sources}},
+            Template({}, ("spec", "template", "spec"), "Deployment"),
+        )
         assert unresolved_claims(pod, "ml", self.FACTS) == [
             ("spec.template.spec.resourceClaims[1]", "two")
         ]

@@ -37,7 +37,7 @@ def test_rule_ids_are_unique_and_in_kebab_case() -> None:
 
 @each_rule
 def test_a_rule_is_called_like_its_module(rule: Mutation | Check) -> None:
-    function = rule.apply if isinstance(rule, Mutation) else rule.check
+    function = rule.additions if isinstance(rule, Mutation) else rule.check
     prefix = "set" if isinstance(rule, Mutation) else "check"
     assert function.__module__ == f"policies.rules.{prefix}_{rule.id.replace('-', '_')}"
 

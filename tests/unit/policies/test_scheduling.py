@@ -15,17 +15,13 @@ from policies.kubernetes.scheduling import (
     Alternative,
     Taint,
     accepts,
-    alternatives,
     asks_for,
     can_match,
-    is_wildcard,
-    matches_node,
-    may_tolerate,
     parse_int64,
     requires,
-    tolerates,
 )
 from strategies import JSON, as_taint
+from typed import alternatives, is_wildcard, matches_node, may_tolerate, tolerates
 
 ANY_VALUE = Taint("gpu", "NoSchedule")
 TRUE = Taint("gpu", "NoSchedule", "true")
@@ -292,10 +288,10 @@ def tries(way: Alternative) -> list[Mapping[str, str]]:
     """Return labels that distinguish the expressions: named values, and those next to numbers."""
     values: dict[str, set[str | None]] = {}
     for expression in way.expressions:
-        named = expression.get("values") or ()
+        named = expression.values or ()
         numbers = [int(value) for value in named if value.isdigit()]
         near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "000")}
-        here = values.setdefault(expression["key"], {None, "unlike-any"})
+        here = values.setdefault(expression.key or "", {None, "unlike-any"})
         here |= {*named, *(value for value in near if "-" not in value)}
     return [
         {key: value for key, value in zip(values, chosen, strict=True) if value is not None}

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from pod_security_strategies import creatable_pods, pods
 from policies.context import Context
 from policies.facts import Facts, Request
-from policies.kubernetes.pod import Pod
+from policies.kubernetes.editor import patched
 from policies.policy import Hardening, Policy
 from policies.rules.check_unrestricted_gpu_pod import check
-from policies.rules.set_restricted_security_context import apply
+from policies.rules.set_restricted_security_context import additions
+from typed import operations_of, pod_of
 
 if TYPE_CHECKING:
     from oracle.driver import Oracle
@@ -57,9 +58,8 @@ def context(policy: Policy, request: Request | None = None) -> Context:
 
 def hardened(raw: JSON, policy: Policy = POLICY, request: Request | None = None) -> JSON:
     """Return what the mutation makes of a Pod; the Pod stays."""
-    copied = copy.deepcopy(raw)
-    apply(Pod(copied), context(policy, request))
-    return copied
+    pod = pod_of(raw)
+    return patched(raw, operations_of(pod, additions(pod, context(policy, request))))
 
 
 def debugged(old: JSON, *added: JSON, policy: Policy = POLICY) -> list[JSON]:
@@ -71,7 +71,8 @@ def debugged(old: JSON, *added: JSON, policy: Policy = POLICY) -> list[JSON]:
         *copy.deepcopy(added),
     ]
     request = Request(operation="UPDATE", subresource="ephemeralcontainers", old=old)
-    apply(Pod(new), context(policy, request))
+    pod = pod_of(new)
+    new = patched(new, operations_of(pod, additions(pod, context(policy, request))))
     assert old == before
     ephemeral: list[JSON] = new["spec"].pop("ephemeralContainers")
     kept = before["spec"].pop("ephemeralContainers", None) or []
@@ -94,7 +95,7 @@ class TestAPodThatSetsNothing:
         assert after["spec"]["securityContext"] == {**IDENTITY, **SECCOMP}
         for kind in ("initContainers", "containers", "ephemeralContainers"):
             assert contexts(after, kind) == [FILLED] * len(raw["spec"][kind])
-        assert list(check(Pod(after), context(POLICY))) == []
+        assert list(check(pod_of(after), context(POLICY))) == []
 
     def test_counts_null_as_nothing(self) -> None:
         context = {"runAsNonRoot": None, "runAsUser": None, "seccompProfile": None}
@@ -122,7 +123,7 @@ class TestAPodThatSetsNothing:
     def test_gets_no_more_than_windows_has(self) -> None:
         after = hardened(pod(os=WINDOWS), Policy((), Hardening(run_as_group=1, fs_group=1)))
         assert after == pod({"runAsNonRoot": True}, os=WINDOWS)
-        assert list(check(Pod(after), context(POLICY))) == []
+        assert list(check(pod_of(after), context(POLICY))) == []
 
     def test_gets_nothing_from_the_baseline_profile(self) -> None:
         policy = Policy((), Hardening("baseline", fs_group=2000))
@@ -340,8 +341,8 @@ def test_nobody_who_was_root_is_stopped_and_nobody_else_becomes_root(
 @settings(max_examples=300)
 @given(raw=pods(), policy=POLICIES)
 def test_what_is_found_afterwards_was_found_before(raw: JSON, policy: Policy) -> None:
-    before = {finding.reason for finding in check(Pod(raw), context(policy))}
-    after = {finding.reason for finding in check(Pod(hardened(raw, policy)), context(policy))}
+    before = {finding.reason for finding in check(pod_of(raw), context(policy))}
+    after = {finding.reason for finding in check(pod_of(hardened(raw, policy)), context(policy))}
     assert after <= before
 
 
@@ -357,7 +358,7 @@ def test_what_is_found_afterwards_was_found_before(raw: JSON, policy: Policy) ->
 def test_a_pod_that_sets_nothing_passes(shape: dict[str, int], os: JSON, policy: Policy) -> None:
     kinds = {kind: [container(name=f"{kind}{n}") for n in range(m)] for kind, m in shape.items()}
     after = hardened({"metadata": {}, "spec": {**kinds, "os": os}}, policy)
-    assert list(check(Pod(after), context(policy))) == []
+    assert list(check(pod_of(after), context(policy))) == []
 
 
 @pytest.mark.timeout(900)

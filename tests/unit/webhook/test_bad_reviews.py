@@ -16,8 +16,8 @@ BODY = encode(GOOD)
 
 
 def inside(written: bytes, body: JSON = GOOD) -> bytes:
-    """Return a body with raw JSON in its object's metadata."""
-    marked = encode(with_value(body, "request.object.metadata.labels", "MARK"))
+    """Return a body with raw JSON in a field that rules read."""
+    marked = encode(with_value(body, "request.object.metadata.annotations", "MARK"))
     return marked.replace(b'"MARK"', written)
 
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from clusters import facts_of, gpu_node, named, node, policy
 from fake_apiserver import CLAIM_TEMPLATES, DEVICE_CLASSES, NODES, FakeApiServer, eventually
 from policies.facts import Facts, Request
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.workload import Workload
 from reviewing import plain_pod, review
 from served import Hook, serve_policy
 from webhook.metrics.cluster import ClusterMetrics
@@ -149,7 +149,7 @@ async def test_what_is_known_and_what_was_looked_up_is_told_to_prometheus(hook: 
 
 
 class BrokenCluster:
-    async def facts_for(self, request: Request, obj: JSONObject, seconds: float) -> Facts:
+    async def facts_for(self, request: Request, obj: Workload, seconds: float) -> Facts:
         raise RuntimeError("a bug")
 
 
@@ -182,7 +182,7 @@ class RecordingCluster:
     def __init__(self) -> None:
         self.given: list[float] = []
 
-    async def facts_for(self, request: Request, obj: JSONObject, seconds: float) -> Facts:
+    async def facts_for(self, request: Request, obj: Workload, seconds: float) -> Facts:
         self.given.append(seconds)
         return Facts()
 

@@ -21,6 +21,7 @@ from fake_apiserver import (
 )
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
+from policies.kubernetes.workload import Workload
 from webhook.cluster.claims import ClaimName, LookupTiming, claims_named
 from webhook.cluster.facts import ClusterFacts
 
@@ -69,7 +70,7 @@ async def api() -> AsyncIterator[FakeApiServer]:
 
 
 async def resolve(cluster: ClusterFacts, *entries: JSON, seconds: float = 2.0) -> Facts:
-    return await cluster.facts_for(Request(namespace="ml"), pod(*entries), seconds)
+    return await cluster.facts_for(Request(namespace="ml"), Workload(pod(*entries)), seconds)
 
 
 def asked_for(api: FakeApiServer, path: str) -> int:
@@ -106,7 +107,7 @@ async def test_the_claims_of_the_old_object_and_of_workloads_are_resolved_too(
     worker = new["spec"]["replicas"]["Worker"]["template"]
     worker["spec"]["containers"] = [{"name": "train", "image": "train"}]
     async with facts_of(api, tmp_path) as cluster:
-        facts = await cluster.facts_for(Request(namespace="ml", old=old), new, 2.0)
+        facts = await cluster.facts_for(Request(namespace="ml", old=old), Workload(new), 2.0)
     assert facts.claims == {("ml", "shared"): GPU}
     assert facts.claim_templates == {("ml", "one-gpu"): GPU}
 
@@ -115,7 +116,7 @@ async def test_a_pod_without_claims_is_not_kept_waiting_for_anything(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with facts_of(api, tmp_path) as cluster:
-        running = cluster.facts_for(Request(namespace="ml"), pod(), 2.0)
+        running = cluster.facts_for(Request(namespace="ml"), Workload(pod()), 2.0)
         with pytest.raises(StopIteration):
             running.send(None)  # the first step is the last: there was nothing to wait for
     assert not asked_for(api, f"{CLAIMS}/shared")
@@ -273,7 +274,7 @@ async def test_no_more_answers_are_remembered_than_there_is_room_for(
     assert counts.lookups == {"found": 4, "cached": 1}
 
 
-async def test_an_object_that_names_very_many_claims_causes_a_bounded_number_of_requests(
+async def test_an_object_that_names_more_claims_than_the_limit_causes_no_request(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with facts_of(api, tmp_path) as cluster:
@@ -281,7 +282,7 @@ async def test_an_object_that_names_very_many_claims_causes_a_bounded_number_of_
         before = len([asked for asked in api.asked if not asked.is_watch])
         await resolve(cluster, *(by_name(f"claim-{number}") for number in range(1000)))
         after = len([asked for asked in api.asked if not asked.is_watch])
-    assert after - before == 32
+    assert after == before
 
 
 async def test_an_api_server_that_does_not_answer_is_not_asked_ever_more(
@@ -308,15 +309,13 @@ async def test_an_api_server_that_does_not_answer_is_not_asked_ever_more(
 )
 @pytest.mark.parametrize("entry", [by_name, by_template])
 def test_a_name_that_is_none_never_becomes_part_of_a_request(entry: Any, name: Any) -> None:
-    assert list(claims_named(pod(entry(name)), "ml")) == []
-    assert list(claims_named(pod(by_name("fine")), "../other")) == []
+    assert list(claims_named(Workload(pod(entry(name))), "ml")) == []
+    assert list(claims_named(Workload(pod(by_name("fine"))), "../other")) == []
 
 
 @pytest.mark.parametrize(
     "obj",
     [
-        None,
-        [],
         {},
         {"apiVersion": "v1", "kind": "Pod"},
         {"apiVersion": "v1", "kind": "Pod", "spec": None},
@@ -327,9 +326,11 @@ def test_a_name_that_is_none_never_becomes_part_of_a_request(entry: Any, name: A
     ],
 )
 def test_an_object_of_any_shape_names_no_claim(obj: Any) -> None:
-    assert list(claims_named(obj, "ml")) == []
+    assert list(claims_named(Workload(obj), "ml")) == []
 
 
 def test_of_a_claim_and_a_template_in_one_entry_the_claim_counts() -> None:
     entry = {**by_name("a"), **by_template("b")}
-    assert list(claims_named(pod(entry), "ml")) == [ClaimName("resourceclaims", "ml", "a")]
+    assert list(claims_named(Workload(pod(entry)), "ml")) == [
+        ClaimName("resourceclaims", "ml", "a")
+    ]

@@ -7,7 +7,6 @@ import tracemalloc
 from policies.engine import decide
 from reviewing import default_policy
 from strategies import JSON
-from webhook.admission.patch import diff
 
 LONG = 1_000_000
 
@@ -25,7 +24,7 @@ def test_long_keys_on_the_way_to_a_template_are_forgotten() -> None:
     try:
         for letter in "abcdefgh":
             decision = decide(with_a_key(letter * LONG + "~"), policy)
-            assert diff(decision.original, decision.mutated)
+            assert decision.operations
         del decision
         kept, _ = tracemalloc.get_traced_memory()
     finally:

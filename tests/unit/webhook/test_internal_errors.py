@@ -10,6 +10,7 @@ import pytest
 from policies import engine, registry
 from policies.context import Context
 from policies.finding import Finding
+from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.registry import Check, Mutation
 from reviewing import UID, default_policy, gpu_pod, plain_pod, review
@@ -51,10 +52,10 @@ def break_mutation(monkeypatch: pytest.MonkeyPatch) -> Break:
     """Return what puts a bug into the rule pool-toleration."""
 
     def put(bug: BaseException) -> None:
-        def apply(pod: Pod, context: Context) -> None:
+        def additions(pod: Pod, context: Context) -> Iterator[Addition]:
             raise bug
 
-        broken = Mutation("pool-toleration", "", apply, "nothing", gpu_pods_only=True)
+        broken = Mutation("pool-toleration", "", additions, "nothing", gpu_pods_only=True)
         monkeypatch.setattr(registry, "MUTATIONS", (broken,))
 
     return put

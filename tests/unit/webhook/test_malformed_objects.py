@@ -54,7 +54,6 @@ WRONG: list[tuple[str, Any]] = [
     (f"{CONTAINER}.resources", []),
     (f"{CONTAINER}.resources.limits", ["nvidia.com/gpu"]),
     (f"{CONTAINER}.resources.requests", 1),
-    (f"{CONTAINER}.volumeMounts", {}),
     (CONTEXT, []),
     (f"{CONTEXT}.privileged", "true"),
     (f"{CONTEXT}.allowPrivilegeEscalation", "false"),
@@ -259,16 +258,22 @@ async def test_what_no_rule_reads_may_be_nested_deeply(hook: Hook) -> None:
     assert response["patchType"] == "JSONPatch"
 
 
-async def test_a_pod_that_is_nested_too_deeply_is_at_fault_itself(
+async def test_a_workload_that_is_nested_too_deeply_is_at_fault_itself(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def walk_all_of_it(*_: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr("webhook.admission.handler.decide", walk_all_of_it)
-    response = await hook.response("/mutate", review(nested_deeply()))
+    monkeypatch.setattr("webhook.admission.handler.validate", walk_all_of_it)
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"template": nested_deeply()},
+    }
+    response = await hook.response("/validate", review(workload))
     assert response["status"]["message"] == (
-        "gpufence cannot judge this Pod, because it is malformed: it is nested too deeply"
+        "gpufence cannot judge this Deployment, because it is malformed: it is nested too deeply"
     )
     assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from policies.facts import Facts, Request
 from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import Complete
@@ -73,7 +74,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
             return runner.run(_applied(connection, namespace))
 
         def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
-            known = runner.run(cluster.facts_for(request, obj, _SECONDS))
+            known = runner.run(cluster.facts_for(request, Workload(obj), _SECONDS))
             own = facts.namespace_labels
             if own is not None and known.namespace_labels is not None:
                 labels = {**applied(request.namespace).staying(own), **own}

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     FENCING_EFFECTS,
@@ -70,7 +69,7 @@ def placement(pod: Pod, pool: Pool, policy: Policy, nodes: NodeIndex) -> PoolPla
 
 
 def _obstacles(pod: Pod, node: Node, wanted: Mapping[str, int]) -> Iterator[str]:
-    bound = pod.spec.get("nodeName")
+    bound = pod.spec.node_name
     if bound and bound != node.name:
         yield f"nodeName binds the Pod to {bound}"
     if not matches_node(pod.spec, node.name, node.labels):
@@ -84,7 +83,7 @@ def _obstacles(pod: Pod, node: Node, wanted: Mapping[str, int]) -> Iterator[str]
 
 
 def _untolerated(pod: Pod, taints: tuple[Taint, ...]) -> Taint | None:
-    tolerations: list[JSONObject] = pod.spec.get("tolerations") or []
+    tolerations = pod.spec.tolerations or []
     for taint in taints:
         if taint.effect in FENCING_EFFECTS and not any(tolerates(t, taint) for t in tolerations):
             return taint._replace(value=taint.value or None)
@@ -94,9 +93,11 @@ def _untolerated(pod: Pod, taints: tuple[Taint, ...]) -> Taint | None:
 def _in_words(alternative: Alternative) -> str:
     parts = [f"{key}={value}" for key, value in alternative.labels.items()]
     for requirement in (*alternative.expressions, *alternative.fields):
-        operator, values = requirement["operator"], ", ".join(requirement.get("values") or ())
-        if operator == "In" and len(requirement["values"]) == 1:
-            parts.append(f"{requirement['key']}={values}")
+        key, values = requirement.key, requirement.values or []
+        operator = requirement.operator or ""
+        text = ", ".join(values)
+        if operator == "In" and len(values) == 1:
+            parts.append(f"{key}={text}")
         else:
-            parts.append(f"{requirement['key']} {_SIGNS.get(operator, operator)} {values}".rstrip())
+            parts.append(f"{key} {_SIGNS.get(operator, operator)} {text}".rstrip())
     return " and ".join(dict.fromkeys(parts))

@@ -10,8 +10,8 @@ from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.finding import Action
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.pod import Pod, pod_of
-from policies.kubernetes.templates import templates
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.workload import Workload
 from policies.policy import ExceptionEntry, Policy
 from policies.registry import MUTATIONS, RULES, Mutation
 from webhook.cli.manifests.evaluate import Complete, Result, evaluate
@@ -83,7 +83,7 @@ def explanations(
 def _explanation(result: Result, policy: Policy, request: Request, facts: Facts) -> Explanation:
     obj = result.manifest.value or {}
     stages = [obj, *_stages(obj, policy, request, facts)]
-    written, made = (map(pod_of, templates(stage)) for stage in (stages[0], stages[-1]))
+    written, made = (Workload(stage).pods() for stage in (stages[0], stages[-1]))
     found = tuple(
         Template(pod, created, Context.of(pod, policy, request, facts))
         for pod, created in zip(written, made, strict=True)

@@ -46,7 +46,7 @@ def _object(explanation: Explanation, request: Request) -> Iterator[Line]:
     exemption = decision.exemption if decision else ""
     several = len(explanation.templates) > 1
     for template in explanation.templates:
-        where = f" (Pod at {template.written.spec_path})" if several else ""
+        where = f" (Pod at {template.written.at('spec')})" if several else ""
         yield from _why(template.written, where, template.context)
     if exemption:
         yield _title("Checks")
@@ -54,7 +54,7 @@ def _object(explanation: Explanation, request: Request) -> Iterator[Line]:
         return
     yield from _mutations(explanation)
     for template in explanation.templates:
-        where = f" (Pod at {template.made.spec_path})" if several else ""
+        where = f" (Pod at {template.made.at('spec')})" if several else ""
         yield from _scheduling(template.made, where, template.context)
     yield _title("Checks")
     yield from _checks(explanation)
@@ -95,7 +95,9 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
 def _not_requests(pod: Pod, context: Context) -> Iterator[tuple[str, str, str]]:
     """Yield path, resource and reason of what looks like a device request but is not one."""
     requests = {request.path for request in context.device_requests}
-    for container in pod.device_containers():
+    for container in pod.containers():
+        if container.kind == "ephemeralContainers":
+            continue
         seen = set()
         for side in RESOURCE_SIDES:
             for name, quantity in container.resources(side).items():

@@ -15,8 +15,8 @@ from policies.engine import decide
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import read_claims
+from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.shape import MalformedObjectError
 from policies.policy import Policy
 from webhook.cli.manifests.documents import Document, read_documents, unreadable
 from webhook.cli.manifests.errors import ManifestError

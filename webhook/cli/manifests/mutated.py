@@ -20,7 +20,7 @@ def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
     by_document: dict[Document, dict[Path, Any]] = {}
     for result in results:
         replacements = by_document.setdefault(result.manifest.document, {})
-        if result.decision is not None and result.decision.mutated is not result.decision.original:
+        if result.decision is not None and result.decision.operations:
             mutated = dict(result.decision.mutated)
             for key in result.manifest.added:
                 del mutated[key]

@@ -62,7 +62,7 @@ def _of_subject(subject: Subject) -> Result:
 def _of_node(node: NodeFindings) -> Result:
     obj = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}}
     manifest = _manifest(f"nodes/{node.name}", obj)
-    return Result(manifest, "allowed", Decision(obj, obj, findings=node.findings))
+    return Result(manifest, "allowed", Decision(obj, findings=node.findings))
 
 
 def _manifest(path: str, obj: JSONObject) -> Manifest:

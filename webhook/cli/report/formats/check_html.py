@@ -136,7 +136,7 @@ def _changes_section(results: Sequence[Result]) -> Iterator[Section]:
     changed = [
         _change(result)
         for result in results
-        if result.decision is not None and result.decision.mutated is not result.decision.original
+        if result.decision is not None and result.decision.operations
     ]
     if changed:
         intro = "What gpufence adds to Pods when they are created. It removes nothing."

@@ -8,7 +8,6 @@ from typing import Any
 
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
-from webhook.admission.patch import diff
 from webhook.cli.manifests.evaluate import VERDICTS, Result, Verdict
 from webhook.cli.manifests.pointer import pointer
 from webhook.cli.manifests.sentence import sentence
@@ -60,9 +59,10 @@ def _entry(result: Result) -> dict[str, Any]:
             {"path": field_path(part.path), "reason": part.reason}
             for part in (decision.unjudged if decision else ())
         ],
-        "patch": (
-            diff(decision.original, decision.mutated, pointer(manifest.path)) if decision else []
-        ),
+        "patch": [
+            {"op": "add", "path": pointer(manifest.path) + each.path, "value": each.value}
+            for each in (decision.operations if decision else ())
+        ],
     }
     if result.note:
         entry["note"] = result.note

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from policies.kubernetes.shape import MalformedObjectError, check_object, check_template
-from policies.kubernetes.templates import templates
+from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.workload import Workload
 
 JSON = dict[str, Any]
 
@@ -36,9 +36,7 @@ def said(obj: Any) -> str:
 
 
 def check(obj: Any) -> None:
-    check_object(obj)
-    for template in templates(obj):
-        check_template(template)
+    Workload(obj).pods()
 
 
 @pytest.mark.parametrize(

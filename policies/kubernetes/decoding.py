@@ -1,0 +1,222 @@
+"""From parsed JSON to typed Pods: what is malformed or too large is rejected here, with its path.
+
+The API server has typed its objects already; files and forged reviews have not. Fields that no rule
+reads may hold anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from policies.kubernetes.core_v1 import Container, PodSpec, PodTemplate, ResourceRequirements
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
+from policies.kubernetes.scheduling import REQUIRED_TERMS, required_terms
+from policies.kubernetes.template import Template
+
+MOST_CONTAINERS = 5000
+"""Containers of an object's Pods, all together: each takes some kilobytes to judge."""
+
+MOST_CLAIMS = 32
+"""Claims, and templates of claims, that the Pods of an object name: each is looked up."""
+
+MOST_REQUIREMENTS = 1000
+"""Requirements of a required node affinity, in all of its terms together."""
+
+T = TypeVar("T")
+
+
+class MalformedObjectError(ValueError):
+    """The object is not what its kind promises: what, where, and what to write instead."""
+
+    fault = "malformed"
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+        self.problem = problem
+
+
+class OversizedObjectError(MalformedObjectError):
+    """The object may be what its kind promises, and is more than can be judged at a time."""
+
+    fault = "too large"
+
+
+def convert(value: Any, type_: type[T]) -> T:
+    """Return parsed JSON as a typed value.
+
+    Raises:
+        MalformedObjectError: naming the first field of the wrong type.
+    """
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise _malformed(value, str(error)) from error
+
+
+def pod_of(template: Template) -> Pod:
+    """Return the typed Pod of a template.
+
+    Raises:
+        MalformedObjectError: a field that rules read has the wrong type or an invalid quantity.
+        OversizedObjectError: it requires too much of a node.
+    """
+    try:
+        found = convert(template.raw, PodTemplate)
+        spec = checked_spec(found)
+    except MalformedObjectError as error:
+        raise type(error)(template.at(error.path), error.problem) from error
+    return Pod(spec, found.metadata, template)
+
+
+def checked_spec(pod: PodTemplate) -> PodSpec:
+    """Return the spec of a decoded Pod after the checks that its types do not make.
+
+    Raises:
+        MalformedObjectError, OversizedObjectError: as ``pod_of`` does.
+    """
+    spec = pod.spec
+    if spec is None:
+        raise MalformedObjectError("spec", "is missing")
+    if spec.affinity is not None:
+        _check_requirements(spec)
+    if spec.resources is not None:
+        _check_quantities(spec.resources, "spec")
+    _check_containers(spec.containers, "containers")
+    if spec.init_containers:
+        _check_containers(spec.init_containers, "initContainers")
+    if spec.ephemeral_containers:
+        _check_containers(spec.ephemeral_containers, "ephemeralContainers")
+    for index, volume in enumerate(spec.volumes or ()):
+        _check_volume(volume, f"spec.volumes[{index}]")
+    return spec
+
+
+def check_size(pods: Iterable[Pod]) -> None:
+    """Check that the Pods of an object are not more than can be judged at a time.
+
+    Raises:
+        OversizedObjectError: they have too many containers, or name too many claims.
+    """
+    count = 0
+    claims = set()
+    for pod in pods:
+        spec = pod.spec
+        for containers in (spec.containers, spec.init_containers, spec.ephemeral_containers):
+            count += len(containers or ())
+        for entry in spec.resource_claims or ():
+            claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
+    if count > MOST_CONTAINERS:
+        raise OversizedObjectError(
+            "", f"it has {count:,} containers; gpufence judges up to {MOST_CONTAINERS:,} at a time"
+        )
+    if len(claims) > MOST_CLAIMS:
+        raise OversizedObjectError(
+            "", f"it names {len(claims):,} resource claims; gpufence looks up to {MOST_CLAIMS} up"
+        )
+
+
+def _check_requirements(spec: PodSpec) -> None:
+    count = sum(
+        len(term.match_expressions or ()) + len(term.match_fields or ())
+        for term in required_terms(spec) or ()
+    )
+    if count > MOST_REQUIREMENTS:
+        raise OversizedObjectError(
+            REQUIRED_TERMS,
+            f"makes {count:,} requirements of a node; gpufence judges up to {MOST_REQUIREMENTS:,}, "
+            "because it has to hold each against all nodes of a cluster",
+        )
+
+
+def _check_containers(containers: list[Container] | None, kind: str) -> None:
+    for index, container in enumerate(containers or ()):
+        if container.resources is not None:
+            _check_quantities(container.resources, f"spec.{kind}[{index}]")
+
+
+def _check_quantities(resources: ResourceRequirements, where: str) -> None:
+    for side, quantities in (("limits", resources.limits), ("requests", resources.requests)):
+        for name, quantity in quantities.items() if quantities else ():
+            try:
+                parse_quantity(quantity)
+            except InvalidQuantityError as error:
+                path = f"{where}.resources.{side}[{name}]"
+                raise MalformedObjectError(path, str(error)) from error
+
+
+def _check_volume(volume: dict[str, Any], where: str) -> None:
+    """Check the two fields of a volume that rules read: its sources are typed as one."""
+    name, host_path = volume.get("name"), volume.get("hostPath")
+    if not isinstance(name, str | None):
+        raise MalformedObjectError(f"{where}.name", _wrong_type("a string", name))
+    if host_path is None:
+        return
+    path = getattr(host_path, "path", NotImplemented)
+    if path is NotImplemented:
+        raise MalformedObjectError(f"{where}.hostPath", _wrong_type("a mapping", host_path))
+    if not isinstance(path, str | None):
+        raise MalformedObjectError(f"{where}.hostPath.path", _wrong_type("a string", path))
+
+
+_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at `(?P<key>key` in `)?\$(?P<path>.*?)`)?", re.DOTALL)
+_SOME_KEY = "[...]"
+_WORDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number with a fraction",
+    "int": "a whole number",
+    "null": "nothing",
+    "object": "a mapping",
+    "str": "a string",
+}
+_UNQUOTED = {("a string", "true or false"), ("a string", "a whole number")} | {
+    ("a string", "a number with a fraction")
+}
+
+
+def _malformed(value: Any, message: str) -> MalformedObjectError:
+    """Return the error for msgspec's message about a value."""
+    match = _MESSAGE.fullmatch(message)
+    path, problem = (match["path"] or "", match["problem"]) if match else ("", message)
+    if match and match["key"]:
+        path += " (a key)"
+    elif path.endswith(_SOME_KEY):
+        path = path.removesuffix(_SOME_KEY) + f"[{_wrong_key(value, path)}]"
+    wrong = re.fullmatch(r"Expected `(?P<want>.*?)(?: \| null)?`, got `(?P<got>.*)`", problem)
+    if wrong:
+        want, got = (_WORDS.get(wrong[key], wrong[key]) for key in ("want", "got"))
+        problem = _must_be(want, got)
+    return MalformedObjectError(path.removeprefix("."), problem)
+
+
+def _must_be(want: str, got: str) -> str:
+    quote = "; put the value in quotes" if (want, got) in _UNQUOTED else ""
+    return f"must be {want}, but is {got}{quote}"
+
+
+def _wrong_type(want: str, value: object) -> str:
+    kinds: tuple[tuple[Any, str], ...] = (
+        (str, "str"),
+        (bool, "bool"),
+        (int, "int"),
+        (float, "float"),
+        (list, "array"),
+    )
+    got = next((_WORDS[name] for kind, name in kinds if isinstance(value, kind)), "a mapping")
+    return _must_be(want, got)
+
+
+def _wrong_key(value: Any, path: str) -> str:
+    """Return the key of the first value that is not a string, in the mapping at ``path``.
+
+    msgspec says only that there is one. The way leads through fields, and through no list.
+    """
+    for step in path.removesuffix(_SOME_KEY).split(".")[1:]:
+        value = value[step]
+    return next(str(key) for key, item in value.items() if not isinstance(item, str | None))

@@ -1,0 +1,73 @@
+"""Parsed JSON as the typed values that the engine reads, and the engine's functions on JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from policies.kubernetes import scheduling
+from policies.kubernetes.core_v1 import PodSpec, PodTemplate, Requirement, Toleration
+from policies.kubernetes.editor import Editor, Operation
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import Alternative, Taint
+from policies.kubernetes.template import Template
+
+JSON = dict[str, Any]
+
+A_POD = Template({}, ("spec",), "Pod")
+
+
+def pod_of(raw: JSON, template: Template = A_POD) -> Pod:
+    """Return the Pod of a pod template."""
+    found = msgspec.convert(raw, PodTemplate)
+    assert found.spec is not None
+    return Pod(found.spec, found.metadata, template)
+
+
+def spec_of(raw: JSON) -> PodSpec:
+    return msgspec.convert(raw, PodSpec)
+
+
+def requirement(raw: JSON) -> Requirement:
+    return msgspec.convert(raw, Requirement)
+
+
+def toleration(raw: JSON) -> Toleration:
+    return msgspec.convert(raw, Toleration)
+
+
+def operations_of(pod: Pod, additions: Any) -> tuple[Operation, ...]:
+    """Return the operations that additions to the Pod make."""
+    editor = Editor(pod)
+    editor.apply(additions)
+    return tuple(editor.operations)
+
+
+def tolerates(raw: JSON, taint: Taint) -> bool:
+    return scheduling.tolerates(toleration(raw), taint)
+
+
+def may_tolerate(raw: JSON, taint: Taint) -> bool:
+    return scheduling.may_tolerate(toleration(raw), taint)
+
+
+def is_wildcard(raw: JSON) -> bool:
+    return scheduling.is_wildcard(toleration(raw))
+
+
+def alternatives(spec: JSON) -> Iterator[Alternative]:
+    return scheduling.alternatives(spec_of(spec))
+
+
+def matches_node(spec: JSON, name: str, labels: Mapping[str, str]) -> bool:
+    return scheduling.matches_node(spec_of(spec), name, labels)
+
+
+def required_terms(spec: JSON) -> list[JSON] | None:
+    """Return the node selector terms as they are written."""
+    if scheduling.required_terms(spec_of(spec)) is None:
+        return None
+    required = spec["affinity"]["nodeAffinity"][scheduling.REQUIRED]
+    return required.get("nodeSelectorTerms") or []
