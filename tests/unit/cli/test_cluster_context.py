@@ -136,8 +136,10 @@ def test_mutate_refuses_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path:
         (yaml.safe_dump(BOUND), "nodes holds no nodes. Write it with kubectl get nodes -o json."),
         (
             "apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n",
-            "nodes:1: document 1: is not a valid Node: Expected `str`, got `int` - at "
-            "`$.metadata.name`.",
+            (
+                "nodes:1: document 1: is not a valid Node: Expected `str`, got `int` - at "
+                "`$.metadata.name`."
+            ),
         ),
         (
             "apiVersion: v1\nkind: Node\n",

@@ -345,8 +345,10 @@ def test_what_a_disk_has_no_room_for_is_told_and_not_left_out(
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "Error: the output cannot be written (File too large). Free disk space, or write to "
-        "another place.\n",
+        (
+            "Error: the output cannot be written (File too large). Free disk space, or write to "
+            "another place.\n"
+        ),
     )
 
 
