@@ -18,7 +18,7 @@ class CertificateError(Exception):
 
 
 class RequestError(CertificateError):
-    """What was asked for cannot be issued: a name, an address or a lifetime is at fault."""
+    """The requested certificate cannot be issued: a name, an address or a lifetime is invalid."""
 
 
 class MaterialError(CertificateError):

@@ -1,7 +1,7 @@
-"""Key pairs as files: ca.crt, ca.key, tls.crt and tls.key in one folder.
+"""Key pairs as files: ca.crt, ca.key, tls.crt and tls.key in one directory.
 
 The names are those of a Secret of type `kubernetes.io/tls` and of cert-manager, with the
-authority's key beside.
+key of the authority in addition.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def write_pairs(directory: Path, authority: KeyPair, leaf: KeyPair, *, force: bo
         directory.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise StorageError(
-            "is not a folder", where=str(directory), cure="Choose a folder, or a path that is free"
+            "is not a directory",
+            where=str(directory),
+            cure="Choose a directory, or a path that does not exist",
         ) from error
     except OSError as error:
         raise _cannot_be_written(directory, error) from error
@@ -133,7 +135,9 @@ def read_file(path: Path) -> bytes:
         ) from error
     except IsADirectoryError as error:
         raise StorageError(
-            "is a folder", where=str(path), cure="Name the file in it, such as tls.crt or tls.key"
+            "is a directory",
+            where=str(path),
+            cure="Name the file in it, such as tls.crt or tls.key",
         ) from error
     except OSError as error:
         raise StorageError(
@@ -156,7 +160,7 @@ def _install(contents: Mapping[Path, bytes], *, force: bool) -> None:
             staged[target] = _stage(target, content, _mode(target))
         for target, temporary in staged.items():
             if not force:
-                # Exclusive, so that of two who write at once the second is refused.
+                # Exclusive, so that of two concurrent writers the second fails.
                 os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _SECRET_MODE))
             touched.append(target)
             temporary.replace(target)
@@ -193,7 +197,7 @@ def _put_back(touched: Iterable[Path], before: Mapping[Path, tuple[bytes, int]])
 
 
 def _stage(target: Path, content: bytes, mode: int) -> Path:
-    """Write `content` to a new file beside `target` and return its path."""
+    """Write `content` to a new file next to `target` and return its path."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
     try:
@@ -215,7 +219,7 @@ def _already_there(existing: Sequence[Path]) -> StorageError:
     return StorageError(
         f"already holds {', '.join(path.name for path in existing)}",
         where=str(existing[0].parent),
-        cure="Choose another folder, or say --force to replace the authority and the leaf",
+        cure="Choose another directory, or use --force to replace the authority and the leaf",
     )
 
 
@@ -223,5 +227,5 @@ def _cannot_be_written(directory: Path, error: OSError) -> StorageError:
     return StorageError(
         f"cannot be written ({error.strerror})",
         where=str(error.filename2 or error.filename or directory),
-        cure="Choose a folder that this user may write to, on a disk with room",
+        cure="Choose a directory that this user may write to, on a disk with room",
     )

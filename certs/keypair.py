@@ -74,7 +74,7 @@ def parse_key(pem: bytes, where: str) -> PrivateKeyTypes:
         return load_pem_private_key(pem, password=None)
     except TypeError as error:
         raise MaterialError(
-            "is encrypted with a passphrase, which a server cannot be asked for",
+            "is encrypted with a passphrase, for which a server cannot prompt",
             where=where,
             cure="Store the key unencrypted and let file permissions protect it (mode 0600)",
         ) from error

@@ -50,9 +50,9 @@ class Names:
 def parse_dns_name(text: str) -> str:
     """Return a host name of RFC 1123 in lower case; raises RequestError for anything else.
 
-    Wildcards are refused, although X.509 knows them: the API server calls a webhook under one name
-    that is known beforehand (SERVICE.NAMESPACE.svc, or the host of `clientConfig.url`), and whoever
-    got hold of the key of a wildcard could pose as every other webhook of the namespace.
+    Wildcards are invalid here, although X.509 has them: the API server calls a webhook under one
+    known name (SERVICE.NAMESPACE.svc, or the host of `clientConfig.url`), and an attacker with the
+    key of a wildcard could pose as every other webhook of the namespace.
     """
     where = f"DNS name {text!r}"
     name = text.lower()

@@ -1,12 +1,12 @@
 """TLS for the webhook's listener, whose certificate changes without a restart.
 
 Nothing says when a source has a new pair (Kubernetes updates a mounted Secret by swapping a
-symbolic link), so it is asked, by content, whenever `poll` is called. There is no thread and no
+symbolic link), so its content is read whenever `poll` is called. There is no thread and no
 task in here; the server has its own.
 
 Each certificate gets an SSLContext of its own, which the listener's context hands to every new
 handshake. Loading a successor into the one live context would be shorter, and wrong twice (both
-tried, OpenSSL 3.0): a key that does not match is only refused after the old key has been dropped,
+tried, OpenSSL 3.0): a key that does not match fails only after the old key has been dropped,
 and from then on every handshake fails; and a context keeps one certificate per kind of key, so that
 after a change from ECDSA to RSA the old one is still served.
 """
@@ -138,7 +138,7 @@ class ServingContext:
 
         Anything else leaves the certificate that is served in place and says why: it is tried again
         at the next poll, so that a pair of which only one half was written heals by itself.
-        Handshakes and connections under way keep what they began with. Costs two small reads where
+        Open connections keep what they started with. Costs two small reads where
         nothing changed; may be called from any thread.
         """
         try:
@@ -176,7 +176,7 @@ class ServingContext:
             _trust(context, authorities, str(self._client_authority))
         try:
             with _as_file(pair) as path:
-                # A passphrase is given so that it never asks for one.
+                # With a passphrase, OpenSSL never prompts for one.
                 context.load_cert_chain(path, password="")
         except OSError as error:  # ssl.SSLError is one
             raise MaterialError(
@@ -217,8 +217,8 @@ def _as_file(pair: KeyPair) -> Iterator[str]:
 def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
     """Return a context without a certificate.
 
-    The listener's and those that it hands out are all made here: which of them OpenSSL asks for a
-    setting is its own affair.
+    The listener's and those that it hands out are all made here: which of them OpenSSL reads a
+    setting from is an internal of OpenSSL.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,6 +1,6 @@
 """Whether a certificate is due for renewal, as pure predicates over what is there and the time.
 
-They decide nothing about how: whoever holds the authority issues, and asks again.
+They do not issue certificates: the owner of the authority does, and checks again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Renewal:
 def needs_renewal(
     leaf: KeyPair, authorities: Sequence[bytes], names: Names, now: datetime
 ) -> Renewal:
-    """Decide whether a serving leaf must be issued anew.
+    """Decide whether a serving leaf must be replaced.
 
     `authorities` are the authorities that the leaf may come from, as PEM (a bundle counts as all of
     its certificates). In the overlap of a rotation, all that are published count, and once the new

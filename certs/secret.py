@@ -19,7 +19,7 @@ PROMOTED_AT = "gpufence.dev/authority-promoted-at"
 """The annotation that says since when the old authority no longer signs (RFC 3339)."""
 
 # Keys of the Secret, without the endings .crt and .key of a pair. Those of the leaf are what the
-# type kubernetes.io/tls asks for.
+# type kubernetes.io/tls requires.
 _AUTHORITY, _LEAF, _NEXT, _OLD = "ca", "tls", "next-ca", "old-ca"
 _OURS = frozenset(
     f"{name}.{ending}" for name in (_AUTHORITY, _LEAF, _NEXT, _OLD) for ending in ("crt", "key")
@@ -29,7 +29,7 @@ _OURS = frozenset(
 def read_secret(secret: JSONObject) -> Stored | None:
     """Return what a Secret holds; None for one that is empty, or that lacks one of the four parts.
 
-    Parts that do not parse are handed on as they are: `plan` says what becomes of them.
+    Parts that do not parse are returned as they are: `plan` handles them.
     """
     data = secret.get("data") or {}
     authority, leaf = _pair(data, _AUTHORITY), _pair(data, _LEAF)

@@ -1,4 +1,4 @@
-"""Where the serving key pair comes from: files, or a Secret that somebody else reads.
+"""Where the serving key pair comes from: files, or a Secret that a controller reads.
 
 cert-manager is no source of its own: what it issues is mounted as files.
 """
@@ -53,7 +53,7 @@ class FileSource:
 
 
 class HeldSource:
-    """A pair that is handed over in memory, by whoever watches the Secret that it lies in."""
+    """A pair in memory, which the controller that reads the Secret provides."""
 
     def __init__(self, where: str) -> None:
         self._where = where

@@ -1,12 +1,12 @@
-"""Authority and leaf over the years: which change is due, and what comes of it.
+"""Authority and leaf over the years: which change is due, and its result.
 
 Everything in here is plain data, and the time is passed in. What is stored lies in one Secret
 (`certs.secret`), and any number of replicas may follow the same plan at once: each change is one
-write of all of it, which the API server refuses to whoever read it before another's write.
+write of all of it, which the API server rejects if it is based on an older version.
 
 An authority is succeeded without a moment in which a caller trusts neither:
 
-1. `PUBLISH`: the next authority is created beside the one that signs; both are published.
+1. `PUBLISH`: the next authority is created next to the one that signs; both are published.
 2. `PROMOTE`: once every webhook configuration has carried both for a while, the next one takes over
    and signs a new leaf. The old certificate stays published; its key is gone.
 3. `RETIRE`: once every replica has had the time to take up the new leaf, the old one is dropped.
@@ -48,7 +48,7 @@ class Stored:
     def authorities(self) -> tuple[bytes, ...]:
         """PEM of every authority that callers are to trust; those that do not parse are left out.
 
-        A bundle of nothing else would be stored by an API server, and have it reach nobody.
+        An API server stores a bundle without any certificate, and then reaches no webhook.
         """
         candidates = (self.old, self.authority.certificate_pem, self.next_certificate)
         return tuple(pem for pem in candidates if is_certificate(pem))
@@ -59,7 +59,7 @@ class Stored:
         return b"".join(pem.rstrip(b"\n") + b"\n" for pem in self.authorities)
 
     def is_carried_by(self, bundle: bytes) -> bool:
-        """Tell whether whoever trusts ``bundle`` (PEM) trusts every authority, and there is one."""
+        """Return whether a client that trusts ``bundle`` (PEM) trusts every authority."""
         try:
             trusted = set(parse_certificates(bundle, "bundle"))
         except MaterialError:
@@ -96,7 +96,7 @@ class Timing:
 
 
 class Change(enum.StrEnum):
-    """What is to be done."""
+    """A change of the Secret."""
 
     NOTHING = "nothing"
     CREATE = "create"
@@ -124,7 +124,7 @@ def plan(
     """Decide on the next change; `carry_out` makes it.
 
     `carried_for` says for how long every webhook configuration has carried all of
-    `stored.authorities`; None where one does not, or where nobody looked.
+    `stored.authorities`; None if one does not, or if it is unknown.
     """
     if stored is None:
         return Plan(Change.CREATE, "the Secret holds no authority and no leaf yet")

@@ -111,7 +111,7 @@ def test_breaking_the_glass_takes_gpufence_out_of_the_way_until_it_is_undone(
     assert "again" not in said
     ready = [replica.ask("/readyz") for replica in kept.service.replicas]
     assert [status for status, _ in ready] == [200, 200]
-    assert any("gpufence unregister --undo lifts that" in text for _, text in ready)
+    assert any("gpufence unregister --undo reverts that" in text for _, text in ready)
     said = kept.run("unregister", *namespaced, "--undo")
     assert "replicas register again" in said
     until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)

@@ -180,7 +180,7 @@ def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
         for replica in replicas:
             status, said = replica.ask("/readyz")
             assert status == 200
-            assert "the new policy is rejected, the previous one is in force" in said
+            assert "the new policy is rejected, the previous one is active" in said
             assert "poolz: unknown key" in said
             assert replica.metric("gpufence_policy_generation") == 2
             assert replica.metric("gpufence_policy_stale") == 1

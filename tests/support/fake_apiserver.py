@@ -412,7 +412,7 @@ class FakeKubeApi(KubeApi):
         """Nothing is open."""
 
     @asynccontextmanager
-    async def _asked(  # type: ignore[override]
+    async def _request(  # type: ignore[override]
         self,
         method: str,
         path: str,

@@ -1,4 +1,4 @@
-"""The facts of a live cluster, kept fresh beside the request path.
+"""The facts of a live cluster, kept up to date outside of the request path.
 
 Small collections are listed once and then watched: Nodes, and, where the policy needs them,
 Namespaces, RuntimeClasses and DeviceClasses. ResourceClaims and their templates are looked up when

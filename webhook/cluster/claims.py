@@ -5,7 +5,7 @@ hold all of them in memory, and still be late. A lookup is a consistent read.
 
 What is not found, or not in time, is left unresolved: such a claim neither opens the fence nor
 condemns a Pod by itself. So a Pod that is created before its claim is no GPU Pod yet: nothing is
-added to it, and a toleration of the GPU nodes' taint is refused. Create the claim first.
+added to it, and a toleration of the GPU nodes' taint is rejected. Create the claim first.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LookupResult = Literal["cached", "found", "missing", "failed", "late"]
 
 _API = "/apis/resource.k8s.io/v1"
 
-# Where more requests than this are under way, the API server no longer answers.
-_MOST_UNDER_WAY = 256
+# With more requests in flight than this, the API server no longer responds.
+_MAX_IN_FLIGHT = 256
 
 _log = logging.getLogger("gpufence")
 _decoder = msgspec.json.Decoder(wire.Claim)
@@ -57,7 +57,7 @@ class LookupTiming:
 
     A claim's spec is immutable: that it was found is wrong only once it is deleted. That it is
     missing is wrong as soon as it is created, and is not remembered at all: a Pod that is created
-    right then would pass as one without devices, and be refused as a GPU Pod to which nothing was
+    right then would pass as one without devices, and be rejected as a GPU Pod to which nothing was
     added, if what is remembered ended between the two calls.
     """
 
@@ -66,9 +66,9 @@ class LookupTiming:
     keep_in_need: float = 300.0
     """How long a claim that was found stands in for one that cannot be looked up."""
     wait: float = 1.0
-    """How long an answer is waited for, unless whoever asks has less time."""
+    """How long a review waits for a lookup, unless it has less time left."""
     request: float = 5.0
-    """How long a request may go on; those who asked have long stopped waiting by then."""
+    """How long a request may take, longer than any review waits."""
     size: int = 4096
 
 
@@ -105,7 +105,7 @@ def claims_named(obj: Workload, namespace: str) -> Iterator[ClaimName]:
 
 
 class ClaimLookup:
-    """Looks claims up, remembers for a short time, and asks only once for what many want at once.
+    """Looks up claims, caches them for a short time, and shares one request between reviews.
 
     ``looked_up`` is called with the result of each lookup.
     """
@@ -123,7 +123,7 @@ class ClaimLookup:
         self._looked_up = looked_up
         self._timing = timing
         self._answers: OrderedDict[ClaimName, _Answer] = OrderedDict()
-        self._under_way: dict[ClaimName, asyncio.Task[_Answer]] = {}
+        self._in_flight: dict[ClaimName, asyncio.Task[_Answer]] = {}
         self.problem = ""
         """Why the last lookup failed, empty if it did not."""
 
@@ -140,7 +140,7 @@ class ClaimLookup:
             else:
                 answers[name] = self._in_need(name, "failed")
         if asked:
-            # Those that are late go on: their answers are for whoever asks next.
+            # Late lookups continue: the next request finds their results.
             await asyncio.wait(asked.values(), timeout=min(seconds, self._timing.wait))
         for name, task in asked.items():
             in_time = task.done() and not task.cancelled()
@@ -150,18 +150,18 @@ class ClaimLookup:
         return {name: answer.claim for name, answer in answers.items() if answer.claim}
 
     async def close(self) -> None:
-        """Give up what is under way."""
-        tasks = list(self._under_way.values())
+        """Cancel all lookups."""
+        tasks = list(self._in_flight.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ask(self, name: ClaimName) -> asyncio.Task[_Answer] | None:
-        """Return the request for a claim, begun unless it is under way already."""
-        if name not in self._under_way and len(self._under_way) < _MOST_UNDER_WAY:
-            task = self._under_way[name] = asyncio.create_task(self._fetch(name))
-            task.add_done_callback(lambda _task: self._under_way.pop(name))
-        return self._under_way.get(name)
+        """Return the lookup of a claim, and start it if it is not running."""
+        if name not in self._in_flight and len(self._in_flight) < _MAX_IN_FLIGHT:
+            task = self._in_flight[name] = asyncio.create_task(self._fetch(name))
+            task.add_done_callback(lambda _task: self._in_flight.pop(name))
+        return self._in_flight.get(name)
 
     async def _fetch(self, name: ClaimName) -> _Answer:
         try:
@@ -183,7 +183,7 @@ class ClaimLookup:
         return answer
 
     async def _get(self, name: ClaimName) -> Claim | None:
-        """Return the claim, ``None`` where there is none of that name.
+        """Return the claim, ``None`` if it does not exist.
 
         Raises:
             ClusterError: it cannot be looked up.

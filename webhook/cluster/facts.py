@@ -43,10 +43,10 @@ _PATIENCE_SECONDS = 15.0
 
 
 class Observer(Protocol):
-    """Is told what happens, to count it."""
+    """Counts events."""
 
     def watch_restarted(self, resource: str) -> None:
-        """A list or watch has failed, and is begun anew."""
+        """A list or watch has failed, and starts again."""
 
     def claim_looked_up(self, result: LookupResult) -> None:
         """A claim that an object names was looked up."""
@@ -63,9 +63,9 @@ class _Nobody:
 class ClusterFacts:
     """What a policy's rules need to know of one cluster.
 
-    What nobody needs is not watched: the labels of namespaces where no pool is for namespaces with
-    labels, RuntimeClasses where no pool names one, DeviceClasses and claims where no pool has
-    device classes. ``clock`` returns seconds that never go back.
+    What no pool needs is not watched: namespaces unless a pool selects namespaces by labels,
+    RuntimeClasses unless a pool names one, DeviceClasses and claims unless a pool has device
+    classes. ``clock`` returns seconds that never go back.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class ClusterFacts:
         """Learn the cluster's state once, instead of following it.
 
         Raises:
-            ClusterError: it cannot be asked, or refuses.
+            ClusterError: a request failed.
         """
         await self._watches.load()
 

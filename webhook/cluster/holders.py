@@ -178,7 +178,7 @@ def _resources(spec: PodSpec) -> Iterator[str]:
 def _device_requests(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequest]]:
     """Yield the requests that reserve devices, by what an allocation calls them.
 
-    ``adminAccess`` looks at devices that are somebody else's.
+    ``adminAccess`` reserves none: it observes devices of others.
     """
     for request in spec.devices.requests or ():
         if request.exactly is not None and not request.exactly.admin_access:

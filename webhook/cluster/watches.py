@@ -1,4 +1,4 @@
-"""The collections of one cluster that are followed, each for as long as somebody needs it."""
+"""The collections of one cluster that are watched, each for as long as it is needed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from webhook.kube.reflector import Reflector, Timing
 class Watches:
     """Reflectors by the names of their collections; the connection stays open when they end.
 
-    ``restarted`` is called with a collection's name when its list or watch has failed, and is begun
-    anew.
+    ``restarted`` is called with a collection's name when its list or watch has failed.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Watches:
         """Learn once what is needed, instead of following it.
 
         Raises:
-            ClusterError: the cluster cannot be asked, or refuses.
+            ClusterError: a request failed.
         """
         for reflector in self._reflectors.values():
             await reflector.load()

@@ -21,7 +21,7 @@ async def diagnose(
     namespace ``try_in``.
 
     Raises:
-        ClusterError: the cluster cannot be asked.
+        ClusterError: a request failed.
     """
     return [
         *policy.check(found),

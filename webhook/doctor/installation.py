@@ -93,7 +93,7 @@ async def examine(
     ``read_arguments`` reads the command line of a replica.
 
     Raises:
-        ClusterError: the cluster cannot be asked. What may not be read is no error.
+        ClusterError: a request failed. A missing permission is no error.
     """
     found = Installation(namespace, name)
 

@@ -33,7 +33,7 @@ def deadline(timeout: str | None, registered: float) -> float:
     """Return the seconds in which to answer a call with this ``timeout``: less than it waits.
 
     A call never gets more than the ``registered`` timeout (``timeoutSeconds`` of the webhook
-    configurations): API servers ask for no more, and other clients must not.
+    configurations): API servers need no more, and other clients must not get more.
 
     Raises:
         ValueError: the timeout is not a duration.

@@ -18,7 +18,7 @@ _log = logging.getLogger("gpufence")
 
 
 class ServedCertificate:
-    """Serves a source's certificate, to clients of an authority if one is named.
+    """Serves a source's certificate, to clients with a certificate of a CA if one is named.
 
     ``now`` returns the time; ``refused`` is called at each look at what cannot be used.
     """

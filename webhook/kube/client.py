@@ -22,7 +22,7 @@ FORBIDDEN = 403
 FIELD_MANAGER = "gpufence"
 
 SECONDS = 5.0
-"""How long one request may take: upkeep that waits longer is better begun anew."""
+"""How long one request may take. A controller retries instead of waiting longer."""
 
 _JSON = "application/json"
 _MERGE = "application/merge-patch+json"
@@ -30,10 +30,10 @@ _APPLY = "application/apply-patch+yaml"
 
 
 class KubeApi(Connection):
-    """A Connection that can write, too.
+    """A Connection that can write.
 
-    Every method raises ClusterError (webhook.kube.errors): ApiError where the API server
-    refuses, UnreachableError where it does not answer within ``SECONDS``.
+    Every method raises ClusterError (webhook.kube.errors): ApiError if the API server rejects the
+    request, UnreachableError if it does not respond within ``SECONDS``.
     """
 
     async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
@@ -89,7 +89,7 @@ class KubeApi(Connection):
         headers = {"Accept": _JSON, "Content-Type": content_type}
         sent = None if body is None else msgspec.json.encode(body)
         limits = aiohttp.ClientTimeout(total=SECONDS)
-        async with self._asked(method, path, query, headers, limits, sent) as response:
+        async with self._request(method, path, query, headers, limits, sent) as response:
             return _object(await response.read(), path)
 
 

@@ -55,10 +55,10 @@ class Connection:
         self._connecting = asyncio.Lock()
 
     async def prepare(self) -> None:
-        """Read the configuration, without asking the API server anything.
+        """Read the configuration, without a request.
 
         Raises:
-            ConfigurationError: it leads nowhere.
+            ConfigurationError: it is not usable.
         """
         await self._connected()
 
@@ -66,7 +66,7 @@ class Connection:
         """Return where the API server is, as the configuration says.
 
         Raises:
-            ConfigurationError: it leads nowhere.
+            ConfigurationError: it is not usable.
         """
         return (await self._connected()).host
 
@@ -78,12 +78,12 @@ class Connection:
         """Return the body of what stands at ``path``, within ``seconds``.
 
         Raises:
-            ApiError: the API server refuses.
-            UnreachableError: it does not answer, or not in time.
-            ConfigurationError: there is no way to it.
+            ApiError: the API server rejects the request.
+            UnreachableError: it does not respond in time.
+            ConfigurationError: the configuration is not usable.
         """
         limits = aiohttp.ClientTimeout(total=seconds)
-        async with self._asked("GET", path, query or {}, _HEADERS, limits) as response:
+        async with self._request("GET", path, query or {}, _HEADERS, limits) as response:
             return await response.read()
 
     @asynccontextmanager
@@ -100,17 +100,17 @@ class Connection:
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=quiet_seconds
         )
-        async with self._asked("GET", path, query, _HEADERS, limits) as response:
+        async with self._request("GET", path, query, _HEADERS, limits) as response:
             yield response.content
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close the connections."""
         session, self._session, self._access = self._session, None, None
         if session is not None:
             await session.close()
 
     @asynccontextmanager
-    async def _asked(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -119,10 +119,10 @@ class Connection:
         limits: aiohttp.ClientTimeout,
         body: bytes | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, and provide the answer to it, which is none of failure.
+        """Send a request, and provide its successful response.
 
-        Where credentials that were good are so no more, it is sent again with fresh ones: whoever
-        lists a collection page by page would have to begin anew.
+        If credentials that were valid have expired, the request is sent again with new ones: a
+        list that consists of several pages would otherwise start again.
         """
         for is_last in (False, True):
             used = self._access if self._fresh else None

@@ -24,7 +24,7 @@ class Access:
     host: str
     """Its address, and what stands before the API's own paths."""
     tls: ssl.SSLContext
-    """The authority that it is known by, and the client certificate, if there is one."""
+    """The CA of the API server, and the client certificate, if there is one."""
     authorization: Callable[[], Awaitable[str | None]]
     """Returns the header of that name, newly where it is renewed; None for none."""
     proxy: str | None = None
@@ -82,9 +82,9 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
 
 @contextmanager
 def _errors_from_log() -> Iterator[None]:
-    """Heed what the library only logs inside of the block: that a plugin gave no credentials.
+    """Raise what the library only logs inside of the block: that a plugin gave no credentials.
 
-    It would go on without any, as somebody unknown who may list nothing.
+    The library would continue as an anonymous user, without permissions.
 
     Raises:
         ConfigurationError: at the end of the block, with what was logged.
@@ -188,7 +188,7 @@ def _configured(configuration: Configuration) -> Access:
 def _trusting(authority: Path | str | None) -> ssl.SSLContext:
     """Return a client's context; without an ``authority``, those of the machine are trusted."""
     context = ssl.create_default_context(cafile=authority)
-    # The authority is the cluster's own, and pinned. Python 3.13 asks more of authorities than
-    # earlier versions did, and more than those of existing clusters fulfil.
+    # The CA is pinned. Python 3.13 has stricter requirements for CAs than earlier versions, and
+    # those of existing clusters do not meet them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -12,7 +12,7 @@ from webhook.kube.connection import Connection
 from webhook.kube.errors import GONE, ApiError, ClusterError, UnexpectedAnswerError
 
 PAGE = 500
-"""How many objects are asked for at a time, as kubectl does."""
+"""The number of objects in a page, as kubectl has it."""
 
 _SECONDS = 60.0
 _ATTEMPTS = 5
@@ -51,8 +51,9 @@ async def list_all(
     it compacts after some minutes), everything is listed again.
 
     Raises:
-        ApiError: the API server refuses (webhook.kube.client.FORBIDDEN), or has no such collection.
-        ClusterError: it cannot be asked, or does not answer as it should.
+        ApiError: the request is rejected (webhook.kube.client.FORBIDDEN), or there is no such
+            collection.
+        ClusterError: another failure.
     """
     selectors = {"labelSelector": labels, "fieldSelector": fields}
     for _ in range(_ATTEMPTS):

@@ -42,15 +42,15 @@ class Timing:
     list_seconds: float = 60.0
     """How long a page may take."""
     watch_seconds: float = 300.0
-    """How long a watch is asked to last at least; up to twice that, as client-go has it."""
+    """The shortest time requested for a watch; the longest is twice that, as in client-go."""
     quiet_seconds: float = 150.0
     """The silence after which a watch counts as lost: API servers send a bookmark each minute."""
     first_delay: float = 0.25
     longest_delay: float = 10.0
     steady_seconds: float = 10.0
-    """How long an attempt must have lasted for delays to begin anew."""
+    """How long an attempt must last for the delays to start again."""
     missing_seconds: float = 60.0
-    """How long until a collection that the API server does not serve is asked for again."""
+    """The delay before a collection that the API server does not serve is listed again."""
 
 
 DEFAULT_TIMING = Timing()
@@ -59,15 +59,15 @@ DEFAULT_TIMING = Timing()
 # cluster that was restored from a backup is another one.
 _FAILURES_OF_A_VERSION = 5
 
-# The share of the time that a watch asks for which is all of it, give or take what clocks differ.
+# The share of the requested time after which a watch has ended as requested: clocks differ.
 _WHOLE = 0.9
 
 
 class Reflector(Generic[ItemT]):
-    """One collection, one store. ``run`` ends only by being cancelled.
+    """One collection, one store. ``run`` runs until its task is canceled.
 
-    ``clock`` returns seconds that never go back. ``restarted`` is called with the collection's name
-    each time that a list or a watch has failed, and is about to be begun anew.
+    ``clock`` returns monotonic seconds. ``restarted`` is called with the collection's name after
+    each failure of a list or a watch.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Reflector(Generic[ItemT]):
         """Make the store equal to the collection once; go without one that may be missing.
 
         Raises:
-            ClusterError: the API server cannot be asked, or does not answer as it should.
+            ClusterError: a request failed.
         """
         try:
             await self._list()

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class PageMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one page of a list; ``rest`` asks for the next page, and is empty on the last."""
+    """Of one page of a list; ``rest`` is the token of the next page, empty on the last."""
 
     resource_version: str = ""
     rest: str = msgspec.field(name="continue", default="")

@@ -1,4 +1,4 @@
-"""What Prometheus is told. Every label has a bounded set of values, whatever is sent."""
+"""Metrics of admission. Every label has a bounded set of values, whatever clients send."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        # Looked up once: the sets of values are small, and every request asks.
+        # Looked up once: the sets of values are small, and every request needs one.
         self._answers = cache(self._requests.labels)
         self._durations = cache(self._duration.labels)
         self._findings = Counter(
@@ -74,20 +74,20 @@ class Metrics:
         )
         self._rejected_connections = Counter(
             "gpufence_connections_refused",
-            "Connections that were not taken: too_many, or a failed handshake.",
+            "Connections that were rejected (too_many, handshake) or evicted for another.",
             ("reason",),
             registry=self.registry,
         )
         self.registry.register(_LogMetrics())
         self._policy_name = policy_name
-        self._policy = Info("gpufence_policy", "The policy in force.", registry=self.registry)
+        self._policy = Info("gpufence_policy", "The active policy.", registry=self.registry)
         self.use(policy)
         Info("gpufence_build", "The version that runs.", registry=self.registry).info(
             {"version": metadata.version("gpufence"), "python": platform.python_version()}
         )
 
     def use(self, policy: Policy) -> None:
-        """Show which policy is in force."""
+        """Show which policy is active."""
         pools = ",".join(pool.name for pool in policy.pools)
         self._policy.info({"policy": self._policy_name, "pools": pools})
 
@@ -131,7 +131,7 @@ class Metrics:
         self._internal_errors.inc()
 
     def expose(self, accept: str) -> tuple[bytes, str]:
-        """Return all metrics, and their content type, in a format that ``accept`` asks for."""
+        """Return all metrics, and their content type, in a format that ``accept`` prefers."""
         return expose(self.registry, accept)
 
 
@@ -148,7 +148,7 @@ class _LogMetrics(Collector):
 
 
 def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """Return the metrics of a registry, and their content type, as ``accept`` asks for them."""
+    """Return the metrics of a registry, and their content type, as ``accept`` prefers."""
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 

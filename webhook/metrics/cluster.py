@@ -1,4 +1,4 @@
-"""What Prometheus is told about the facts of the cluster: how fresh, how many, how often lost."""
+"""Metrics of the cluster facts: how recent and how many they are, and how often watches fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClusterMetrics:
         self._registry = registry
         self._restarts = Counter(
             "gpufence_cluster_watch_restarts",
-            "Lists and watches of the cluster that failed or broke off, and were begun anew.",
+            "Lists and watches of the cluster that failed, and started again.",
             ("resource",),
             registry=registry,
         )

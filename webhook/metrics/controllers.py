@@ -1,4 +1,4 @@
-"""What Prometheus is told about a replica's upkeep: certificates, registration, policy."""
+"""Metrics of a replica's controllers: certificates, registration, policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ControllerMetrics:
         self._registry = registry
         self._reloads = Counter(
             "gpufence_policy_reload",
-            "New policy documents, by what became of them: applied or refused.",
+            "New policy documents by result: applied, or refused (rejected).",
             ("result",),
             registry=registry,
         )
@@ -35,7 +35,7 @@ class ControllerMetrics:
         )
         self._changes = Counter(
             "gpufence_certificate_changes",
-            "Changes of the Secret with authority and leaf that this replica made.",
+            "Changes that this replica made to the Secret with CA and serving certificate.",
             ("change",),
             registry=registry,
         )
@@ -47,12 +47,12 @@ class ControllerMetrics:
         )
         self._authorities = Gauge(
             "gpufence_authority_expiry_timestamp_seconds",
-            "End of the life of the authority that signs, in seconds of the epoch.",
+            "When the CA that signs expires, in seconds since the epoch.",
             registry=registry,
         )
         self._published = Gauge(
             "gpufence_authorities_published",
-            "Authorities that callers are to trust: two in a rotation.",
+            "CAs in the caBundle: two during a rotation.",
             registry=registry,
         )
 
@@ -75,15 +75,15 @@ class ControllerMetrics:
         self._published.set(len(stored.authorities))
 
     def track_policy(self, generation: Callable[[], int], problem: Callable[[], str]) -> None:
-        """Show how many policies have been in force, and whether the newest document is."""
+        """Show how many policies have been active, and whether the newest document is."""
         Gauge(
             "gpufence_policy_generation",
-            "How many policies have been in force since the start.",
+            "How many policies have been active since the start.",
             registry=self._registry,
         ).set_function(lambda: float(generation()))
         Gauge(
             "gpufence_policy_stale",
-            "1 while the newest policy document is refused and an older one is in force.",
+            "1 while the newest policy document is rejected and an older one is active.",
             registry=self._registry,
         ).set_function(lambda: float(bool(problem())))
 

@@ -20,7 +20,7 @@ OTHER_NAMESPACES = "(others)"
 
 
 class DeviceMetrics(Collector):
-    """Adds up the inventory at each scrape. Labels have few values, whatever Pods ask for.
+    """Adds up the inventory at each scrape. Labels have few values, whatever Pods request.
 
     The namespace is ``pod_namespace``: Prometheus gives a series the ``namespace`` of the Pod that
     it was scraped from.

@@ -20,10 +20,10 @@ from webhook.registration.match_conditions import (
 )
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-"""Set by the API server on every namespace; nobody can change it (KEP-2161)."""
+"""Set by the API server on every namespace; no client can change it (KEP-2161)."""
 
 DOMAIN = ".gpufence.dev"
-"""What the name of each webhook of ours ends with, and of nobody else's."""
+"""The suffix of the names of gpufence's webhooks, which no other webhook has."""
 
 RELEASE_LABEL = {"app.kubernetes.io/name": "gpufence"}
 """The label by which the releases of a cluster find each other's configurations."""
@@ -64,7 +64,7 @@ class Registration:
     timeout_seconds: int = 3
     with_nodes: bool = False
     excluded_namespaces: frozenset[str] = frozenset()
-    """Never asked about either, beside ALWAYS_EXCLUDED and those that the policy exempts."""
+    """Excluded in addition to ALWAYS_EXCLUDED and the namespaces that the policy exempts."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner: Mapping[str, str] | None = None
@@ -72,7 +72,7 @@ class Registration:
 
     @property
     def is_addressed(self) -> bool:
-        """Whether it is said how API servers reach gpufence."""
+        """Whether API servers can reach gpufence by it."""
         return self.service is not None or bool(self.url)
 
 
@@ -136,8 +136,8 @@ def _may_be_found(
 ) -> str:
     """Return CEL that holds where something new may be found in the field that is ``judged``.
 
-    ``spec`` is the Pod's spec in it; both are CEL below the object. What is plain is neither asked
-    what is done with it nor compared with what it was.
+    ``spec`` is the Pod's spec in it; both are CEL below the object. For a plain Pod, the
+    later parts of the condition are not evaluated.
     """
     with_nodes = registration.with_nodes
     concern = concerns(f"object.{spec}", policy, defaulted=defaulted, with_nodes=with_nodes)
@@ -147,8 +147,8 @@ def _may_be_found(
 def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
     """Return the webhook for custom resources, which brings forward what their Pods would meet.
 
-    CEL cannot search an object for pod templates, so every one is asked about, plain ones too.
-    Nobody's operator is to stop for that while no replica answers: the Pods are judged in any case.
+    CEL cannot search an object for pod templates, so that this webhook gets every object. Its
+    failure policy lets operators continue while no replica responds: their Pods are validated.
     """
     return _webhook(
         "custom-workloads",
@@ -196,8 +196,8 @@ def _webhook(
     """Return one webhook; ``failure_policy`` is the policy's own unless given."""
     exempt = policy.exemptions.namespaces | registration.excluded_namespaces | ALWAYS_EXCLUDED
     selector = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": sorted(exempt)}
-    # Every field is written out, also where it says what the API server would: what is not ours
-    # could be changed without our seeing it.
+    # Every field is written out, even with its default: a change of a field that gpufence does not
+    # manage would not be drift.
     return {
         "name": f"{name}{DOMAIN}",
         "clientConfig": _client_config(path, registration),

@@ -175,7 +175,7 @@ class RegistrationController:
             raise problem
 
     async def _check_trust(self) -> None:
-        """Check whether every caBundle of our webhooks trusts the served certificate.
+        """Check whether every caBundle trusts the served certificate.
 
         A replica whose CA has left the bundle must not receive requests: the handshakes fail.
         """

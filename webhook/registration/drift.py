@@ -12,10 +12,10 @@ from webhook.registration.configurations import DOMAIN
 def drift(wanted: JSONObject, found: JSONObject) -> list[str]:
     """Return what differs, a clause each; nothing if all is as wanted.
 
-    Our webhooks must be exactly as wanted: a further matchCondition or a selector of somebody
-    else's would let Pods past, and a further webhook of ours is one that an earlier policy has
-    left. Further labels and annotations are nobody's business, and so are a webhook of somebody
-    else's, and a caBundle where none is wanted (cert-manager injects it).
+    The webhooks of gpufence must be exactly as wanted: an additional match condition or selector
+    would let Pods past, and an additional webhook is a remainder of an earlier policy. Additional
+    labels, annotations and webhooks of others are no drift, and neither is a caBundle where none is
+    wanted (cert-manager injects it).
     """
     return [
         *metadata_drift(wanted["metadata"], found.get("metadata") or {}),
@@ -24,7 +24,7 @@ def drift(wanted: JSONObject, found: JSONObject) -> list[str]:
 
 
 def repaired(wanted: JSONObject, found: JSONObject) -> JSONObject:
-    """Return what is to replace ``found``: our part as wanted, and all else as it is."""
+    """Return ``found`` with gpufence's part as wanted, and everything else unchanged."""
     before = {webhook.get("name"): webhook for webhook in found.get("webhooks") or ()}
     webhooks = [
         _with_bundle(webhook, before.get(webhook["name"])) for webhook in wanted["webhooks"]

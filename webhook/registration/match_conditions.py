@@ -1,17 +1,17 @@
 """matchConditions: what the API server may decide by itself, generated from the policy.
 
 A Pod that neither requests a device nor touches a fence never leaves the API server, so such Pods
-do not notice when gpufence is down. The conditions may ask too often and must never ask too little:
-they are at most as narrow as the engine. Each is one CEL expression over ``object`` and
-``request``, and must not fail for any valid object, since a failure is a refusal under
+do not notice when gpufence is down. The conditions may match too much and must never match too
+little: they are at most as narrow as the engine. Each is one CEL expression over ``object`` and
+``request``, and must not fail for any valid object, since a failure rejects the request under
 ``failurePolicy: Fail``. So every field that the API leaves out when it is empty is guarded by
 ``has()``; the others (``containers``, an ``env``'s ``name``, an expression's ``key``) are always
 there (``k8s.io/api/core/v1``, the ``omitempty`` of each field).
 
 The API server evaluates them for every Pod: each list is walked once, for one plain Pod all
 alternatives are, and ``in`` a constant list costs less than one ``==``. Most of what a condition
-costs is none of its text, though, and cannot be avoided: the API server first converts the object
-for it, anew for each webhook (``k8s.io/apiserver/pkg/admission/plugin/cel``, ``newActivation``).
+costs does not depend on its text, though, and cannot be avoided: the API server first converts the
+object, once for each webhook (``k8s.io/apiserver/pkg/admission/plugin/cel``, ``newActivation``).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def differs(field: str) -> str:
 
     ``field`` is what the engine judges, as CEL below the object (``spec.template``). Where it stays
     the same, every finding is one that the object had already, and those never block: finalizers
-    go, labels change and replicas scale while nobody answers.
+    go, labels change and replicas scale while no replica responds.
     """
     return f'request.operation == "CREATE" || object.{field} != oldObject.{field}'
 

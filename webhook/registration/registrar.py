@@ -1,8 +1,8 @@
 """Writes the two webhook configurations, and keeps them as they should be.
 
-They are written by the server that answers them, once it can, and never installed beside it: so
-there is no configuration without a server, its matchConditions fit the policy in force, and its
-caBundle the authority in use.
+The replicas write them once they can answer; no installer does. So there is no configuration
+without a replica, the match conditions fit the active policy, and the caBundle carries the current
+CA.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Owner:
 
 
 class Counter(Protocol):
-    """Is told of writes, to count them."""
+    """Counts writes."""
 
     def registered(self, kind: str, reason: str) -> None:
         """A configuration of that kind was written: ``created``, ``changed`` or ``drift``."""
@@ -112,7 +112,7 @@ class Registrar:
         self._written.clear()
 
     async def _write(self, path: str, wanted: JSONObject) -> None:
-        """Apply; and where that leaves what others have added to our webhooks, replace."""
+        """Apply. Replace if the apply leaves what others have added to gpufence's webhooks."""
         found = await self._api.apply(path, wanted)
         if drift(wanted, found):
             found = await self._api.replace(path, repaired(wanted, found))
@@ -126,7 +126,7 @@ class Registrar:
     def _tell(
         self, kind: str, wanted: JSONObject, found: JSONObject | None, differences: list[str]
     ) -> None:
-        """Say what was done: drift is what somebody else has changed since we wrote the same."""
+        """Log and count the write. Drift is a change by others since the same was written."""
         ours = self._written.get(kind) == wanted
         reason = "drift" if ours else "created" if found is None else "changed"
         self._counter.registered(kind, reason)
@@ -176,7 +176,7 @@ async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:
     Where endpoints may not be looked at, nothing is waited for.
 
     Raises:
-        ClusterError: the API server could not be asked.
+        ClusterError: the request failed.
     """
     namespace, name, _ = service
     try:

@@ -1,4 +1,4 @@
-"""The policy in force, and how a new one takes its place while requests are answered.
+"""The active policy, and how a new one replaces it while the replica serves.
 
 The document is a file, mostly of a mounted ConfigMap, which Kubernetes updates by swapping a
 symbolic link. Nothing says when, so it is read again and again, and compared by what is in it.
@@ -51,8 +51,8 @@ class FixedPolicy:
 class ReloadingPolicy:
     """Holds the last good policy of a source.
 
-    Whoever is in ``followers`` is called with each further one, and whoever is in ``counters`` with
-    what became of each new document.
+    The ``followers`` are called with each new policy, and the ``counters`` with the result of each
+    new document.
     """
 
     def __init__(self, source: PolicySource, document: bytes, policy: Policy) -> None:
@@ -62,11 +62,11 @@ class ReloadingPolicy:
         self._document = document
         self._refused: bytes | None = None
         self.current = policy
-        """The policy in force."""
+        """The active policy."""
         self.generation = 1
-        """How many policies have been in force."""
+        """How many policies have been active."""
         self.problem = ""
-        """Why the newest document is not in force; empty if it is."""
+        """Why the newest document is not active; empty if it is."""
 
     @classmethod
     async def load(cls, source: PolicySource) -> ReloadingPolicy:
@@ -75,7 +75,7 @@ class ReloadingPolicy:
         return cls(source, document, await source.parse(document))
 
     async def poll(self) -> None:
-        """Look at the source, and put its policy in force if it is a new and a good one.
+        """Read the source, and activate its policy if it is new and valid.
 
         The one before answers reviews meanwhile.
         """
@@ -101,7 +101,7 @@ class ReloadingPolicy:
         event(_log, logging.INFO, "policy applied", generation=self.generation, pools=pools)
 
     def _refuse(self, problem: str) -> None:
-        """Say and count once why the document is not in force."""
+        """Log and count once why the document is not active."""
         if problem == self.problem:
             return
         self.problem = problem

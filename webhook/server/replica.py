@@ -186,7 +186,7 @@ class _Replica:
         if problem := self._certificate.problem:
             lines.append(f"the new certificate is rejected, the previous one is served: {problem}")
         if problem := self._policy.problem:
-            lines.append(f"the new policy is rejected, the previous one is in force: {problem}")
+            lines.append(f"the new policy is rejected, the previous one is active: {problem}")
         return lines
 
     def _registration_controller(
@@ -227,7 +227,7 @@ class _Replica:
 def _cluster_state(
     options: ServeOptions, policy: ReloadingPolicy, metrics: Metrics, clock: ServerClock
 ) -> tuple[ClusterFacts | None, DeviceInventory | None]:
-    """Return what the replica watches in the cluster, as the options ask for it."""
+    """Return what the replica watches in the cluster, as the options configure it."""
     if options.facts is None and options.devices is None:
         return None, None
     counters = ClusterMetrics(metrics.registry)

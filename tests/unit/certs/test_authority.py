@@ -350,7 +350,7 @@ def test_a_key_with_a_passphrase_is_refused_with_a_way_out() -> None:
     with pytest.raises(MaterialError) as caught:
         parse_key(pem, "/certs/tls.key")
     assert str(caught.value) == (
-        "/certs/tls.key: is encrypted with a passphrase, which a server cannot be asked for."
+        "/certs/tls.key: is encrypted with a passphrase, for which a server cannot prompt."
         " Store the key unencrypted and let file permissions protect it (mode 0600)."
     )
 

@@ -106,7 +106,7 @@ def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path, name: st
         issue(["a.svc"], [], tmp_path, NOW)
     assert str(caught.value) == (
         f"{tmp_path}: already holds {name}."
-        " Choose another folder, or say --force to replace the authority and the leaf."
+        " Choose another directory, or use --force to replace the authority and the leaf."
     )
     assert contents(tmp_path) == {name: b"mine"}
 
@@ -230,7 +230,10 @@ def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"")
     with pytest.raises(StorageError) as caught:
         issue(["a.svc"], [], file, NOW)
-    assert str(caught.value) == f"{file}: is not a folder. Choose a folder, or a path that is free."
+    assert (
+        str(caught.value)
+        == f"{file}: is not a directory. Choose a directory, or a path that does not exist."
+    )
     with pytest.raises(StorageError, match=r"cannot be written \(Not a directory\)"):
         issue(["a.svc"], [], file / "below", NOW)
 
@@ -288,7 +291,7 @@ class TestReading:
         (directory / name).unlink()
         (directory / name).mkdir()
         assert self.refusal(directory) == (
-            f"{directory / name}: is a folder. Name the file in it, such as tls.crt or tls.key."
+            f"{directory / name}: is a directory. Name the file in it, such as tls.crt or tls.key."
         )
 
     def test_a_file_that_cannot_be_opened_is_named(self, directory: Path) -> None:
