@@ -163,4 +163,4 @@ def test_the_static_form_has_the_names_that_an_api_server_reads_from_disk(gpufen
     assert "fence-pods-deny.static.k8s.io" in names
     done = gpufence("manifests", "--static")
     assert done.status == 2
-    assert "--static belongs to --admission-policies" in done.err
+    assert "--static needs --admission-policies" in done.err

@@ -129,8 +129,8 @@ def evaluate(
     """Yield a result for each object, in order.
 
     Claims, claim templates, device classes and namespaces among the objects are facts for the Pods
-    beside them. ``request`` writes each of them, in the object's own namespace if it names one.
-    ``complete`` adds what else is known to an object's facts.
+    among them. ``request`` writes each object, in the object's own namespace if it sets one.
+    ``complete`` adds facts about the cluster.
     """
     facts_in = _facts(manifests, request.namespace)
     for manifest in manifests:

@@ -25,8 +25,7 @@ def resolve(event: Any) -> Scalar:
     """Return the value of a scalar that is plain or has a tag.
 
     Raises:
-        ManifestError: the tag is unknown, or is not that of the value, or the value is none of
-            JSON's.
+        ManifestError: the tag is unknown or does not fit the value, or JSON has no such value.
     """
     tag, text = event.tag, event.value
     if tag in _TEXT_TAGS:
