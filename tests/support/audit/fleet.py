@@ -42,7 +42,12 @@ def container(devices: int = 0) -> Object:
 
 
 def pod_spec(devices: int = 0, **more: Any) -> Object:
-    return {"containers": [container(devices)], "restartPolicy": "Never", **more}
+    """Return the spec of a Pod; one with several devices has shared memory for them."""
+    only = container(devices)
+    if devices > 1:
+        only["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
+        more = {"volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}], **more}
+    return {"containers": [only], "restartPolicy": "Never", **more}
 
 
 def job(namespace: str, name: str, spec: Object, create: Create) -> Object:

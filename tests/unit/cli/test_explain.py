@@ -12,6 +12,7 @@ import yaml
 from paths import CASES
 from policies.document.shipped import shipped_policy
 from policies.facts import Request
+from policies.kubernetes.decoding import pod_of
 from policies.kubernetes.templates import templates
 from policies.registry import RULES
 from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run, manifest
@@ -191,7 +192,7 @@ def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() 
         decision = each.result.decision
         assert decision is not None
         made = [template.made.spec for template in each.templates]
-        assert made == [template.raw["spec"] for template in templates(decision.mutated)]
+        assert made == [pod_of(template).spec for template in templates(decision.mutated)]
         assert each.steps[0].before == decision.original
         assert each.steps[-1].after == decision.mutated
         adding = {step.mutation.id for step in each.steps if step.adds}
