@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 
+from controlplane import cache
 from controlplane.errors import ControlPlaneError
 from node.binaries import node_binaries, require_tools
-from node.image import base_archive
+from node.image import Images, base_archive
 
 
 def main() -> int:
@@ -14,6 +17,9 @@ def main() -> int:
     try:
         require_tools()
         found = {**node_binaries(), "base image": base_archive()}
+        with tempfile.TemporaryDirectory() as temporary:
+            cache.say("building the image. The first time takes a minute or two")
+            Images(Path(temporary)).gpufence("built")
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1

@@ -26,7 +26,7 @@ def node(
     """A node with GPUs behind a taint, and with the images of the tests."""
     require_tools()
     images = Images(tmp_path_factory.mktemp("images"))
-    archives = [images.tools(), images.gpufence(FIRST), images.gpufence(SECOND)]
+    archives = [images.tools(), *images.gpufence(FIRST, SECOND)]
     with Node(tmp_path_factory.mktemp("node"), found_binaries, node_binaries()) as running:
         for archive in archives:
             running.load(archive)

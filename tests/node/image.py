@@ -26,11 +26,14 @@ ENTRYPOINT ["/bin/busybox", "sleep", "2147483647"]
 
 
 class Images:
-    """Builds images into a directory, without a daemon."""
+    """Builds images, without a daemon, and writes them as archives into a directory.
+
+    Layers stay in the cache: the libraries are installed again only when their pins change.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        self._storage = cache.root().with_name("node") / "images"
 
     def tools(self) -> Path:
         """Return an archive with the image TOOLS."""
@@ -38,35 +41,36 @@ class Images:
             context = Path(temporary)
             shutil.copy(str(shutil.which("busybox")), context / "busybox")
             (context / "Dockerfile").write_text(_TOOLS)
-            return self._build(context / "Dockerfile", context, TOOLS)
+            self._build(context / "Dockerfile", context, TOOLS)
+        return self._archive(TOOLS)
 
-    def gpufence(self, tag: str) -> Path:
-        """Return an archive with gpufence's image, built from deploy/Dockerfile."""
-        base = self._base()
-        named = f"--build-arg=BASE={base}"
-        return self._build(DEPLOY / "Dockerfile", PROJECT, f"{GPUFENCE}:{tag}", named)
+    def gpufence(self, *tags: str) -> list[Path]:
+        """Return archives with gpufence's image, built from deploy/Dockerfile, one for each tag."""
+        if _BASE not in self._buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
+            container = self._buildah("from", "scratch").strip()
+            self._buildah("add", container, str(base_archive()), "/")
+            self._buildah("commit", "--quiet", "--rm", container, _BASE)
+        names = [f"{GPUFENCE}:{tag}" for tag in tags]
+        self._build(DEPLOY / "Dockerfile", PROJECT, names[0], f"--build-arg=BASE={_BASE}")
+        for name in names[1:]:
+            self._buildah("tag", names[0], name)
+        return [self._archive(name) for name in names]
 
-    def _base(self) -> str:
-        """Import a Debian with Python into the storage, and return its name."""
-        container = self._buildah("from", "scratch").strip()
-        self._buildah("add", container, str(base_archive()), "/")
-        self._buildah("commit", "--quiet", "--rm", container, _BASE)
-        return _BASE
-
-    def _build(self, dockerfile: Path, context: Path, tag: str, *arguments: str) -> Path:
+    def _build(self, dockerfile: Path, context: Path, name: str, *arguments: str) -> None:
         # Without a network namespace and with the machine's certificates, as pip needs them.
         self._buildah(
-            *("bud", "--isolation=chroot", "--network=host", "--pull-never", "--quiet"),
+            *("bud", "--isolation=chroot", "--network=host", "--pull-never", "--layers"),
             *(f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro", *arguments),
-            *("-t", tag, "-f", str(dockerfile), str(context)),
+            *("-t", name, "-f", str(dockerfile), str(context)),
         )
-        archive = self.folder / f"{tag.rpartition('/')[2].replace(':', '-')}.tar"
-        archive.unlink(missing_ok=True)
-        self._buildah("push", "--quiet", tag, f"oci-archive:{archive}:{tag}")
+
+    def _archive(self, name: str) -> Path:
+        archive = self.folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
+        self._buildah("push", "--quiet", name, f"oci-archive:{archive}:{name}")
         return archive
 
     def _buildah(self, *arguments: str) -> str:
-        storage = [f"--root={self.folder}/storage", f"--runroot={self.folder}/run"]
+        storage = [f"--root={self._storage}/root", f"--runroot={self._storage}/run"]
         return _run("buildah", *storage, *arguments)
 
 

@@ -143,7 +143,7 @@ class Node:
                 runc=self._programs["runc"],
             )
         )
-        # containerd finds its shim beside itself.
+        # containerd finds its shim in its own directory.
         process = self._process("containerd", "--config", str(config), "--log-level", "warn")
         stack.callback(self._unmount, home)
         process.start()
