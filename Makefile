@@ -98,6 +98,10 @@ node: controlplane  ## the image and the chart on a real kubelet (Linux, root; R
 	@$(BIN)/python -m node.build
 	GPUFENCE_RESTARTS=$(or $(RESTARTS),3) $(BIN)/pytest -s tests/node --timeout 7200 $(ARGS)
 
+.PHONY: compat
+compat: controlplane  ## the end-to-end tests on another Kubernetes (VERSION=v1.34.2)
+	@$(BIN)/python -m compat "$(VERSION)" $(PARALLEL) $(ARGS)
+
 .PHONY: laws
 laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each (or EXAMPLES=500)
 	@$(BIN)/python -m oracle.build

@@ -1,0 +1,111 @@
+"""Runs the end-to-end tests on another Kubernetes: `make compat VERSION=v1.34.2` runs it.
+
+The control plane of that version is built from its own modules and cached. Its staging modules come
+from the list in its go.mod, so any version that Go can download works.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from controlplane import binaries, cache, toolchain
+from controlplane.errors import ControlPlaneError
+from controlplane.gobuild import ENVIRONMENT, GoModule
+from paths import PROJECT
+
+KUBERNETES = "k8s.io/kubernetes"
+GO_MOD = """\
+module gpufence.dev/tests/compat
+
+go {go}
+
+godebug default=go{minor}
+
+tool (
+{tools}
+)
+
+require k8s.io/kubernetes {version}
+
+replace (
+{replaced}
+)
+"""
+
+
+def module(version: str) -> GoModule:
+    """Return the Go module of a control plane, with its pins written into the cache.
+
+    Raises:
+        ControlPlaneError: it is not a version, or Go cannot download it.
+    """
+    if not re.fullmatch(r"v1\.\d+\.\d+", version):
+        raise ControlPlaneError(f"{version!r} is not a release of Kubernetes: use v1.MINOR.PATCH")
+    folder = cache.root().with_name("compat") / version
+    if not (folder / "go.sum").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        _write(folder, version)
+    what = f"the Kubernetes {version} control plane"
+    return GoModule(folder, binaries.PACKAGES, binaries.ldflags(version), what)
+
+
+def _write(folder: Path, version: str) -> None:
+    go = toolchain.go(binaries.module().required_go())
+    shutil.copytree(binaries.HERE / "etcd", folder / "etcd")
+    download = ["mod", "download", "-json", f"{KUBERNETES}@{version}"]
+    own = Path(json.loads(_go(go, folder, *download))["GoMod"]).read_text()
+    staging = re.findall(r"(?m)^\s+(k8s\.io/\S+) => \./staging/", own)
+    released = version.replace("v1.", "v0.", 1)
+    minor = ".".join(map(str, toolchain.go_version(go)[:2]))
+    text = GO_MOD.format(
+        go=f"{minor}.0",
+        minor=minor,
+        version=version,
+        tools="\n".join(f"\t{each}" for each in binaries.PACKAGES.values() if each[0] != "."),
+        replaced="\n".join(f"\t{name} => {name} {released}" for name in staging),
+    )
+    (folder / "go.mod").write_text(text)
+    _go(go, folder, "mod", "tidy")
+
+
+def _go(go: Path, folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [go, *arguments],
+        cwd=folder,
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ControlPlaneError(f"go {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def main(arguments: list[str]) -> int:
+    """Build the control plane of a version, and run the tests on it; return the exit code."""
+    version, *options = arguments or [""]
+    try:
+        built = module(version)
+        found = built.binaries(built.packages, cache.root())
+    except ControlPlaneError as error:
+        print(error, file=sys.stderr)
+        return 1
+    assets = str(found["kube-apiserver"].parent)
+    print(f"Running tests/e2e on {binaries.version_of(found['kube-apiserver'])} ({assets})")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "tests/e2e"],
+        cwd=PROJECT,
+        env=os.environ | {"KUBEBUILDER_ASSETS": assets},
+        check=False,
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
