@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -23,11 +23,11 @@ from in_tree import SETUP_USER, InTree, Outcome, in_tree, path_of
 from laws.profile import live_law as law
 from policies.engine import decide
 from policies.facts import Facts, Request
-from policies.finding import Finding
+from policies.finding import Action, Finding
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
-from policies.policy import Policy, Pool
+from policies.policy import ExceptionEntry, Policy, Pool
 from policies.registry import CHECKS, RULES
 from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
@@ -265,3 +265,45 @@ def of_pools(count: int) -> Policy:
         for n in range(count - 1)
     )
     return replace(policy, pools=(*policy.pools, *others))
+
+
+TRESPASSER = pod(
+    {
+        "containers": [{"name": "main", "image": "app"}],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    }
+)
+
+
+@pytest.mark.parametrize(("days", "verdict"), [(1, "accepted"), (0, "denied")])
+def test_an_exception_counts_until_its_day_also_if_nothing_compiles_it_again(
+    control_plane: ControlPlane, days: int, verdict: str
+) -> None:
+    entry = ExceptionEntry(
+        rules=frozenset({"pool-trespass"}),
+        namespaces=frozenset({"default"}),
+        kinds=frozenset({"Pod"}),
+        names=NameSet.of(["pod-*"]),
+        reason="moves soon",
+        expires=TODAY + timedelta(days=days),
+    )
+    policy = replace(policies()["one taint"], exceptions=(entry,))
+    with in_tree(control_plane, policy) as line:
+        assert line.create(TRESPASSER).verdict == verdict
+        # The exception is for Pods of that name.
+        named = {**TRESPASSER, "metadata": {"name": "other"}}
+        assert line.create(named).verdict == "denied"
+
+
+@pytest.mark.parametrize(("action", "warned"), [("warn", True), ("audit", False)])
+def test_a_rule_that_does_not_deny_warns_or_is_silent(
+    control_plane: ControlPlane, action: Action, warned: bool
+) -> None:
+    policy = policies()["one taint"]
+    actions = {**policy.actions, "pool-trespass": action}
+    with in_tree(control_plane, replace(policy, actions=actions)) as line:
+        said = control_plane.kubectl(
+            "create", "--dry-run=server", "-f", "-", stdin=json.dumps(TRESPASSER)
+        ).stderr
+    assert (f"ValidatingAdmissionPolicy '{line.name}-pods-warn'" in said) is warned
+    assert ("tolerates the taint of GPU nodes" in said) is warned
