@@ -243,9 +243,10 @@ def test_a_webhook_that_somebody_adds_to_is_put_right(installed: Installation) -
 def test_what_is_added_to_the_admission_policies_is_put_right(installed: Installation) -> None:
     """An apply would leave the fields of another field manager: they are replaced as well."""
     api, name = installed.cluster.api, f"{RELEASE}-pods-deny"
+    annotation = {"key": "other", "valueExpression": "'other'"}
     selector = {"objectSelector": {"matchLabels": {"gpufence": "on"}}}
     added = {
-        f"{IN_TREE[0]}/{name}": {"spec": {"matchConstraints": selector}},
+        f"{IN_TREE[0]}/{name}": {"spec": {"auditAnnotations": [annotation]}},
         f"{IN_TREE[1]}/{name}": {"spec": {"matchResources": selector}},
     }
     before = {path: api.request("GET", path)["spec"] for path in added}
@@ -255,7 +256,7 @@ def test_what_is_added_to_the_admission_policies_is_put_right(installed: Install
     def right() -> bool:
         return before == {path: api.request("GET", path)["spec"] for path in added}
 
-    until(right, "the selectors to be gone", within=30)
+    until(right, "the additions to be gone", within=30)
 
 
 def test_a_replica_needs_no_more_memory_than_the_chart_requests(

@@ -15,6 +15,9 @@ from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
 from policies.requests import IMPLICIT_RESOURCE_PREFIX
 
+Variable = tuple[str, str]
+"""The name and the expression of a variable that later expressions can use."""
+
 AFFINITY = f"?affinity.?nodeAffinity.?{REQUIRED}"
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from policies.policy import Policy
 from policies.rules.check_device_leak import NO_DEVICES, VISIBLE_DEVICES
 from webhook.registration.admission_policies.cel import (
+    Variable,
     any_of,
     containers,
     listed,
@@ -19,7 +22,7 @@ _DEVICE_PATH = r"^(\.?/)*dev/(\.?/)*(nvidia[^/]*|dri|kfd)(/.*)?$"
 
 
 def concerns(spec: str, _policy: Policy) -> str:
-    """Return CEL that holds for every Pod spec in which ``findings`` may find something."""
+    """Return CEL that holds for every Pod spec in which the rule may find something."""
     shown = f"c, {listed('c', 'env')}.exists(e, {_opens('e')})"
     return any_of(
         f"{containers(spec)}.exists({shown})",
@@ -28,27 +31,27 @@ def concerns(spec: str, _policy: Policy) -> str:
     )
 
 
-def findings(spec: str, path: str, policy: Policy) -> str:
-    """Return CEL for the list of findings in a Pod spec, a sentence each.
+def variables(path: str, policy: Policy, _kinds: frozenset[str]) -> Iterator[Variable]:
+    """Yield the variable of the rule, which has the findings of each of ``specs``.
 
     ``path`` is where the Pod's ``spec`` stands in the object.
     """
     # The last of several variables of one name counts.
-    variables = f"{listed('c', 'env')}.filter(e, e.name == {text(VISIBLE_DEVICES)})"
-    opens = f"[{variables}].exists(l, size(l) > 0 && [l[size(l) - 1]].exists(e, {_opens('e')}))"
+    named = f"{listed('c', 'env')}.filter(e, e.name == {text(VISIBLE_DEVICES)})"
+    opens = f"[{named}].exists(l, size(l) > 0 && [l[size(l) - 1]].exists(e, {_opens('e')}))"
     holds = [requests_resource("c", may_be_device(policy))]
     if policy.pool_of_class:
         holds.append("size(c.?resources.?claims.orValue([])) > 0")
     leaking = f"c, !{any_of(*holds)} && {opens}"
-    by_variable = [
-        f"{listed(spec, field)}.filter({leaking}).map(c, {_shown(f'{path}.{field}')})"
+    found = [
+        f"{listed('s', field)}.filter({leaking}).map(c, {_shown(f'{path}.{field}')})"
         for field in ("initContainers", "containers", "ephemeralContainers")
     ]
-    by_volume = (
-        f"{listed(spec, 'volumes')}.filter(v, {_is_device_file('v')})"
+    found.append(
+        f"{listed('s', 'volumes')}.filter(v, {_is_device_file('v')})"
         f".map(v, {_mounted(f'{path}.volumes')})"
     )
-    return f"({' + '.join([*by_variable, by_volume])})"
+    yield "leak", f"variables.specs.map(s, {' + '.join(found)})"
 
 
 def _shown(path: str) -> str:

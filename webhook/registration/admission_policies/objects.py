@@ -17,7 +17,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry, Policy
 from policies.rules import check_device_leak, check_pool_trespass
 from webhook.registration.admission_policies import device_leak, pool_trespass
-from webhook.registration.admission_policies.cel import all_of, any_of, is_in, names, text
+from webhook.registration.admission_policies.cel import Variable, all_of, any_of, is_in, names, text
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 POLICY_KIND = "ValidatingAdmissionPolicy"
@@ -96,24 +96,13 @@ class _Rule:
     """A rule that can be compiled: what may concern it, and what it finds."""
 
     id: str
-    variable: str
     concerns: Callable[[str, Policy], str]
-    findings: Callable[[str, str, Policy, frozenset[str]], str]
+    variables: Callable[[str, Policy, frozenset[str]], Iterator[Variable]]
 
 
 _RULES = (
-    _Rule(
-        check_pool_trespass.ID,
-        "trespass",
-        pool_trespass.concerns,
-        lambda spec, path, policy, kinds: pool_trespass.findings(spec, path, policy, kinds=kinds),
-    ),
-    _Rule(
-        check_device_leak.ID,
-        "leak",
-        device_leak.concerns,
-        lambda spec, path, policy, _kinds: device_leak.findings(spec, path, policy),
-    ),
+    _Rule(check_pool_trespass.ID, pool_trespass.concerns, pool_trespass.variables),
+    _Rule(check_device_leak.ID, device_leak.concerns, device_leak.variables),
 )
 COMPILED_RULES = frozenset(rule.id for rule in _RULES)
 """The rules of which the API server evaluates a part itself."""
@@ -184,26 +173,12 @@ def _policy_spec(
     path = _below(place, "spec")
     spec = f"object.{path}"
     concern = any_of(*(rule.concerns(spec, policy) for rule in rules))
-    variables: list[tuple[str, str]] = [
-        (
-            "specs",
-            f'request.operation == "CREATE" ? [object.{path}] : [object.{path}, oldObject.{path}]',
-        )
-    ]
+    specs = f"[object.{path}] : [object.{path}, oldObject.{path}]"
+    variables: list[Variable] = [("specs", f'request.operation == "CREATE" ? {specs}')]
     validations = []
     for rule in rules:
-        if rule.id == check_pool_trespass.ID:
-            variables += [
-                (pool_trespass.variable(pool), pool_trespass.labels_of(pool))
-                for pool in policy.pools
-            ]
-        found = f"variables.{rule.variable}"
-        variables.append(
-            (
-                rule.variable,
-                f"variables.specs.map(s, {rule.findings('s', path, policy, place.kinds)})",
-            )
-        )
+        variables += rule.variables(path, policy, place.kinds)
+        found = f"variables.{variables[-1][0]}"
         passes = [f"size({found}[0]) == 0", f"size({found}) > 1 && size({found}[1]) > 0"]
         if elsewhere := _namespaces(rule.id, action, policy):
             passes.append(elsewhere)
@@ -212,7 +187,7 @@ def _policy_spec(
         validations.append(
             {
                 "expression": any_of(*passes),
-                "message": f"{rule.id}: gpufence found something to change",
+                "message": f"{rule.id}: more than fits here; run gpufence check on the manifest",
                 "messageExpression": f'{text(f"{rule.id}: ")} + {found}[0].join("; ") + {advice}',
                 "reason": "Forbidden",
             }

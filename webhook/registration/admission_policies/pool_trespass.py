@@ -12,6 +12,7 @@ from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint, par
 from policies.policy import Policy, Pool
 from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION, node_labels
 from webhook.registration.admission_policies.cel import (
+    Variable,
     all_of,
     any_of,
     has_required_terms,
@@ -24,13 +25,15 @@ from webhook.registration.admission_policies.cel import (
 )
 
 _INTEGER = "^-?[0-9]{1,18}$"
+_MOST_SPECS = 2
+"""The object's and, on an update, the old one's."""
 _LACK = "none of its containers requests one of their devices"
 _TERMS = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 _POSITIVE = "^[1-9][0-9]{0,17}$"
 
 
 def concerns(spec: str, policy: Policy) -> str:
-    """Return CEL that holds for every Pod spec in which ``findings`` may find something."""
+    """Return CEL that holds for every Pod spec in which the rule may find something."""
     keys = names({key for pool in policy.pools for key in pool.node_selector})
     in_term = f"{listed('t', 'matchExpressions')}.exists(e, e.key in {keys})"
     placing = [
@@ -44,38 +47,41 @@ def concerns(spec: str, policy: Policy) -> str:
     return all_of(any_of(*placing), f"!{may_request_device(spec, policy)}")
 
 
-def labels_of(pool: Pool) -> str:
+def variables(path: str, policy: Policy, kinds: frozenset[str]) -> Iterator[Variable]:
+    """Yield the variables of the rule; the last one has the findings of each of ``specs``.
+
+    ``path`` is where the Pod's ``spec`` stands in the object, and ``kinds`` are the object's. Each
+    pool has variables of its own, because the API server limits the length of an expression.
+    """
+    excused = [may_request_device("s", policy)]
+    if "Pod" in kinds:
+        excused.append(_is_mirror_pod("s"))
+    yield "excused", f"variables.specs.map(s, {any_of(*excused)})"
+    by_pool = []
+    for pool in policy.pools:
+        # Pool names are DNS labels, so no two of them come to the same identifier.
+        identifier = pool.name.replace("-", "_")
+        labels = f"node_labels_{identifier}"
+        yield labels, _labels_of(pool)
+        found = [
+            *_by_toleration(path, pool, f"variables.{labels}", kinds),
+            _by_selection(path, pool),
+        ]
+        sentences = ", ".join(found)
+        yield f"trespass_{identifier}", f'variables.specs.map(s, [{sentences}].filter(f, f != ""))'
+        by_pool.append(f"variables.trespass_{identifier}[i]")
+    indices = f"{list(range(_MOST_SPECS))}.filter(i, i < size(variables.specs))"
+    yield "trespass", f"{indices}.map(i, variables.excused[i] ? [] : {' + '.join(by_pool)})"
+
+
+def _labels_of(pool: Pool) -> str:
     """Return CEL for the labels that every node of the pool carries."""
     labels = sorted(node_labels(pool).items())
     return "{" + ", ".join(f"{text(key)}: {text(value)}" for key, value in labels) + "}"
 
 
-def findings(spec: str, path: str, policy: Policy, *, kinds: frozenset[str]) -> str:
-    """Return CEL for the list of findings in a Pod spec, a sentence each.
-
-    ``path`` is where the Pod's ``spec`` stands in the object, and ``kinds`` are the object's.
-    """
-    found: list[str] = []
-    for pool in policy.pools:
-        labels = f"variables.{variable(pool)}"
-        found += _by_toleration(spec, path, pool, labels, kinds)
-        found.append(_by_selection(spec, path, pool))
-    excused = [may_request_device(spec, policy)]
-    if "Pod" in kinds:
-        excused.append(_is_mirror_pod(spec))
-    return f'({any_of(*excused)} ? [""] : [{", ".join(found)}]).filter(f, f != "")'
-
-
-def variable(pool: Pool) -> str:
-    """Return the name of the variable that holds the labels of the pool's nodes."""
-    # Pool names are DNS labels, so no two of them come to the same identifier.
-    return f"node_labels_{pool.name.replace('-', '_')}"
-
-
-def _by_toleration(
-    spec: str, path: str, pool: Pool, labels: str, kinds: frozenset[str]
-) -> Iterator[str]:
-    """Yield CEL for the finding that a toleration reaches the pool, if one is to be found.
+def _by_toleration(path: str, pool: Pool, labels: str, kinds: frozenset[str]) -> Iterator[str]:
+    """Yield CEL for the finding that a toleration reaches the pool; empty text if none does.
 
     With node facts, the engine excuses a Pod whose node selection accepts other nodes and none of
     the pool's, or that is bound to another node. So only a selection counts that surely accepts
@@ -84,7 +90,7 @@ def _by_toleration(
     fencing = [taint for taint in pool.taints if taint.effect in FENCING_EFFECTS]
     if not fencing:
         return
-    tolerations = listed(spec, "tolerations")
+    spec, tolerations = "s", listed("s", "tolerations")
     reaching = any_of(*(_may_tolerate(taint) for taint in fencing))
     by_agent = any_of(*_is_daemon_set(kinds))
     reaching = all_of(reaching, f"has(t.key) || !{by_agent}" if by_agent != "false" else "true")
@@ -110,8 +116,9 @@ def _by_toleration(
     yield f'[{index}].map(i, i < 0 ? "" : {message})[0]'
 
 
-def _by_selection(spec: str, path: str, pool: Pool) -> str:
-    """Return CEL for the finding that the Pod's node selection asks for the pool's labels."""
+def _by_selection(path: str, pool: Pool) -> str:
+    """Return CEL for the finding that the node selection requires the pool's labels, or empty."""
+    spec = "s"
     selector, labels = mapped(spec, "nodeSelector"), sorted(pool.node_selector.items())
     in_selector = all_of(
         *(f"{text(k)} in {selector} && {selector}[{text(k)}] == {text(v)}" for k, v in labels)
