@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodSpec, PodTemplate
 from policies.kubernetes.decoding import MalformedObjectError, convert
 from policies.kubernetes.pod import DeviceResource, Pod
@@ -13,6 +16,7 @@ from policies.requests import (
     DeviceRequest,
     device_requests,
     may_request,
+    named_claims,
     pool_of_resource,
     unresolved_claims,
 )
@@ -66,6 +70,10 @@ class Context(msgspec.Struct, frozen=True):
     def unresolved_claims(self, pod: Pod) -> list[tuple[str, str]]:
         """Return path and name of each claim of the Pod that nothing is known of."""
         return unresolved_claims(pod, self.request.namespace, self.facts)
+
+    def claims(self, pod: Pod) -> Iterator[tuple[str, str, Claim | None]]:
+        """Yield path and name of each claim of the Pod, and the claim if it is known."""
+        return named_claims(pod, self.request.namespace, self.facts)
 
     def describe_unresolved_claims(self, pod: Pod) -> str:
         """Return the clause that a finding adds about unresolved claims; empty without any."""

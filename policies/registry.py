@@ -11,6 +11,7 @@ from policies.finding import Action, Finding
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.rules import (
+    check_admin_access_claim,
     check_device_leak,
     check_missing_device,
     check_missing_shared_memory,
@@ -131,6 +132,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_device_leak),
     _check(check_privileged_near_devices, default="warn"),
     _check(check_missing_shared_memory, default="warn"),
+    _check(check_admin_access_claim, default="warn"),
 )
 
 RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)

@@ -67,10 +67,14 @@ def requesting_containers(
 def unresolved_claims(pod: Pod, namespace: str, facts: Facts) -> list[tuple[str, str]]:
     """Return path and name of each claim that nothing is known of."""
     return [
-        (pod.at(f"spec.resourceClaims[{index}]"), name)
-        for index, _, name, claim in _claims(pod.spec, namespace, facts)
-        if claim is None
+        (path, name) for path, name, claim in named_claims(pod, namespace, facts) if claim is None
     ]
+
+
+def named_claims(pod: Pod, namespace: str, facts: Facts) -> Iterator[tuple[str, str, Claim | None]]:
+    """Yield path and name of each claim of the Pod, and the claim if it is known."""
+    for index, _, name, claim in _claims(pod.spec, namespace, facts):
+        yield pod.at(f"spec.resourceClaims[{index}]"), name, claim
 
 
 def may_request(pool: Pool, namespace: str, facts: Facts) -> bool:

@@ -24,17 +24,22 @@ class Claim:
     """
 
     requests: tuple[frozenset[str], ...]
+    admin_access: bool = False
+    """Whether a request is for devices that may be allocated to others: ``adminAccess``."""
 
 
 def read_claim(spec: Any) -> Claim:
     """Return what a ResourceClaim's spec asks for; entries that are no requests ask nothing."""
     requests = []
+    admin_access = False
     for request in _list(_dict(_dict(spec).get("devices")).get("requests")):
         alternatives = _list(request.get("firstAvailable"))
         alternatives = alternatives or [_dict(request.get("exactly")) or request]
         classes = {a.get("deviceClassName") for a in alternatives}
+        # Alternatives (DeviceSubRequest) do not have the field.
+        admin_access |= alternatives[0].get("adminAccess") is True
         requests.append(frozenset(name for name in classes if isinstance(name, str)))
-    return Claim(tuple(requests))
+    return Claim(tuple(requests), admin_access)
 
 
 def read_claims(

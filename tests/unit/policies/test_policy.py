@@ -59,10 +59,14 @@ class TestTheDefaultPolicy:
         rules = policy_document("default")["rules"]
         assert list(rules.items()) == [(rule.id, rule.default) for rule in RULES]
 
-    def test_enforces_every_rule_but_two_that_warn(self) -> None:
+    def test_enforces_every_rule_but_three_that_warn(self) -> None:
         rules = policy_document("default")["rules"]
         milder = {rule for rule, action in rules.items() if action != "enforce"}
-        assert milder == {"missing-shared-memory", "privileged-near-devices"}
+        assert milder == {
+            "admin-access-claim",
+            "missing-shared-memory",
+            "privileged-near-devices",
+        }
 
     def test_exempts_the_system_the_gpu_stack_and_itself(self) -> None:
         assert policy_document("default")["exemptions"]["namespaces"] == [

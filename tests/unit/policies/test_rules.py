@@ -15,6 +15,7 @@ from policies.decision import Decision
 from policies.document.model import FencePolicy
 from policies.engine import decide
 from policies.facts import Facts, Request
+from policies.kubernetes.claims import read_claims
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.registry import CHECKS, MUTATIONS, RULES, Check, Mutation
@@ -115,10 +116,13 @@ def decide_as_on_page(rule: Mutation | Check, heading: str) -> Decision:
     policy = policy_document("default")
     for shown in examples(rule, "Settings"):
         policy = laid_over(policy, shown)
-    (manifest,) = examples(rule, heading)
+    *beside, manifest = examples(rule, heading)
     namespace = manifest["metadata"].get("namespace", "default")
     # As on a cluster: a namespace without labels, the NVIDIA operator's RuntimeClass, and nodes.
+    claims, templates, _ = read_claims((namespace, each) for each in beside)
     facts = Facts(
+        claims=claims,
+        claim_templates=templates,
         nodes=NodeIndex([GPU_NODE, Node("cpu-1", {}, (), {})]),
         namespace_labels={},
         runtime_classes=frozenset({"nvidia"}),
