@@ -101,6 +101,8 @@ def _several(container: Container, context: Context) -> Iterator[tuple[str, int]
             return
     quantities = {**container.resources("requests"), **container.resources("limits")}
     for name, quantity in quantities.items():
+        pool = context.pool_of_resource(name)
         count = parse_quantity(quantity) // NANOS
-        if count > 1 and context.pool_of_resource(name) is not None:
+        # Several shares can be of one device.
+        if count > 1 and pool is not None and name not in pool.shared_resources:
             yield name, count

@@ -235,6 +235,10 @@ def _way_in(pod: Pod, pool: Pool, context: Context) -> str:
         return ", or have the policy exempt its namespace, if it is an agent that GPU nodes need"
     if not context.may_request(pool):
         return ""
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
+        if entry.source:
+            place = pod.at(f"spec.resourceClaims[{index}]")
+            return f", or write the name of the claim into {place} itself, without source"
     if unresolved := context.unresolved_claims(pod):
         return (
             f", or make resource claim {unresolved[0][1]} known: create it before the Pod; for "
