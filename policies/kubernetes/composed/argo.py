@@ -32,6 +32,7 @@ _INHERITED = (*_PLACEMENT, "securityContext", "resourceClaims")
 _MERGE_KEYS = {**MERGE_KEYS, "sidecars": "name", "tolerations": "key"}
 _EXECUTOR_STEPS = ("resource", "data")
 _AGENT_STEPS = ("http", "plugin")
+_MAIN = "main"
 _VARIABLE = "{{"
 
 # The inherited values are copied for each step. A workflow of some hundred kilobytes could
@@ -145,7 +146,7 @@ def _applicable(defaults: JSONObject, template: JSONObject) -> JSONObject:
 
 def _compose(workflow: _Workflow, step: _Step, whole: JSONObject) -> Template:
     holder, aliases = step.template, {}
-    main = _main_containers(whole) or [("", {"name": "main"})]
+    main = _main_containers(whole) or [("", {"name": _MAIN})]
     sidecars = mappings(whole.get("sidecars"))
     for index, (place, _) in enumerate(main):
         aliases[f"containers[{index}]"] = place
@@ -203,7 +204,7 @@ def _main_containers(template: JSONObject) -> list[tuple[str, JSONObject]]:
     """Return the main containers of a step, each with its place in the template."""
     for key in ("container", "script"):
         if isinstance(container := template.get(key), dict):
-            return [(f".{key}", container)]
+            return [(f".{key}", {**container, "name": _MAIN})]
     group = mapping(template.get("containerSet"))
     shared = group.get("volumeMounts")
     return [

@@ -17,6 +17,7 @@ GROUP = "serving.kserve.io"
 SERVICES = ("InferenceService",)
 LLM_SERVICES = ("LLMInferenceService", "LLMInferenceServiceConfig")
 
+_SERVER = "kserve-container"
 _COMPONENTS = ("predictor", "transformer", "explainer")
 _SERVERS = frozenset(
     {
@@ -78,7 +79,10 @@ def _component(holder: JSONObject, path: Path, kind: str) -> Iterator[Template |
     aliases = {
         f"containers[{len(listed) + index}]": f".{key}" for index, (key, _) in enumerate(servers)
     }
-    spec = {**holder, "containers": [*listed, *(server for _, server in servers)]}
+    spec = {
+        **holder,
+        "containers": [*listed, *({"name": _SERVER, **server} for _, server in servers)],
+    }
     yield Template({"spec": spec}, path, kind, aliases)
 
 
