@@ -184,11 +184,12 @@ def _mutate(pod: Pod, context: Context) -> Editor:
 def _check(pod: Pod, context: Context) -> Iterator[Finding]:
     actions = context.policy.actions_in(context.request.namespace)
     yield from advisory.findings(pod, context)
+    is_gpu_pod, devices_only = bool(context.device_requests), pod.devices_only
     for rule in CHECKS:
         action = actions[rule.id]
-        if action == "off" or (rule.gpu_pods_only and not context.device_requests):
+        if action == "off" or (rule.gpu_pods_only and not is_gpu_pod):
             continue
-        if pod.devices_only and not rule.devices_only:
+        if devices_only and not rule.devices_only:
             continue
         for finding in rule.check(pod, context):
             yield finding if action == "enforce" else replace(finding, action=action)

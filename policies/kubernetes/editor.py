@@ -7,7 +7,6 @@ that is there is changed. Parents that are absent, or null, are added with it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import deepcopy
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -33,13 +32,6 @@ class Operation(msgspec.Struct, frozen=True, tag_field="op", tag="add"):
     value: Any
 
 
-class Recorded(NamedTuple):
-    """What was added: the field's path in the API server's notation, and its value."""
-
-    field: str
-    value: Any
-
-
 class Editor:
     """Merges additions into one Pod and records them.
 
@@ -47,11 +39,35 @@ class Editor:
     """
 
     def __init__(self, pod: Pod, *, dry_run: bool = False) -> None:
-        self.operations: list[Operation] = []
-        self.recorded: list[Recorded] = []
         self._pod = pod
         self._dry_run = dry_run
-        self._inherited = dict(pod.template.inherited)
+        self._added: list[tuple[Path, Any]] = []
+        """Paths below the spec, and values. A path that ends with an index appends to a list."""
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations on the object; none if the Pod's parts have no place there."""
+        template = self._pod.template
+        if not template.editable:
+            return []
+        operations: list[Operation] = []
+        inherited = dict(template.inherited)
+        for path, value in self._added:
+            if path[0] in inherited and len(path) > 1:
+                # The Pod gets a field of its own: what it inherits, and what is added to that.
+                own = clone(inherited.pop(str(path[0])))
+                operations.append(Operation(_pointer(template.place(path[:1])), own))
+            place = template.place(path)
+            if isinstance(path[-1], int):
+                place = (*place[:-1], "-")
+            operations.append(Operation(_pointer(place), value))
+        return operations
+
+    @property
+    def recorded(self) -> list[tuple[str, Any]]:
+        """What was added: the path of each field in the object, and its value."""
+        at = self._pod.at
+        return [(at(f"spec.{field_path(path)}"), value) for path, value in self._added]
 
     def apply(self, additions: Iterable[Addition]) -> None:
         """Merge the additions of a mutation into the Pod, after all of them are computed."""
@@ -62,17 +78,17 @@ class Editor:
             self._pod.changed()
 
     def _add(self, addition: Addition) -> None:
+        path, value = addition
         target: Any = self._pod.spec
-        for depth, step in enumerate(addition.path):
+        for depth, step in enumerate(path, 1):
             child = _child(target, step)
             if child is None:
-                value = addition.value
-                for parent in reversed(addition.path[depth + 1 :]):
+                for parent in reversed(path[depth:]):
                     value = {parent: value}
-                self._set(target, addition.path[: depth + 1], value)
+                self._set(target, path[:depth], value)
                 return
             before, target = target, child
-        self._merge(before, addition.path, target, addition.value)
+        self._merge(before, path, target, value)
 
     def _merge(self, parent: Any, path: Path, target: Any, value: Any) -> None:
         if isinstance(value, dict):
@@ -89,43 +105,26 @@ class Editor:
 
     def _set(self, target: Any, path: Path, value: Any) -> None:
         """Add a member to a struct or a mapping."""
-        key = path[-1]
-        self._record(path, value)
+        self._added.append((path, value))
         if self._dry_run:
             return
+        key = path[-1]
         if isinstance(target, dict):
             target[key] = value
         else:
             struct: Any = type(target)
-            made = msgspec.convert({key: value}, struct)
             attribute = _attributes(struct)[key]
+            made = msgspec.convert({key: value}, struct)
             setattr(target, attribute, getattr(made, attribute))
 
     def _append(self, parent: Any, path: Path, entries: list[Any], value: list[Any]) -> None:
-        """Append entries to a list."""
-        for offset, item in enumerate(value):
-            self._record((*path, len(entries) + offset), item)
+        """Append entries to a list, which ``parent`` has at the end of the path."""
+        for index, item in enumerate(value, len(entries)):
+            self._added.append(((*path, index), item))
         if not self._dry_run:
-            key = path[-1]
             struct: Any = type(parent)
-            made = msgspec.convert({key: value}, struct)
-            entries += getattr(made, _attributes(struct)[key])
-
-    def _record(self, path: Path, value: Any) -> None:
-        template = self._pod.template
-        field = template.at(f"spec.{field_path(path)}") if path else template.at("spec")
-        self.recorded.append(Recorded(field, value))
-        if self._dry_run or not template.editable:
-            return
-        first = path[0]
-        if first in self._inherited and len(path) > 1:
-            # The Pod gets a field of its own: what it inherits, and what is added to that.
-            own = deepcopy(self._inherited.pop(str(first)))
-            self.operations.append(Operation(_pointer(template.place((first,))), own))
-        *steps, last = template.place(path)
-        # By its index, the end of a list is "-".
-        end = "-" if isinstance(path[-1], int) else last
-        self.operations.append(Operation(_pointer((*steps, end)), value))
+            made = msgspec.convert({path[-1]: value}, struct)
+            entries += getattr(made, _attributes(struct)[path[-1]])
 
 
 def patched(obj: JSONObject, operations: tuple[Operation, ...]) -> JSONObject:
@@ -157,11 +156,11 @@ def clone(value: Any) -> Any:
 
 
 def _child(target: Any, step: str | int) -> Any:
-    if isinstance(target, dict):
-        return target.get(step)
-    if isinstance(target, list):
-        return target[int(step)]
     struct: Any = type(target)
+    if struct is dict:
+        return target.get(step)
+    if struct is list:
+        return target[step]
     return getattr(target, _attributes(struct)[step])
 
 
@@ -173,4 +172,9 @@ def _attributes(struct: Any) -> dict[Any, str]:
 
 def _pointer(path: Path) -> str:
     """Return a path as a JSON pointer (RFC 6901)."""
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
+    text = ""
+    for step in path:
+        if isinstance(step, str) and ("/" in step or "~" in step):
+            step = step.replace("~", "~0").replace("/", "~1")
+        text += f"/{step}"
+    return text

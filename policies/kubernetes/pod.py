@@ -113,7 +113,7 @@ class Pod:
 
     def at(self, field: str) -> str:
         """Return the path in the object of a field of the Pod: ``spec...`` or ``metadata...``."""
-        return field if self.template is _A_POD else self.template.at(field)
+        return field if self.template.kind == "Pod" else self.template.at(field)
 
     def containers(self) -> tuple[Container, ...]:
         """Return init containers (sidecars among them), containers and ephemeral containers."""

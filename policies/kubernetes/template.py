@@ -72,6 +72,8 @@ class Template(NamedTuple):
 
         An inherited field is written into the Pod's own part of the object.
         """
+        if self.kind == "Pod":
+            return ("spec", *path)
         if self.aliases and path[0] not in self.inherited:
             for count in range(1, len(path) + 1):
                 place = self.aliases.get(field_path(path[:count]))
