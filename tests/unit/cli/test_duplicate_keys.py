@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from running import GPU_POD, Run
+from webhook.cli.manifests.documents import read_documents
 
 TWICE = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 1\n          nvidia.com/gpu: 2")
 """A Pod that requests 1 GPU in one line, and 2 in the next."""
@@ -81,3 +85,24 @@ def test_commands_that_write_or_configure_reject_it(
     done = gpufence(*args)
     assert (done.status, done.out) == (2, "")
     assert "is already set above" in done.err
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_kubectl_reads_the_same(kubectl_binary: Path, form: str) -> None:
+    text = TWICE
+    if form == "json":
+        limits = '{"nvidia.com/gpu": 1, "nvidia.com/gpu": 2}'
+        pod = yaml.safe_load(GPU_POD)
+        text = json.dumps(pod).replace('{"nvidia.com/gpu": 1}', limits)
+    done = subprocess.run(
+        [kubectl_binary, "annotate", "--local", "-f", "-", "a=b", "-o", "json"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    [document] = read_documents("pod", text)
+    assert document.duplicate is not None
+    for read in (document.value, json.loads(done.stdout)):
+        [(name, quantity)] = read["spec"]["containers"][0]["resources"]["limits"].items()
+        assert (name, int(quantity)) == ("nvidia.com/gpu", 2)
