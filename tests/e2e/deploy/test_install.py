@@ -245,7 +245,7 @@ def test_what_is_added_to_the_admission_policies_is_put_right(installed: Install
     api, name = installed.cluster.api, f"{RELEASE}-pods-deny"
     annotation = {"key": "other", "valueExpression": "'other'"}
     selector = {"objectSelector": {"matchLabels": {"gpufence": "on"}}}
-    added = {
+    added: dict[str, dict[str, Any]] = {
         f"{IN_TREE[0]}/{name}": {"spec": {"auditAnnotations": [annotation]}},
         f"{IN_TREE[1]}/{name}": {"spec": {"matchResources": selector}},
     }
