@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
