@@ -1,4 +1,4 @@
-"""What a check says of a Pod."""
+"""What a check returns about a Pod."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Literal
 import msgspec
 
 Action = Literal["enforce", "warn", "audit", "off"]
-"""What becomes of a rule's findings: refuse, tell the user, write to the audit log, or nothing."""
+"""What a rule's findings cause: a denial, a warning, an entry in the audit log, or nothing."""
 
 ACTIONS: tuple[Action, ...] = ("enforce", "warn", "audit", "off")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong with one object.
+    """One problem of one object.
 
-    ``path`` is a field path as the API server prints them (``spec.containers[0].image``), from the
-    root of the object. ``reason`` says in one clause what is wrong, ``detail`` what was found and
-    what is accepted, ``advice`` what to change; all three are written for somebody who has never
+    ``path`` is a field path as the API server prints it (``spec.containers[0].image``), from the
+    root of the object. ``reason`` is one clause, ``detail`` says what was found and what is
+    accepted, and ``remediation`` what to change. Write all three for an ML engineer who has never
     heard of gpufence.
     """
 
@@ -25,13 +25,13 @@ class Finding(msgspec.Struct, frozen=True):
     path: str
     reason: str
     detail: str
-    advice: str = ""
+    remediation: str = ""
     action: Action = "enforce"
     subjects: frozenset[str] = frozenset()
-    """What is at fault, where one finding gathers several: with fewer, it is not a new one."""
+    """What is at fault, if one finding collects several faults: with fewer, it is not new."""
 
     @property
     def message(self) -> str:
-        """Reason, detail, place and advice as one paragraph."""
+        """Reason, detail, place and remediation as one paragraph."""
         text = f"{self.reason}: {self.detail} (at {self.path})"
-        return f"{text}. {self.advice}" if self.advice else text
+        return f"{text}. {self.remediation}" if self.remediation else text

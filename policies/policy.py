@@ -50,7 +50,7 @@ class Pool:
 
     @property
     def example_request(self) -> str:
-        """How a container asks for one device of the pool, for use in advice."""
+        """How a container asks for one device of the pool, for use in remediation."""
         if self.resources.exact:
             return f"{min(self.resources.exact)}: 1 under resources.limits"
         if self.resources.prefixes:

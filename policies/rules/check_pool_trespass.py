@@ -138,20 +138,20 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     for index, toleration, taint in reaching:
         if is_wildcard(toleration):
             reason = f"{_subject(context)} tolerates every taint"
-            advice = (
+            remediation = (
                 "Name the taints that it has to tolerate, or keep it off with this expression in "
             )
-            advice += f"every term of its required node affinity: {_avoid(pool)}"
+            remediation += f"every term of its required node affinity: {_avoid(pool)}"
         else:
             reason = f"{_subject(context)} tolerates the taint of GPU nodes"
-            advice = f"Remove the toleration{_way_in(pod, pool, context)}"
+            remediation = f"Remove the toleration{_way_in(pod, pool, context)}"
         yield Finding(
             ID,
             pod.at(f"spec.tolerations[{index}]"),
             reason,
             f"{_describe(toleration)} admits it to the nodes of pool {pool.name} with taint "
             f"{taint}, but {_lack(pod, context)}",
-            advice,
+            remediation,
         )
 
 

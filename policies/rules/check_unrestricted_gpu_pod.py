@@ -105,6 +105,6 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             pod.at(violation.path),
             violation.reason,
             f'{violation.found}; Pod Security "{level}" accepts {violation.accepted}',
-            violation.advice,
+            violation.remediation,
             subjects=violation.subjects,
         )

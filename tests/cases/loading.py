@@ -178,6 +178,6 @@ def as_written(finding: Finding) -> dict[str, str]:
         "path": finding.path,
         "reason": finding.reason,
         "detail": finding.detail,
-        "advice": finding.advice,
+        "remediation": finding.remediation,
     }
     return shown if finding.action == "enforce" else shown | {"action": finding.action}

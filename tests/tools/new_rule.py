@@ -54,7 +54,8 @@ ID = "{name}"
 def check(pod: Pod, _context: Context) -> Iterator[Finding]:
     """TODO: yield a finding for each ..."""
     if pod.metadata.name == "denied":
-        yield Finding(ID, pod.at("metadata.name"), "TODO: reason", "TODO: detail", "TODO: advice")
+        path = pod.at("metadata.name")
+        yield Finding(ID, path, "TODO: reason", "TODO: detail", "TODO: remediation")
 '''
 POD = """\
 apiVersion: v1

@@ -87,7 +87,7 @@ def _warning(finding: Finding, note: str = "") -> str:
     """Return the finding in one line; where it is too long, what was found gives way first."""
     text = _one_line(f"{note}{finding.rule}: {finding.message}")
     if len(text) > WARNING_LENGTH:
-        text = f"{note}{finding.rule}: {finding.reason} (at {finding.path}). {finding.advice}"
+        text = f"{note}{finding.rule}: {finding.reason} (at {finding.path}). {finding.remediation}"
     return warning(text)
 
 

@@ -37,7 +37,9 @@ def _nodes(found: Installation, policy: Policy) -> Iterator[Line]:
     for node in broken:
         for finding in node.findings:
             yield fail(
-                "nodes", f"node {node.name}: {finding.reason}; {finding.detail}", finding.advice
+                "nodes",
+                f"node {node.name}: {finding.reason}; {finding.detail}",
+                finding.remediation,
             )
     if not broken:
         count = sum(len(state.nodes) for state in states)

@@ -53,25 +53,25 @@ def app_armor_profile(pod: PodView) -> Violation | None:
     if bad is None and not refused:
         return None
     types = _types(bad, _app_armor_type)
-    found, path, advice = [], "", []
+    found, path, remediation = [], "", []
     if bad:
         path = bad.path("appArmorProfile.type")
         found.append(
             f"{bad.who} {bad.verb('sets', 'set')} securityContext.appArmorProfile.type to "
             f"{quote(types)}"
         )
-        advice.append("write appArmorProfile: {type: RuntimeDefault}")
+        remediation.append("write appArmorProfile: {type: RuntimeDefault}")
     if refused:
         path = path or f"metadata.annotations[{next(iter(refused))}]"
         found += [f'annotation {key} is "{value}"' for key, value in refused.items()]
-        advice.append(f"remove the {'annotation' if len(refused) == 1 else 'annotations'}")
+        remediation.append(f"remove the {'annotation' if len(refused) == 1 else 'annotations'}")
     several = len(types) + len(refused or ()) > 1
     return Violation(
         "forbidden AppArmor profiles" if several else "forbidden AppArmor profile",
         path,
         ", ".join(found),
         '"RuntimeDefault", "Localhost" or no profile',
-        _sentence(listing(advice)),
+        _sentence(listing(remediation)),
         subjects((refused or {}).items()) | (bad.subjects(_app_armor_type) if bad else frozenset()),
     )
 
@@ -141,7 +141,7 @@ def seccomp_profile_restricted(pod: PodView) -> Violation | None:
         unset.path("seccompProfile"),
         f"neither the Pod nor {unset.named} sets securityContext.seccompProfile.type",
         accepted,
-        unset.advice(f"Write {_SECCOMP} in the Pod's spec"),
+        unset.remediation(f"Write {_SECCOMP} in the Pod's spec"),
         unset.subjects(lambda _: ["unset"]),
     )
 
@@ -183,7 +183,7 @@ def _unconfined(pod: PodView, accepted: str) -> Violation | None:
         f"{bad.who} {bad.verb('sets', 'set')} securityContext.seccompProfile.type to "
         f"{quote(_types(bad, _seccomp_type))}",
         accepted,
-        bad.advice(f"Write {_SECCOMP} instead"),
+        bad.remediation(f"Write {_SECCOMP} instead"),
         bad.subjects(_seccomp_type),
     )
 

@@ -58,17 +58,17 @@ def host_namespaces(pod: PodView) -> Violation | None:
         return None
     namespaces = (spec.host_network, spec.host_pid, spec.host_ipc)
     shared = [name for name, is_shared in zip(_NAMESPACES, namespaces, strict=True) if is_shared]
-    advice = f"Remove {listing(shared)}"
+    remediation = f"Remove {listing(shared)}"
     if "hostIPC" in shared:
-        advice += f"; for shared memory write {_SHARED_MEMORY}"
+        remediation += f"; for shared memory write {_SHARED_MEMORY}"
     if "hostNetwork" in shared:
-        advice += "; for RDMA ask for a secondary network"
+        remediation += "; for RDMA ask for a secondary network"
     return Violation(
         "host namespaces",
         f"spec.{shared[0]}",
         f"the Pod sets {listing([f'{name}: true' for name in shared])}",
         "only false",
-        advice,
+        remediation,
         subjects(("the Pod", name) for name in shared),
     )
 
@@ -126,10 +126,10 @@ def host_ports(pod: PodView) -> Violation | None:
     first, position, _ = taken[0]
     numbers = sorted({number for _, _, number in taken})
     ports = "hostPort" if len(numbers) == 1 else "hostPorts"
-    advice = "Remove hostPort and reach the containerPort through a Service"
+    remediation = "Remove hostPort and reach the containerPort through a Service"
     if pod.spec.host_network:
         # The API server fills it in (core/v1/defaults.go, defaultHostNetworkPorts).
-        advice = (
+        remediation = (
             "Remove hostNetwork, which makes every containerPort a hostPort, and hostPort where it "
             "is written"
         )
@@ -138,7 +138,7 @@ def host_ports(pod: PodView) -> Violation | None:
         f"{first.field}.ports[{position}].hostPort",
         f"{bad.named} {bad.verb('uses', 'use')} {ports} {listing(map(str, numbers))}",
         "no hostPort",
-        advice,
+        remediation,
         subjects((container.name, str(number)) for container, _, number in taken),
     )
 
@@ -230,12 +230,12 @@ def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) 
         f"{'volume' if one else 'volumes'} {quote(names)} {'uses' if one else 'use'} "
         f"{listing(sorted({*sources.values()}))}",
         accepted,
-        _volume_advice(volumes),
+        _volume_remediation(volumes),
         subjects(zip(names, sources.values(), strict=True)),
     )
 
 
-def _volume_advice(volumes: list[Volume]) -> str:
+def _volume_remediation(volumes: list[Volume]) -> str:
     """Return what to use instead, by what is wanted of the node."""
     wanted = {_wanted(volume) for volume in volumes}
     return ". ".join(text for purpose, text in _INSTEAD.items() if purpose in wanted)

@@ -24,7 +24,7 @@ def run_as_non_root(pod: PodView) -> Violation | None:
             allowed.path("runAsNonRoot"),
             f"{allowed.who} {allowed.verb('sets', 'set')} securityContext.runAsNonRoot: false",
             "only true",
-            allowed.advice(f"Write {_NON_ROOT} instead"),
+            allowed.remediation(f"Write {_NON_ROOT} instead"),
             allowed.subjects(lambda _: ["false"]),
         )
     if pod.context.run_as_non_root:
@@ -42,7 +42,7 @@ def run_as_non_root(pod: PodView) -> Violation | None:
         unset.path("runAsNonRoot"),
         f"neither the Pod nor {unset.named} sets securityContext.runAsNonRoot",
         "only true",
-        unset.advice(f"Write {_NON_ROOT} in the Pod's spec"),
+        unset.remediation(f"Write {_NON_ROOT} in the Pod's spec"),
         unset.subjects(lambda _: ["unset"]),
     )
 
@@ -64,7 +64,7 @@ def run_as_user(pod: PodView) -> Violation | None:
         root.path("runAsUser"),
         f"{root.who} {root.verb('sets', 'set')} securityContext.runAsUser: 0",
         "every user ID but 0",
-        root.advice(
+        root.remediation(
             "Write runAsUser: 65532, install packages when the image is built, and set the Pod's "
             "fsGroup where volumes must be writable"
         ),

@@ -53,7 +53,7 @@ def privileged(pod: PodView) -> Violation | None:
         bad.path("privileged"),
         f"{bad.named} {bad.verb('sets', 'set')} securityContext.privileged: true",
         "only false",
-        bad.advice("Remove privileged: the GPU that a container requests is there without it"),
+        bad.remediation("Remove privileged: the GPU that a container requests is there without it"),
         bad.subjects(lambda _: ["true"]),
     )
 
@@ -83,15 +83,15 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
     if silent:
         lacks = "does not set" if len(silent) == 1 else "do not set"
         found.append(f"{name_containers(silent)} {lacks} {'it' if explicit else field}")
-    advice = f"Write securityContext: {{allowPrivilegeEscalation: false}} in {bad.named}"
+    remediation = f"Write securityContext: {{allowPrivilegeEscalation: false}} in {bad.named}"
     if any(excludes_no_escalation(each.security_context) for each in containers):
-        advice += ", without privileged and SYS_ADMIN, which exclude it"
+        remediation += ", without privileged and SYS_ADMIN, which exclude it"
     return Violation(
         "allowPrivilegeEscalation != false",
         bad.path("allowPrivilegeEscalation"),
         ", ".join(found),
         "only false",
-        bad.advice(advice),
+        bad.remediation(remediation),
         bad.subjects(lambda context: ["true" if context.allow_privilege_escalation else "unset"]),
     )
 
@@ -119,7 +119,7 @@ def capabilities_baseline(pod: PodView) -> Violation | None:
         _first_added(adding[0], _DEFAULT_CAPABILITIES),
         _found_adding(adding, _DEFAULT_CAPABILITIES),
         f"only {listing(_DEFAULT_CAPABILITIES)}",
-        Offenders(None, adding).advice(_remove(adding, _DEFAULT_CAPABILITIES)),
+        Offenders(None, adding).remediation(_remove(adding, _DEFAULT_CAPABILITIES)),
         subjects(_refused_by(adding, _DEFAULT_CAPABILITIES)),
     )
 
@@ -143,19 +143,19 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         for container in pod.containers
         if not _drops_all(container.security_context) or _adds(container, _RESTRICTED_CAPABILITIES)
     ]
-    found, advice = [], []
+    found, remediation = [], []
     if keeping:
         lacks = "does not drop" if len(keeping) == 1 else "do not drop"
         found.append(
             f'{name_containers(keeping)} {lacks} "ALL" in securityContext.capabilities.drop'
         )
-        advice.append(
+        remediation.append(
             "Write securityContext: {capabilities: {drop: [ALL]}} in "
             f"{name_containers(keeping)}"
         )
     if adding:
         found.append(_found_adding(adding, _RESTRICTED_CAPABILITIES))
-        advice.append(_remove(adding, _RESTRICTED_CAPABILITIES))
+        remediation.append(_remove(adding, _RESTRICTED_CAPABILITIES))
     path = (
         f"{bad[0].field}.securityContext.capabilities.drop"
         if not _drops_all(bad[0].security_context)
@@ -166,7 +166,7 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         path,
         ", ".join(found),
         'drop: ["ALL"] with nothing but "NET_BIND_SERVICE" added',
-        Offenders(None, bad).advice(". ".join(advice)),
+        Offenders(None, bad).remediation(". ".join(remediation)),
         subjects(
             [
                 *((each.name, "not dropped") for each in keeping),

@@ -14,16 +14,16 @@ class Violation(NamedTuple):
     """A control that a Pod fails.
 
     ``reason`` is in the words of the official library. ``path`` is the first offending field, below
-    the Pod; ``found`` and ``accepted`` say what stands there and what might; ``advice`` is what to
-    write instead. ``subjects`` has an entry for each thing at fault, who and what
-    (``web: SYS_ADMIN``, ``the Pod: hostIPC``), which tells a further one from what was there.
+    the Pod. ``found`` and ``accepted`` say what is there and what is accepted; ``remediation`` says
+    what to write instead. ``subjects`` has an entry for each fault, with its container and value
+    (``web: SYS_ADMIN``, ``the Pod: hostIPC``): an update with a further fault is a new finding.
     """
 
     reason: str
     path: str
     found: str
     accepted: str
-    advice: str
+    remediation: str
     subjects: frozenset[str]
 
 
@@ -66,8 +66,8 @@ class Offenders(NamedTuple):
         where = "spec" if self.pod else self.containers[0].field
         return f"{where}.securityContext.{field}"
 
-    def advice(self, text: str) -> str:
-        """Return the advice, and what to do about containers that ``kubectl debug`` added.
+    def remediation(self, text: str) -> str:
+        """Return the remediation, and what to do about containers that ``kubectl debug`` added.
 
         Its profile clears the security context and sets what ``restricted`` asks for (kubectl
         pkg/cmd/debug/profiles.go, restrictedProfile).

@@ -46,7 +46,7 @@ def test_law_a_count_that_is_written_as_told_is_accepted_and_is_none_only_where_
 ) -> None:
     mended: dict[str, JSON] = {"limits": dict(limits), "requests": dict(requests)}
     for finding in findings(workload(kind, {"limits": limits, "requests": requests})):
-        told = WRITE.fullmatch(finding.advice)
+        told = WRITE.fullmatch(finding.remediation)
         assert told is not None, finding
         name, count = told[1], told[2]
         mended["limits"][name] = count

@@ -195,12 +195,12 @@ def assert_readable(decision: Decision) -> None:
     """Assert that every finding has a place that exists, and sentences that fit together."""
     for finding in decision.findings:
         assert leads_somewhere(decision.mutated, finding.path), finding.path
-        for text in (finding.reason, finding.detail, finding.advice):
+        for text in (finding.reason, finding.detail, finding.remediation):
             assert text
             assert text == text.strip()
             assert not text.endswith(".")
         assert finding.message == (
-            f"{finding.reason}: {finding.detail} (at {finding.path}). {finding.advice}"
+            f"{finding.reason}: {finding.detail} (at {finding.path}). {finding.remediation}"
         )
 
 

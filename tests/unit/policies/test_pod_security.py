@@ -184,7 +184,7 @@ class Refusal(NamedTuple):
     path: str
     found: str
     accepted: str
-    advice: str
+    remediation: str
 
 
 REFUSED = {
@@ -582,7 +582,7 @@ class TestRestricted:
         assert finding.detail == (
             f'{case.found}; Pod Security "restricted" accepts {case.accepted}'
         )
-        assert finding.advice == case.advice
+        assert finding.remediation == case.remediation
 
     def test_finds_privileges_that_exclude_giving_up_escalation(self) -> None:
         """The API server rejects the pair, so the remediation must not lead to it."""
@@ -593,7 +593,7 @@ class TestRestricted:
         for context in contexts:
             raw = pod(containers=[container(allowPrivilegeEscalation=None, **context)])
             (finding,) = [each for each in findings(raw) if "Escalation" in each.reason]
-            assert finding.advice == (
+            assert finding.remediation == (
                 'Write securityContext: {allowPrivilegeEscalation: false} in container "train", '
                 "without privileged and SYS_ADMIN, which exclude it"
             )
@@ -601,7 +601,7 @@ class TestRestricted:
     def test_says_whose_fault_the_host_ports_of_a_host_network_are(self) -> None:
         raw = pod(hostNetwork=True, containers=[container() | {"ports": [{"hostPort": 80}]}])
         (finding,) = [each for each in findings(raw) if each.reason == "hostPort"]
-        assert finding.advice == (
+        assert finding.remediation == (
             "Remove hostNetwork, which makes every containerPort a hostPort, and hostPort where it "
             "is written"
         )

@@ -19,7 +19,7 @@ def finding(**fields: Any) -> Finding:
         "path": "spec.containers[0].resources",
         "reason": "request and limit of a device differ",
         "detail": 'container "train" requests 1 of nvidia.com/gpu, but is limited to 2',
-        "advice": "Write the same whole number on both sides",
+        "remediation": "Write the same whole number on both sides",
     }
     return Finding(**values | fields)
 
@@ -30,7 +30,7 @@ def test_a_refusal_says_how_much_there_is_to_change_and_then_what() -> None:
         path="spec.tolerations[0]",
         reason="a Pod without a GPU request tolerates the taint of GPU nodes",
         detail="it asks for nothing",
-        advice="",
+        remediation="",
     )
     assert refusal([finding()], "Pod") == (
         "gpufence found 1 thing to change in this Pod:\n"

@@ -14,7 +14,7 @@ def message(finding: Finding) -> str:
 
 def remediation(finding: Finding) -> str:
     """Return what to do, as a sentence; empty where the finding does not say."""
-    return f"{finding.advice}." if finding.advice else ""
+    return f"{finding.remediation}." if finding.remediation else ""
 
 
 def paragraph(finding: Finding) -> str:

@@ -92,5 +92,5 @@ def _finding(result: Result, finding: Finding) -> dict[str, Any]:
         "column": place.column or None,
         "reason": finding.reason,
         "detail": finding.detail,
-        "remediation": finding.advice,
+        "remediation": finding.remediation,
     }
