@@ -153,7 +153,9 @@ def _judge(
         if not (pods_are_final and pod.kind == "Pod"):
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources())
-            operations += _mutate(pod, context).operations
+            editor = _mutate(pod, context)
+            if not pods_are_final:
+                operations += editor.operations
         for finding in _check(pod, context):
             findings.append(_with_role(finding, obj, pod))
             if len(findings) > MOST_FINDINGS:
@@ -178,6 +180,7 @@ def _mutate(pod: Pod, context: Context) -> Editor:
     for mutation in mutations_for(pod, context):
         if actions[mutation.id] == "enforce":
             editor.apply(mutation.additions(pod, context))
+    pod.changed()
     return editor
 
 

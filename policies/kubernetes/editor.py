@@ -33,7 +33,7 @@ class Operation(msgspec.Struct, frozen=True, tag_field="op", tag="add"):
 
 
 class Editor:
-    """Merges additions into one Pod and records them.
+    """Merges additions into one Pod and records them. Call the Pod's ``changed`` at the end.
 
     With ``dry_run``, the additions are recorded and the Pod stays as it is.
     """
@@ -71,11 +71,8 @@ class Editor:
 
     def apply(self, additions: Iterable[Addition]) -> None:
         """Merge the additions of a mutation into the Pod, after all of them are computed."""
-        found = list(additions)
-        for addition in found:
+        for addition in list(additions):
             self._add(addition)
-        if found and not self._dry_run:
-            self._pod.changed()
 
     def _add(self, addition: Addition) -> None:
         path, value = addition
