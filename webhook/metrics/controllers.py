@@ -29,7 +29,8 @@ class ControllerMetrics:
             self._reloads.labels(result)
         self._writes = Counter(
             "gpufence_registration_writes",
-            "Writes of a webhook configuration: created, changed by us, or drift repaired.",
+            "Writes of webhook configurations and admission policies, by reason: created, changed, "
+            "drift (repaired), or deleted.",
             ("kind", "reason"),
             registry=registry,
         )

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -246,7 +245,7 @@ def test_what_is_added_to_the_admission_policies_is_put_right(installed: Install
     api, name = installed.cluster.api, f"{RELEASE}-pods-deny"
     annotation = {"key": "other", "valueExpression": "'other'"}
     selector = {"objectSelector": {"matchLabels": {"gpufence": "on"}}}
-    added: dict[str, dict[str, Any]] = {
+    added: dict[str, Object] = {
         f"{IN_TREE[0]}/{name}": {"spec": {"auditAnnotations": [annotation]}},
         f"{IN_TREE[1]}/{name}": {"spec": {"matchResources": selector}},
     }

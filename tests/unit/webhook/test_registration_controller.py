@@ -22,6 +22,8 @@ from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration import controller as module
+from webhook.registration.admission_policies.objects import POLICY_KIND
+from webhook.registration.admission_policies.registrar import PATHS
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.controller import ControllerOptions, RegistrationController
@@ -284,3 +286,50 @@ async def test_without_the_permission_to_list_releases_are_not_found_and_registe
     replica.api.server.refuse[KINDS["ValidatingWebhookConfiguration"]] = (403, "forbidden")
     await replica.controller.reconcile()
     assert replica.registered == [True, True]
+
+
+POLICY = f"{PATHS[POLICY_KIND]}/gpufence-pods-deny"
+
+
+def serves_admission_policies(replica: Replica) -> None:
+    """Have the API serve the two collections, which are empty."""
+    for path in PATHS.values():
+        replica.api.objects[path] = {"items": []}
+
+
+async def test_the_second_line_does_not_wait_for_a_replica_that_answers(
+    make: type[Replica],
+) -> None:
+    replica = make(registration=Registration(service=("system", "gpufence", 443)))
+    serves_admission_policies(replica)
+    with pytest.raises(ClusterError, match="has no ready endpoint"):
+        await replica.controller.reconcile()
+    assert replica.registered == [False, False]
+    assert POLICY in replica.api.objects
+
+
+async def test_the_webhooks_are_registered_where_the_second_line_cannot_be_written(
+    make: type[Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an upgrade of the image without the chart's new rights."""
+    replica = make()
+    serves_admission_policies(replica)
+    apply = replica.api.apply
+
+    async def limited(path: str, obj: JSONObject) -> JSONObject:
+        if path.startswith(tuple(PATHS.values())):
+            raise ApiError(403, "may not patch validatingadmissionpolicies")
+        return await apply(path, obj)
+
+    monkeypatch.setattr(replica.api, "apply", limited)
+    with pytest.raises(ClusterError, match="may not patch validatingadmissionpolicies"):
+        await replica.controller.reconcile()
+    assert replica.registered == [True, True]
+
+
+async def test_without_the_second_line_none_is_written(make: type[Replica]) -> None:
+    replica = make(admission_policies=False)
+    serves_admission_policies(replica)
+    await replica.controller.reconcile()
+    assert replica.registered == [True, True]
+    assert POLICY not in replica.api.objects
