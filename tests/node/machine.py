@@ -114,6 +114,7 @@ class Node:
         stack.callback(_ip, "netns", "delete", NAMESPACE)
         peer = ("peer", "name", "up0", "netns", NAMESPACE)
         _ip("link", "add", "gpufence-node", "type", "veth", *peer)
+        stack.callback(_ip, "link", "delete", "gpufence-node")
         _ip("address", "add", f"{OUTSIDE}/30", "dev", "gpufence-node")
         _ip("link", "set", "gpufence-node", "up")
         _ip("route", "add", PODS, "via", INSIDE)
@@ -187,6 +188,7 @@ class Node:
         for process in (kubelet, proxy, plugin):
             process.start()
             stack.callback(process.stop)
+        stack.callback(self._delete_pods)
         try:
             until(self.ready, "the node to be ready with its GPUs", _READY_WITHIN)
         except TimeoutError as error:
@@ -209,18 +211,20 @@ class Node:
             return True
         return False
 
-    def _end_containers(self) -> None:
-        for task in self.ctr("tasks", "list", "--quiet", check=False).split():
-            self.ctr("tasks", "kill", "--signal", "SIGKILL", task, check=False)
-        with suppress(TimeoutError):
-            until(lambda: not self._running(), "all containers to end", 20)
+    def _delete_pods(self) -> None:
+        """Let the kubelet end all Pods, with their networks and volumes."""
+        everything = ("delete", "deployments,jobs,pods", "--all", "--all-namespaces")
+        with suppress(subprocess.TimeoutExpired):
+            self.cluster.kubectl(*everything, "--grace-period=1", check=False, timeout=60)
 
-    def _running(self) -> bool:
-        return "RUNNING" in self.ctr("tasks", "list", check=False)
+    def _end_containers(self) -> None:
+        """End what the kubelet has left: a shim keeps the network namespace."""
+        for task in self.ctr("tasks", "list", "--quiet", check=False).split():
+            self.ctr("tasks", "delete", "--force", task, check=False)
 
     def _unmount(self, folder: Path) -> None:
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for mount in reversed([each for each in mounts if each.startswith(f"{folder}/")]):
+        for mount in reversed([each for each in mounts if f"{each}/".startswith(f"{folder}/")]):
             _run("umount", "--lazy", mount, check=False)
 
     def _process(self, name: str, *arguments: str) -> Process:
