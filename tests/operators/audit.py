@@ -39,7 +39,7 @@ class AuditLog:
             "kind": "Policy",
             "omitStages": ["RequestReceived"],
             "rules": [
-                {"level": "Metadata", "verbs": ["create"], "resources": groups},
+                {"level": "Metadata", "verbs": ["create", "patch"], "resources": groups},
                 {"level": "None"},
             ],
         }
@@ -72,6 +72,9 @@ class AuditLog:
                 continue
             event = json.loads(line)
             reference = event["objectRef"]
+            # Server-side apply, which LeaderWorkerSet creates with, is a patch.
+            if event["verb"] == "patch" and event["responseStatus"]["code"] < 400:
+                continue
             if reference["namespace"] == namespace and "subresource" not in reference:
                 yield _outcome(reference["resource"], event)
 
