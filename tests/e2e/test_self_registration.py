@@ -120,7 +120,7 @@ def test_breaking_the_glass_takes_gpufence_out_of_the_way_until_it_is_undone(
 def test_a_glass_that_does_not_break_is_told_with_what_would(kept: Release) -> None:
     away = ("--namespace", "default")
     said = kept.run("unregister", *away, "--name", "fence", "--watch-seconds", "0", status=1)
-    assert "Still registered is release gpufence: give --name gpufence." in said
+    assert "Release gpufence is still registered. Add --name gpufence." in said
     assert len(kept.configurations()) == 2
     said = kept.run("unregister", *away, "--watch-seconds", "3", status=1)
     assert "Replicas that no Lease has told write them again" in said

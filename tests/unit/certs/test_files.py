@@ -161,7 +161,7 @@ def test_when_one_file_cannot_take_its_place_all_are_as_before(
     with pytest.raises(StorageError) as caught:
         issue(["new.svc"], [], tmp_path, NOW, force=force)
     assert str(caught.value).startswith(
-        f"{tmp_path / FILES[broken]}: cannot be written (Input/output error). Choose a folder"
+        f"{tmp_path / FILES[broken]}: cannot be written (Input/output error). Choose a directory"
     )
     assert contents(tmp_path) == before
     if force:
@@ -182,7 +182,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
         issue(["a.svc"], [], tmp_path, NOW)
     assert str(caught.value) == (
         f"{tmp_path}: cannot be written (No space left on device)."
-        " Choose a folder that this user may write to, on a disk with room."
+        " Choose a directory that this user may write to, on a disk with room."
     )
     assert contents(tmp_path) == {}
 
