@@ -13,6 +13,7 @@ from gpufence_docs.tables import code, entry, plain, table
 from policies.document import fence_test
 from policies.document import model as policy
 from policies.kubernetes import custom_workloads
+from policies.registry import RULES
 
 Schema = dict[str, Any]
 _LIMITS = {
@@ -112,6 +113,8 @@ def _type(schema: Schema) -> str:
         return f"[{title}](#{title.lower()})"
     if "anyOf" in schema:
         return " or ".join(_type(each) for each in schema["anyOf"])
+    if schema.get("enum") == [rule.id for rule in RULES]:
+        return "[rule](../rules/index.md)"
     if "enum" in schema:
         return ", ".join(code(value) for value in schema["enum"])
     if "const" in schema:

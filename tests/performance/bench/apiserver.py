@@ -30,7 +30,7 @@ PodKind = Literal["gpu-pod", "plain-pod"]
 
 NOTHING, POLICIES = "no policy", "MAP and VAP"
 SECOND_LINE, BOTH_LINES = "second line", f"{GPUFENCE}, second line"
-"""gpufence's in-tree policies without its webhook, and beside it."""
+"""gpufence's in-tree policies without its webhook, and with it."""
 UNCONDITIONAL = f"{CONSTANT}, no conditions"
 CONNECTIONS = 8
 WARM_UP = 300
