@@ -66,7 +66,11 @@ def test_what_cannot_be_run_is_known_and_says_why() -> None:
 
 def test_no_command_stands_in_a_block_that_nothing_runs() -> None:
     others = [block for block in ALL if block.language not in {"console", "yaml"}]
-    assert {block.language for block in others if "not run" not in block.notes} <= {"", "json", "text"}
+    assert {block.language for block in others if "not run" not in block.notes} <= {
+        "",
+        "json",
+        "text",
+    }
     assert not [block.place for block in others if re.search(r"^\$ ", block.text, re.MULTILINE)]
 
 
