@@ -110,6 +110,9 @@ class Node:
         return self.folder / "containerd.sock"
 
     def _network(self, stack: ExitStack) -> None:
+        # A run that was killed leaves both.
+        _run("ip", "link", "delete", "gpufence-node", check=False)
+        _run("ip", "netns", "delete", NAMESPACE, check=False)
         _ip("netns", "add", NAMESPACE)
         stack.callback(_ip, "netns", "delete", NAMESPACE)
         peer = ("peer", "name", "up0", "netns", NAMESPACE)
