@@ -13,7 +13,10 @@ from policies.engine import decide
 from policies.finding import Finding
 from policies.kubernetes.quantity import parse_quantity
 
-POLICY = compiled(policy_document("default"))
+DEFAULT = policy_document("default")
+# The warning about shared memory depends on the count, and names a volume instead of a count.
+RULES = DEFAULT["rules"] | {"missing-shared-memory": "off"}
+POLICY = compiled(DEFAULT | {"rules": RULES})
 DEVICES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "vendor.example/nic")
 COUNTS = (-1, 0, "0", 0.5, "500m", 1, "1", "1500m", 2, 3)
 WRITE = re.compile(r"Write (\S+): (\S+) under limits (and leave it out of|instead of) requests\b.*")
@@ -41,16 +44,16 @@ def findings(obj: JSON) -> tuple[Finding, ...]:
     st.dictionaries(st.sampled_from(DEVICES), st.sampled_from(COUNTS)),
     st.dictionaries(st.sampled_from(DEVICES), st.sampled_from(COUNTS)),
 )
-def test_law_a_count_that_is_written_as_told_is_accepted_and_is_none_only_where_none_was_asked_for(
+def test_law_the_count_of_a_remediation_is_accepted_and_is_0_only_where_0_was_requested(
     kind: str, limits: JSON, requests: JSON
 ) -> None:
-    mended: dict[str, JSON] = {"limits": dict(limits), "requests": dict(requests)}
+    fixed: dict[str, JSON] = {"limits": dict(limits), "requests": dict(requests)}
     for finding in findings(workload(kind, {"limits": limits, "requests": requests})):
-        told = WRITE.fullmatch(finding.remediation)
-        assert told is not None, finding
-        name, count = told[1], told[2]
-        mended["limits"][name] = count
-        mended["requests"].pop(name, None)
-        asked = max(parse_quantity(side[name]) for side in (limits, requests) if name in side)
-        assert (parse_quantity(count) > 0) == (asked != 0)
-    assert not findings(workload(kind, mended))
+        written = WRITE.fullmatch(finding.remediation)
+        assert written is not None, finding
+        name, count = written[1], written[2]
+        fixed["limits"][name] = count
+        fixed["requests"].pop(name, None)
+        requested = max(parse_quantity(side[name]) for side in (limits, requests) if name in side)
+        assert (parse_quantity(count) > 0) == (requested != 0)
+    assert not findings(workload(kind, fixed))
