@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 AUTHORITY_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)
 
-# A certificate is used the moment it is issued, by machines whose clocks are behind ours.
+# A certificate is used the moment it is issued, by machines whose clocks are behind the issuer's.
 CLOCK_SKEW = timedelta(minutes=5)
 
 # X.509 times are whole seconds (RFC 5280 section 4.1.2.5.2).

@@ -27,7 +27,7 @@ from policies.policy import Policy
 from policies.registry import CHECKS, mutations_for
 
 MOST_FINDINGS = 10_000
-"""More than anyone reads. The list is not truncated: what is left out would not count."""
+"""The list is not truncated: findings that are left out would not count."""
 
 _TOO_MANY = f"it has more than {MOST_FINDINGS:,} things to change, and gpufence gives up at that"
 _DELETED = "it is being deleted"

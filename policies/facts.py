@@ -1,4 +1,4 @@
-"""What a decision depends on beside the object and the policy: the request and the cluster."""
+"""What a decision depends on besides the object and the policy: the request and the cluster."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from policies.kubernetes.scheduling import Taint
 
 ProfileLevel = Literal["baseline", "restricted"]
 FailurePolicy = Literal["Fail", "Ignore"]
-"""What becomes of what reaches for GPU nodes while nobody answers: refused, or let past."""
+"""What happens to Pods that reach for GPU nodes while no replica answers: denied or allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Pool:
     shared_resources: NameSet
     runtime_class: str | None = None
     allowed_namespaces: AllowedNamespaces | None = None
-    """Who may request the pool's devices; ``None`` for everybody."""
+    """Who may request the pool's devices; ``None`` for every namespace."""
     largest_request: int | None = None
     """How many devices one Pod may request; ``None`` for any number."""
 
@@ -50,7 +50,7 @@ class Pool:
 
     @property
     def example_request(self) -> str:
-        """How a container asks for one device of the pool, for use in remediation."""
+        """How a container requests one device of the pool, for use in remediation."""
         if self.resources.exact:
             return f"{min(self.resources.exact)}: 1 under resources.limits"
         if self.resources.prefixes:
@@ -73,7 +73,7 @@ class Hardening:
 
 @dataclass(frozen=True, slots=True)
 class Exemptions:
-    """Whose Pods are none of the policy's business: the three kinds that Pod Security has."""
+    """The Pods that the policy does not apply to: the three kinds that Pod Security has."""
 
     namespaces: frozenset[str] = frozenset()
     usernames: frozenset[str] = frozenset()
@@ -121,7 +121,7 @@ class Policy:
     exceptions: tuple[ExceptionEntry, ...] = ()
     failure_policy: FailurePolicy = "Fail"
     custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
-    """The custom resources that API servers ask about as they are created."""
+    """The custom resources that API servers send when they are created."""
     pool_of_class: Mapping[str, Pool] = field(init=False, default_factory=dict)
     pools_by_key: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
     """By the key of a label or of a taint, the pools whose nodes have it."""

@@ -1,4 +1,4 @@
-"""Which pools' nodes a Pod can be placed on, or asks for, beside those that it requests."""
+"""Pools whose nodes a Pod can be placed on, or selects, in addition to those that it requests."""
 
 from __future__ import annotations
 

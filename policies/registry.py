@@ -55,7 +55,7 @@ class Mutation:
 class Check:
     """A rule that returns findings, and never changes the Pod.
 
-    ``default`` is what becomes of them where a policy does not name the rule; ``devices_only`` says
+    ``default`` is their action where a policy does not name the rule; ``devices_only`` says
     that the rule looks at nothing of a Pod but the devices that it requests.
     """
 

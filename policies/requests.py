@@ -16,7 +16,7 @@ from policies.kubernetes.quantity import is_extended_resource_name, parse_quanti
 from policies.policy import Policy, Pool
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""A DeviceClass can be asked for under this name in a container's resources (KEP-5004)."""
+"""A container can request a DeviceClass under this name in its resources (KEP-5004)."""
 
 
 class DeviceRequest(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class DeviceRequest(msgspec.Struct, frozen=True):
 
     ``certain`` is false where the request could also be met from elsewhere (``firstAvailable``
     with classes of several pools): such a Pod may use the pool but is not confined to it.
-    Whose request it is, is told by kind and position of the ``container``, or by the name that the
+    The kind and index of the ``container`` identify the requester, or the name that the
     Pod gives to the ``claim``. ``resource`` is the name in a container's resources.
     """
 

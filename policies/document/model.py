@@ -41,7 +41,7 @@ API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "FencePolicy"
 _MAX_UID = 2**31 - 1
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-# What editors and helm are told of names. What would take looking ahead is left to the validators.
+# The names that editors and helm accept. Validators check what would need lookahead.
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]"
 
@@ -100,7 +100,7 @@ def _each_key_by_name(schema: dict[str, Any]) -> None:
 
 
 def _one_of_at_least(**sizes: str) -> ConfigDict:
-    """Have a part's JSON schema ask for one of these keys, and for something in it."""
+    """Let a part's JSON schema require one of these keys, and an entry in it."""
     ways: list[JsonValue] = [
         {"required": [key], "properties": {key: {size: 1}}} for key, size in sizes.items()
     ]
@@ -242,7 +242,7 @@ class ExemptionsSpec(Part):
         default_factory=list, description="Names of namespaces."
     )
     usernames: list[NonEmpty] = Field(
-        default_factory=list, description="Names of users or service accounts that ask."
+        default_factory=list, description="Names of users or service accounts."
     )
     runtime_classes: list[SubdomainName] = Field(
         default_factory=list, description="Names of the RuntimeClasses of Pods."
@@ -269,7 +269,7 @@ class OverrideSpec(Part):
     namespaces: list[SubdomainName] = Field(min_length=1, description="Names of namespaces.")
     rules: dict[RuleId, RuleAction] = Field(
         min_length=1,
-        description="What becomes of each rule's findings there.",
+        description="What happens to each rule's findings there.",
         json_schema_extra=_each_key_by_name,
     )
 
@@ -301,7 +301,7 @@ class ExceptionSpec(Part):
         default_factory=list,
         description="Names of objects, exact or a prefix followed by *; none for all.",
     )
-    reason: NonEmpty = Field(description="Why, for whoever reads this next year.")
+    reason: NonEmpty = Field(description="Why, for later readers.")
     expires: Day | None = Field(
         None, description="The first day on which the exception no longer counts."
     )
@@ -341,7 +341,7 @@ class FencePolicy(Part):
     )
     rules: dict[RuleId, RuleAction] = Field(
         default_factory=dict,
-        description="What becomes of each rule's findings; one that is not named has its default.",
+        description="What happens to each rule's findings; a rule without entry has its default.",
         json_schema_extra=_each_key_by_name,
     )
     exemptions: ExemptionsSpec = Field(

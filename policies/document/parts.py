@@ -1,4 +1,4 @@
-"""Documents of our own (policies, suites of tests): their parts, and what is wrong in sentences."""
+"""The project's documents (policies, test suites): their parts, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from policies.document.suggestions import unknown
 
 
 class Part(BaseModel):
-    """A part of the document: camelCase keys, immutable, unknown keys refused, no coercion."""
+    """A part of the document: camelCase keys, immutable, unknown keys rejected, no coercion."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,

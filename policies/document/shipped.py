@@ -1,4 +1,4 @@
-"""Compiled policies as JSON, and the one that ships with gpufence, compiled beforehand.
+"""Compiled policies as JSON, and the compiled default policy.
 
 To validate a policy document takes pydantic, whose import alone takes longer than checking a
 thousand Pods, and memory. A compiled policy is read without it. ``make generate``

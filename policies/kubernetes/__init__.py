@@ -1,1 +1,1 @@
-"""Kubernetes' semantics, without a policy of ours."""
+"""Kubernetes' semantics, without a policy of gpufence."""

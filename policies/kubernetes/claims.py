@@ -29,7 +29,7 @@ class Claim:
 
 
 def read_claim(spec: Any) -> Claim:
-    """Return what a ResourceClaim's spec asks for; entries that are no requests ask nothing."""
+    """Return what a ResourceClaim's spec requests; entries that are no requests are left out."""
     requests = []
     admin_access = False
     for request in _list(_dict(_dict(spec).get("devices")).get("requests")):

@@ -1,4 +1,4 @@
-"""Custom resources that embed pod templates, as far as a cluster is told to ask about them.
+"""Custom resources that embed pod templates, and that a cluster is configured to send.
 
 Templates are found by structure (``policies.kubernetes.templates``), whatever the
 kind. An API server sends only the resources that are registered; these are the well-known ones.

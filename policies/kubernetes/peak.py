@@ -18,7 +18,7 @@ def device_peak(
 ) -> int:
     """Return how many devices of one extended resource the scheduler reserves for the Pod.
 
-    Containers and sidecars run together; another init container runs before them, beside the
+    Containers and sidecars run together; another init container runs before them, along with the
     sidecars that were started by then.
 
     Raises:

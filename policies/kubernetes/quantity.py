@@ -31,7 +31,7 @@ _QUANTITY = re.compile(
 _EXPONENT = re.compile(r"[eE](?P<exponent>[+-]?[0-9]+)", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-# ParseQuantity takes another way for these two and, on that way only, refuses a missing number.
+# ParseQuantity treats these two differently, and only there rejects a missing number.
 _BINARY_NEEDING_DIGITS = frozenset({"Pi", "Ei"})
 
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
@@ -43,7 +43,7 @@ _MAX_QUALIFIED_NAME = 253 + 1 + 63
 
 
 class InvalidQuantityError(ValueError):
-    """The value is none of the API's quantities."""
+    """The value is not a quantity of the API."""
 
     def __init__(self, value: object) -> None:
         shown = "so large a number" if type(value) is int else repr(value)
@@ -61,7 +61,7 @@ def parse_quantity(value: object) -> int:
     ``value`` is what JSON or YAML gave: a string, a number, or ``None`` (which the API reads as 0).
 
     Raises:
-        InvalidQuantityError: the value is none of the API's quantities.
+        InvalidQuantityError: the value is not a quantity of the API.
     """
     if type(value) is str and len(value) <= _MAX_LENGTH:
         return _parse(value)
@@ -80,7 +80,7 @@ def parse_quantity(value: object) -> int:
 def is_whole(nanos: int) -> bool:
     """Tell whether validation takes the quantity as an integer.
 
-    The API rounds up to thousandths first (``Quantity.MilliValue() % 1000``), and so do we.
+    The API rounds up to thousandths first (``Quantity.MilliValue() % 1000``), and so does this.
     """
     return -(-nanos // _NANOS_PER_MILLI) % 1000 == 0
 

@@ -43,7 +43,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Tell whether the toleration covers the taint, for every value where the taint leaves it open.
 
     The numeric operators ``Lt`` and ``Gt`` (alpha, off by default in 1.36) cover nothing here:
-    whoever relies on this answer must be right on every cluster.
+    the answer must be right on every cluster.
     """
     if not _key_and_effect_match(toleration, taint):
         return False
@@ -205,7 +205,7 @@ def requires(alternative: Alternative, key: str, value: str) -> bool:
 def asks_for(alternative: Alternative, labels: Mapping[str, str]) -> bool:
     """Tell whether the alternative names each of ``labels`` as something that the node must have.
 
-    ``Exists`` asks as well as a value does; what the absence of the label would also meet does not.
+    ``Exists`` selects as a value does; what the absence of the label would also meet does not.
     """
     if not labels or not can_match(alternative, labels):
         return False

@@ -173,7 +173,7 @@ def _in_mapping(value: JSONObject, path: Path, kind: str) -> Iterator[Template |
         yield _judgeable(Template(value, (*path, "spec"), kind))
     elif _lists_containers(value):
         yield _judgeable(Template({"spec": value}, path, kind))
-        # A spec that is written inline can have others beside it: KServe's workerSpec.
+        # An inline spec can contain others: KServe's workerSpec.
         for key, item in value.items():
             if key not in _POD_SPEC_FIELDS:
                 yield from _search(item, (*path, key), kind)

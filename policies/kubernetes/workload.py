@@ -31,7 +31,7 @@ class Workload:
     """A Pod, a workload, or another object: some have several Pods, and most have none.
 
     ``raw`` is the object as parsed JSON, ``None`` for a Pod that was decoded into its type. Its
-    Pods are mutable: a mutation changes them, so a workload is read anew for each decision.
+    Pods are mutable: a mutation changes them, so a workload is read again for each decision.
     """
 
     __slots__ = ("_pod", "_pods", "api_version", "kind", "metadata", "raw", "unjudged")

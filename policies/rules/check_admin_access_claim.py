@@ -3,7 +3,7 @@
 ## What it checks
 
 A Pod uses a ResourceClaim, or a template of one, with a request that sets `adminAccess: true`. The
-rule needs the claim: as a manifest beside the Pod, or from the cluster.
+rule needs the claim: as a manifest in the same input, or from the cluster.
 
 ## Why
 

@@ -16,7 +16,7 @@ container that requests a device sets it to.
 
 The NVIDIA container runtime gives a container the GPUs that the variable names, whether the
 scheduler assigned them or not. Such a container uses GPUs that Kubernetes counts as free, or as
-somebody else's.
+another Pod's.
 
 ## Denied
 

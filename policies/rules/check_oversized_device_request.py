@@ -7,7 +7,7 @@ containers and sidecars together, or an init container if that needs more.
 
 ## Why
 
-One Pod that asks for a whole node by mistake empties it of everybody else's work, or waits for
+One Pod that requests a whole node by mistake takes it from all other workloads, or waits for
 ever.
 
 ## Denied

@@ -4,7 +4,7 @@
 
 Where the policy names the namespaces that may request a pool (by name, or by labels that a
 namespace carries), a request from any other namespace is a finding. A namespace whose labels are
-not known is refused only where the policy says so.
+not known is denied only where the policy says so.
 
 ## Why
 
@@ -53,7 +53,7 @@ pools:
 ```
 
 - `pools[].allowedNamespaces.names`, `pools[].allowedNamespaces.matchLabels`: who may request it.
-- `pools[].allowedNamespaces.unknown`: what becomes of a namespace whose labels are not known.
+- `pools[].allowedNamespaces.unknown`: what happens to a namespace whose labels are not known.
 """
 
 from __future__ import annotations

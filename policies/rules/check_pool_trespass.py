@@ -2,7 +2,7 @@
 
 ## What it checks
 
-A Pod that requests no device of a pool must neither be able nor ask to be placed on the pool's
+A Pod that requests no device of a pool must not be able to be placed on, or select, the pool's
 nodes:
 
 - it tolerates the pool's taint by the taint's key,
@@ -18,7 +18,7 @@ Where the cluster's nodes are known, also:
 
 A toleration is no finding where the Pod's own node selection keeps it off the pool's nodes. That a
 Pod is a DaemonSet's is believed of what the DaemonSet controller itself creates, and of a
-DaemonSet's own template: an owner reference is text that anybody can write. The controller is known
+DaemonSet's own template: every author can write an owner reference. The controller is known
 by its service account, which kube-controller-manager gives it with
 `--use-service-account-credentials`, as kubeadm and managed clusters have it.
 

@@ -8,7 +8,7 @@ requested at most once per container.
 ## Why
 
 Two shares are not twice the compute: they may be the same share of the same GPU, and they take a
-place away from somebody else. NVIDIA's device plugin refuses them when it is configured to, but
+place away from another workload. NVIDIA's device plugin rejects them when configured to, but
 only once the Pod is on the node.
 
 ## Denied
@@ -62,7 +62,7 @@ ID = "shared-device-count"
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each container that asks for more than one share of a device."""
+    """Yield a finding for each container that requests more than one share of a device."""
     written = {request.path for request in context.device_requests}
     for resource in pod.device_resources():
         pool = context.policy.pool_of_resource(resource.name)

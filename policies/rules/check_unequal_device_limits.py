@@ -5,13 +5,13 @@
 Every extended resource of every container and init container: request and limit are equal by value
 (`1`, `"1"` and `1000m` are equal), whole and not negative. Where one side is missing, the mutation
 `device-requests` fills it from the other; in the template of a core workload (Deployment, Job, ...)
-a missing limit stays a finding, because the API server refuses such a template before gpufence is
-asked.
+a missing limit stays a finding, because the API server rejects such a template before gpufence is
+called.
 
 ## Why
 
-Devices cannot be overcommitted or split: the API server refuses such a Pod. In a Deployment, a Job
-or a training operator's custom resource that refusal comes late and in the wrong place; here it
+Devices cannot be overcommitted or split: the API server rejects such a Pod. In a Deployment, a Job
+or a training operator's custom resource that error comes late and in the wrong place; here it
 comes with the manifest.
 
 ## Denied
@@ -68,7 +68,7 @@ ID = "unequal-device-limits"
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each extended resource of each container that the API would refuse."""
+    """Yield a finding for each extended resource of each container that the API would reject."""
     resources = context.written_devices
     refused = [
         resource

@@ -1,4 +1,4 @@
-"""GPU Pod that Pod Security's profile `restricted` refuses.
+"""GPU Pod that Pod Security's profile `restricted` rejects.
 
 ## What it checks
 
@@ -16,7 +16,7 @@ device:
   persistentVolumeClaim, projected and secret.
 
 The mutation `restricted-security-context` fills in what the Pod's author left open, so what is
-found here is what the author asked for. `hostUsers: false` and `os.name: windows` relax the
+found here is what the author set. `hostUsers: false` and `os.name: windows` relax the
 controls that they relax in Kubernetes, and no others.
 
 ## Why

@@ -6,7 +6,7 @@
   excludes every node (a node selector term without expressions and fields matches none).
 - It is bound by `nodeName` to a node outside of the pool (where the cluster's nodes are known).
 - It requests devices of two pools: a node belongs to one.
-- Devices are asked for under the Pod's own `resources`, where Kubernetes accepts only CPU, memory
+- Devices are requested under the Pod's own `resources`, where Kubernetes accepts only CPU, memory
   and huge pages.
 
 Not seen: a DaemonSet that leaves its toleration or its node selection to gpufence. Its controller
@@ -16,7 +16,7 @@ into the template of a DaemonSet that requests devices.
 
 ## Why
 
-Such a Pod stays `Pending` for ever, and an autoscaler may add expensive nodes for it in vain.
+Such a Pod stays `Pending` forever, and an autoscaler may add expensive nodes for it in vain.
 
 ## Denied
 

@@ -8,7 +8,7 @@ only a request is given, the request where only a limit is given.
 ## Why
 
 Kubernetes does not overcommit devices: request and limit must be equal. The API server copies a
-Pod's limits into its requests, but refuses a Pod that names only requests, and copies nothing into
+Pod's limits into its requests, but rejects a Pod that names only requests, and copies nothing into
 the templates of Deployments and Jobs.
 
 ## Before

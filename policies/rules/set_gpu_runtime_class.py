@@ -8,8 +8,8 @@ it. A Pod whose request the devices of another pool would meet as well gets none
 ## Why
 
 On some clusters the NVIDIA runtime is not the nodes' default, and a container then starts without
-its GPU. A RuntimeClass that does not exist would have the API server refuse the Pod, so where it
-is missing, or nobody looked, nothing is added.
+its GPU. The API server rejects a Pod with a RuntimeClass that does not exist, so where it
+is missing or unknown, nothing is added.
 
 ## Before
 

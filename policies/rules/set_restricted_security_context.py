@@ -21,9 +21,9 @@ for the check `unrestricted-gpu-pod` to name:
   a message (NVIDIA/nvidia-container-toolkit#2037). If an exception lets such a Pod through, the
   price is that the container runs as root where its image does.
 - A container that is privileged or adds `SYS_ADMIN` gets no `allowPrivilegeEscalation`: the API
-  server refuses the pair. One that adds `ALL` is not told to drop it.
+  server rejects the pair. One that adds `ALL` is not required to drop it.
 
-A Windows Pod gets `runAsNonRoot` alone, since the API server refuses the rest there. A container
+A Windows Pod gets `runAsNonRoot` alone, since the API server rejects the rest there. A container
 added by `kubectl debug` gets what the Pod does not give it already, and nothing else in the Pod
 changes.
 
@@ -32,7 +32,7 @@ With `hardening.level: baseline` nothing is added: that profile wants nothing se
 ## Why
 
 Almost no manifest sets all of these, least of all those that come with training frameworks, and
-without them a namespace that enforces `restricted` refuses the Pod. What runs as root today may
+without them a namespace that enforces `restricted` rejects the Pod. What runs as root today may
 need an image that works for another user; `hardening.runAsUser: null` leaves the user to the image.
 
 ## Before
@@ -152,7 +152,7 @@ def _confinement(pod: Pod) -> Fields:
 
 
 def _is_root(pod: Pod, own: SecurityContext) -> bool:
-    """Return whether a container is to be root, which `runAsNonRoot: true` would stop."""
+    """Return whether a container must run as root, which `runAsNonRoot: true` would stop."""
     common = pod.security_context
     non_root = common.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
     user_id = common.run_as_user if own.run_as_user is None else own.run_as_user

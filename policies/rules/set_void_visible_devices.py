@@ -9,7 +9,7 @@ request no device and do not set the variable themselves, and in the ephemeral c
 ## Why
 
 CUDA base images set the variable to `all`. On a node whose default runtime is NVIDIA's, a sidecar
-made from such an image sees every GPU of the node, whoever they are assigned to. So does a debug
+made from such an image sees every GPU of the node, also those of other Pods. So does a debug
 container: it can request no device, and what its Pod was assigned is not mounted into it.
 
 ## Before

@@ -1,4 +1,4 @@
-"""Findings as the texts that a response has room for: refusal, warnings, audit annotations."""
+"""Findings as the texts that a response has room for: denial, warnings, audit annotations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_WARNINGS = 4096 // WARNING_LENGTH
 ANNOTATION_LENGTH = 10 * 1024
 
 
-# More than anybody reads. An API server passes on what it gets, and a Pod of megabytes can have
+# An API server passes on every byte, and a Pod of megabytes can have
 # thousands of findings.
 REFUSAL_LENGTH = 16 * 1024
 
@@ -44,7 +44,7 @@ def refusal(findings: Sequence[Finding], kind: str) -> str:
 def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list[str]:
     """Return a warning for each finding, in the length and number that an API server passes on.
 
-    ``known`` are findings for which a change is not refused, because they were there before it.
+    ``known`` are findings that do not deny the change, because they existed before it.
     """
     texts = [_warning(finding) for finding in findings]
     texts += [_warning(finding, "not refused, since not new: ") for finding in known]

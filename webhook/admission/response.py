@@ -21,7 +21,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Why a request was refused (``metav1.Status``)."""
+    """Why a request was denied (``metav1.Status``)."""
 
     code: int
     reason: str
@@ -72,24 +72,24 @@ def denied(
     annotations: dict[str, str] | None = None,
     warnings: list[str] | None = None,
 ) -> Response:
-    """Refuse the request for what the policy found: the user can do something about it."""
+    """Deny the request because of findings, which its author can fix."""
     return _refused(
         uid, HTTPStatus.FORBIDDEN, "Forbidden", message, annotations=annotations, warnings=warnings
     )
 
 
 def malformed(uid: str, message: str) -> Response:
-    """Refuse the request because its object is not what its kind promises."""
+    """Reject the request because its object is not what its kind promises."""
     return _refused(uid, HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
 
 
 def bad_request(uid: str, message: str) -> Response:
-    """Refuse the request because the call itself is at fault."""
+    """Reject the request because the call itself is at fault."""
     return _refused(uid, HTTPStatus.BAD_REQUEST, "BadRequest", message)
 
 
 def errored(uid: str, message: str) -> Response:
-    """Refuse the request because gpufence failed on it; nothing else is answered with a 500."""
+    """Reject the request because gpufence failed on it: the only response with status 500."""
     return _refused(uid, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message)
 
 

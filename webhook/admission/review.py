@@ -56,7 +56,7 @@ POD = GroupVersionKind("Pod", "v1")
 
 
 class UserInfo(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The user who sends the request."""
 
     username: str = ""
 
@@ -189,7 +189,7 @@ def _unreadable(body: bytes, error: Exception) -> BadReviewError:
 
 
 def _foreign(api_version: Any, kind: Any, uid: str) -> BadReviewError:
-    """Return the error for a review of another kind or version, or one that asks nothing."""
+    """Return the error for a review of another kind or version, or one without a request."""
     if kind != KIND or api_version != API_VERSION:
         problem = (
             f"gpufence answers {API_VERSION} {KIND} only, and was sent "

@@ -35,7 +35,7 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
     What the request alone knows is not known any more: exemptions by username are not applied.
 
     Raises:
-        ClusterError: the cluster cannot be asked. A kind that may not be listed is no error.
+        ClusterError: the cluster cannot be read. A kind that may not be listed is not an error.
     """
     taker = Taker(connection, policy, today)
     inventory = await taker.take()
@@ -44,7 +44,7 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
     await taker.take_owners([pod.workload.owned for pod in pods])
     await taker.take_owners([workload.owned for workload in inventory.workloads])
     states = pool_states(policy, inventory, pods)
-    # What these find to be unreadable is told as well.
+    # Unreadable objects are reported as well.
     owners = subjects(policy, inventory, pods, states)
     nodes = node_findings(states, inventory.node_uids)
     return Audit(owners, nodes, states, tuple(inventory.untold), len(pods), inventory.settled)

@@ -53,13 +53,13 @@ class Inventory:
     today: date | None = None
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     is_whole: bool = True
-    """Whether all was listed that decides about workloads, beside those themselves."""
+    """Whether all objects were listed that decide about workloads, besides the workloads."""
 
     @property
     def settled(self) -> frozenset[GroupKind]:
         """The kinds of which all was seen: what was not found of their objects is not there.
 
-        A finding of a Pod is told at its owner, so that of no workload all was seen without Pods.
+        A finding of a Pod is reported at its owner, so without Pods no workload is complete.
         """
         nodes = {NODE} if self.nodes is not None else set()
         workloads = {*self.owners.listed, POD.key} if self.is_whole else set()
@@ -103,7 +103,7 @@ class Taker:
         """List all but Pods.
 
         Raises:
-            ClusterError: the cluster cannot be asked. That it refuses to list a kind is no error.
+            ClusterError: the cluster cannot be read. A kind that may not be listed is not an error.
         """
         await self._surroundings()
         for kind in WORKLOADS:
@@ -121,7 +121,7 @@ class Taker:
     async def take_owners(self, objects: Iterable[Owned]) -> None:
         """List the kinds that own one of the objects, and those that own these, where they can be.
 
-        So the owners of Pods are found whose kinds nobody here has heard of.
+        This finds the owners of Pods whose kinds gpufence does not know.
         """
         wanted = {each.owner.key for each in objects if each.owner}
         seen: set[GroupKind] = set()
@@ -252,7 +252,7 @@ class Taker:
         """List a collection; None where that is not allowed, or there is no such collection.
 
         Of custom resources also where the API server fails at it: what converts them between
-        versions is somebody else's webhook, and one that is broken must not end every audit.
+        versions is a conversion webhook, and a broken one must not end every audit.
         """
         try:
             return await list_all(self._connection, path, take, fields=fields)
@@ -280,6 +280,6 @@ def _is_cordoned(node: JSONObject) -> bool:
 
 
 def _typed(obj: JSONObject, api_version: str, kind: str) -> JSONObject:
-    # Who wrote which field is half of a small object, and no rule asks.
+    # managedFields are half of a small object, and no rule reads them.
     obj["metadata"].pop("managedFields", None)
     return {"apiVersion": api_version, "kind": kind, **obj}

@@ -87,20 +87,20 @@ class _Resources(msgspec.Struct):
 
 
 class Discovery:
-    """What an API server serves, each group asked for when somebody wants to know."""
+    """What an API server serves, each group requested when it is needed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._versions: dict[str, tuple[str, ...]] | None = None
         self._kinds: dict[str, tuple[Kind, ...]] = {}
         self.away: dict[str, str] = {}
-        """Groups of which not all is known, since what serves them is away, and what was said."""
+        """Groups that are not complete, because their server is unavailable, and its error."""
 
     async def version(self, group: str) -> str:
         """Return the group's preferred version, empty where the API server has no such group.
 
         Raises:
-            ClusterError: it cannot be asked.
+            ClusterError: the API server cannot be read.
         """
         return next(iter(await self._versions_of(group)), "")
 

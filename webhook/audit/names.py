@@ -1,4 +1,4 @@
-"""Names of objects, as somebody types them."""
+"""Names of objects, as users type them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def name_problem(name: str) -> str:
     """Return what is wrong with the name of an object or a namespace; empty where nothing is.
 
     A name becomes part of a URL's path: with a slash or a question mark in it, something else would
-    be asked for. Source: ``k8s.io/apimachinery/pkg/util/validation``, IsDNS1123Subdomain.
+    be requested. Source: ``k8s.io/apimachinery/pkg/util/validation``, IsDNS1123Subdomain.
     """
     if is_subdomain(name):
         return ""

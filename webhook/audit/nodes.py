@@ -14,7 +14,7 @@ WITHOUT_LABEL = "gpu-node-without-label"
 
 
 class NodeFindings(NamedTuple):
-    """What is wrong with one node; ``uid`` is empty where nobody asked for it."""
+    """The findings of one node; ``uid`` is empty unless it was requested."""
 
     name: str
     uid: str

@@ -1,6 +1,6 @@
 """Who an object belongs to in the end: Pod, ReplicaSet, Deployment.
 
-An owner reference is text that whoever creates the object writes. It counts where the cluster has
+The author of an object writes its owner references. A reference counts where the cluster has
 the owner, with that uid, kind and name, in the same namespace, and where an owner that selects its
 objects by labels selects this one: controllers adopt and release by that selector, so what claims
 such an owner and passes is what its controller counts, and deletes where it is one too many.
@@ -90,7 +90,7 @@ class Owners:
     def top(self, obj: Owned) -> tuple[Owned, Remark]:
         """Return the topmost owner, the object itself where it has none, and what ended the chain.
 
-        A static Pod, which a kubelet shows as its Node's, has no owner that anybody could change.
+        A static Pod, which a kubelet shows as its Node's, has no owner that can be changed.
         Source of what counts as an owner: ``metav1.GetControllerOf``.
         """
         seen = {obj.uid}

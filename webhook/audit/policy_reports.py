@@ -75,7 +75,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
     changed is not written, nor what is about to go with its namespace.
 
     Raises:
-        ClusterError: reports may not be listed, or the cluster cannot be asked.
+        ClusterError: reports may not be listed, or the cluster cannot be read.
     """
     reports = await _served(api)
     if reports is None:
@@ -136,7 +136,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
 
 _COUNTED = ("created", "changed", "unchanged", "deleted")
 _UNACCEPTABLE = (400, 413, 422)
-"""That a report is not as its definition asks, or larger than the API server or etcd takes."""
+"""That a report does not meet its definition, or is larger than the API server or etcd accepts."""
 
 
 def _sentence(version: str, counts: Counter[str]) -> str:
@@ -263,12 +263,12 @@ async def _write(
 
 
 def _is_own(report: JSONObject) -> bool:
-    """Tell whether an audit wrote it; not every API server selects by labels as it is asked to."""
+    """Return whether an audit wrote it; not every API server applies the label selector."""
     return (report["metadata"].get("labels") or {}).get(_LABEL) == _MANAGER
 
 
 def _conflict(wanted: JSONObject, own: JSONObject | None) -> str:
-    """Say why a report was not written: for what is there by its name, ``own`` if that is ours."""
+    """Return why a report was not written; ``own`` says whether gpufence wrote the existing one."""
     which = _named(wanted)
     if own is not None:
         return (
@@ -287,13 +287,13 @@ def _named(report: JSONObject) -> str:
 
 
 def _place(report: JSONObject) -> str:
-    """Return where a report is written, as whoever grants rights or sets quotas calls it."""
+    """Return where a report is written, in the terms of RBAC and quotas."""
     namespace = report["metadata"].get("namespace")
     return f"namespace {namespace}" if namespace else "the cluster itself"
 
 
 def _is_going(error: ApiError) -> bool:
-    """Tell whether a report was refused because its object or its namespace is being deleted.
+    """Return whether a report failed because its object or its namespace is being deleted.
 
     Source: ``k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle``, which answers 403.
     """

@@ -142,7 +142,7 @@ class _Collector:
 
     def subject(self, policy: Policy, inventory: Inventory) -> Subject:
         if self._decision is None and not self._error:
-            # History of which something still runs, or an owner whose templates nobody knows.
+            # History of which something still runs, or an owner with unknown templates.
             self.take(self._top, policy, inventory)
         decision = self._decision or Decision(self._top.obj, has_template=False)
         findings = [*self._findings(), *self._sitters(policy)]

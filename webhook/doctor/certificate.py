@@ -152,7 +152,7 @@ def _places(found: Installation, address: Registration) -> Iterator[tuple[str, i
 
 
 def _host(address: Registration) -> str:
-    """Return the name that API servers ask for."""
+    """Return the name that API servers verify."""
     if address.service is not None:
         namespace, name, _ = address.service
         return f"{name}.{namespace}.svc"
@@ -161,8 +161,8 @@ def _host(address: Registration) -> str:
 
 async def _connect(place: str, port: int, host: str, trusted: Iterable[x509.Certificate]) -> None:
     context = ssl.create_default_context(cadata=as_der(trusted))
-    # As for the cluster's own authority: API servers do not ask for what Python 3.13 does. Whatever
-    # is in a bundle is trusted by them, an intermediate authority or the certificate itself as well
+    # As for the cluster's own CA: API servers do not require what Python 3.13 does. Whatever
+    # is in a bundle is trusted by them, an intermediate CA or the certificate itself as well
     # (Go's crypto/x509).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -29,8 +29,8 @@ _PROGRAM, _COMMAND = "gpufence", "serve"
 class Deployed:
     """What the command line of the replicas says.
 
-    ``secret`` is the name of the Secret with authority and certificate, empty where the replicas
-    serve with files of somebody else's; ``registers`` whether they write the configurations, and
+    ``secret`` is the name of the Secret with CA and certificate, empty where the replicas
+    serve with external files; ``registers`` whether they write the configurations, and
     ``admission_policies`` whether they write those, too.
     """
 

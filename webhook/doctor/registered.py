@@ -1,4 +1,4 @@
-"""Whether the webhook configurations are there, and what policy and release ask for."""
+"""Whether the webhook configurations exist, and match policy and release."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def _completeness(wanted: dict[str, JSONObject], present: dict[str, JSONObject])
 def _is_known(field: str, found: Installation) -> bool:
     """Tell whether it is known what a field should be.
 
-    Where nobody registers by the Deployment's command line, the configurations are those that
-    ``gpufence manifests`` printed, with options that nobody keeps.
+    If the Deployment's command line registers nothing, the configurations are those that
+    ``gpufence manifests`` printed, with unknown options.
     """
     registers = found.deployed is not None and found.deployed.registers
     return registers or field not in ("namespaceSelector", "timeoutSeconds")

@@ -75,7 +75,7 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
 async def _trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
     """Try a trespasser that only the webhook rejects.
 
-    The admission policies do not judge a toleration beside a node selection by other labels.
+    The admission policies do not judge a toleration with a node selection by other labels.
     """
     toleration = _toleration(pool)
     if not toleration:
@@ -115,7 +115,7 @@ async def _try_trespasser(
 
 
 def _refused(check: str, error: ApiError) -> Line:
-    """Say what it means that a Pod was refused otherwise than expected."""
+    """Explain why a Pod was denied against the expectation."""
     if "failed calling webhook" in str(error) and DOMAIN in str(error):
         return fail(check, f"API servers do not reach gpufence: {error}", _UNREACHED)
     if _denied_by(error):

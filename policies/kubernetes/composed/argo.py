@@ -1,6 +1,6 @@
 """Argo Workflows: every step of a workflow that runs containers is a Pod.
 
-A step's template holds its main container beside fields of the Pod's spec. The workflow adds
+A step's template holds its main container next to fields of the Pod's spec. The workflow adds
 volumes, the host network, and whatever else of the Pod the template leaves empty. Sources:
 argoproj/argo-workflows, ``workflow/controller/workflowpod.go`` (``build``,
 ``addSchedulingConstraints``, ``addVolumeReferences``), ``operator.go``

@@ -32,7 +32,7 @@ _SHARED_MEMORY = (
     "volumes: [{name: shm, emptyDir: {medium: Memory}}] and volumeMounts: "
     "[{name: shm, mountPath: /dev/shm}]"
 )
-# Where drivers and their tools lie: elsewhere, the vendor's name is that of somebody's data.
+# Where drivers and their tools are installed: elsewhere, the vendor's name can be user data.
 _SYSTEM = ("/bin/", "/etc/", "/home/kubernetes/", "/lib", "/opt/", "/run/", "/usr/", "/var/")
 
 _CACHE = re.compile(r"cache|huggingface|models?(/|$)", re.IGNORECASE)
@@ -74,7 +74,7 @@ def host_namespaces(pod: PodView) -> Violation | None:
 
 
 def host_path_volumes(pod: PodView) -> Violation | None:
-    """No volume is a folder of the node.
+    """No volume is a directory of the node.
 
     Restricted field: ``volumes[*].hostPath``. Source: check_hostPathVolumes.go.
     """

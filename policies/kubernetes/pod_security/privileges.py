@@ -99,7 +99,7 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
 def excludes_no_escalation(context: SecurityContext) -> bool:
     """Return whether ``allowPrivilegeEscalation: false`` would contradict this security context.
 
-    The API server refuses it beside ``privileged: true`` and ``CAP_SYS_ADMIN`` (core
+    The API server rejects it with ``privileged: true`` and ``CAP_SYS_ADMIN`` (core
     validation.go, ValidateSecurityContext); the same capability under its common name is meant.
     """
     return bool(context.privileged) or not _SYS_ADMIN.isdisjoint(_added(context))

@@ -69,7 +69,7 @@ class Offenders(NamedTuple):
     def remediation(self, text: str) -> str:
         """Return the remediation, and what to do about containers that ``kubectl debug`` added.
 
-        Its profile clears the security context and sets what ``restricted`` asks for (kubectl
+        Its profile clears the security context and sets what ``restricted`` requires (kubectl
         pkg/cmd/debug/profiles.go, restrictedProfile).
         """
         kinds = {container.kind for container in self.containers}

@@ -110,7 +110,7 @@ COMPILED_RULES = frozenset(rule.id for rule in _RULES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What the objects are called, and where they do not apply, beside what the policy says.
+    """The names of the objects, and where they do not apply, in addition to the policy.
 
     ``today`` leaves out the exceptions that have expired. ``static`` makes the objects that an API
     server reads from its own disk.

@@ -141,7 +141,7 @@ def _by_selection(path: str, pool: Pool) -> str:
 
 
 def _asks_for(selector: str, pool: Pool) -> str:
-    """Return CEL that holds for a term ``t`` that asks for all labels of the pool, and can be met.
+    """Return CEL that holds for a term ``t`` that names all labels of the pool, and can be met.
 
     Of the other labels, a node of the pool may have any value. A term that contradicts itself
     matches no node; where that takes comparing numbers, or several names, it is not judged.
@@ -168,7 +168,7 @@ def _asks_for(selector: str, pool: Pool) -> str:
 def _can_be_met(expressions: str) -> str:
     """Return CEL that holds for an expression ``e`` that some value of its label meets.
 
-    Beside all other expressions on the same label.
+    Together with all other expressions on the same label.
     """
     same = f"{expressions}.filter(o, o.key == e.key)"
     met = (

@@ -41,7 +41,7 @@ class AdmissionPolicyRegistrar:
         self._reported: set[str] = set()
 
     async def register(self, wanted: Iterable[JSONObject]) -> None:
-        """Write what differs from ``wanted``, and delete what else is ours.
+        """Write what differs from ``wanted``, and delete all other objects of this release.
 
         An API server that does not serve ValidatingAdmissionPolicy v1 (before 1.30) is left alone.
 
