@@ -278,7 +278,7 @@ def test_a_pod_is_not_bound_to_a_gpu_node_by_the_name_of_a_device_that_it_does_n
 ) -> None:
     """A kubelet starts a Pod without the extended resources that its node has never heard of."""
     message = refusal(control_plane, namespace, pod({"nvidia.com/mig-1g.10gb": 1}, nodeName="gpu"))
-    assert "pool-trespass" in message
+    assert "missing-device" in message
     assert "node gpu of pool nvidia offers no nvidia.com/mig-1g.10gb" in message
 
 

@@ -66,7 +66,15 @@ def container(**fields: Any) -> JSON:
 
 
 PLAIN: JSON = {"containers": [container()]}
-TRAINS: JSON = {"containers": [container(resources={"limits": {GPU: "8"}})]}
+TRAINS: JSON = {
+    "containers": [
+        container(
+            resources={"limits": {GPU: "8"}},
+            volumeMounts=[{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 - of the Pod
+        )
+    ],
+    "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+}
 TRESPASSER: JSON = {**PLAIN, "tolerations": [TOLERATION]}
 
 

@@ -132,6 +132,6 @@ def test_the_glass_breaks_where_there_is_nothing_at_all(
 ) -> None:
     with release(control_plane, tmp_path) as made:
         said = made.run("unregister", "--namespace", made.namespace, "--watch-seconds", "0")
-    assert said.startswith("The cluster of https://127.0.0.1:")
-    assert "no Lease, so no replica to tell" in said
-    assert said.count("was not there.") == 2
+    assert said.startswith("Cluster: https://127.0.0.1:")
+    assert "not found, so there is no replica to pause" in said
+    assert said.count(": not found.") == 4

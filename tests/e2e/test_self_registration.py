@@ -123,7 +123,7 @@ def test_a_glass_that_does_not_break_is_told_with_what_would(kept: Release) -> N
     assert "Release gpufence is still registered. Add --name gpufence." in said
     assert len(kept.configurations()) == 2
     said = kept.run("unregister", *away, "--watch-seconds", "3", status=1)
-    assert "Replicas that no Lease has told write them again" in said
+    assert "Replicas with another Lease write the configurations again" in said
     until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)
 
 

@@ -181,11 +181,11 @@ def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
             status, said = replica.ask("/readyz")
             assert status == 200
             assert "the new policy is rejected, the previous one is active" in said
-            assert "poolz: unknown key" in said
+            assert "poolz: unknown field" in said
             assert replica.metric("gpufence_policy_generation") == 2
             assert replica.metric("gpufence_policy_stale") == 1
             [event] = replica.events("policy refused")
-            assert "poolz: unknown key" in event["problem"]
+            assert "poolz: unknown field" in event["problem"]
         assert tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
 
         policy.write(default_policy_text())

@@ -171,10 +171,10 @@ def test_the_plain_manifest_is_accepted_as_its_head_says(prepared: ControlPlane)
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, "default"])
-def test_whoever_installs_it_among_other_pods_is_told_that_they_are_not_fenced(
+def test_an_installation_among_other_pods_warns_that_they_are_not_fenced(
     control_plane: ControlPlane, helm: Helm, namespace: str
 ) -> None:
     dry_run = ("install", RELEASE, str(CHART), "--dry-run", "--namespace", namespace)
     shown = replace(helm, kubeconfig=control_plane.kubeconfig)(*dry_run).stdout
-    told = "Pods in the namespace default are not fenced" in shown.partition("NOTES:")[2]
-    assert told == (namespace == "default")
+    warned = "does not review Pods in the namespace default" in shown.partition("NOTES:")[2]
+    assert warned == (namespace == "default")
