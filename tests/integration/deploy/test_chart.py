@@ -358,8 +358,8 @@ def test_every_name_is_one_that_the_api_server_takes(
     ]
     for each in objects:
         name = each["metadata"]["name"]
-        # The name of a Service is a label of RFC 1035, which is the narrowest; CronJobs add 11. Those
-        # of admission policies and bindings are subdomains.
+        # The name of a Service is a label of RFC 1035, which is the narrowest; CronJobs add 11.
+        # Admission policies and bindings have subdomains.
         assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name), each["kind"]
         longest = 253 if each["kind"].startswith("ValidatingAdmissionPolicy") else 63
         assert len(name) <= (52 if each["kind"] == "CronJob" else longest), each["kind"]
