@@ -127,7 +127,7 @@ def test_kpt_mutates_files_in_place_and_keeps_comments(kpt: str, tmp_path: Path)
     done = run(tmp_path, kpt, "fn", "eval", ".", "--exec", "gpufence krm")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "gpu-job.yaml").read_text()
-    assert text.startswith("# What a data scientist writes")
+    assert text.startswith("# A Job that requests one GPU")
     mutated = run(SAMPLES, COMMAND, "mutate", "gpu-job.yaml").stdout
     assert yaml.safe_load(text) == yaml.safe_load(mutated)
     assert (tmp_path / "web.yaml").read_text() == (SAMPLES / "web.yaml").read_text()
