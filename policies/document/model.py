@@ -161,7 +161,7 @@ class AllowedNamespacesSpec(Part):
     @model_validator(mode="after")
     def _check(self) -> AllowedNamespacesSpec:
         if not self.names and not self.match_labels:
-            raise ValueError("lets nobody in: name at least one of names or matchLabels")
+            raise ValueError("is empty: name at least one of names or matchLabels")
         return self
 
 

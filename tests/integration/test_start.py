@@ -70,5 +70,4 @@ def test_a_start_that_is_terminated_ends_at_once_at_any_point(tmp_path: Path) ->
             process.wait(10)
             took.append(time.monotonic() - sent)
     print(f"\nstart: {whole:.2f} s; ended after {max(took) * 1e3:.0f} ms at most")
-    # Where other work slows the start down, it slows the end down as well.
-    assert max(took) < max(1, whole / 3)
+    assert max(took) < 1

@@ -100,7 +100,7 @@ VARIANTS: dict[str, Values] = {
     "clients of an authority in a ConfigMap": {
         "webhook": {"clientAuthority": {"configMap": "api-servers", "key": "bundle.pem"}}
     },
-    "nobody counts the GPUs": {"metrics": {"devices": False}},
+    "devices are not counted": {"metrics": {"devices": False}},
     "configurations in Git": {"registration": {"enabled": False}},
     "configurations in Git, certificates of somebody else": {
         "registration": {"enabled": False},

@@ -335,8 +335,8 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(pool(allowedNamespaces={})),
-            "pools[0].allowedNamespaces: lets nobody in: name at least one of names or matchLabels",
-            id="allowed_namespaces that are nobody",
+            "pools[0].allowedNamespaces: is empty: name at least one of names or matchLabels",
+            id="allowed_namespaces without a namespace",
         ),
         pytest.param(
             document(pool(largestRequest=0)),
