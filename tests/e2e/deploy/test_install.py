@@ -284,6 +284,8 @@ def test_a_replica_exposes_the_metrics_that_dashboard_and_alerts_are_held_to(
 
 
 def test_the_api_servers_own_metrics_are_what_the_alerts_ask_for(installed: Installation) -> None:
+    # The admission policies in the API server do not know this check: a webhook rejects the Pod.
+    assert "pods.gpufence.dev" in installed.refusal(pod(gpu=True, hostNetwork=True))
     text = installed.cluster.api.text("/metrics")
     assert (
         'apiserver_admission_webhook_rejection_count{error_type="no_error",name="pods.gpu' in text
