@@ -82,37 +82,41 @@ class Editor:
             if child is None:
                 for parent in reversed(path[depth:]):
                     value = {parent: value}
-                self._set(target, path[:depth], value)
+                self._set(target, path[: depth - 1], {step: value})
                 return
             before, target = target, child
         self._merge(before, path, target, value)
 
     def _merge(self, parent: Any, path: Path, target: Any, value: Any) -> None:
         if isinstance(value, dict):
+            absent = {}
             for key, item in value.items():
                 child = _child(target, key)
                 if child is None:
-                    self._set(target, (*path, key), item)
+                    absent[key] = item
                 else:
                     self._merge(target, (*path, key), child, item)
+            if absent:
+                self._set(target, path, absent)
         elif isinstance(value, list):
             self._append(parent, path, target, value)
         else:
             raise TypeError(f"{field_path(path)} is set already")
 
-    def _set(self, target: Any, path: Path, value: Any) -> None:
-        """Add a member to a struct or a mapping."""
-        self._added.append((path, value))
+    def _set(self, target: Any, path: Path, members: dict[Any, Any]) -> None:
+        """Add members to the struct or mapping at the path, which has none of them."""
+        for key, value in members.items():
+            self._added.append(((*path, key), value))
         if self._dry_run:
             return
-        key = path[-1]
         if isinstance(target, dict):
-            target[key] = value
+            target.update(members)
         else:
             struct: Any = type(target)
-            attribute = _attributes(struct)[key]
-            made = msgspec.convert({key: value}, struct)
-            setattr(target, attribute, getattr(made, attribute))
+            made = msgspec.convert(members, struct)
+            for key in members:
+                attribute = _attributes(struct)[key]
+                setattr(target, attribute, getattr(made, attribute))
 
     def _append(self, parent: Any, path: Path, entries: list[Any], value: list[Any]) -> None:
         """Append entries to a list, which ``parent`` has at the end of the path."""
@@ -169,9 +173,7 @@ def _attributes(struct: Any) -> dict[Any, str]:
 
 def _pointer(path: Path) -> str:
     """Return a path as a JSON pointer (RFC 6901)."""
-    text = ""
-    for step in path:
-        if isinstance(step, str) and ("/" in step or "~" in step):
-            step = step.replace("~", "~0").replace("/", "~1")
-        text += f"/{step}"
-    return text
+    text = "/" + "/".join(map(str, path))
+    if text.count("/") == len(path) and "~" not in text:
+        return text
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)

@@ -49,6 +49,7 @@ spec:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 
@@ -64,12 +65,12 @@ SUMMARY = "tolerations of the pool's taints"
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Append a toleration for each taint of the requested pools that none covers."""
-    tolerations = [*(pod.spec.tolerations or ())]
+    tolerations = pod.spec.tolerations or []
     added: list[Toleration] = []
     for pool in context.requested_pools:
         for taint in pool.taints:
             if taint.effect in FENCING_EFFECTS and not any(
-                tolerates(each, taint) for each in (*tolerations, *added)
+                tolerates(each, taint) for each in chain(tolerations, added)
             ):
                 added.append(_toleration(taint))
     if added:

@@ -77,13 +77,14 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from policies.context import Context
 from policies.kubernetes.core_v1 import SecurityContext
 from policies.kubernetes.editor import Addition
-from policies.kubernetes.pod import Container, Pod, new_debug_containers
+from policies.kubernetes.pod import NO_CONTEXT, Container, Pod, new_debug_containers
 from policies.kubernetes.pod_security.privileges import excludes_no_escalation
 from policies.policy import Hardening
 
@@ -113,9 +114,10 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
                 wanted = {key: value for key, value in wanted.items() if key not in identity}
             yield from _fill(pod, container, wanted)
         return
-    contexts = [SecurityContext(), *(each.security_context for each in pod.containers())]
+    containers = pod.containers()
+    are_root = [_is_root(pod, each.security_context) for each in containers]
     each_container: Fields = {}
-    if any(_is_root(pod, own) for own in contexts):
+    if any(are_root) or _is_root(pod, NO_CONTEXT):
         # Some containers are root by their author's word: the others get a user of their own.
         each_container, identity = _unset(identity, common), {}
     whole = {**identity, **_confinement(pod)}
@@ -123,8 +125,7 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
         whole["fsGroup"] = hardening.fs_group
     if missing := _unset(whole, common):
         yield Addition(("securityContext",), missing)
-    for container in pod.containers():
-        is_root = _is_root(pod, container.security_context)
+    for container, is_root in zip(containers, are_root, strict=True):
         yield from _fill(pod, container, {} if is_root else each_container)
 
 
@@ -184,17 +185,20 @@ def _dropped_privileges(context: SecurityContext) -> Fields:
     return missing
 
 
-_GIVEN = {
-    "runAsNonRoot": lambda context: context.run_as_non_root,
-    "runAsUser": lambda context: context.run_as_user,
-    "runAsGroup": lambda context: context.run_as_group,
-    "fsGroup": lambda context: context.fs_group,
-    "seccompProfile": lambda context: context.seccomp_profile,
+_attribute = operator.attrgetter
+_GIVEN: dict[str, Callable[[SecurityContext], Any]] = {
+    "runAsNonRoot": _attribute("run_as_non_root"),
+    "runAsUser": _attribute("run_as_user"),
+    "runAsGroup": _attribute("run_as_group"),
+    "fsGroup": _attribute("fs_group"),
+    "seccompProfile": _attribute("seccomp_profile"),
 }
 
 
 def _unset(values: Mapping[str, Any], context: SecurityContext) -> Fields:
     """Return the values of fields that the context leaves unset; None sets nothing."""
+    if not values:
+        return {}
     return {
         field: value
         for field, value in values.items()

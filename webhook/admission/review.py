@@ -52,9 +52,6 @@ class GroupVersionKind(msgspec.Struct, frozen=True):
 POD = GroupVersionKind("Pod", "v1")
 
 
-POD = GroupVersionKind("Pod", "v1")
-
-
 class UserInfo(msgspec.Struct, frozen=True):
     """The user who sends the request."""
 
