@@ -63,7 +63,7 @@ class ControllerOptions:
 
 
 class RegistrationController:
-    """The part of one replica in the release; ``reconcile`` is called periodically.
+    """The part of one replica in the release; ``elect`` and ``reconcile`` are called periodically.
 
     ``served`` returns PEM of the certificate that the replica serves, empty if there is none yet.
     """
@@ -116,14 +116,34 @@ class RegistrationController:
             stored = await self._certificates.reconcile(datetime.now(UTC))
             self._metrics.authorities(stored)
 
+    async def elect(self) -> None:
+        """Renew the Lease, or acquire it if it is free; release it if this replica cannot serve.
+
+        Apart from ``reconcile``, whose requests take longer than the renew deadline if the API
+        server is slow.
+
+        Raises:
+            ClusterError: a request failed.
+        """
+        if not (self._options.register and self._can_serve()):
+            await self._elector.release()
+            return
+        led = self._elector.leading
+        leads = await self._elector.acquire_or_renew()
+        if leads != led:
+            name = "leading" if leads else "no longer leading"
+            event(_log, logging.INFO, name, lease=self._options.registration.name)
+
     async def reconcile(self) -> None:
-        """Do what is due: certificates, leader election, registration. One failure stops no other.
+        """Do what is due: certificates, and registration if this replica leads.
+
+        One failure stops no other.
 
         Raises:
             ClusterError, CertificateError: something failed.
         """
         problem: ClusterError | CertificateError | None = None
-        for step in (self.reconcile_certificates, self._lead, self._check_trust):
+        for step in (self.reconcile_certificates, self._register, self._check_trust):
             try:
                 await step()
             except (ClusterError, CertificateError) as error:
@@ -143,19 +163,11 @@ class RegistrationController:
             event(_log, logging.WARNING, "lease not released", problem=str(error))
         await self._api.close()
 
-    async def _lead(self) -> None:
-        """Take part in the election, and register if this replica leads."""
-        if not (self._options.register and self._can_serve()):
-            await self._elector.release()
+    async def _register(self) -> None:
+        """Write what is to be registered, if this replica leads."""
+        if not (self._elector.leading and self._can_serve()):
             return
-        led = self._elector.leading
-        leads = await self._elector.acquire_or_renew()
-        if leads != led:
-            name = "leading" if leads else "no longer leading"
-            event(_log, logging.INFO, name, lease=self._options.registration.name)
-        if not leads:
-            return
-        if self._elector.paused:
+        if await self._elector.is_paused():
             self._registrar.forget()
             self._second_line.forget()
             raise ClusterError(

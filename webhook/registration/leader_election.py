@@ -92,31 +92,39 @@ class LeaderElector:
         self._may_hold = holds
         return self.leading
 
+    async def is_paused(self) -> bool:
+        """Read whether registration is paused now; ``paused`` is since when.
+
+        Raises:
+            ClusterError: the request failed.
+        """
+        self._observe(await self._api.read(lease_path(self._namespace, self._name)))
+        return bool(self.paused)
+
     async def _take(self) -> bool:
+        try:
+            return await self._try_to_take()
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise
+        # It changed in between: an annotation, for example. Another conflict is an error as any
+        # other: it does not mean that another replica leads.
+        return await self._try_to_take()
+
+    async def _try_to_take(self) -> bool:
         path = lease_path(self._namespace, self._name)
-        # The second attempt is for a Lease that changed in between: an annotation, for example.
-        for is_last in (False, True):
-            lease = await self._api.read(path)
-            self._observe(lease)
-            if lease is not None and not self._is_free(lease):
-                return False
-            wanted = claimed(lease, self.identity, datetime.now(UTC), self._timing.duration)
-            wanted["metadata"] |= {"name": self._name, "namespace": self._namespace}
-            self._may_hold = True
-            try:
-                if lease is None:
-                    lease = await self._api.create(lease_path(self._namespace), wanted)
-                else:
-                    lease = await self._api.replace(path, wanted)
-            except ApiError as error:
-                if error.status != CONFLICT:
-                    raise
-                if is_last:
-                    return False
-                continue
-            self._observe(lease)
-            return True
-        return False
+        lease = await self._api.read(path)
+        self._observe(lease)
+        if lease is not None and not self._is_free(lease):
+            return False
+        wanted = claimed(lease, self.identity, datetime.now(UTC), self._timing.duration)
+        wanted["metadata"] |= {"name": self._name, "namespace": self._namespace}
+        self._may_hold = True
+        if lease is None:
+            self._observe(await self._api.create(lease_path(self._namespace), wanted))
+        else:
+            self._observe(await self._api.replace(path, wanted))
+        return True
 
     async def release(self) -> None:
         """Give the Lease up, so that another replica need not wait until it expires.

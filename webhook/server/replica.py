@@ -209,12 +209,16 @@ class _Replica:
             PeriodicTask("policy reload", self._policy.poll, seconds, failed),
             PeriodicTask("certificate reload", self._certificate.poll, seconds, failed),
         ]
-        if self._controller is not None and self._options.controller is not None:
+        controller = self._controller
+        if controller is not None and self._options.controller is not None:
             every = self._options.controller.poll_seconds
-            registration = PeriodicTask("registration", self._controller.reconcile, every, failed)
+            registration = PeriodicTask("registration", controller.reconcile, every, failed)
             # What is registered follows from the policy: it changes with it.
             self._policy.followers.append(lambda _policy: registration.wake())
-            tasks.append(registration)
+            election = PeriodicTask(
+                "leader election", lambda: _elect(controller, registration), every, failed
+            )
+            tasks += [election, registration]
         if self._devices is not None:
             tasks.append(PeriodicTask("device inventory", self._follow_devices, seconds, failed))
         return tasks
@@ -222,6 +226,14 @@ class _Replica:
     async def _follow_devices(self) -> None:
         if self._devices is not None:
             await self._devices.follow(self._controller is None or self._controller.is_leader)
+
+
+async def _elect(controller: RegistrationController, registration: PeriodicTask) -> None:
+    """Take part in the election; a new leader registers at once."""
+    led = controller.is_leader
+    await controller.elect()
+    if controller.is_leader and not led:
+        registration.wake()
 
 
 def _cluster_state(

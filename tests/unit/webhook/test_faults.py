@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -52,22 +53,24 @@ def load(api: FakeApiServer, proxy: FaultProxy, tmp_path: Path) -> Load:
     return kubeconfig(config)
 
 
+def registration_controller(load: Load, lease: LeaseTiming) -> RegistrationController:
+    options = ControllerOptions(
+        load=load,
+        namespace="system",
+        registration=Registration(url="https://localhost:1"),
+        secret=SecretName("system", "certificates"),
+        names=Names.parse(["localhost"]),
+        lease=lease,
+    )
+    metrics = ControllerMetrics(CollectorRegistry())
+    return RegistrationController(options, default_policy, metrics, lambda: True)
+
+
 @pytest.fixture
 async def controller(load: Load) -> AsyncIterator[RegistrationController]:
     """A controller that leads, and has registered."""
-    controller = RegistrationController(
-        ControllerOptions(
-            load=load,
-            namespace="system",
-            registration=Registration(url="https://localhost:1"),
-            secret=SecretName("system", "certificates"),
-            names=Names.parse(["localhost"]),
-            lease=LeaseTiming(duration=60),
-        ),
-        default_policy,
-        ControllerMetrics(CollectorRegistry()),
-        lambda: True,
-    )
+    controller = registration_controller(load, LeaseTiming(duration=60))
+    await controller.elect()
     await controller.reconcile()
     yield controller
     await controller.close()
@@ -81,23 +84,49 @@ async def test_a_leader_keeps_its_lease_and_its_certificates(
     fault: Fault, api: FakeApiServer, proxy: FaultProxy, controller: RegistrationController
 ) -> None:
     before = dict(api.objects)
-    task = PeriodicTask("registration", controller.reconcile, 0.05)
-    running = asyncio.create_task(task.run_forever())
+    tasks = [
+        PeriodicTask("leader election", controller.elect, 0.05),
+        PeriodicTask("registration", controller.reconcile, 0.05),
+    ]
+    running = [asyncio.create_task(task.run_forever()) for task in tasks]
     proxy.begin(fault)
     await asyncio.sleep(1)
     assert controller.is_leader
-    assert fault == "delay" or task.problem or fault == "silence"
+    assert all(task.problem for task in tasks) or fault in ("delay", "silence")
     proxy.end()
     requests = proxy.requests["PUT leases"]
     await eventually(lambda: proxy.requests["PUT leases"] > requests + 2, "renewals")
-    await eventually(lambda: not task.problem, "the end of the problem")
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await eventually(lambda: not any(task.problem for task in tasks), "the end of the problem")
+    for each in running:
+        each.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
     assert controller.is_leader
     assert api.objects[LEASE]["spec"]["leaseTransitions"] == 0
     assert {path: obj for path, obj in api.objects.items() if path != LEASE} == {
         path: obj for path, obj in before.items() if path != LEASE
     }
+
+
+async def test_a_leader_keeps_its_lease_while_each_response_is_late(
+    api: FakeApiServer, proxy: FaultProxy, load: Load
+) -> None:
+    """A registration takes longer than the renew deadline, which is 2 s."""
+    controller = registration_controller(load, LeaseTiming(duration=3))
+    await controller.elect()
+    proxy.begin("delay")
+    registering = asyncio.create_task(controller.reconcile())
+    renewing = asyncio.create_task(
+        PeriodicTask("leader election", controller.elect, 0.1).run_forever()
+    )
+    began = time.monotonic()
+    while not registering.done():
+        assert controller.is_leader
+        await asyncio.sleep(0.01)
+    assert time.monotonic() - began > 2
+    renewing.cancel()
+    await asyncio.gather(registering, renewing, return_exceptions=True)
+    proxy.end()
+    await controller.close()
 
 
 @EACH

@@ -166,6 +166,24 @@ async def test_a_leader_leads_through_failed_renewals_until_its_renew_deadline(
     assert await first.acquire_or_renew()
 
 
+async def test_conflicts_alone_do_not_end_leadership(
+    api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
+) -> None:
+    """Another client that annotates the Lease all the time, for example."""
+    first = candidate("first")
+    await first.acquire_or_renew()
+    api.write_error = ApiError(409, "the object has been modified")
+    clock.now += 9
+    with pytest.raises(ApiError, match="modified"):
+        await first.acquire_or_renew()
+    assert first.leading
+    clock.now += 1
+    assert not first.leading
+    api.write_error = None
+    await first.release()
+    assert api.objects[PATH]["spec"]["holderIdentity"] == ""
+
+
 async def test_a_lease_that_changes_during_its_renewal_is_renewed_all_the_same(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:

@@ -70,6 +70,10 @@ class Replica:
         assert isinstance(api, Api)
         self.api = api
 
+    async def reconcile(self) -> None:
+        await self.controller.elect()
+        await self.controller.reconcile()
+
     @property
     def registered(self) -> list[bool]:
         return [path in self.api.objects for path in CONFIGURATIONS]
@@ -83,7 +87,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> type[Replica]:
 
 async def test_the_configurations_carry_the_authority_of_the_secret(make: type[Replica]) -> None:
     replica = make()
-    await replica.controller.reconcile()
+    await replica.reconcile()
     authority = replica.api.objects[SECRET.path]["data"]["ca.crt"]
     for path in CONFIGURATIONS:
         for webhook in replica.api.objects[path]["webhooks"]:
@@ -96,20 +100,20 @@ async def test_nothing_is_registered_before_it_serves_and_the_lease_goes_when_it
 ) -> None:
     replica = make()
     replica.can_serve = False
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert SECRET.path in replica.api.objects
     assert LEASE not in replica.api.objects
     replica.can_serve = True
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.registered == [True, True]
     replica.can_serve = False
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.api.objects[LEASE]["spec"]["holderIdentity"] == ""
 
 
 async def test_with_register_false_only_the_secret_is_kept(make: type[Replica]) -> None:
     replica = make(register=False)
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert list(replica.api.objects) == [SECRET.path]
 
 
@@ -118,7 +122,7 @@ async def test_what_one_does_for_all_is_done_by_the_leader_or_by_all_where_nobod
 ) -> None:
     registering = make()
     assert not registering.controller.is_leader
-    await registering.controller.reconcile()
+    await registering.reconcile()
     assert registering.controller.is_leader
     await registering.controller.close()
     assert not registering.controller.is_leader
@@ -133,7 +137,7 @@ async def test_with_files_the_configurations_carry_what_the_file_holds_now(
     assert replica.controller.source is None
     for authority in (create_authority(NOW), create_authority(NOW)):
         file.write_bytes(authority.certificate_pem)
-        await replica.controller.reconcile()
+        await replica.reconcile()
         assert registered_bundle(replica) == authority.certificate_pem
     assert SECRET.path not in replica.api.objects
 
@@ -147,10 +151,10 @@ async def test_a_file_without_an_authority_is_never_registered(
     replica = make(secret=None, names=None, ca_file=file)
     whole = create_authority(NOW).certificate_pem
     file.write_bytes(whole)
-    await replica.controller.reconcile()
+    await replica.reconcile()
     file.write_bytes(whole[:cut])
     with pytest.raises(MaterialError, match=f"^{file}: holds no readable PEM certificate"):
-        await replica.controller.reconcile()
+        await replica.reconcile()
     assert registered_bundle(replica) == whole
 
 
@@ -164,13 +168,13 @@ async def test_a_first_registration_waits_for_the_service_and_a_later_one_does_n
 ) -> None:
     replica = make(registration=Registration(service=("system", "gpufence", 443)))
     with pytest.raises(ClusterError, match="has no ready endpoint"):
-        await replica.controller.reconcile()
+        await replica.reconcile()
     assert replica.registered == [False, False]
     replica.api.objects[ENDPOINTS] = {"items": [{"endpoints": [{"conditions": {"ready": True}}]}]}
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.registered == [True, True]
     del replica.api.objects[ENDPOINTS], replica.api.objects[CONFIGURATIONS[0]]
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.registered == [True, True]
 
 
@@ -179,7 +183,7 @@ async def test_a_secret_that_cannot_be_read_keeps_nobody_from_registering(
 ) -> None:
     """A lost right or a failed encryption provider must not open the fence."""
     replica = make()
-    await replica.controller.reconcile()
+    await replica.reconcile()
     authority = registered_bundle(replica)
     read = replica.api.read
 
@@ -191,35 +195,35 @@ async def test_a_secret_that_cannot_be_read_keeps_nobody_from_registering(
     monkeypatch.setattr(replica.api, "read", refusing)
     del replica.api.objects[CONFIGURATIONS[0]]
     with pytest.raises(ApiError, match="secrets is forbidden"):
-        await replica.controller.reconcile()
+        await replica.reconcile()
     assert replica.registered == [True, True]
     assert registered_bundle(replica) == authority
     # One that has never read it has nothing to register.
     fresh = make()
     monkeypatch.setattr(fresh.api, "read", refusing)
     with pytest.raises(ApiError, match="secrets is forbidden"):
-        await fresh.controller.reconcile()
+        await fresh.reconcile()
     assert fresh.registered == [False, False]
 
 
 async def test_without_its_owner_nothing_is_registered(make: type[Replica]) -> None:
     replica = make(owner=Owner.parse("clusterrole/gpufence"))
     with pytest.raises(ClusterError, match="there is no ClusterRole gpufence"):
-        await replica.controller.reconcile()
+        await replica.reconcile()
     assert replica.registered == [False, False]
 
 
 async def test_a_pause_is_obeyed_and_is_no_drift_when_it_is_over(make: type[Replica]) -> None:
     replica = make()
-    await replica.controller.reconcile()
+    await replica.reconcile()
     await pause(replica.api, "system", "gpufence", "noon")
     for path in CONFIGURATIONS:
         await replica.api.delete(path)
     with pytest.raises(ClusterError, match="at noon; gpufence unregister --undo reverts that"):
-        await replica.controller.reconcile()
+        await replica.reconcile()
     assert replica.registered == [False, False]
     await pause(replica.api, "system", "gpufence", None)
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.registered == [True, True]
     for kind in KINDS:
         labels = {"kind": kind, "reason": "drift"}
@@ -231,7 +235,7 @@ async def test_the_certificates_are_kept_while_somebody_else_leads(make: type[Re
     replica = make()
     spec = {"holderIdentity": "other", "leaseDurationSeconds": 15}
     await replica.api.create(lease_path("system"), {"metadata": {"name": "gpufence"}, "spec": spec})
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert SECRET.path in replica.api.objects
     assert replica.registered == [False, False]
     assert replica.registry.get_sample_value("gpufence_leader") == 0
@@ -242,10 +246,10 @@ async def test_a_replica_whose_ca_has_left_the_bundle_is_unready_until_it_is_bac
     make: type[Replica],
 ) -> None:
     replica = make()
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.controller.source is not None
     replica.served = replica.controller.source.read().certificate_pem
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.controller.untrusted == ""
     # Another replica leads, and registers another CA.
     replica.can_serve = False
@@ -253,14 +257,14 @@ async def test_a_replica_whose_ca_has_left_the_bundle_is_unready_until_it_is_bac
     for path in CONFIGURATIONS:
         for webhook in replica.api.objects[path]["webhooks"]:
             webhook["clientConfig"]["caBundle"] = other
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.controller.untrusted == (
         "the caBundle of ValidatingWebhookConfiguration gpufence does not trust the served "
         "certificate"
     )
     # The leader repairs it without an endpoint, of which there is none because of it.
     replica.can_serve = True
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.controller.untrusted == ""
 
 
@@ -272,7 +276,7 @@ async def test_releases_exempt_the_namespaces_of_each_other(make: type[Replica])
         await replica.api.create(KINDS[made["kind"]], made)
     foreign = {**made, "metadata": {"name": "foreign", "labels": {}}}
     await replica.api.create(KINDS[made["kind"]], foreign)
-    await replica.controller.reconcile()
+    await replica.reconcile()
     for path in CONFIGURATIONS:
         for webhook in replica.api.objects[path]["webhooks"]:
             [selector] = webhook["namespaceSelector"]["matchExpressions"]
@@ -284,7 +288,7 @@ async def test_without_the_permission_to_list_releases_are_not_found_and_registe
 ) -> None:
     replica = make()
     replica.api.server.refuse[KINDS["ValidatingWebhookConfiguration"]] = (403, "forbidden")
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.registered == [True, True]
 
 
@@ -303,7 +307,7 @@ async def test_the_second_line_does_not_wait_for_a_replica_that_answers(
     replica = make(registration=Registration(service=("system", "gpufence", 443)))
     serves_admission_policies(replica)
     with pytest.raises(ClusterError, match="has no ready endpoint"):
-        await replica.controller.reconcile()
+        await replica.reconcile()
     assert replica.registered == [False, False]
     assert POLICY in replica.api.objects
 
@@ -323,13 +327,13 @@ async def test_the_webhooks_are_registered_where_the_second_line_cannot_be_writt
 
     monkeypatch.setattr(replica.api, "apply", limited)
     with pytest.raises(ClusterError, match="may not patch validatingadmissionpolicies"):
-        await replica.controller.reconcile()
+        await replica.reconcile()
     assert replica.registered == [True, True]
 
 
 async def test_without_the_second_line_none_is_written(make: type[Replica]) -> None:
     replica = make(admission_policies=False)
     serves_admission_policies(replica)
-    await replica.controller.reconcile()
+    await replica.reconcile()
     assert replica.registered == [True, True]
     assert POLICY not in replica.api.objects
