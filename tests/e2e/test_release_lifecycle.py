@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,18 +25,6 @@ def released(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Release]:
         yield made
 
 
-def served(port: int, authority: bytes) -> x509.Certificate:
-    """Return the certificate on that port, as a caller sees it that trusts only `authority`."""
-    context = ssl.create_default_context(cadata=authority.decode())
-    with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
-        context.wrap_socket(raw, server_hostname="localhost") as connection,
-    ):
-        der = connection.getpeercert(binary_form=True)
-    assert der is not None
-    return x509.load_der_x509_certificate(der)
-
-
 @pytest.mark.timeout(120 + 30 * STARTS)
 def test_two_replicas_that_start_at_once_end_with_one_authority_and_both_serve_it(
     control_plane: ControlPlane, tmp_path: Path
@@ -52,7 +38,7 @@ def test_two_replicas_that_start_at_once_end_with_one_authority_and_both_serve_i
             secret = made.secret()
             assert len(x509.load_pem_x509_certificates(secret["ca.crt"])) == 1
             leaf = x509.load_pem_x509_certificate(secret["tls.crt"])
-            assert [served(r.port, secret["ca.crt"]) for r in replicas] == [leaf, leaf]
+            assert [r.certificate(secret["ca.crt"]) for r in replicas] == [leaf, leaf]
             assert made.bundles() == [secret["ca.crt"]] * WEBHOOKS
             leaders = [replica.metric("gpufence_leader") for replica in replicas]
             assert sorted(leaders) == [0, 1]

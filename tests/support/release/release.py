@@ -6,6 +6,7 @@ import base64
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,11 @@ class Release:
         self.service = service
         self.namespace = cluster.create_namespace("release-")
 
-    def replica(self, *flags: str) -> Replica:
-        """Return a replica that is yet to be started."""
+    def replica(self, *flags: str, clock_ahead: timedelta = timedelta()) -> Replica:
+        """Return a replica that is yet to be started; its clock is ahead by `clock_ahead`."""
         own = ["--namespace", self.namespace, "--owner", f"clusterrole/{NAME}"]
-        return Replica(self.cluster, self.folder, self.service.url, [*own, *flags])
+        url = self.service.url
+        return Replica(self.cluster, self.folder, url, [*own, *flags], clock_ahead=clock_ahead)
 
     @contextmanager
     def replicas(self, count: int, *flags: str) -> Iterator[list[Replica]]:

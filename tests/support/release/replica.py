@@ -10,9 +10,15 @@ import http.client
 import json
 import os
 import signal
+import socket
+import ssl
+import sys
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
+
+from cryptography import x509
 
 from controlplane.cluster import ControlPlane, free_ports
 from controlplane.errors import ControlPlaneError
@@ -20,10 +26,14 @@ from controlplane.gpufence import COMMAND
 from controlplane.process import Process
 
 START_WITHIN = 60.0
+WRONG_CLOCK = Path(__file__).with_name("wrong_clock.py")
 
 
 class Replica:
-    """One process, on ports of its own; as a context manager it runs in the block."""
+    """One process, on ports of its own; as a context manager it runs in the block.
+
+    Its clock is ahead by `clock_ahead`.
+    """
 
     def __init__(
         self,
@@ -32,11 +42,15 @@ class Replica:
         url: str,
         flags: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
+        clock_ahead: timedelta = timedelta(),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.port, self.metrics_port = free_ports(2)
+        command = [str(COMMAND)]
+        if clock_ahead:
+            command = [sys.executable, str(WRONG_CLOCK), str(clock_ahead.total_seconds())]
         self.command = [
-            str(COMMAND),
+            *command,
             "serve",
             *("--host", "127.0.0.1", "--port", str(self.port)),
             *("--metrics-host", "127.0.0.1", "--metrics-port", str(self.metrics_port)),
@@ -93,6 +107,21 @@ class Replica:
             if line.startswith(f"{series} "):
                 return float(line.rpartition(" ")[2])
         return 0.0
+
+    def certificate(self, ca: bytes) -> x509.Certificate:
+        """Return the certificate that it serves to a client that trusts only `ca` (PEM).
+
+        Raises:
+            ssl.SSLError: the client does not trust it.
+        """
+        context = ssl.create_default_context(cadata=ca.decode())
+        with (
+            socket.create_connection(("127.0.0.1", self.port), timeout=10) as raw,
+            context.wrap_socket(raw, server_hostname="localhost") as connection,
+        ):
+            der = connection.getpeercert(binary_form=True)
+        assert der is not None
+        return x509.load_der_x509_certificate(der)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the events of that name that it has logged."""

@@ -1,0 +1,53 @@
+"""A replica on a node whose clock is wrong, next to one whose clock is right."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from controlplane.cluster import ControlPlane
+from controlplane.poll import until
+from controlplane.webhooks import wait_until_called
+from release.load import Load
+from release.release import WEBHOOKS, release
+
+# More than the lifetime of a serving certificate: whatever is issued is invalid by this clock.
+YEARS = timedelta(days=800)
+FLAGS = ("--authority-settle", "1s", "--authority-overlap", "3s")
+
+
+@pytest.mark.parametrize("ahead", [-YEARS, YEARS], ids=["behind", "ahead"])
+def test_a_replica_with_a_wrong_clock_serves_and_takes_up_each_new_certificate(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, ahead: timedelta
+) -> None:
+    with release(control_plane, tmp_path) as made, ExitStack() as stack:
+        wrong = made.replica(*FLAGS, clock_ahead=ahead)
+        made.start([wrong], stack)
+        wait_until_called(made.cluster)
+        issued = wrong.certificate(made.secret()["ca.crt"])
+        now = datetime.now(UTC)
+        assert issued.not_valid_before_utc < now < issued.not_valid_after_utc
+
+        right = made.replica(*FLAGS)
+        right.start()
+        stack.callback(right.stop)
+        right.wait()
+        made.service.select([wrong, right])
+        with Load(made.cluster.api, namespace) as load:
+            before = made.secret()["ca.crt"]
+            made.run("certs", "rotate", "--namespace", made.namespace)
+            until(lambda: made.secret()["ca.crt"] != before, "the next CA to sign", within=30)
+            until(lambda: "old-ca.crt" not in made.secret(), "the retired CA to go", within=30)
+            after = made.secret()["ca.crt"]
+            until(lambda: made.bundles() == [after] * WEBHOOKS, "the bundle to follow")
+            for _ in load.seconds(2):
+                pass
+            new = x509.load_pem_x509_certificate(made.secret()["tls.crt"])
+            assert [each.certificate(after) for each in (wrong, right)] == [new, new]
+        assert load.failures == []
+        assert load.created > 20
+        assert [wrong.ask("/readyz"), right.ask("/readyz")] == [(200, "ok\n")] * 2
