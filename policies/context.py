@@ -61,7 +61,7 @@ class Context(msgspec.Struct, frozen=True):
 
     def may_request(self, pool: Pool) -> bool:
         """Return whether the namespace may request the pool's devices."""
-        return may_request(pool, self.request.namespace, self.facts)
+        return may_request(pool, self.request, self.facts)
 
     def pool_of_resource(self, name: str) -> Pool | None:
         """Return the pool that a resource name in a container's resources stands for."""

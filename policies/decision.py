@@ -32,6 +32,8 @@ class Decision(msgspec.Struct, frozen=True):
     """Findings that an exception of the policy covers: they do not count."""
     known: tuple[Finding, ...] = ()
     """On UPDATE, findings that the old object already had: they do not count."""
+    missing_facts: tuple[str, ...] = ()
+    """The cluster facts (``policies.needs``) that are unknown and that may change the verdict."""
     unjudged: tuple[Unjudged, ...] = ()
     """The parts of the object whose Pods are judged only when they are created."""
 

@@ -23,6 +23,7 @@ from policies.kubernetes.editor import Editor, Operation
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
+from policies.needs import missing_facts
 from policies.policy import Policy
 from policies.registry import CHECKS, mutations_for
 
@@ -147,9 +148,11 @@ def _judge(
     operations: list[Operation] = []
     findings: list[Finding] = []
     pools: dict[str, None] = {}
+    missing: dict[str, None] = {}
     for pod in pods:
         context = Context.of(pod, policy, request, facts)
         pools |= dict.fromkeys(pool.name for pool in context.requested_pools)
+        missing |= dict.fromkeys(missing_facts(pod, context))
         if not (pods_are_final and pod.kind == "Pod"):
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources())
@@ -169,6 +172,7 @@ def _judge(
         tuple(findings),
         pools=tuple(pools),
         excepted=tuple(excepted),
+        missing_facts=tuple(missing),
         unjudged=obj.unjudged,
     )
 

@@ -27,6 +27,9 @@ class Request(msgspec.Struct, frozen=True):
     """On UPDATE, the object as it is stored."""
     today: date | None = None
     """The day that decides whether exceptions have expired; ``None`` lets none expire."""
+    fail_closed: bool = False
+    """Whether an unknown fact counts against the object, as it does where an API server waits for
+    the verdict. A file is judged without a cluster."""
 
 
 class Facts(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from policies.policy import Pool
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
-_EVERY_NODE = {"kubernetes.io/os": "linux"}
+EVERY_NODE = {"kubernetes.io/os": "linux"}
 """What kubelets set on the nodes of every pool: GPU containers are Linux containers."""
 
 
@@ -87,7 +87,7 @@ def is_placed_elsewhere(pod: Pod, pool: Pool, nodes: NodeIndex) -> bool:
 
 def node_labels(pool: Pool) -> dict[str, str]:
     """Return labels that every node of the pool carries, also one that an autoscaler adds."""
-    return {**_EVERY_NODE, **pool.node_selector}
+    return {**EVERY_NODE, **pool.node_selector}
 
 
 def count_of_pool_only(alternative: Alternative, pool: Pool, nodes: NodeIndex) -> int:

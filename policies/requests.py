@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policies.facts import Facts
+from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodResourceClaim, PodSpec
 from policies.kubernetes.peak import device_peak
@@ -77,16 +77,16 @@ def named_claims(pod: Pod, namespace: str, facts: Facts) -> Iterator[tuple[str, 
         yield pod.at(f"spec.resourceClaims[{index}]"), name, claim
 
 
-def may_request(pool: Pool, namespace: str, facts: Facts) -> bool:
+def may_request(pool: Pool, request: Request, facts: Facts) -> bool:
     """Return whether the namespace may request the pool's devices."""
     allowed = pool.allowed_namespaces
-    if allowed is None or namespace in allowed.names:
+    if allowed is None or request.namespace in allowed.names:
         return True
     if not allowed.match_labels:
         return False
     labels = facts.namespace_labels
     if labels is None:
-        return not allowed.deny_unknown
+        return not (allowed.deny_unknown or request.fail_closed)
     return all(labels.get(key) == value for key, value in allowed.match_labels.items())
 
 

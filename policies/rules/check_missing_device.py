@@ -72,8 +72,12 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``, ``removeMissingExtendedResources``).
     The implicit name of a device class is not an extended resource.
     """
+    if is_mirror_pod(pod, context):
+        return
     node = named_node(pod, context.facts.nodes)
-    if node is None or node.allocatable is None or is_mirror_pod(pod, context):
+    if node is None and pod.spec.node_name and context.request.fail_closed:
+        yield from _by_unknown_node(pod, context)
+    if node is None or node.allocatable is None:
         return
     missing = {
         request.resource: request.pool
@@ -89,5 +93,18 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             "a Pod is bound to a GPU node that does not have the device it requests",
             f"node {node.name} of pool {pool.name} offers no {resource}, and its kubelet would "
             "start the Pod without one",
+            "Remove nodeName: the scheduler finds a node that has the device",
+        )
+
+
+def _by_unknown_node(pod: Pod, context: Context) -> Iterator[Finding]:
+    resources = {request.resource for request in context.device_requests}
+    for resource in sorted(filter(is_extended_resource_name, resources)):
+        yield Finding(
+            ID,
+            pod.at("spec.nodeName"),
+            "a Pod that requests a device is bound to an unknown node",
+            f"gpufence cannot tell whether node {pod.spec.node_name} offers {resource}, and a "
+            "kubelet starts the Pod without a device that its node does not offer",
             "Remove nodeName: the scheduler finds a node that has the device",
         )

@@ -95,6 +95,7 @@ from policies.reach import (
     foreign_pools,
     is_confined,
     is_daemon_set_pod,
+    is_mirror_pod,
     is_placed_elsewhere,
     named_node,
 )
@@ -104,6 +105,7 @@ ID = "pool-trespass"
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each toleration and node selection that reaches for a foreign pool."""
+    yield from _by_unknown_node(pod, context)
     foreign = foreign_pools(pod, context)
     if not foreign:
         return
@@ -190,6 +192,28 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         f"{_subject(context)} is bound to a GPU node",
         f"node {node.name} belongs to pool {pool.name}, but {_lack(pod, context)}",
         f"Remove nodeName{_way_in(pod, pool, context)}",
+    )
+
+
+def _by_unknown_node(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a finding if the Pod's author bound it to a node of which nothing is known."""
+    name, nodes = pod.spec.node_name, context.facts.nodes
+    if not name or not context.request.fail_closed or is_mirror_pod(pod, context):
+        return
+    if nodes is not None and nodes.get(name) is not None:
+        return
+    found = (
+        "gpufence does not know the nodes of the cluster at the moment"
+        if nodes is None
+        else "the cluster has no such node, and a GPU node may join by this name"
+    )
+    yield Finding(
+        ID,
+        pod.at("spec.nodeName"),
+        "a Pod is bound to an unknown node",
+        f"nodeName bypasses the taints that protect GPU nodes; it names {name}, but {found}",
+        "Remove nodeName, or select the node with nodeSelector, so that the scheduler checks its "
+        f"taints: {{kubernetes.io/hostname: {name}}}",
     )
 
 

@@ -71,6 +71,8 @@ class FakeApiServer:
         """Paths that are answered with a Status: its code and its message."""
         self.refuse_watch: dict[str, tuple[int, str]] = {}
         """The same for watches only."""
+        self.forbidden: set[str] = set()
+        """Resources that a SubjectAccessReview denies."""
         self.held: dict[str, asyncio.Event] = {}
         """Paths that are not answered until the event is set."""
         self.before_page: Callable[[str, int], None] = lambda _path, _offset: None
@@ -165,6 +167,9 @@ class FakeApiServer:
             return found
         if method == "POST":
             assert body is not None
+            if body.get("kind") == "SubjectAccessReview":
+                resource = body["spec"]["resourceAttributes"]["resource"]
+                return {**body, "status": {"allowed": resource not in self.forbidden}}
             created = f"{path}/{body['metadata']['name']}"
             if created in self.objects:
                 raise ApiError(409, f"{created} already exists")

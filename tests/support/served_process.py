@@ -112,6 +112,12 @@ async def get(url: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
+async def readiness(operations: str) -> tuple[int, str]:
+    """Return status and first line of /readyz; problems of a ready replica follow it."""
+    status, text = await get(f"{operations}/readyz")
+    return status, text.partition("\n")[0]
+
+
 def request(body: bytes, upto: int | None = None) -> bytes:
     """Return a request as it goes over the wire, up to a byte of its body."""
     head = f"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"

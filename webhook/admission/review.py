@@ -81,6 +81,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
             subresource=self.sub_resource,
             old=self.old_object,
             today=today,
+            fail_closed=True,
         )
 
     @property

@@ -8,8 +8,11 @@ What the service account needs::
 
     rules:
       - apiGroups: [""]
-        resources: [nodes, namespaces]
+        resources: [nodes]
         verbs: [list, watch]
+      - apiGroups: [""]
+        resources: [namespaces]
+        verbs: [get, list, watch]
       - apiGroups: [node.k8s.io]
         resources: [runtimeclasses]
         verbs: [list, watch]
@@ -30,5 +33,6 @@ To count the devices of the estate, which has no part in any decision::
         resources: [resourceclaims]
         verbs: [list, watch]
 
-Where one of these is missing, the facts that it would give are, too, and the log says so.
+Without one of these rights, its facts are unknown: the rules that need them fail closed, and the
+log and /readyz say so.
 """

@@ -6,22 +6,26 @@ Only the claims that a Pod names are waited for, and not for long.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.objects import ObjectKey
+from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
+from policies.needs import Fact, needed_facts
 from policies.policy import Policy
 from webhook.cluster.catalogues import (
     DEVICE_CLASSES,
     NAMESPACES,
     RUNTIME_CLASSES,
     DeviceClassStore,
+    NamedObject,
     NamespaceStore,
     RuntimeClassStore,
 )
@@ -36,7 +40,13 @@ from webhook.cluster.claims import (
 from webhook.cluster.nodes import NODES, NodeStore
 from webhook.cluster.watches import Watches
 from webhook.kube.connection import Connection
+from webhook.kube.errors import ClusterError
 from webhook.kube.reflector import DEFAULT_TIMING, Timing
+
+# How long a review waits for a namespace, unless it has less time left.
+_NAMESPACE_SECONDS = 1.0
+
+_decode_namespace = msgspec.json.Decoder(NamedObject).decode
 
 # How long after its start a server waits for the cluster before it serves without what is missing.
 _PATIENCE_SECONDS = 15.0
@@ -92,19 +102,19 @@ class ClusterFacts:
         self._claims = ClaimLookup(
             connection, clock=clock, looked_up=observer.claim_looked_up, timing=lookup_timing
         )
+        self._needed: dict[Fact, str] = {}
         self._resolves_claims = False
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
         """Follow what this policy needs, from now on."""
-        pools = policy.pools
+        self._needed = needed_facts(policy)
         self._resolves_claims = bool(policy.pool_of_class)
         need = self._watches.need
-        allowed = [pool.allowed_namespaces for pool in pools if pool.allowed_namespaces]
         need(NODES, self._nodes)
-        need(NAMESPACES, self._namespaces, any(each.match_labels for each in allowed))
-        need(RUNTIME_CLASSES, self._runtime_classes, any(p.runtime_class for p in pools))
-        need(DEVICE_CLASSES, self._device_classes, self._resolves_claims)
+        need(NAMESPACES, self._namespaces, "namespaces" in self._needed)
+        need(RUNTIME_CLASSES, self._runtime_classes, "runtimeclasses" in self._needed)
+        need(DEVICE_CLASSES, self._device_classes, "deviceclasses" in self._needed)
         if self._nodes.use(policy):
             # Which resources are devices has changed, and of nodes only devices are kept.
             self._watches.begin_anew(NODES)
@@ -141,6 +151,16 @@ class ClusterFacts:
         missing = self._watches.missing()
         return f"waiting for the cluster's {', '.join(missing)}" if missing else ""
 
+    def problems(self) -> list[str]:
+        """Return what is unknown of the cluster that the policy needs, one line for each kind."""
+        missing = self._watches.missing()
+        return [
+            f"the cluster's {fact} are unknown ({missing[fact] or 'the list is not complete'}): "
+            f"{consequence}"
+            for fact, consequence in self._needed.items()
+            if fact in missing
+        ]
+
     def staleness(self) -> dict[str, float | None]:
         """Return the seconds since each collection was last heard of, ``None`` for never."""
         return self._watches.staleness()
@@ -161,7 +181,7 @@ class ClusterFacts:
         """
         facts = Facts(
             nodes=self._nodes.index if self._watches.has(NODES) else None,
-            namespace_labels=self._namespaces.labels(request.namespace),
+            namespace_labels=await self._labels_of(request.namespace, seconds / 2),
             runtime_classes=self._runtime_classes.known
             if self._watches.has(RUNTIME_CLASSES)
             else None,
@@ -179,6 +199,22 @@ class ClusterFacts:
             of_kind = claims if name.kind == "resourceclaims" else claim_templates
             of_kind[name.namespace, name.name] = claim
         return replace(facts, claims=claims, claim_templates=claim_templates)
+
+    async def _labels_of(self, namespace: str, seconds: float) -> Mapping[str, str] | None:
+        """Return the labels of a namespace, ``None`` if they are unknown.
+
+        A namespace is often created a moment before its first Pod. One that the watch does not
+        know yet is read.
+        """
+        labels = self._namespaces.labels(namespace)
+        if labels is not None or not self._watches.has(NAMESPACES) or not is_subdomain(namespace):
+            return labels
+        path = f"{NAMESPACES.path}/{namespace}"
+        try:
+            body = await self._connection.get(path, seconds=min(seconds, _NAMESPACE_SECONDS))
+            return _decode_namespace(body).metadata.labels or {}
+        except (ClusterError, msgspec.DecodeError):
+            return None
 
 
 def _claims_of_old(request: Request) -> list[ClaimName]:

@@ -87,9 +87,13 @@ class Watches:
         reflector = self._reflectors.get(collection.name)
         return reflector is not None and reflector.synced
 
-    def missing(self) -> list[str]:
-        """Return the collections that have not been known as a whole yet."""
-        return [name for name, reflector in self._reflectors.items() if not reflector.synced]
+    def missing(self) -> dict[str, str]:
+        """Return the collections that have not been known as a whole yet, and why if known."""
+        return {
+            name: reflector.problem
+            for name, reflector in self._reflectors.items()
+            if not reflector.synced
+        }
 
     def staleness(self) -> dict[str, float | None]:
         """Return the seconds since each collection was last heard of, ``None`` for never."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from certs.names import Names
-from webhook.doctor import admission_policies, certificate, registered, running, trials
+from webhook.doctor import (
+    admission_policies,
+    certificate,
+    cluster_facts,
+    registered,
+    running,
+    trials,
+)
 from webhook.doctor import pools as policy
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line
@@ -26,6 +33,7 @@ async def diagnose(
     return [
         *policy.check(found),
         *running.check(found, now),
+        *[line async for line in cluster_facts.check(api, found)],
         *certificate.check(found, names, now),
         await certificate.check_served(found),
         *registered.check(found),

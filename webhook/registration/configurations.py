@@ -17,6 +17,7 @@ from webhook.registration.match_conditions import (
     differs,
     differs_where_there_is,
     names_devices,
+    selects_nodes,
 )
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
@@ -28,23 +29,61 @@ DOMAIN = ".gpufence.dev"
 RELEASE_LABEL = {"app.kubernetes.io/name": "gpufence"}
 """The label by which the releases of a cluster find each other's configurations."""
 
-# The core workloads, by where their pod template stands.
-_TEMPLATES: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
-    (
-        "workloads",
-        "spec.template",
+_WRITES = ["CREATE", "UPDATE"]
+
+
+def _rule(group: str, version: str, resources: list[str], operations: list[str]) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": resources,
+        "operations": operations,
+        "scope": "Namespaced",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where Pods stand in objects. ``judged`` and ``spec`` are CEL below the object."""
+
+    name: str
+    judged: str
+    spec: str
+    rules: tuple[JSONObject, ...]
+
+
+# Pods, and the core workloads by the place of their pod template.
+_PLACES = (
+    _Place(
+        "pods",
+        "spec",
+        "spec",
         (
-            ("apps", "v1", "deployments,statefulsets,daemonsets,replicasets"),
-            ("batch", "v1", "jobs"),
-            ("", "v1", "replicationcontrollers"),
+            _rule("", "v1", ["pods"], _WRITES),
+            _rule("", "v1", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
         ),
     ),
-    (
+    _Place(
+        "workloads",
+        "spec.template",
+        "spec.template.spec",
+        (
+            _rule(
+                "apps", "v1", ["deployments", "statefulsets", "daemonsets", "replicasets"], _WRITES
+            ),
+            _rule("batch", "v1", ["jobs"], _WRITES),
+            _rule("", "v1", ["replicationcontrollers"], _WRITES),
+        ),
+    ),
+    _Place(
         "cronjobs",
         "spec.jobTemplate.spec.template",
-        (("batch", "v1", "cronjobs"),),
+        "spec.jobTemplate.spec.template.spec",
+        (_rule("batch", "v1", ["cronjobs"], _WRITES),),
     ),
-    ("podtemplates", "template", (("", "v1", "podtemplates"),)),
+    _Place(
+        "podtemplates", "template", "template.spec", (_rule("", "v1", ["podtemplates"], _WRITES),)
+    ),
 )
 
 
@@ -62,7 +101,8 @@ class Registration:
     url: str = ""
     ca_bundle: str = ""
     timeout_seconds: int = 3
-    with_nodes: bool = False
+    with_nodes: bool = True
+    """Whether gpufence knows the nodes, so that any node selection may concern it."""
     excluded_namespaces: frozenset[str] = frozenset()
     """Excluded in addition to ALWAYS_EXCLUDED and the namespaces that the policy exempts."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -98,50 +138,47 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
 
 
 def _validating(policy: Policy, registration: Registration) -> JSONObject:
-    pods = _webhook(
-        "pods",
-        "/validate",
-        policy,
-        registration,
-        rules=[
-            _rule("", "v1", ["pods"], ["CREATE", "UPDATE"]),
-            _rule("", "v1", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
-        ],
-        condition=_may_be_found("spec", "spec", policy, registration, defaulted=True),
-    )
-    webhooks = [pods]
-    for name, template, resources in _TEMPLATES:
-        webhooks.append(
+    webhooks: list[JSONObject] = []
+    for place in _PLACES:
+        concern, placement = _conditions(place, policy, registration)
+        webhooks += [
             _webhook(
-                name,
+                place.name,
                 "/validate",
                 policy,
                 registration,
-                rules=[
-                    _rule(group, version, plural.split(","), ["CREATE", "UPDATE"])
-                    for group, version, plural in resources
-                ],
-                condition=_may_be_found(
-                    template, f"{template}.spec", policy, registration, defaulted=False
-                ),
-            )
-        )
+                rules=list(place.rules),
+                condition=concern,
+            ),
+            _webhook(
+                f"{place.name}-placement",
+                "/validate",
+                policy,
+                registration,
+                rules=list(place.rules),
+                condition=placement,
+                condition_name="selects-nodes",
+                failure_policy="Ignore",
+            ),
+        ]
     if policy.custom_workloads:
         webhooks.append(_custom_workloads(policy, registration))
     return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
 
 
-def _may_be_found(
-    judged: str, spec: str, policy: Policy, registration: Registration, *, defaulted: bool
-) -> str:
-    """Return CEL that holds where something new may be found in the field that is ``judged``.
+def _conditions(place: _Place, policy: Policy, registration: Registration) -> tuple[str, str]:
+    """Return the match conditions of a place's two webhooks.
 
-    ``spec`` is the Pod's spec in it; both are CEL below the object. For a plain Pod, the
-    later parts of the condition are not evaluated.
+    The first gets what names a device or a key of a pool. The second gets what only selects nodes:
+    plain workloads do that as well, so its failure policy never stops them.
+
+    For a plain Pod, the later parts of each condition are not evaluated.
     """
-    with_nodes = registration.with_nodes
-    concern = concerns(f"object.{spec}", policy, defaulted=defaulted, with_nodes=with_nodes)
-    return f"{concern} && ({differs(judged)})"
+    spec, defaulted = f"object.{place.spec}", place.name == "pods"
+    concern = concerns(spec, policy, defaulted=defaulted)
+    selects = selects_nodes(spec, defaulted=defaulted, with_nodes=registration.with_nodes)
+    changes = differs(place.judged)
+    return f"{concern} && ({changes})", f"{selects} && !{concern} && ({changes})"
 
 
 def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
@@ -156,7 +193,7 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
         policy,
         registration,
         rules=[
-            _rule(group, "*", list(resources), ["CREATE", "UPDATE"])
+            _rule(group, "*", list(resources), _WRITES)
             for group, resources in policy.custom_workloads
         ],
         condition=differs_where_there_is("spec"),
@@ -223,13 +260,3 @@ def _client_config(path: str, registration: Registration) -> JSONObject:
     if registration.ca_bundle:
         config["caBundle"] = registration.ca_bundle
     return config
-
-
-def _rule(group: str, version: str, resources: list[str], operations: list[str]) -> dict[str, Any]:
-    return {
-        "apiGroups": [group],
-        "apiVersions": [version],
-        "resources": resources,
-        "operations": operations,
-        "scope": "Namespaced",
-    }

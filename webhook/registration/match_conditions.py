@@ -21,6 +21,7 @@ from collections.abc import Iterable
 
 from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED
 from policies.policy import Policy
+from policies.reach import EVERY_NODE
 from policies.rules.check_device_leak import VISIBLE_DEVICES
 
 
@@ -38,24 +39,41 @@ def names_devices(spec: str, *, defaulted: bool) -> str:
     )
 
 
-def concerns(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool) -> str:
-    """Return CEL that holds for a Pod spec that names a device, or reaches for a pool's nodes.
+def concerns(spec: str, policy: Policy, *, defaulted: bool) -> str:
+    """Return CEL that holds for a Pod spec that names a device, or names a pool's taint or label.
 
-    ``with_nodes`` says that gpufence knows the cluster's nodes: any node selection may then turn
-    out to pick a pool's. Of an existing Pod that is ``defaulted``, the node is fixed.
+    For a plain Pod, every alternative is evaluated.
     """
     env = f"has(c.env) && c.env.exists(e, e.name in {_list([VISIBLE_DEVICES])})"
     container = _any(_device(defaulted), env)
     return _any(
         f"has({spec}.resourceClaims)",
         f"has({spec}.resources)",
-        *_selections(spec, policy, defaulted=defaulted, with_nodes=with_nodes),
+        *_pool_labels(spec, policy),
         *_tolerations(spec, policy),
         f"{spec}.containers.exists(c, {container})",
         f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
         f"has({spec}.ephemeralContainers) && {spec}.ephemeralContainers.exists(c, {env})",
         f"has({spec}.volumes) && {spec}.volumes.exists(v, has(v.hostPath))",
     )
+
+
+def selects_nodes(spec: str, *, defaulted: bool, with_nodes: bool) -> str:
+    """Return CEL that holds for a Pod spec that may select a pool's nodes by other labels or names.
+
+    ``with_nodes`` says that gpufence knows the cluster's nodes; without, it judges no node
+    selection. It rejects ``nodeName`` in either case, unless it knows the node: the scheduler does
+    not check taints then. Of an existing Pod that is ``defaulted``, the node is fixed.
+    """
+    named = f"has({spec}.nodeName)"
+    alternatives = [f'request.operation == "CREATE" && {named}' if defaulted else named]
+    if with_nodes:
+        ignored = _list(EVERY_NODE)
+        alternatives += [
+            f"has({spec}.nodeSelector) && {spec}.nodeSelector.exists(k, !(k in {ignored}))",
+            _has_required_terms(spec),
+        ]
+    return _any(*alternatives)
 
 
 def differs(field: str) -> str:
@@ -89,23 +107,19 @@ def _device(defaulted: bool) -> str:
     return f"has(c.resources) && {named}"
 
 
-def _selections(spec: str, policy: Policy, *, defaulted: bool, with_nodes: bool) -> tuple[str, ...]:
-    node_affinity = f"{spec}.affinity.nodeAffinity"
-    required = f"has({spec}.affinity) && has({node_affinity}) && has({node_affinity}.{REQUIRED})"
-    if with_nodes:
-        named = f"has({spec}.nodeName)"
-        return (
-            f"has({spec}.nodeSelector)",
-            f'request.operation == "CREATE" && {named}' if defaulted else named,
-            required,
-        )
+def _pool_labels(spec: str, policy: Policy) -> tuple[str, ...]:
     labels = _list({key for pool in policy.pools for key in pool.node_selector})
     in_term = f"has(t.matchExpressions) && t.matchExpressions.exists(e, e.key in {labels})"
-    terms = f"{node_affinity}.{REQUIRED}.nodeSelectorTerms"
+    terms = f"{spec}.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
     return (
         f"has({spec}.nodeSelector) && {spec}.nodeSelector.exists(k, k in {labels})",
-        f"{required} && {terms}.exists(t, {in_term})",
+        f"{_has_required_terms(spec)} && {terms}.exists(t, {in_term})",
     )
+
+
+def _has_required_terms(spec: str) -> str:
+    node_affinity = f"{spec}.affinity.nodeAffinity"
+    return f"has({spec}.affinity) && has({node_affinity}) && has({node_affinity}.{REQUIRED})"
 
 
 def _tolerations(spec: str, policy: Policy) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from certs.source import FileSource, Source
+from policies.needs import needed_facts
 from webhook.admission.handler import Admission
 from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.facts import ClusterFacts
@@ -187,7 +188,14 @@ class _Replica:
             lines.append(f"the new certificate is rejected, the previous one is served: {problem}")
         if problem := self._policy.problem:
             lines.append(f"the new policy is rejected, the previous one is active: {problem}")
-        return lines
+        return lines + self._unknown_facts()
+
+    def _unknown_facts(self) -> list[str]:
+        """Return what the policy needs to know of the cluster and the replica does not know."""
+        if self._facts is not None:
+            return self._facts.problems()
+        consequences = needed_facts(self._policy.current).values()
+        return [f"cluster facts are off: {'; '.join(consequences)}"] if consequences else []
 
     def _registration_controller(
         self, counters: ControllerMetrics

@@ -71,7 +71,7 @@ has(object.spec.tolerations) && object.spec.tolerations.exists(t,
 def admission_policies(policy: Policy) -> list[JSON]:
     """Return both policies and their bindings, on the conditions that gpufence registers with."""
     gpu = names_devices("object.spec", defaulted=True)
-    asked = concerns("object.spec", policy, defaulted=True, with_nodes=False)
+    asked = concerns("object.spec", policy, defaulted=True)
     mutating = _policy("Mutating", gpu)
     mutating["spec"] |= {
         "reinvocationPolicy": "IfNeeded",

@@ -93,7 +93,7 @@ VARIANTS: dict[str, Values] = {
             "excludeNamespaces": ["cattle-system", "longhorn-system"],
         },
     },
-    "the cluster's nodes and claims count": {"clusterFacts": True},
+    "no cluster facts": {"clusterFacts": False},
     "clients of an authority in a Secret": {
         "webhook": {"clientAuthority": {"secret": "api-servers"}}
     },

@@ -518,6 +518,24 @@ def test_a_namespace_among_the_inputs_brings_its_labels(gpufence: Run, tmp_path:
     assert gpufence(*options, stdin=f"{namespace}---\n{GPU_POD}").verdicts == ["skipped", "mutated"]
 
 
+def test_a_note_says_which_verdicts_also_depend_on_the_cluster(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    allowed_namespaces = "    allowedNamespaces: {matchLabels: {gpu: allowed}}\n"
+    (tmp_path / "policy.yaml").write_text(
+        POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
+    )
+    bound = PLAIN_POD.replace("spec:\n", "spec:\n  nodeName: gpu-1\n", 1)
+    done = gpufence(
+        "check", "--policy", "policy.yaml", "-", stdin="---\n".join([GPU_POD, bound, PLAIN_POD])
+    )
+    assert done.status == 0
+    notes = [line for line in done.err.splitlines() if line.startswith("Note: ")]
+    by_labels, by_nodes = sorted(notes, reverse=True)
+    assert "1 object: the webhook denies the request unless the labels of the namesp" in by_labels
+    assert "1 object: the webhook also checks whether spec.nodeName is a GPU node" in by_nodes
+
+
 def test_a_namespace_is_labelled_with_its_name_as_api_servers_have_it(
     gpufence: Run, tmp_path: Path
 ) -> None:

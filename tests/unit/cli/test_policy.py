@@ -49,6 +49,17 @@ def test_validate_says_what_it_has_found(gpufence: Run, tmp_path: Path) -> None:
     assert gpufence("policy", "validate", "-", stdin=shown).out.startswith("<stdin>: valid")
 
 
+def test_validate_warns_of_a_setting_that_needs_the_cluster(gpufence: Run) -> None:
+    by_label = "    allowedNamespaces: {matchLabels: {team: ml}}\n"
+    text = default_policy_text().replace("    taints:\n", f"{by_label}    taints:\n", 1)
+    done = gpufence("policy", "validate", "-", stdin=text)
+    assert done.status == 0
+    assert done.err.startswith(
+        "Warning: without the namespaces of the cluster, requests for pool nvidia are denied"
+    )
+    assert gpufence("policy", "validate", "-", stdin=default_policy_text()).err == ""
+
+
 def test_validate_names_every_problem_with_its_line(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(FAULTY)
     done = gpufence("policy", "validate", "policy.yaml")

@@ -23,9 +23,13 @@ def diagnose(arguments: list[str], registered: Registration | None = None) -> li
 
 
 def diagnose_containers(
-    containers: list[JSONObject], registered: Registration | None = None, try_in: str = "default"
+    containers: list[JSONObject],
+    registered: Registration | None = None,
+    try_in: str = "default",
+    forbidden: frozenset[str] = frozenset(),
 ) -> list[Line]:
     api = FakeKubeApi(FakeApiServer(NODES))
+    api.server.forbidden |= forbidden
     api.objects["/apis/apps/v1/namespaces/fence/deployments/gpufence"] = {
         "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}},
         "status": {"readyReplicas": 2},
@@ -55,6 +59,25 @@ def test_an_address_that_nobody_says_is_no_reason_to_fail(arguments: list[str]) 
 
 SERVE = ["serve", "--service=fence/web"]
 SIDECAR = {"name": "proxy", "command": ["proxy"], "args": ["--service=mesh/proxy", "--port=15001"]}
+
+
+def test_cluster_facts_that_are_off_fail() -> None:
+    lines = diagnose([*SERVE, "--no-node-facts"])
+    [line] = [line for line in lines if line.check == "cluster facts"]
+    assert line.status == "fail"
+    assert line.found.startswith("they are off: Pods with spec.nodeName are denied")
+    assert "clusterFacts: true" in line.cure
+
+
+def test_a_missing_right_to_read_cluster_facts_fails() -> None:
+    own = [{"name": "gpufence", "args": SERVE}]
+    lines = diagnose_containers(own, forbidden=frozenset({"nodes"}))
+    [line] = [line for line in lines if line.check == "cluster facts"]
+    assert line.status == "fail"
+    account = "system:serviceaccount:fence:default"
+    assert line.found.startswith(f"{account} may not list and watch nodes: Pods with spec.nodeName")
+    [line] = [line for line in diagnose_containers(own) if line.check == "cluster facts"]
+    assert (line.status, line.found) == ("ok", f"{account} may read nodes, deviceclasses")
 
 
 @pytest.mark.parametrize(

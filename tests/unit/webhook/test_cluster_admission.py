@@ -15,7 +15,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from clusters import facts_of, gpu_node, named, node, policy
-from fake_apiserver import CLAIM_TEMPLATES, DEVICE_CLASSES, NODES, FakeApiServer, eventually
+from fake_apiserver import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    FakeApiServer,
+    eventually,
+)
 from policies.facts import Facts, Request
 from policies.kubernetes.workload import Workload
 from reviewing import plain_pod, review
@@ -75,6 +82,7 @@ def asks(obj: JSON) -> JSON:
     return review(obj, namespace="ml")
 
 
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -85,6 +93,45 @@ async def test_a_pod_that_is_bound_to_a_gpu_node_is_refused_and_one_elsewhere_is
     assert not refused["allowed"]
     assert "node gpu-1 belongs to pool nvidia" in refused["status"]["message"]
     assert (await hook.response("/validate", asks(pod(nodeName="plain-1"))))["allowed"]
+
+
+FORBIDDEN = (403, 'nodes is forbidden: User "gpufence" cannot list resource "nodes"')
+
+
+async def test_without_the_right_to_list_nodes_a_pod_with_a_node_name_is_denied(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    api.refuse[NODES] = FORBIDDEN
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(facts_of(api, tmp_path))
+        hook = await serve_policy(stack, policy(), cluster)
+        await eventually(lambda: "forbidden" in " ".join(cluster.problems()), "the problem")
+        answer = await hook.response("/validate", asks(pod(nodeName="plain-1")))
+        assert "does not know the nodes" in answer["status"]["message"]
+        assert (await hook.response("/validate", asks(pod(nodeSelector={"a": "b"}))))["allowed"]
+        [problem] = [each for each in cluster.problems() if "nodes are unknown" in each]
+        assert problem.startswith("the cluster's nodes are unknown (nodes is forbidden")
+        del api.refuse[NODES]
+        await eventually(lambda: cluster.problems() == [], "the nodes")
+        assert (await hook.response("/validate", asks(pod(nodeName="plain-1"))))["allowed"]
+
+
+async def test_a_namespace_that_the_watch_does_not_know_yet_is_read(tmp_path: Path) -> None:
+    api = FakeApiServer(NODES, NAMESPACES, DEVICE_CLASSES)
+    await api.start()
+    of = policy(allowedNamespaces={"matchLabels": {"team": "ml"}})
+    gpu = pod(containers=[{"name": "a", "image": "a", "resources": GPU}])
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(api.stop)
+        cluster = await stack.enter_async_context(facts_of(api, tmp_path, of))
+        hook = await serve_policy(stack, of, cluster)
+        await eventually(lambda: not cluster.unready(), "the cluster to be known")
+        answer = await hook.response("/validate", asks(gpu))
+        assert "namespaces labelled team=ml" in answer["status"]["message"]
+        # Without an event, as if the watch were late.
+        api.objects[f"{NAMESPACES}/ml"] = named("ml", {"team": "ml"})
+        answer = await hook.response("/validate", asks(gpu))
+        assert "namespaces labelled" not in answer["status"]["message"]
 
 
 async def test_a_pod_with_a_claim_on_a_gpu_gets_what_a_gpu_pod_gets_and_passes(hook: Hook) -> None:

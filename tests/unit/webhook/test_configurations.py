@@ -28,9 +28,12 @@ def test_the_policy_says_what_becomes_of_pods_and_workloads_while_nobody_answers
 ) -> None:
     policy = replace(default_policy(), failure_policy=choice)
     mutating, validating = configurations(policy, Registration(url="https://a:1"))
-    core = [w for w in (*mutating["webhooks"], *validating["webhooks"]) if w["name"] != CUSTOM]
-    assert {webhook["failurePolicy"] for webhook in core} == {choice}
-    assert len(core) == 5
+    policies = {w["name"]: w["failurePolicy"] for w in validating["webhooks"]}
+    placements = [name for name in policies if name.endswith("-placement.gpufence.dev")]
+    # Plain workloads select nodes as well, and are never stopped.
+    assert [policies.pop(name) for name in (*placements, CUSTOM)] == ["Ignore"] * 5
+    assert set(policies.values()) == {choice} == {mutating["webhooks"][0]["failurePolicy"]}
+    assert len(policies) == 4
 
 
 def test_custom_resources_are_asked_about_but_need_no_answer() -> None:

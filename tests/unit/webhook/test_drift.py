@@ -66,7 +66,7 @@ def test_no_field_of_our_webhooks_can_be_changed_unseen(field: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "difference"),
     [
-        (["webhooks", 3], None, "webhook podtemplates.gpufence.dev is missing"),
+        (["webhooks", 6], None, "webhook podtemplates.gpufence.dev is missing"),
         (
             ["metadata", "annotations", "admissions.enforcer/disabled"],
             "false",

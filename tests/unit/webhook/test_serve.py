@@ -13,7 +13,7 @@ from cryptography import x509
 
 from certs.files import issue
 from reviewing import UID, encode, gpu_pod, patch_of, plain_pod, review
-from served_process import get, read_response, ready_server, request, server
+from served_process import get, read_response, readiness, ready_server, request, server
 
 GOOD = encode(review(plain_pod()))
 JSON_TYPE = {"Content-Type": "application/json"}
@@ -27,7 +27,7 @@ async def test_reviews_are_answered_over_tls(pair: Path) -> None:
             answer = await response.json()
         assert answer["response"]["uid"] == UID
         assert patch_of(answer)
-        assert await get(f"{running.operations}/readyz") == (200, "ok\n")
+        assert await readiness(running.operations) == (200, "ok")
         _, metrics = await get(f"{running.operations}/metrics")
         assert "gpufence_certificate_expiry_timestamp_seconds " in metrics
         assert "_created" not in metrics
@@ -101,7 +101,7 @@ async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> No
         assert 'gpufence_upkeep_failures_total{task="certificate reload"}' in exposed
         issue(["localhost"], ["127.0.0.1"], pair, datetime.now(UTC), force=True)
         await running.logged("certificate reloaded")
-        assert await get(f"{running.operations}/readyz") == (200, "ok\n")
+        assert await readiness(running.operations) == (200, "ok")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -123,7 +123,7 @@ async def test_while_it_drains_it_serves_but_is_not_ready_and_keeps_no_connectio
 
         running.terminate()
         await running.logged("draining")
-        assert await get(f"{running.operations}/readyz") == (503, "shutting down\n")
+        assert await readiness(running.operations) == (503, "shutting down")
         assert await get(f"{running.operations}/healthz") == (200, "ok\n")
 
         # On the connection that was there before, and on one that only comes now.
@@ -155,7 +155,7 @@ async def test_a_request_that_is_under_way_is_finished_before_the_end(pair: Path
         running.terminate()
         await running.logged("draining")
         # By the time that this is answered, nothing but the request keeps the server alive.
-        assert await get(f"{running.operations}/readyz") == (503, "shutting down\n")
+        assert await readiness(running.operations) == (503, "shutting down")
         writer.write(GOOD[100:])
         head, answer = await read_response(reader)
         assert b"connection: close" in head.lower()

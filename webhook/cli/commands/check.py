@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
@@ -58,6 +59,14 @@ def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: st
 
     before, comma, start = incomplete.rpartition(",")
     return [f"{before}{comma}{rule.id}" for rule in RULES if rule.id.startswith(start)]
+
+
+_MISSING_FACTS = {
+    "nodes": "the webhook also checks whether spec.nodeName is a GPU node. To check this, add "
+    "--cluster or --nodes FILE",
+    "namespaces": "the webhook denies the request unless the labels of the namespace match "
+    "allowedNamespaces. To check this, add --cluster or the manifest of the Namespace",
+}
 
 
 @click.command(
@@ -210,6 +219,7 @@ def check(
                 results = list(results)
             write(CheckReport(results, policy_choice.title, now, quiet))
     tally.print_skipped()
+    tally.print_missing_facts()
     if Output(TEXT) not in outputs:
         tally.print_errors()
     if not tally.verdicts:
@@ -250,6 +260,7 @@ class _Tally:
         self.warned = False
         self.errors: list[str] = []
         self.skipped = 0
+        self.missing_facts: Counter[str] = Counter()
 
     def counting(self, results: Iterable[Result]) -> Iterator[Result]:
         """Yield the results and count them."""
@@ -262,6 +273,7 @@ class _Tally:
                 self.errors.append(sentence(result.manifest.document, result.error))
             if result.decision is not None:
                 self.warned |= any(f.action == "warn" for f in result.decision.findings)
+                self.missing_facts.update(result.decision.missing_facts)
             yield result
 
     def print_skipped(self) -> None:
@@ -275,6 +287,13 @@ class _Tally:
                 f"Note: skipped {documents} with placeholders or without apiVersion. {cure}.",
                 err=True,
             )
+
+    def print_missing_facts(self) -> None:
+        """Write to standard error how many verdicts also depend on the cluster."""
+        from webhook.cli.wording import counted
+
+        for fact, number in self.missing_facts.items():
+            click.echo(f"Note: {counted(number, 'object')}: {_MISSING_FACTS[fact]}.", err=True)
 
     def print_errors(self) -> None:
         """Write the errors to standard error, if no text report on standard output has them."""

@@ -48,12 +48,20 @@ Examples:
 @click.argument("file")
 def validate(file: str) -> None:
     """Validate a policy; FILE may be - for standard input."""
-    from webhook.cli.policy.policy_file import load_policy, policy_name
+    from policies.needs import needed_facts
+    from webhook.cli.policy.policy_file import compiled_policy, policy_name
     from webhook.cli.wording import counted
 
-    pools = [pool.name for pool in load_policy(file).pools]
+    policy = compiled_policy(file)
+    pools = [pool.name for pool in policy.pools]
     names = ", ".join(pools)
     click.echo(f"{policy_name(file)}: valid, with {counted(len(pools), 'pool')}: {names}")
+    for fact, consequence in needed_facts(policy).items():
+        # Nodes and device classes are needed by every policy, or by what is the default.
+        if fact in ("namespaces", "runtimeclasses"):
+            without = f"without the {fact} of the cluster, {consequence}"
+            cure = "Keep cluster facts on (clusterFacts in the chart), and check with --cluster"
+            click.echo(f"Warning: {without}. {cure}.", err=True)
 
 
 @policy.command(

@@ -92,9 +92,10 @@ _OPTIONS = (
     click.option(
         "--node-facts/--no-node-facts",
         "with_nodes",
-        default=False,
-        help="Use the cluster's nodes, classes and claims in decisions. API servers then call "
-        "gpufence for every Pod with a node selection.",
+        default=True,
+        help="Use the cluster's nodes, namespaces, classes and claims in decisions. The API server "
+        "then calls gpufence for every Pod with a node selection. Rules that need these facts "
+        "fail closed without them. Default: on, where gpufence has a cluster.",
     ),
 )
 

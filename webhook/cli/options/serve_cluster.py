@@ -128,7 +128,8 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         except CertificateError as error:
             raise InputError([str(error)]) from error
         to_cluster = access(own["kubeconfig"])
-        facts = to_cluster if own["registration"].with_nodes else None
+        has_cluster = controller is not None or own["kubeconfig"] is not None or is_inside()
+        facts = to_cluster if has_cluster and own["registration"].with_nodes else None
         devices = to_cluster if own["device_metrics"] else None
         return command(
             tls_cert=tls_cert,

@@ -1,0 +1,111 @@
+"""What a policy must know of the cluster, and how the rules fail closed without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from clusters import policy
+from policies.engine import decide, validate
+from policies.facts import Facts, Request
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.needs import needed_facts
+
+JSON = dict[str, Any]
+
+ADMISSION = Request(namespace="ml", fail_closed=True)
+KNOWN = NodeIndex([Node("plain-1", {})])
+BY_LABEL = policy(allowedNamespaces={"names": ["research"], "matchLabels": {"team": "ml"}})
+
+
+def pod(resource: str = "", **spec: Any) -> JSON:
+    container: JSON = {"name": "main", "image": "app"}
+    if resource:
+        container["resources"] = {"limits": {resource: "1"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml"},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def rules(obj: JSON, facts: Facts, of: Any = None, request: Request = ADMISSION) -> set[str]:
+    return {finding.rule for finding in decide(obj, of or policy(), request, facts).findings}
+
+
+@pytest.mark.parametrize("nodes", [None, KNOWN], ids=["no nodes", "another node"])
+def test_a_pod_bound_to_an_unknown_node_is_denied_on_admission(nodes: NodeIndex | None) -> None:
+    facts = Facts(nodes=nodes)
+    assert rules(pod(nodeName="gpu-1"), facts) == {"pool-trespass"}
+    assert "missing-device" in rules(pod("nvidia.com/mig-9g.99gb", nodeName="gpu-1"), facts)
+    daemon_set = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "d", "namespace": "ml"},
+        "spec": {"template": {"spec": pod(nodeName="gpu-1")["spec"]}},
+    }
+    assert rules(daemon_set, facts) == {"pool-trespass"}
+
+
+def test_a_pod_bound_to_a_known_node_is_allowed() -> None:
+    assert rules(pod(nodeName="plain-1"), Facts(nodes=KNOWN)) == set()
+
+
+def test_an_existing_pod_keeps_its_node_while_the_nodes_are_unknown() -> None:
+    old = pod(nodeName="gpu-1")
+    new = pod(nodeName="gpu-1", activeDeadlineSeconds=9)
+    update = Request(namespace="ml", operation="UPDATE", old=old, fail_closed=True)
+    assert validate(new, policy(), update, Facts()).findings == ()
+
+
+def test_a_static_pod_of_a_node_that_has_just_joined_is_allowed() -> None:
+    obj = pod(nodeName="new")
+    obj["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    kubelet = Request(username="system:node:new", fail_closed=True)
+    assert rules(obj, Facts(nodes=KNOWN), request=kubelet) == set()
+
+
+def test_a_pool_that_admits_by_label_is_closed_without_the_labels() -> None:
+    gpu = pod("nvidia.com/gpu")
+    assert rules(gpu, Facts(), BY_LABEL) == {"pool-not-allowed"}
+    assert rules(gpu, Facts(namespace_labels={}), BY_LABEL) == {"pool-not-allowed"}
+    assert rules(gpu, Facts(namespace_labels={"team": "ml"}), BY_LABEL) == set()
+    named = Request(namespace="research", fail_closed=True)
+    assert rules(gpu, Facts(), BY_LABEL, named) == set()
+
+
+@pytest.mark.parametrize(
+    ("obj", "missing"),
+    [
+        (pod("nvidia.com/gpu"), ("namespaces",)),
+        (pod(nodeName="n"), ("nodes",)),
+        (pod("nvidia.com/gpu", nodeName="n"), ("nodes", "namespaces")),
+        (pod(), ()),
+    ],
+)
+def test_a_file_is_judged_without_a_cluster_and_says_what_is_missing(
+    obj: JSON, missing: tuple[str, ...]
+) -> None:
+    decision = decide(obj, BY_LABEL, Request(namespace="ml"))
+    assert decision.allowed
+    assert decision.missing_facts == missing
+    known = Facts(nodes=NodeIndex([Node("n", {})]), namespace_labels={"team": "ml"})
+    assert decide(obj, BY_LABEL, Request(namespace="ml"), known).missing_facts == ()
+
+
+def test_a_policy_needs_what_its_rules_read() -> None:
+    plain = policy(deviceClasses=[])
+    assert set(needed_facts(plain)) == {"nodes"}
+    assert set(needed_facts(policy(runtimeClass="nvidia"))) == {
+        "nodes",
+        "runtimeclasses",
+        "deviceclasses",
+    }
+    assert "requests for pool nvidia are denied" in needed_facts(BY_LABEL)["namespaces"]
+    off = replace(plain, actions={**plain.actions, "pool-trespass": "off", "missing-device": "off"})
+    assert needed_facts(off) == {}
+    warned = {"ml": {**off.actions, "pool-trespass": "warn"}}
+    assert set(needed_facts(replace(off, overrides=warned))) == {"nodes"}
