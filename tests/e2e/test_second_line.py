@@ -63,8 +63,7 @@ def installed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Installed
 
 
 def flags(installed: Installed) -> tuple[str, ...]:
-    # The leader is to stay the same, however busy the machine is.
-    return ("--policy", str(installed.file), "--poll-seconds", "1", "--lease-seconds", "60")
+    return ("--policy", str(installed.file), "--poll-seconds", "1")
 
 
 def test_the_leader_writes_repairs_and_deletes_them(installed: Installed) -> None:
@@ -228,6 +227,21 @@ def test_what_holds_with_every_replica_dead(
         print(f"| {failure_policy} | {second_line} | {what} | {outcome} |")
     index = 0 if second_line else 1
     assert found == {what: each[index] for what, each in OUTAGE[failure_policy].items()}
+
+
+def test_an_audit_lists_the_gpu_pods_that_an_outage_let_in_unchanged(installed: Installed) -> None:
+    installed.use(failurePolicy="Ignore")
+    with installed.release.replicas(1, *flags(installed)) as [replica]:
+        replica.kill()
+        _, spec = TRIED["GPU Pod"]
+        pod = {"metadata": {"name": "unchanged"}, "spec": spec}
+        created = installed.api.request("POST", "/api/v1/namespaces/default/pods", pod)
+        assert "affinity" not in created["spec"]
+        try:
+            said = installed.release.run("audit", "--policy", str(installed.file))
+        finally:
+            installed.api.request("DELETE", "/api/v1/namespaces/default/pods/unchanged")
+    assert "1 running Pod without the mutations of the policy: default/unchanged" in said
 
 
 def tried(api: Api, namespace: str, of: JSON) -> str:

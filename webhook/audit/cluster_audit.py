@@ -25,6 +25,9 @@ class Audit:
     untold: tuple[str, ...]
     pods: int
     """How many running Pods were judged."""
+    unmutated: tuple[str, ...]
+    """The running Pods that lack what the policy adds, as namespace/name: they were created while
+    no webhook answered, or before gpufence was installed."""
     settled: frozenset[GroupKind]
     """The kinds of which all was seen: what was not found of their objects is not there."""
 
@@ -47,4 +50,10 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
     # Unreadable objects are reported as well.
     owners = subjects(policy, inventory, pods, states)
     nodes = node_findings(states, inventory.node_uids)
-    return Audit(owners, nodes, states, tuple(inventory.untold), len(pods), inventory.settled)
+    unmutated = tuple(
+        f"{pod.workload.owned.namespace}/{pod.workload.owned.name}"
+        for pod in pods
+        if pod.decision.operations
+    )
+    untold = tuple(inventory.untold)
+    return Audit(owners, nodes, states, untold, len(pods), unmutated, inventory.settled)

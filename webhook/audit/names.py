@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from policies.kubernetes.quantity import is_subdomain
+
+_MOST_NAMED = 3
 
 
 def name_problem(name: str) -> str:
@@ -17,3 +21,10 @@ def name_problem(name: str) -> str:
         f"{name!r} is no name: write lower-case letters, digits, '-' and '.', at most 253 of them, "
         "with a letter or a digit at either end"
     )
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    rest = len(names) - _MOST_NAMED
+    shown = ", ".join(names[:_MOST_NAMED])
+    return f"{shown} and {rest:,} more" if rest > 0 else shown

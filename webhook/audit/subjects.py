@@ -18,11 +18,10 @@ from policies.policy import Policy
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.audit.inventory import Inventory, Workload
 from webhook.audit.kinds import POD
+from webhook.audit.names import some
 from webhook.audit.owners import Remark
 from webhook.audit.pods import RunningPod
 from webhook.audit.pools import PoolState
-
-_MOST_NAMED = 3
 
 _REMARKS: dict[Remark, str] = {
     "": "",
@@ -167,14 +166,14 @@ class _Collector:
         for seen in self._seen.values():
             finding = seen.finding
             if not seen.own:
-                detail = f"{finding.detail}; so it is in {_named(seen.below)}"
+                detail = f"{finding.detail}; so it is in {some(seen.below)}"
                 finding = replace(finding, detail=detail)
             yield finding
 
     def _sitters(self, policy: Policy) -> Iterator[Finding]:
         action = policy.actions_in(self._top.owned.namespace)[TRESPASS]
         for pool, places in self._sitting.items():
-            pods = _named([f"Pod {pod} on node {node}" for pod, node in places])
+            pods = some([f"Pod {pod} on node {node}" for pod, node in places])
             yield Finding(
                 TRESPASS,
                 "spec",
@@ -234,12 +233,6 @@ def _is_history(workload: Workload) -> bool:
 
 def _remark(top: Workload, remark: Remark) -> str:
     return _REMARKS[remark].format(top.owned.owner)
-
-
-def _named(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_NAMED
-    shown = ", ".join(names[:_MOST_NAMED])
-    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def _place(workload: Workload) -> tuple[str, str]:

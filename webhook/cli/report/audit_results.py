@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from policies.decision import Decision
 from policies.kubernetes.objects import JSONObject
 from webhook.audit.cluster_audit import Audit
+from webhook.audit.names import some
 from webhook.audit.nodes import NodeFindings
 from webhook.audit.pools import PoolState
 from webhook.audit.subjects import Subject
@@ -35,7 +36,12 @@ def place_of(subject: Subject) -> str:
 
 
 def remarks(audit: Audit) -> Iterator[str]:
-    """Yield a sentence for each object that names an owner and yet counts by itself."""
+    """Yield a sentence about unmutated Pods, and for each object that is not part of its owner."""
+    if pods := audit.unmutated:
+        yield (
+            f"{counted(len(pods), 'running Pod')} without the mutations of the policy: "
+            f"{some(pods)}. The webhook did not run when they were created. Create them again"
+        )
     for subject in audit.subjects:
         if subject.remark:
             yield f"{place_of(subject)} counts by itself: {subject.remark}"

@@ -19,6 +19,7 @@ def report(content: AuditReport) -> Iterator[str]:
         "AuditReport",
         content,
         pods=audit.pods,
+        unmutatedPods=list(audit.unmutated),
         notAudited=list(audit.untold),
         pools=[_pool(state) for state in audit.pools],
         owners=list(_owners(audit)),
