@@ -180,7 +180,7 @@ class ServingContext:
                 context.load_cert_chain(path, password="")
         except OSError as error:  # ssl.SSLError is one
             raise MaterialError(
-                f"is refused by OpenSSL ({error})",
+                f"cannot be loaded by OpenSSL ({error})",
                 where=f"{certificate_at} with {key_at}",
                 cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
             ) from error

@@ -1,4 +1,4 @@
-"""Mutations whose action is not ``enforce``: a finding says what they would add."""
+"""Mutations whose action is not ``enforce``: a finding lists what they would add."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def findings(pod: Pod, context: Context) -> Iterator[Finding]:
                 mutation.id,
                 pod.at("spec"),
                 f"the Pod lacks {mutation.summary}",
-                f"gpufence would add {'; '.join(lacking)}, but its policy has {mutation.id} on "
-                f"{action}",
-                "Write it yourself",
+                f"gpufence does not add {'; '.join(lacking)}, because the policy sets "
+                f"{mutation.id} to {action}",
+                "Add these fields to the manifest",
                 action,
             )

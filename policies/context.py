@@ -68,7 +68,7 @@ class Context(msgspec.Struct, frozen=True):
         return pool_of_resource(name, self.policy, self.facts)
 
     def unresolved_claims(self, pod: Pod) -> list[tuple[str, str]]:
-        """Return path and name of each claim of the Pod that nothing is known of."""
+        """Return path and name of each unknown claim of the Pod."""
         return unresolved_claims(pod, self.request.namespace, self.facts)
 
     def claims(self, pod: Pod) -> Iterator[tuple[str, str, Claim | None]]:
@@ -83,4 +83,4 @@ class Context(msgspec.Struct, frozen=True):
         names = ", ".join(unresolved[:_NAMED_CLAIMS])
         if len(unresolved) > _NAMED_CLAIMS:
             names += f" and {len(unresolved) - _NAMED_CLAIMS} more"
-        return f"; of its resource claims, nothing is known of {names}"
+        return f" (unknown resource claims: {names})"

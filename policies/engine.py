@@ -30,7 +30,7 @@ from policies.registry import CHECKS, mutations_for
 MOST_FINDINGS = 10_000
 """The list is not truncated: findings that are left out would not count."""
 
-_TOO_MANY = f"it has more than {MOST_FINDINGS:,} things to change, and gpufence gives up at that"
+_TOO_MANY = f"it has more than {MOST_FINDINGS:,} findings, which is the limit"
 _DELETED = "it is being deleted"
 
 Object = JSONObject | PodObject | Workload

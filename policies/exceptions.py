@@ -1,4 +1,4 @@
-"""Findings that the policy tolerates for a while."""
+"""Findings that an exception of the policy covers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def apply_exceptions(
 ) -> tuple[list[Finding], list[Finding]]:
     """Return the findings that count, and those that an exception covers.
 
-    A finding whose last exception has expired counts, and says so.
+    A finding whose last exception has expired counts; its detail names the exception.
     """
     counting: list[Finding] = []
     excepted: list[Finding] = []
@@ -32,7 +32,7 @@ def apply_exceptions(
             excepted.append(finding)
         elif entries:
             last = max(entries, key=lambda entry: entry.expires or date.max)
-            note = f"; an exception for it ({last.reason}) expired on {last.expires}"
+            note = f"; its exception ({last.reason}) expired on {last.expires}"
             counting.append(replace(finding, detail=finding.detail + note))
         else:
             counting.append(finding)

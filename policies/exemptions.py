@@ -26,5 +26,5 @@ def exemption(
         if names <= exemptions.runtime_classes:
             return f"the policy exempts runtime class {', '.join(sorted(map(str, names)))}"
     if request.namespace in excluded:
-        return f"gpufence is never asked about namespace {request.namespace}"
+        return f"API servers do not call gpufence for namespace {request.namespace}"
     return ""

@@ -15,7 +15,7 @@ from policies.kubernetes.scheduling import Taint
 
 ProfileLevel = Literal["baseline", "restricted"]
 FailurePolicy = Literal["Fail", "Ignore"]
-"""What happens to Pods that reach for GPU nodes while no replica answers: denied or allowed."""
+"""What API servers do with Pods that use GPU nodes while no replica answers: deny or allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Pool:
     shared_resources: NameSet
     runtime_class: str | None = None
     allowed_namespaces: AllowedNamespaces | None = None
-    """Who may request the pool's devices; ``None`` for every namespace."""
+    """The namespaces that may request the pool's devices; ``None`` for every namespace."""
     largest_request: int | None = None
     """How many devices one Pod may request; ``None`` for any number."""
 
@@ -82,7 +82,7 @@ class Exemptions:
 
 @dataclass(frozen=True, slots=True)
 class ExceptionEntry:
-    """Findings that are tolerated for a while: of which rules, where, of what, why, until when.
+    """Findings that do not count: of which rules, where, of what, why, until when.
 
     An empty set of rules, kinds or names stands for all. ``expires`` is the first day on which the
     exception no longer counts.

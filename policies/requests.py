@@ -65,7 +65,7 @@ def requesting_containers(
 
 
 def unresolved_claims(pod: Pod, namespace: str, facts: Facts) -> list[tuple[str, str]]:
-    """Return path and name of each claim that nothing is known of."""
+    """Return path and name of each unknown claim."""
     return [
         (path, name) for path, name, claim in named_claims(pod, namespace, facts) if claim is None
     ]
@@ -121,8 +121,8 @@ def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceReque
         pool = pool_of_resource(resource.name, policy, facts)
         if pool is None:
             continue
-        if asked := _asked_for(resource):
-            side, quantity = asked
+        if requested := _requested(resource):
+            side, quantity = requested
             whose = resource.container
             yield DeviceRequest(
                 pool,
@@ -133,12 +133,12 @@ def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceReque
             )
 
 
-def _asked_for(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
+def _requested(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
     """Return the side and the quantity by which devices are reserved, if any are.
 
-    A quantity of 0 is no request: it is written in the wild to look like one. The scheduler counts
-    requests. Of an extended resource the API has limits equal to them; an implicit name is native
-    to it, of which limits may be larger (core validation.go, ``IsOvercommitAllowed``).
+    A quantity of 0 is not a request. The scheduler counts requests. The limit of an extended
+    resource equals its request; the limit of an implicit name, which counts as native, may be
+    larger (core validation.go, ``IsOvercommitAllowed``).
     """
     quantities = resource.quantities
     for side, quantity in quantities.items():

@@ -1,6 +1,6 @@
-"""Updates: what the stored object already had does not count again.
+"""Updates: findings of the stored object do not count again.
 
-Finalizers must go and replicas must scale, whatever a policy finds today.
+Controllers must be able to remove finalizers and to scale, whatever the policy finds today.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from policies.kubernetes.workload import Workload
 def may_move(pods: Sequence[Pod], old: Workload) -> bool:
     """Return whether the update lets a waiting Pod with claims be placed on other nodes.
 
-    What its claims resolve to may have changed since it was created, so what is found of the old
-    Pod today was perhaps never reported.
+    Its claims may resolve to other devices than at its creation, so a finding of the old Pod was
+    perhaps never reported.
     """
     pod = pods[0]
     if pod.kind != "Pod" or not pod.spec.resource_claims:

@@ -27,7 +27,7 @@ FileOrObject = Annotated[Any, BeforeValidator(_file_or_object)]
 
 
 class ExpectSpec(Part):
-    """What a case expects. A field that is left out is not compared."""
+    """What a case expects. gpufence does not compare absent fields."""
 
     verdict: Literal["allowed", "mutated", "denied", "unknown", "skipped"] | None = Field(
         None, description="The verdict of gpufence check on the object."

@@ -1,7 +1,7 @@
 """The policy document: ``apiVersion: gpufence.dev/v1alpha1``, ``kind: FencePolicy``.
 
-The document is validated here and compiled into ``policies.policy.Policy``, which is what rules
-read. Reading files is not done here: documents come in as parsed YAML or JSON.
+This module validates parsed YAML or JSON, and compiles it into ``policies.policy.Policy``, which
+the rules read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]"
 
 
 class PolicyError(ValueError):
-    """The document is no valid policy; ``problems`` says where and why, one sentence each."""
+    """The document is not valid; ``problems`` has a sentence for each problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -58,33 +58,37 @@ def _extended_resource_pattern(pattern: str) -> str:
     name = f"{pattern[:-1]}x" if pattern.endswith("*") else pattern
     if "*" in name or not is_extended_resource_name(name):
         raise ValueError(
-            "is not the name of an extended resource; write vendor.example/name, "
-            "or vendor.example/prefix-*"
+            "is not the name of an extended resource; use vendor.example/name or "
+            "vendor.example/prefix-*"
         )
     return pattern
 
 
 def _qualified_name(name: str) -> str:
     if not is_qualified_name(name):
-        raise ValueError("is not a qualified name; write name or domain.example/name")
+        raise ValueError("is not a qualified name; use name or domain.example/name")
     return name
 
 
 def _label_value(value: str) -> str:
     if not is_label_value(value):
-        raise ValueError("is not a label value: up to 63 letters, digits, '-', '_' and '.'")
+        raise ValueError("is not a label value; use up to 63 letters, digits, '-', '_' and '.'")
     return value
 
 
 def _subdomain(name: str) -> str:
     if not is_subdomain(name):
-        raise ValueError("is not a name: lower-case letters, digits, '-' and '.', up to 253")
+        raise ValueError(
+            "is not a valid name; use up to 253 lower-case letters, digits, '-' and '.'"
+        )
     return name
 
 
 def _custom_group(name: str) -> str:
     if "." not in name or not is_subdomain(name):
-        raise ValueError("is not the API group of a custom resource; write kubeflow.org")
+        raise ValueError(
+            "is not the API group of a custom resource; use a group such as kubeflow.org"
+        )
     return name
 
 
@@ -94,13 +98,13 @@ def _action(value: Any) -> Any:
 
 
 def _each_key_by_name(schema: dict[str, Any]) -> None:
-    """Have a mapping's JSON schema name its keys: helm says of ``propertyNames`` a wrong place."""
+    """List the keys of a mapping: for ``propertyNames``, helm reports a wrong path."""
     names, value = schema.pop("propertyNames")["enum"], schema["additionalProperties"]
     schema |= {"properties": dict.fromkeys(names, value), "additionalProperties": False}
 
 
 def _one_of_at_least(**sizes: str) -> ConfigDict:
-    """Let a part's JSON schema require one of these keys, and an entry in it."""
+    """Require one of these keys, with an entry, in a part's JSON schema."""
     ways: list[JsonValue] = [
         {"required": [key], "properties": {key: {size: 1}}} for key, size in sizes.items()
     ]
@@ -111,7 +115,7 @@ _ONLY_SUCH_KEYS: Any = {"additionalProperties": False}
 
 
 def _text(pattern: str, max_length: int | None = None) -> WithJsonSchema:
-    """Return the JSON schema of a text that a validator judges, which the schema cannot see."""
+    """Return the JSON schema of a text that a validator checks."""
     length = {} if max_length is None else {"maxLength": max_length}
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"} | length)
 
@@ -134,34 +138,38 @@ class TaintSpec(Part):
 
     key: QualifiedName = Field(description="The taint's key.")
     value: LabelValue | None = Field(
-        None, description="The taint's value; without one, any value is meant."
+        None, description="The taint's value. Without it, every value matches."
     )
     effect: TaintEffect = Field(
         "NoSchedule", description="NoSchedule, PreferNoSchedule or NoExecute."
     )
 
 
+def _not_refuse(value: Any) -> Any:
+    if value == "refuse":
+        raise ValueError(f"{value!r} has the name deny since gpufence 0.2; write unknown: deny")
+    return value
+
+
 class AllowedNamespacesSpec(Part):
-    """The namespaces that may request a pool: any that one of the two names."""
+    """The namespaces that may request a pool: by name, or by labels."""
 
     model_config = _one_of_at_least(names="minItems", matchLabels="minProperties")
 
     names: list[SubdomainName] = Field(default_factory=list, description="Names of namespaces.")
     match_labels: dict[QualifiedName, LabelValue] = Field(
         default_factory=dict,
-        description="Labels that a namespace carries, all of them.",
+        description="Labels that a namespace must have, all of them.",
         json_schema_extra=_ONLY_SUCH_KEYS,
     )
-    unknown: Literal["allow", "deny", "refuse"] = Field(
-        "allow",
-        description="What happens to a namespace whose labels are unknown; refuse is the former "
-        "name of deny.",
+    unknown: Annotated[Literal["allow", "deny"], BeforeValidator(_not_refuse)] = Field(
+        "allow", description="Whether to allow a namespace whose labels are unknown."
     )
 
     @model_validator(mode="after")
     def _check(self) -> AllowedNamespacesSpec:
         if not self.names and not self.match_labels:
-            raise ValueError("is empty: name at least one of names or matchLabels")
+            raise ValueError("is empty; set names or matchLabels")
         return self
 
 
@@ -175,68 +183,66 @@ class PoolSpec(Part):
     )
     resources: list[ResourcePattern] = Field(
         default_factory=list,
-        description="Extended resources that the nodes offer: exact, or a prefix followed by *.",
+        description="Extended resources of the nodes: exact names, or a prefix followed by *.",
     )
     shared_resources: list[ResourcePattern] = Field(
         default_factory=list,
-        description="Those of the resources that are shares of a device (time-slicing, MPS): "
-        "requested at most once per container.",
+        description="Resources of the pool that are shares of a device (time-slicing, MPS). A "
+        "container may request one.",
     )
     device_classes: list[SubdomainName] = Field(
-        default_factory=list, description="DeviceClasses (DRA) that the nodes' devices belong to."
+        default_factory=list, description="DeviceClasses (DRA) of the nodes' devices."
     )
-    taints: list[TaintSpec] = Field(
-        default_factory=list, description="The taints that fence the nodes."
-    )
+    taints: list[TaintSpec] = Field(default_factory=list, description="The taints of the nodes.")
     node_selector: dict[QualifiedName, LabelValue] = Field(
         min_length=1,
         description="The labels that identify the nodes, all of them.",
         json_schema_extra=_ONLY_SUCH_KEYS,
     )
     runtime_class: SubdomainName | None = Field(
-        None, description="The RuntimeClass that GPU Pods get where they name none."
+        None, description="The RuntimeClass for GPU Pods that set none."
     )
     allowed_namespaces: AllowedNamespacesSpec | None = Field(
-        None, description="The namespaces that may request the pool; without it, every one."
+        None, description="The namespaces that may request the pool. The default is all namespaces."
     )
     largest_request: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="How many of the pool's devices one Pod may request."
+        None, description="The largest number of the pool's devices that one Pod may request."
     )
 
     @model_validator(mode="after")
     def _check(self) -> PoolSpec:
         if not self.resources and not self.device_classes:
-            raise ValueError("offers nothing: name at least one of its resources or deviceClasses")
+            raise ValueError("offers no devices; set resources or deviceClasses")
         offered = NameSet.of(self.resources)
         for shared in self.shared_resources:
             if offered.overlap(NameSet.of([shared])) is None:
                 raise ValueError(
-                    f"has the shared resource {shared!r}, which is not among its resources; "
-                    "add it there too"
+                    f"has the shared resource {shared!r}, which is not in resources; add it there "
+                    "as well"
                 )
         return self
 
 
 class HardeningSpec(Part):
-    """What is filled into GPU Pods, and the profile that they must meet."""
+    """The security context of GPU Pods, and the Pod Security profile that they must meet."""
 
     level: compiled.ProfileLevel = Field(
         "restricted", description="The Pod Security profile that GPU Pods must meet."
     )
     run_as_user: UserID | None = Field(
-        65532, description="The UID that is set where the Pod sets none; null leaves it open."
+        65532, description="The user ID for Pods that set none. null does not set it."
     )
     run_as_group: UserID | None = Field(
-        None, description="The GID that is set where the Pod sets none; null leaves it open."
+        None, description="The group ID for Pods that set none. null does not set it."
     )
     fs_group: UserID | None = Field(
         None,
-        description="The group that owns volumes where the Pod sets none; null leaves it open.",
+        description="The group that owns volumes, for Pods that set none. null does not set it.",
     )
 
 
 class ExemptionsSpec(Part):
-    """Whose Pods are left alone."""
+    """The Pods to which the policy does not apply."""
 
     namespaces: list[SubdomainName] = Field(
         default_factory=list, description="Names of namespaces."
@@ -269,18 +275,18 @@ class OverrideSpec(Part):
     namespaces: list[SubdomainName] = Field(min_length=1, description="Names of namespaces.")
     rules: dict[RuleId, RuleAction] = Field(
         min_length=1,
-        description="What happens to each rule's findings there.",
+        description="The action of each rule in these namespaces.",
         json_schema_extra=_each_key_by_name,
     )
 
 
 def _day(value: Any) -> Any:
-    # YAML readers that know dates give one, the others give its text.
+    # Some YAML readers return dates, others return text.
     if isinstance(value, str):
         try:
             return date.fromisoformat(value)
         except ValueError as error:
-            raise ValueError("is not a date; write it as YYYY-MM-DD") from error
+            raise ValueError("is not a date; use the format YYYY-MM-DD") from error
     return value
 
 
@@ -288,22 +294,24 @@ Day = Annotated[date, BeforeValidator(_day)]
 
 
 class ExceptionSpec(Part):
-    """Findings that are tolerated for a while."""
+    """Findings that do not count, optionally until a date."""
 
     rules: list[RuleId] = Field(
-        default_factory=list, description="Rules whose findings are tolerated; none for all."
+        default_factory=list, description="Names of rules. The default is all rules."
     )
     namespaces: list[SubdomainName] = Field(min_length=1, description="Names of namespaces.")
     kinds: list[NonEmpty] = Field(
-        default_factory=list, description="Kinds of objects: Pod, Deployment; none for all."
+        default_factory=list,
+        description="Kinds of objects, for example Deployment. The default is all kinds.",
     )
     names: list[NonEmpty] = Field(
         default_factory=list,
-        description="Names of objects, exact or a prefix followed by *; none for all.",
+        description="Names of objects: exact, or a prefix followed by *. The default is all "
+        "objects.",
     )
-    reason: NonEmpty = Field(description="Why, for later readers.")
+    reason: NonEmpty = Field(description="The reason for the exception.")
     expires: Day | None = Field(
-        None, description="The first day on which the exception no longer counts."
+        None, description="The first day on which the exception no longer applies: YYYY-MM-DD."
     )
 
 
@@ -312,9 +320,9 @@ class CustomWorkloadsSpec(Part):
 
     group: Annotated[
         str, AfterValidator(_custom_group), _text(f"{_SUBDOMAIN}\\.{_SUBDOMAIN}", 253)
-    ] = Field(description="Their API group, without a version: kubeflow.org.")
+    ] = Field(description="The API group, without a version: kubeflow.org.")
     resources: list[Annotated[str, Field(pattern=_LABEL)]] = Field(
-        min_length=1, description="Their names in URLs: pytorchjobs."
+        min_length=1, description="The plural resource names: pytorchjobs."
     )
 
 
@@ -332,31 +340,32 @@ class FencePolicy(Part):
     kind: Literal["FencePolicy"] = Field(description="The document's kind.")
     failure_policy: compiled.FailurePolicy = Field(
         "Fail",
-        description="What becomes of what reaches for GPU nodes while no replica answers: "
-        "Fail refuses it, Ignore lets it past.",
+        description="Whether API servers reject (Fail) or admit (Ignore) GPU Pods, and Pods that "
+        "use GPU nodes, while no replica answers.",
     )
     pools: list[PoolSpec] = Field(min_length=1, description="The pools of GPU nodes.")
     hardening: HardeningSpec = Field(
-        default_factory=HardeningSpec, description="What GPU Pods must look like."
+        default_factory=HardeningSpec, description="The security settings of GPU Pods."
     )
     rules: dict[RuleId, RuleAction] = Field(
         default_factory=dict,
-        description="What happens to each rule's findings; a rule without entry has its default.",
+        description="The action of each rule: enforce, warn, audit or off.",
         json_schema_extra=_each_key_by_name,
     )
     exemptions: ExemptionsSpec = Field(
-        default_factory=ExemptionsSpec, description="Whose Pods are left alone."
+        default_factory=ExemptionsSpec, description="The Pods to which the policy does not apply."
     )
     overrides: list[OverrideSpec] = Field(
-        default_factory=list, description="Other actions for some namespaces; the last one counts."
+        default_factory=list,
+        description="Other actions for some namespaces. The last matching entry counts.",
     )
     exceptions: list[ExceptionSpec] = Field(
-        default_factory=list, description="Findings that are tolerated for a while."
+        default_factory=list, description="Findings that do not count, optionally until a date."
     )
     custom_workloads: list[CustomWorkloadsSpec] = Field(
         default_factory=_well_known_workloads,
-        description="Custom resources whose pod templates are judged as they are created, before "
-        "there are Pods; without it, the well-known ones.",
+        description="Custom resources whose pod templates gpufence checks at creation. The default "
+        "is a list of well-known ones.",
     )
 
     @model_validator(mode="after")
@@ -364,9 +373,8 @@ class FencePolicy(Part):
         for pool in self.pools:
             if pool.runtime_class in self.exemptions.runtime_classes:
                 raise ValueError(
-                    f"gives the GPU Pods of pool {pool.name!r} the runtimeClass "
-                    f"{pool.runtime_class!r} and exempts its Pods from every check; leave it out "
-                    "of one of the two"
+                    f"sets the RuntimeClass {pool.runtime_class!r} for pool {pool.name!r}, and "
+                    "exempts it in exemptions.runtimeClasses; remove one of the two"
                 )
         return self
 
@@ -382,13 +390,13 @@ class FencePolicy(Part):
                 )
                 if shared is not None:
                     raise ValueError(
-                        f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}, so a "
-                        "request for it would name neither; leave it in one of them"
+                        f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}; a "
+                        "resource can belong to one pool only"
                     )
         return self
 
     def compile(self) -> compiled.Policy:
-        """Return the policy as the rules read it."""
+        """Return the compiled policy."""
         actions: dict[str, Action] = {rule.id: rule.default for rule in RULES}
         actions |= self.rules
         overrides: dict[str, dict[str, Action]] = {}
@@ -423,10 +431,12 @@ def parse_policy(document: Any) -> FencePolicy:
     """Validate a document that was read from YAML or JSON.
 
     Raises:
-        PolicyError: with a sentence for each problem: where it is, what it is, what is accepted.
+        PolicyError: the document is invalid.
     """
     if not isinstance(document, Mapping):
-        raise PolicyError([f"a policy is a mapping with kind: {KIND}, not {document!r:.60}"])
+        raise PolicyError(
+            [f"the policy: must be a mapping with kind: {KIND}, but is {document!r:.60}"]
+        )
     try:
         return FencePolicy.model_validate(document)
     except ValidationError as error:
@@ -434,7 +444,7 @@ def parse_policy(document: Any) -> FencePolicy:
 
 
 def default_policy_text() -> str:
-    """Return the policy that ships with gpufence, as YAML."""
+    """Return the default policy as YAML."""
     return resources.files("policies.document").joinpath("default.yaml").read_text(encoding="utf-8")
 
 
@@ -460,7 +470,7 @@ def _compile_allowed_namespaces(
     return compiled.AllowedNamespaces(
         names=frozenset(allowed.names),
         match_labels=dict(allowed.match_labels),
-        deny_unknown=allowed.unknown != "allow",
+        deny_unknown=allowed.unknown == "deny",
     )
 
 

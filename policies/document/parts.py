@@ -24,10 +24,9 @@ class Part(BaseModel):
 
 
 def sentences(error: ValidationError, document: type[Part], whole: str) -> Iterator[str]:
-    """Yield a sentence for each problem: where it is, what it is, what is accepted.
+    """Yield a sentence for each problem: the path, the problem, the accepted values.
 
-    ``document`` is the model that the document was validated by, and ``whole`` what it is called
-    where the problem is no part's in particular.
+    ``document`` is the model of the document, and ``whole`` stands for a path that is empty.
     """
     for each in error.errors():
         yield _sentence(each, document, whole)
@@ -42,15 +41,15 @@ def _sentence(error: Any, document: type[Part], whole: str) -> str:
             accepted = _accepted_keys(document, location[:-1])
             return f"{where}: {unknown('field', location[-1], accepted)}"
         case "missing":
-            return f"{where}: is missing"
+            return f"{where}: this field is required"
         case "value_error":
             return f"{where}: {error['ctx']['error']}"
         case "literal_error":
             return f"{where}: is {found!r:.60}, but must be {error['ctx']['expected']}"
         case "too_short" | "string_too_short":
-            return f"{where}: is empty; name at least one"
+            return f"{where}: is empty; add at least one entry"
         case "string_pattern_mismatch":
-            return f"{where}: is {found!r:.60}; write lower-case letters, digits and '-', up to 63"
+            return f"{where}: is {found!r:.60}; use up to 63 lower-case letters, digits and '-'"
         case "string_type":
             quote = "; put the value in quotes" if isinstance(found, bool | int | float) else ""
             return f"{where}: must be a string, but is {found!r:.60}{quote}"
@@ -73,7 +72,7 @@ _MAPPINGS = ("matchLabels", "nodeSelector", "rules", "values")
 
 
 def _path(location: list[str | int]) -> str:
-    """Return the path as Kubernetes prints paths: free keys of a mapping stand in brackets."""
+    """Return the path as Kubernetes prints it: free keys of a mapping are in brackets."""
     text, previous = "", None
     for step in location:
         in_brackets = isinstance(step, int) or previous in _MAPPINGS

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question that names the known words most like ``word``; empty if none is."""
+    """Return a question with the known words that are most like ``word``, or nothing."""
     from difflib import get_close_matches
 
     by_lower = {each.lower(): each for each in known}
@@ -15,7 +15,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def unknown(what: str, word: object, known: Iterable[str]) -> str:
-    """Return a clause about a word that is not known: a suggestion, and what is accepted."""
+    """Return a clause about an unknown word: a suggestion, and the accepted words."""
     known = list(known)
     accepted = ", ".join(known)
     if near := did_you_mean(str(word), known):

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class MalformedObjectError(ValueError):
-    """The object is not what its kind promises: what, where, and what to write instead."""
+    """The object does not match its kind: the path, and the problem."""
 
     fault = "malformed"
 
@@ -42,7 +42,7 @@ class MalformedObjectError(ValueError):
 
 
 class OversizedObjectError(MalformedObjectError):
-    """The object may be what its kind promises, and is more than can be judged at a time."""
+    """The object exceeds a limit of gpufence."""
 
     fault = "too large"
 
@@ -98,7 +98,7 @@ def checked_spec(pod: PodTemplate) -> PodSpec:
 
 
 def check_size(pods: Iterable[Pod]) -> None:
-    """Check that the Pods of an object are not more than can be judged at a time.
+    """Check that the Pods of an object do not exceed the limits.
 
     Raises:
         OversizedObjectError: they have too many containers, or name too many claims.
@@ -113,11 +113,11 @@ def check_size(pods: Iterable[Pod]) -> None:
             claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
     if count > MOST_CONTAINERS:
         raise OversizedObjectError(
-            "", f"it has {count:,} containers; gpufence judges up to {MOST_CONTAINERS:,} at a time"
+            "", f"it has {count:,} containers; gpufence accepts up to {MOST_CONTAINERS:,}"
         )
     if len(claims) > MOST_CLAIMS:
         raise OversizedObjectError(
-            "", f"it names {len(claims):,} resource claims; gpufence looks up to {MOST_CLAIMS} up"
+            "", f"it names {len(claims):,} resource claims; gpufence accepts up to {MOST_CLAIMS}"
         )
 
 
@@ -129,8 +129,7 @@ def _check_requirements(spec: PodSpec) -> None:
     if count > MOST_REQUIREMENTS:
         raise OversizedObjectError(
             REQUIRED_TERMS,
-            f"makes {count:,} requirements of a node; gpufence judges up to {MOST_REQUIREMENTS:,}, "
-            "because it has to hold each against all nodes of a cluster",
+            f"has {count:,} requirements; gpufence accepts up to {MOST_REQUIREMENTS:,}",
         )
 
 
@@ -215,7 +214,7 @@ def _wrong_type(want: str, value: object) -> str:
 def _wrong_key(value: Any, path: str) -> str:
     """Return the key of the first value that is not a string, in the mapping at ``path``.
 
-    msgspec says only that there is one. The way leads through fields, and through no list.
+    msgspec reports only that there is one. The path contains fields, and no list.
     """
     for step in path.removesuffix(_SOME_KEY).split(".")[1:]:
         value = value[step]

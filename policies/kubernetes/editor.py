@@ -101,7 +101,7 @@ class Editor:
         elif isinstance(value, list):
             self._append(parent, path, target, value)
         else:
-            raise TypeError(f"{field_path(path)} is set already")
+            raise TypeError(f"{field_path(path)} is already set")
 
     def _set(self, target: Any, path: Path, members: dict[Any, Any]) -> None:
         """Add members to the struct or mapping at the path, which has none of them."""

@@ -1,6 +1,6 @@
 """The view that rules have of a Pod, with the only walker over its containers.
 
-A rule that walks by itself forgets init or ephemeral containers one day.
+Rules use this walker, so that no rule misses init or ephemeral containers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Container(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceResource(msgspec.Struct, frozen=True):
-    """What a container says of one device resource (``nvidia.com/gpu``)."""
+    """The quantities of one device resource (``nvidia.com/gpu``) in a container."""
 
     container: Container
     name: str
@@ -100,7 +100,7 @@ class Pod:
 
     @property
     def devices_only(self) -> bool:
-        """Whether nothing is known of the Pod but the devices that it requests."""
+        """Whether only the requested devices of the Pod are known."""
         return self.template.devices_only
 
     @property
@@ -127,7 +127,7 @@ class Pod:
         return self._containers
 
     def device_resources(self) -> tuple[DeviceResource, ...]:
-        """Return what the containers say of devices, in their order; limits come first.
+        """Return the device resources of the containers, in their order; limits come first.
 
         Device resources carry a domain (``nvidia.com/gpu``), the others do not. Ephemeral
         containers may not have resources, so theirs do not count.

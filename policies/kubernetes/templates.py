@@ -76,7 +76,7 @@ _GROUPS_WITHOUT_PODS = frozenset(
 )
 _KINDS_WITHOUT_PODS = frozenset({("kueue.x-k8s.io", "ResourceFlavor")})
 _NOT_SEARCHED = frozenset({"apiVersion", "kind", "metadata", "status"})
-_PRESET = "its Pods are made from a preset of the operator"
+_PRESET = "the operator creates its Pods from a preset"
 _PODS_FROM_ELSEWHERE = {
     ("kaito.sh", "InferenceSet"): _PRESET,
     ("kaito.sh", "RAGEngine"): _PRESET,
@@ -85,11 +85,11 @@ _PODS_FROM_ELSEWHERE = {
     ("monitoring.coreos.com", "Prometheus"): _PRESET,
     ("monitoring.coreos.com", "PrometheusAgent"): _PRESET,
     ("monitoring.coreos.com", "ThanosRuler"): _PRESET,
-    ("ray.io", "RayJob"): "its submitter Pod is made from the RayCluster that it selects",
+    ("ray.io", "RayJob"): "its submitter Pod comes from the RayCluster that it selects",
     ("resource.nvidia.com", "ComputeDomain"): "the DRA driver runs a DaemonSet for it",
 }
 """Kinds that make Pods without any field of a Pod in them."""
-_FRAGMENT = "an operator makes Pods from it in a way that gpufence does not know"
+_FRAGMENT = "gpufence does not know how its operator creates Pods"
 _NODE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _VOLUME_RESOURCES = frozenset({"storage"})
 

@@ -1,16 +1,16 @@
-"""Pod with administrative access to devices that others use.
+"""Pod with administrative access to the devices of other Pods.
 
 ## What it checks
 
-A Pod uses a ResourceClaim, or a template of one, with a request that sets `adminAccess: true`. The
-rule needs the claim: as a manifest in the same input, or from the cluster.
+A Pod uses a ResourceClaim or a ResourceClaimTemplate with a request that sets `adminAccess: true`.
+The rule reads the claim from the cluster, or from a manifest in the same input.
 
 ## Why
 
-Administrative access is for monitoring: the driver gives the Pod devices that are allocated to
-other Pods, and ignores who uses them. A Pod that works on them disturbs its neighbors, and can read
-what they compute. Kubernetes admits such claims only in namespaces with the label
-`resource.kubernetes.io/admin-access: "true"`. This rule shows who uses them there.
+Administrative access is for monitoring: the DRA driver gives the Pod devices that are already
+allocated to other Pods. A Pod that computes on such a device slows down the Pod that owns it, and
+can read its memory. Kubernetes accepts such claims only in namespaces with the label
+`resource.kubernetes.io/admin-access: "true"`. This rule reports the Pods that use them there.
 
 ## Denied
 
@@ -99,7 +99,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 path,
-                "a Pod has administrative access to devices that others use",
-                f"claim {name} sets adminAccess: true: its devices may be allocated to other Pods",
+                "the Pod has administrative access to devices of other Pods",
+                f"claim {name} sets adminAccess: true, so its devices may belong to other Pods",
                 "Remove adminAccess from the claim, unless the Pod monitors devices",
             )

@@ -1,22 +1,22 @@
-"""Container that reaches devices which it does not request.
+"""Container that uses devices without requesting them.
 
 ## What it checks
 
-- `NVIDIA_VISIBLE_DEVICES` in a container (of any kind) that requests no device, with any value
-  but `void`, `none` or empty.
-- A `hostPath` volume of device files: `/dev/nvidia*`, `/dev/dri`, `/dev/kfd` and what is below
+- The variable `NVIDIA_VISIBLE_DEVICES` in a container, init container or ephemeral container that
+  requests no device. Accepted values are `void`, `none` and the empty string.
+- A `hostPath` volume of device files: `/dev/nvidia*`, `/dev/dri` or `/dev/kfd`, or a path below
   them.
 
-A container requests a device by its resources, or by a claim that is known to be for one.
+A container requests a device in its resources, or with a resource claim (DRA).
 
-Not seen: an image that sets the variable itself, variables that come in by `envFrom`, and what a
-container that requests a device sets it to.
+The rule does not detect a variable that the image sets, or that comes from `envFrom`. It does not
+check the variable in a container that requests a device.
 
 ## Why
 
-The NVIDIA container runtime gives a container the GPUs that the variable names, whether the
-scheduler assigned them or not. Such a container uses GPUs that Kubernetes counts as free, or as
-another Pod's.
+The NVIDIA container runtime gives a container every GPU that the variable names, whether or not the
+scheduler assigned it. The container then shares a GPU with the Pod that requested it, or uses a GPU
+that Kubernetes counts as free.
 
 ## Denied
 
@@ -73,6 +73,14 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 NO_DEVICES = frozenset({"", "none", "void"})
 """Values that show a container no GPU. Source: NVIDIA Container Toolkit, environment variables."""
 
+REMEDIATION = (
+    f"Remove {VISIBLE_DEVICES}. If the container needs a GPU, request one: the device plugin then "
+    "sets the variable"
+)
+VOLUME_REMEDIATION = (
+    "Remove the volume and request a device: the container then gets the files of that device"
+)
+
 _DEVICE_PATH = re.compile(r"/dev/(nvidia[^/]*|dri|kfd)(/.*)?")
 
 
@@ -89,10 +97,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 pod.at(f"{container.field}.env[{index}]"),
-                "a container that requests no device makes GPUs visible to itself",
+                "a container without a device request makes GPUs visible",
                 f'container "{container.name}" sets {VISIBLE_DEVICES} to {shown} and requests no '
-                f"device; accepted are void, none or empty{unknown}",
-                f"Remove {VISIBLE_DEVICES}, or request a device: the device plugin then sets it",
+                f"device; accepted values are void, none and the empty string{unknown}",
+                REMEDIATION,
             )
     for index, volume in enumerate(pod.spec.volumes or ()):
         path = host_path(volume)
@@ -100,10 +108,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 pod.at(f"spec.volumes[{index}].hostPath.path"),
-                "a volume opens the node's device files",
-                f'volume "{volume_name(volume, index)}" mounts {path} of the node, past '
-                "what the scheduler assigned",
-                "Remove the volume and request a device: its files are mounted with it",
+                "a volume mounts device files of the node",
+                f'volume "{volume_name(volume, index)}" mounts {path}, whichever device the '
+                "scheduler assigns",
+                VOLUME_REMEDIATION,
             )
 
 
@@ -114,7 +122,7 @@ def _visible_devices(container: Container) -> tuple[int, str] | None:
         if variable.name != VISIBLE_DEVICES:
             continue
         if variable.value_from:
-            found = index, "a value from elsewhere"
+            found = index, "a value from valueFrom"
         elif (variable.value or "") in NO_DEVICES:
             found = None
         else:

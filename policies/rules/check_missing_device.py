@@ -1,18 +1,18 @@
-"""GPU Pod bound to a node that does not offer the device it requests.
+"""GPU Pod bound to a node without the requested device.
 
 ## What it checks
 
-A GPU Pod that is bound by `nodeName` to a node of the pool requests an extended resource that this
-node does not list (`nvidia.com/mig-1g.10gb` on a node without partitions). The rule needs the
-cluster's nodes.
+A GPU Pod sets `nodeName` to a node of the pool, and requests an extended resource that this node
+does not offer: for example `nvidia.com/mig-1g.10gb` on a node without MIG partitions. The rule
+needs the nodes of the cluster.
 
-A resource that only a device class provides is checked, too: it takes the scheduler to allocate
-it. Devices by claim are not: the kubelet waits for their allocation.
+The rule also checks extended resources that only a DeviceClass provides, because the scheduler
+allocates them. It does not check resource claims: the kubelet waits until a claim is allocated.
 
 ## Why
 
 `nodeName` bypasses the scheduler. The kubelet ignores extended resources that its node does not
-list, and starts the Pod without the device.
+offer, and starts the Pod without the device.
 
 ## Denied
 
@@ -90,10 +90,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield Finding(
             ID,
             pod.at("spec.nodeName"),
-            "a Pod is bound to a GPU node that does not have the device it requests",
-            f"node {node.name} of pool {pool.name} offers no {resource}, and its kubelet would "
-            "start the Pod without one",
-            "Remove nodeName: the scheduler finds a node that has the device",
+            "the Pod is bound to a GPU node without the requested device",
+            f"node {node.name} of pool {pool.name} offers no {resource}, so its kubelet starts the "
+            "Pod without the device",
+            "Remove nodeName. The scheduler then finds a node with the device",
         )
 
 

@@ -2,15 +2,15 @@
 
 ## What it checks
 
-A container requests several devices of a pool in its resources and mounts no volume at `/dev/shm`.
-Not checked are Pods that share the node's IPC namespace, whose `/dev/shm` is that of the node, and
-the templates of Ray clusters and LLMInferenceServices: their operators add the volume.
+A container requests two or more devices of a pool in its resources, and mounts no volume at
+`/dev/shm`. The rule skips Pods with `hostIPC: true`, which use the `/dev/shm` of the node. It also
+skips Ray clusters and LLMInferenceServices: their operators add the volume.
 
 ## Why
 
-Container runtimes limit `/dev/shm` to 64 MiB. Processes that use several GPUs exchange data there:
-NCCL between the GPUs of one Pod, PyTorch's data loaders with several workers. They fail with
-`No space left on device` or `Bus error`, often only hours into the training.
+Container runtimes limit `/dev/shm` to 64 MiB. Training on several GPUs needs more: NCCL exchanges
+data between the GPUs of a Pod there, and so do the workers of PyTorch data loaders. Without the
+volume, they fail with `No space left on device` or `Bus error`, often only after hours of training.
 
 ## Denied
 
@@ -51,7 +51,7 @@ spec:
         medium: Memory
 ```
 
-What is written there counts as memory of the container.
+Data in this volume counts toward the memory limit of the container.
 
 ## Settings
 
@@ -86,16 +86,16 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 pod.at(container.field),
-                "a container with several GPUs has little shared memory",
+                "a container with several GPUs has only 64 MiB of shared memory",
                 f'container "{container.name}" requests {name}: {count} and mounts no volume at '
-                f"{SHARED_MEMORY}, which runtimes limit to 64 MiB",
-                "Add volumes: [{name: shm, emptyDir: {medium: Memory}}] to the Pod and "
+                f"{SHARED_MEMORY}, which container runtimes limit to 64 MiB",
+                "Add volumes: [{name: shm, emptyDir: {medium: Memory}}] to the Pod, and "
                 f"volumeMounts: [{{name: shm, mountPath: {SHARED_MEMORY}}}] to the container",
             )
 
 
 def _several(container: Container, context: Context) -> Iterator[tuple[str, int]]:
-    """Yield name and number of the pools' devices that the container requests several of."""
+    """Yield each device resource of which the container requests several, and their number."""
     for mount in container.spec.volume_mounts or ():
         if posixpath.normpath(mount.mount_path or "") == SHARED_MEMORY:
             return

@@ -1,14 +1,14 @@
-"""More devices of a pool in one Pod than the policy lets one Pod have.
+"""Pod that requests more devices of a pool than the policy allows.
 
 ## What it checks
 
-The devices of the pool that the Pod holds at its peak, counted as the scheduler counts:
-containers and sidecars together, or an init container if that needs more.
+The number of devices of a pool that the scheduler reserves for the Pod: the sum over containers and
+sidecars, or the largest init container if that is more.
 
 ## Why
 
-One Pod that requests a whole node by mistake takes it from all other workloads, or waits for
-ever.
+A Pod that requests too many devices by mistake blocks them for other workloads, or stays `Pending`
+forever.
 
 ## Denied
 
@@ -49,8 +49,8 @@ pools:
   - largestRequest: 8
 ```
 
-- `pools[].largestRequest`: how many of the pool's devices one Pod may request. Devices by claim
-  (DRA) are not counted.
+- `pools[].largestRequest`: the largest number of the pool's devices that one Pod may request.
+  Resource claims (DRA) do not count.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 first_of_pool[pool].path,
-                "more devices than one Pod may have",
-                f"the Pod holds {count} devices of pool {pool.name} at its peak, and one Pod may "
-                f"have {pool.largest_request}",
-                f"Ask for {pool.largest_request} or fewer, or split the work into several Pods",
+                "the Pod requests more devices than one Pod may have",
+                f"the Pod needs {count} devices of pool {pool.name} at a time; the policy allows "
+                f"{pool.largest_request} for one Pod",
+                f"Request {pool.largest_request} or fewer, or split the work into several Pods",
             )
 
 

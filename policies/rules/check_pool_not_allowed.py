@@ -1,14 +1,14 @@
-"""GPU Pod in a namespace that may not use the pool.
+"""GPU Pod in a namespace that may not use the GPU pool.
 
 ## What it checks
 
-Where the policy names the namespaces that may request a pool (by name, or by labels that a
-namespace carries), a request from any other namespace is a finding. A namespace whose labels are
-not known is denied only where the policy says so.
+If the policy lists the namespaces that may use a pool, by name or by labels, requests from all
+other namespaces are findings. If the labels of a namespace are unknown, the policy decides.
 
 ## Why
 
-A pool that one team paid for should be full of that team's work.
+Clusters often reserve a GPU pool for the team that pays for it. Pods of other teams take its
+capacity.
 
 ## Denied
 
@@ -52,8 +52,10 @@ pools:
       names: [research]
 ```
 
-- `pools[].allowedNamespaces.names`, `pools[].allowedNamespaces.matchLabels`: who may request it.
-- `pools[].allowedNamespaces.unknown`: what happens to a namespace whose labels are not known.
+- `pools[].allowedNamespaces.names`, `pools[].allowedNamespaces.matchLabels`: the namespaces
+  that may request the pool.
+- `pools[].allowedNamespaces.unknown`: `allow` (the default) or `deny` requests from a namespace
+  with unknown labels.
 """
 
 from __future__ import annotations
@@ -78,10 +80,11 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield Finding(
             ID,
             request.path,
-            "the namespace may not use these GPU nodes",
-            f"{request.what} is a device of pool {pool.name}, which is for "
-            f"{_describe(pool.allowed_namespaces)}; this is namespace {context.request.namespace}",
-            "Move the work to such a namespace, or ask the platform team for access",
+            "the namespace may not use this GPU pool",
+            f"{request.what} belongs to pool {pool.name}, which is reserved for "
+            f"{_describe(pool.allowed_namespaces)}; the Pod is in namespace "
+            f"{context.request.namespace}",
+            "Use one of these namespaces, or request access from the cluster administrator",
         )
 
 
@@ -91,5 +94,5 @@ def _describe(allowed: AllowedNamespaces) -> str:
         parts.append(f"namespaces {', '.join(sorted(allowed.names))}")
     if allowed.match_labels:
         labels = ", ".join(f"{key}={value}" for key, value in sorted(allowed.match_labels.items()))
-        parts.append(f"namespaces labelled {labels}")
+        parts.append(f"namespaces with the labels {labels}")
     return " and ".join(parts)

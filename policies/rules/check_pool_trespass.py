@@ -1,31 +1,31 @@
-"""Pod without a GPU request that reaches for the GPU nodes.
+"""Pod without a GPU request that can run on GPU nodes.
 
 ## What it checks
 
-A Pod that requests no device of a pool must not be able to be placed on, or select, the pool's
-nodes:
+The rule reports a Pod that requests no device of a pool and does one of the following:
 
-- it tolerates the pool's taint by the taint's key,
-- or by a wildcard (`operator: Exists` without a key), unless it is a DaemonSet's Pod: node agents
-  run on every node,
-- or it requires the pool's labels, in `nodeSelector` or in any term of its required node
+- It tolerates the taint of the pool by its key.
+- It tolerates every taint (`operator: Exists` without a key). Pods of DaemonSets may do so, because
+  node agents run on every node.
+- It requires the labels of the pool, in `nodeSelector` or in any term of its required node
   affinity.
 
-Where the cluster's nodes are known, also:
+If the nodes of the cluster are known, the rule also reports a Pod that does one of the following:
 
-- it is bound by `nodeName` to a node of the pool,
-- or it selects by other labels (an instance type, a host name) only nodes that belong to the pool.
+- It sets `nodeName` to a node of the pool.
+- It selects only nodes of the pool by other labels, for example an instance type or a host name.
 
-A toleration is no finding where the Pod's own node selection keeps it off the pool's nodes. That a
-Pod is a DaemonSet's is believed of what the DaemonSet controller itself creates, and of a
-DaemonSet's own template: every author can write an owner reference. The controller is known
-by its service account, which kube-controller-manager gives it with
-`--use-service-account-credentials`, as kubeadm and managed clusters have it.
+A toleration is not a finding if the Pod's own node selection excludes the nodes of the pool.
+
+A Pod counts as a Pod of a DaemonSet only if the DaemonSet controller creates it, because any client
+can write an owner reference. gpufence recognizes the controller by its service account. The
+kube-controller-manager uses this account with the flag `--use-service-account-credentials`, which
+kubeadm and managed clusters set.
 
 ## Why
 
-A GPU node costs as much as a rack of others. A web server parked on one keeps it from scaling
-down, and takes the CPU and memory that the next training job needs.
+GPU nodes are the most expensive nodes of a cluster. A web server on a GPU node takes CPU and memory
+that a training job needs, and prevents the autoscaler from removing the node.
 
 ## Denied
 
@@ -69,9 +69,9 @@ spec:
 
 ## Settings
 
-- `pools[].taints`, `pools[].nodeSelector`: what the fence is made of.
-- `exemptions.namespaces`, `exemptions.usernames`, `exemptions.runtimeClasses`: whom it lets
-  through.
+- `pools[].taints`, `pools[].nodeSelector`: the taints and the labels of the GPU nodes.
+- `exemptions.namespaces`, `exemptions.usernames`, `exemptions.runtimeClasses`: the Pods to which
+  the rule does not apply.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ ID = "pool-trespass"
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each toleration and node selection that reaches for a foreign pool."""
+    """Yield a finding for each toleration and node selection that reaches a foreign pool."""
     yield from _by_unknown_node(pod, context)
     foreign = foreign_pools(pod, context)
     if not foreign:
@@ -141,9 +141,9 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         if is_wildcard(toleration):
             reason = f"{_subject(context)} tolerates every taint"
             remediation = (
-                "Name the taints that it has to tolerate, or keep it off with this expression in "
+                "Tolerate only the taints that the Pod needs. Or exclude GPU nodes with this "
+                f"expression in every term of its required node affinity: {_avoid(pool)}"
             )
-            remediation += f"every term of its required node affinity: {_avoid(pool)}"
         else:
             reason = f"{_subject(context)} tolerates the taint of GPU nodes"
             remediation = f"Remove the toleration{_way_in(pod, pool, context)}"
@@ -151,7 +151,7 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             ID,
             pod.at(f"spec.tolerations[{index}]"),
             reason,
-            f"{_describe(toleration)} admits it to the nodes of pool {pool.name} with taint "
+            f"{_describe(toleration)} lets the Pod run on the nodes of pool {pool.name} with taint "
             f"{taint}, but {_lack(pod, context)}",
             remediation,
         )
@@ -169,7 +169,7 @@ def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             ID,
             pod.at(path),
             f"{_subject(context)} selects GPU nodes",
-            f"it requires nodes with {labels}, which are the nodes of pool {pool.name}, "
+            f"the Pod requires nodes with {labels}, which are the nodes of pool {pool.name}, "
             f"but {_lack(pod, context)}",
             f"Remove the node selection{_way_in(pod, pool, context)}",
         )
@@ -178,7 +178,7 @@ def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
 def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     """Yield a finding if the Pod's author bound it to a node of the pool.
 
-    Past the scheduler, a NoSchedule taint repels nothing: kubelet checks NoExecute only
+    Without the scheduler, a NoSchedule taint repels nothing: the kubelet checks NoExecute only
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``).
     """
     node = named_node(pod, context.facts.nodes)
@@ -234,8 +234,8 @@ def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]
                 ID,
                 pod.at(alternative.path or "spec.nodeSelector"),
                 f"{_subject(context)} selects GPU nodes",
-                f"every node that it selects ({count} today) belongs to pool {pool.name}, "
-                f"but {_lack(pod, context)}",
+                f"every node that the Pod selects ({count} at present) belongs to pool "
+                f"{pool.name}, but {_lack(pod, context)}",
                 f"Remove the node selection{_way_in(pod, pool, context)}",
             )
 
@@ -254,19 +254,19 @@ def _subject(context: Context) -> str:
 
 
 def _way_in(pod: Pod, pool: Pool, context: Context) -> str:
-    """Return the alternative that lets the Pod onto the pool's nodes by right, if there is one."""
+    """Return how the Pod may use the pool's nodes instead, or nothing if it may not."""
     if is_daemon_set_pod(pod, context):
-        return ", or have the policy exempt its namespace, if it is an agent that GPU nodes need"
+        return ". If GPU nodes need this agent, exempt its namespace in the policy"
     if not context.may_request(pool):
         return ""
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         if entry.source:
             place = pod.at(f"spec.resourceClaims[{index}]")
-            return f", or write the name of the claim into {place} itself, without source"
+            return f", or write the name of the claim directly into {place}, without source"
     if unresolved := context.unresolved_claims(pod):
         return (
-            f", or make resource claim {unresolved[0][1]} known: create it before the Pod; for "
-            "files, pass its manifest, too, or use --cluster"
+            f". If resource claim {unresolved[0][1]} requests a device, create it before the Pod; "
+            "for files, add its manifest or use --cluster"
         )
     others = [
         request.what
@@ -294,4 +294,4 @@ def _describe(toleration: Toleration) -> str:
 
 def _lack(pod: Pod, context: Context) -> str:
     unresolved = context.describe_unresolved_claims(pod)
-    return f"none of its containers requests one of their devices{unresolved}"
+    return f"none of the Pod's containers requests a device of the pool{unresolved}"

@@ -1,15 +1,14 @@
-"""Privileged container that can be placed on GPU nodes without requesting a GPU.
+"""Privileged container that can run on GPU nodes without a GPU request.
 
 ## What it checks
 
-A privileged container in a Pod that requests no device of a pool and tolerates the pool's taint:
-mostly a node agent, which `pool-trespass` lets through as a DaemonSet's Pod.
+A privileged container in a Pod that requests no device of a pool and tolerates the taint of the
+pool. Most such Pods are node agents: `pool-trespass` allows them as Pods of a DaemonSet.
 
 ## Why
 
-A privileged container opens every device file of its node, whatever was assigned to whom. For a
-node agent that may be right; it should be known. The rule is on `warn` where a policy does not name
-it.
+A privileged container can open every device file of its node, whichever Pod owns the device. Some
+node agents need this. The rule lists them; its default action is `warn`.
 
 ## Denied
 
@@ -60,7 +59,7 @@ spec:
 
 ## Settings
 
-- `pools[].taints`: the taints whose toleration lets a Pod onto the nodes.
+- `pools[].taints`: the taints of the GPU nodes.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ ID = "privileged-near-devices"
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each privileged container of a Pod that a foreign pool may get."""
+    """Yield a finding for each privileged container of a Pod that can run in a foreign pool."""
     privileged = [each for each in pod.containers() if each.security_context.privileged]
     if not privileged or context.device_requests:
         return
@@ -94,6 +93,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             pod.at(f"{container.field}.securityContext.privileged"),
             "a privileged container can open the devices of GPU nodes",
             f'container "{container.name}" is privileged and requests no device, and its Pod may '
-            f"land on the nodes of pool {names}",
-            "Add the capabilities that it needs instead of privileged, or keep it off GPU nodes",
+            f"run on the nodes of pool {names}",
+            "Replace privileged with the capabilities that the container needs, or exclude GPU "
+            "nodes in the node affinity",
         )

@@ -1,15 +1,15 @@
-"""More than one share of a time-sliced device in one container.
+"""Container that requests more than one share of a GPU.
 
 ## What it checks
 
-A resource that the policy marks as shared (`nvidia.com/gpu.shared`: time-slicing or MPS) is
-requested at most once per container.
+A container may request at most one unit of a resource that the policy lists as shared, for example
+`nvidia.com/gpu.shared` with time-slicing or MPS.
 
 ## Why
 
-Two shares are not twice the compute: they may be the same share of the same GPU, and they take a
-place away from another workload. NVIDIA's device plugin rejects them when configured to, but
-only once the Pod is on the node.
+Two shares do not give twice the compute: both can be of the same GPU. The second share blocks
+another workload. NVIDIA's device plugin can reject such a request, but only after the Pod is on the
+node.
 
 ## Denied
 
@@ -80,10 +80,10 @@ def _check(
             yield Finding(
                 ID,
                 path,
-                "more than one share of a device",
-                f'container "{resource.container.name}" asks for {sides[path]} of {resource.name}, '
-                f"which is a share of a device of pool {pool.name}: a second share adds no compute",
-                f"Write {resource.name}: 1 under limits and leave it out of requests, or ask for a "
-                "whole device",
+                "a container requests more than one share of a GPU",
+                f'container "{resource.container.name}" requests {sides[path]} of '
+                f"{resource.name}; in pool {pool.name}, a second share adds no compute",
+                f"Set {resource.name}: 1 under limits and remove it from requests, or request a "
+                "whole GPU",
             )
             return

@@ -1,18 +1,19 @@
-"""Device resource whose request and limit differ, or that is no whole number.
+"""Device request that is not equal to its limit, or not a whole number.
 
 ## What it checks
 
-Every extended resource of every container and init container: request and limit are equal by value
-(`1`, `"1"` and `1000m` are equal), whole and not negative. Where one side is missing, the mutation
-`device-requests` fills it from the other; in the template of a core workload (Deployment, Job, ...)
-a missing limit stays a finding, because the API server rejects such a template before gpufence is
-called.
+For every extended resource of a container or init container, request and limit must be equal, whole
+and not negative. The value counts, not the spelling: `1`, `"1"` and `1000m` are equal.
+
+If only one of them is set, the mutation `device-requests` adds the other. In the pod template of a
+Deployment, Job or other built-in workload, a missing limit is a finding: the API server rejects
+such a template before it calls gpufence.
 
 ## Why
 
-Devices cannot be overcommitted or split: the API server rejects such a Pod. In a Deployment, a Job
-or a training operator's custom resource that error comes late and in the wrong place; here it
-comes with the manifest.
+Kubernetes does not overcommit or split devices, so the API server rejects such a Pod. For a
+Deployment, a Job or a custom resource, that error appears late: in the events of a controller. This
+rule reports it for the manifest.
 
 ## Denied
 
@@ -70,15 +71,15 @@ ID = "unequal-device-limits"
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each extended resource of each container that the API would reject."""
     resources = context.written_devices
-    refused = [
+    rejected = [
         resource
         for resource in (pod.device_resources() if resources is None else resources)
         if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name)
     ]
-    if not refused:
+    if not rejected:
         return
     requested = {request.path for request in context.device_requests}
-    for resource in refused:
+    for resource in rejected:
         yield from _check(pod, resource, requested, context.policy)
 
 
@@ -94,7 +95,7 @@ def _check(
     pod: Pod, resource: DeviceResource, requested: Container[str], policy: Policy
 ) -> Iterator[Finding]:
     container, name, given = resource.container, resource.name, resource.quantities
-    instead = f"Write {name}: {_count(resource, policy)}"
+    instead = f"Set {name}: {_count(resource, policy)}"
     where = pod.at(f"{container.field}.resources")
     # What the author wrote comes first: a mutation may have filled in the other side.
     for side in sorted(given, key=lambda side: f"{where}.{side}[{name}]" not in requested):
@@ -104,10 +105,10 @@ def _check(
             yield Finding(
                 ID,
                 f"{where}.{side}[{name}]",
-                "a device count is not a whole number",
-                f'container "{container.name}" asks for {quantity} of {name}; devices are counted '
-                "in whole numbers from 0",
-                f"{instead} under limits and leave it out of requests",
+                "the number of devices is not a whole number",
+                f'container "{container.name}" requests {quantity} of {name}; accepted are 0 and '
+                "positive whole numbers",
+                f"{instead} under limits and remove it from requests",
             )
             return
     if len({parse_quantity(quantity) for quantity in given.values()}) > 1:
@@ -115,26 +116,26 @@ def _check(
         yield Finding(
             ID,
             f"{where}.requests[{name}]",
-            "device request and limit differ",
-            f'container "{container.name}" requests {request} and is limited to {limit} of {name}; '
-            "devices are not overcommitted, so the two must be equal",
-            f"{instead} under limits and leave it out of requests",
+            "the request and the limit of a device differ",
+            f'container "{container.name}" has request {request} and limit {limit} of {name}; for '
+            "devices, both must be equal",
+            f"{instead} under limits and remove it from requests",
         )
     elif "limits" not in given:
         yield Finding(
             ID,
             f"{where}.limits",
-            "a device has a request and no limit",
-            f'container "{container.name}" requests {given["requests"]} of {name}; for devices the '
-            "API server requires the limit and takes the request from it",
+            "a device has a request but no limit",
+            f'container "{container.name}" requests {given["requests"]} of {name} without a limit; '
+            "the API server requires a limit for devices",
             f"{instead} under limits instead of requests",
         )
 
 
 def _count(resource: DeviceResource, policy: Policy) -> Any:
-    """Return how many devices to write: the limit if it is a count, or the request, or the most.
+    """Return the number of devices to suggest: a valid limit or request, otherwise rounded up.
 
-    Of a share there is never more than one.
+    For shares of a device, the number is 1.
     """
     counts = {side: parse_quantity(given) for side, given in resource.quantities.items()}
     pool = policy.pool_of_resource(resource.name)

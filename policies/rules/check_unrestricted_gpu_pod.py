@@ -1,30 +1,29 @@
-"""GPU Pod that Pod Security's profile `restricted` rejects.
+"""GPU Pod that violates the Pod Security profile `restricted`.
 
 ## What it checks
 
-Every control of the profile, in its latest version and with its official outcome, on every
-container, init container (sidecars among them) and ephemeral container of a Pod that requests a
-device:
+Every control of the profile in its latest version, with the same result as Kubernetes' own Pod
+Security admission. The rule checks all containers, init containers and ephemeral containers of a
+Pod that requests a device:
 
-- no sharing with the node: `hostNetwork`, `hostPID`, `hostIPC`, `hostPort`, `hostPath` volumes, and
-  hosts named in probes and lifecycle hooks;
-- no privileges: `privileged`, `allowPrivilegeEscalation`, added capabilities other than
-  `NET_BIND_SERVICE`, an unmasked `procMount`, Windows `hostProcess`;
-- not root: `runAsNonRoot: true`, and no `runAsUser: 0`;
-- confined: a seccomp profile, and no weakening of AppArmor, SELinux or sysctls;
-- volumes only of the types configMap, csi, downwardAPI, emptyDir, ephemeral, image,
+- Nothing shared with the node: no `hostNetwork`, `hostPID`, `hostIPC`, `hostPort` or `hostPath`
+  volume, and no host in probes and lifecycle hooks.
+- No privileges: no `privileged`, no `allowPrivilegeEscalation`, no added capabilities other than
+  `NET_BIND_SERVICE`, no unmasked `procMount`, no Windows `hostProcess`.
+- Not root: `runAsNonRoot: true`, and no `runAsUser: 0`.
+- Confined: a seccomp profile, and only the accepted AppArmor profiles, SELinux options and sysctls.
+- Volumes only of the types configMap, csi, downwardAPI, emptyDir, ephemeral, image,
   persistentVolumeClaim, projected and secret.
 
-The mutation `restricted-security-context` fills in what the Pod's author left open, so what is
-found here is what the author set. `hostUsers: false` and `os.name: windows` relax the
-controls that they relax in Kubernetes, and no others.
+The mutation `restricted-security-context` adds the fields that the Pod does not set, so findings
+are about fields that the author set. `hostUsers: false` and `os.name: windows` relax the same
+controls as in Kubernetes.
 
 ## Why
 
-A GPU node is the most expensive machine of the cluster and is shared. A container that escapes on
-it reaches the devices, the data and the service accounts of every team that trains there. Nothing
-in the list is needed to use a GPU: the device plugin or DRA driver hands the requested devices to
-the container.
+GPU nodes are shared between teams. A process that escapes from its container on such a node can
+reach the devices, data and credentials of every Pod there. No control in the list prevents the use
+of a GPU: the device plugin or the DRA driver gives the container the requested devices.
 
 ## Denied
 
@@ -77,11 +76,11 @@ spec:
         medium: Memory
 ```
 
-The security contexts are written out here; left out, they are filled in.
+You can leave out the security contexts: gpufence adds them.
 
 ## Settings
 
-- `hardening.level`: `restricted`, or `baseline` for the smaller profile.
+- `hardening.level`: `restricted` (the default), or the less strict profile `baseline`.
 """
 
 from __future__ import annotations

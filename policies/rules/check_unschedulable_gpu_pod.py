@@ -1,22 +1,23 @@
-"""GPU Pod that no node can take.
+"""GPU Pod that cannot run on any node.
 
 ## What it checks
 
-- The Pod's own node selection excludes the nodes of the pool whose devices it requests, or
-  excludes every node (a node selector term without expressions and fields matches none).
-- It is bound by `nodeName` to a node outside of the pool (where the cluster's nodes are known).
-- It requests devices of two pools: a node belongs to one.
-- Devices are requested under the Pod's own `resources`, where Kubernetes accepts only CPU, memory
-  and huge pages.
+The rule reports a GPU Pod in one of the following cases:
 
-Not seen: a DaemonSet that leaves its toleration or its node selection to gpufence. Its controller
-makes Pods for the nodes that the template as it is written tolerates and selects, each bound to one
-of them, before anything is added (`pkg/controller/daemon`, `NodeShouldRunDaemonPod`). Write both
-into the template of a DaemonSet that requests devices.
+- The Pod's own node selection excludes the nodes of the pool whose devices it requests. A node
+  selector term without expressions and fields excludes every node.
+- The Pod sets `nodeName` to a node outside of the pool. This check needs the nodes of the cluster.
+- The Pod requests devices of two pools. A node belongs to one pool.
+- The Pod requests devices in `spec.resources`, where Kubernetes accepts only CPU, memory and huge
+  pages.
+
+The rule does not detect a DaemonSet without its own toleration or node selection. The DaemonSet
+controller reads the template as it is written, and creates Pods only for nodes that this template
+tolerates and selects. Write both into the template of a DaemonSet that requests devices.
 
 ## Why
 
-Such a Pod stays `Pending` forever, and an autoscaler may add expensive nodes for it in vain.
+Such a Pod stays `Pending` forever, and an autoscaler may add expensive nodes that it cannot use.
 
 ## Denied
 
@@ -73,7 +74,7 @@ ID = "unschedulable-gpu-pod"
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each reason why no node could ever take the Pod."""
+    """Yield a finding for each reason why the Pod can never run."""
     yield from _pod_level(pod, context)
     first_of_pool: dict[Pool, DeviceRequest] = {}
     for request in context.device_requests:
@@ -94,10 +95,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 pod.at("spec.nodeName"),
-                "it is bound to a node without the devices",
-                f"it requests {request.what}, which the nodes of pool {request.pool.name} offer, "
-                f"but node {node.name} is none of them",
-                "Remove nodeName: the scheduler finds a node",
+                "the Pod is bound to a node without the devices",
+                f"the Pod requests {request.what}, which the nodes of pool {request.pool.name} "
+                f"offer, but node {node.name} does not belong to that pool",
+                "Remove nodeName. The scheduler then finds a node with the device",
             )
 
 
@@ -112,10 +113,10 @@ def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 pod.at(f"spec.resources.{side}[{name}]"),
-                "a device is asked for at Pod level",
-                f"{name} stands under the resources of the Pod itself, where Kubernetes accepts "
-                "only CPU, memory and huge pages",
-                f"Move {name} into resources.limits of the container that uses the device",
+                "a device is requested at Pod level",
+                f"spec.resources requests {name}, but Kubernetes accepts only CPU, memory and huge "
+                "pages at Pod level",
+                f"Move {name} to resources.limits of the container that uses the device",
             )
 
 
@@ -123,9 +124,9 @@ def _two_pools(first: DeviceRequest, other: DeviceRequest) -> Finding:
     return Finding(
         ID,
         other.path,
-        "devices of two pools are requested at once",
-        f"{first.what} (at {first.path}) is offered by pool {first.pool.name}, {other.what} by "
-        f"pool {other.pool.name}, and a node belongs to one pool",
+        "the Pod requests devices of two pools",
+        f"pool {first.pool.name} offers {first.what} (at {first.path}) and pool {other.pool.name} "
+        f"offers {other.what}, but a node belongs to one pool only",
         "Split the work into one Pod for each pool",
     )
 
@@ -138,12 +139,12 @@ def _excluded(pod: Pod, pool: Pool, request: DeviceRequest) -> Finding:
             break
     else:
         path = REQUIRED_TERMS
-        found = "no term of its required node affinity can match such a node"
+        found = "no term of its required node affinity can match these nodes"
     return Finding(
         ID,
         pod.at(path),
         "the node selection excludes the GPU nodes",
-        f"it requests {request.what}, which the nodes of pool {pool.name} offer ({labels}), but "
-        f"{found}",
-        "Remove the conflicting node selection: gpufence requires the right nodes by itself",
+        f"the Pod requests {request.what}, which the nodes of pool {pool.name} offer ({labels}), "
+        f"but {found}",
+        "Remove the conflicting node selection. gpufence adds the node affinity for this pool",
     )

@@ -1,15 +1,15 @@
-"""The missing side of a container's device resources.
+"""Missing requests and limits of device resources.
 
 ## What it adds
 
-For every extended resource of a container (`vendor.example/device`, not only GPUs): the limit where
-only a request is given, the request where only a limit is given.
+For every extended resource of a container (any `vendor.example/device`, not only GPUs), the missing
+one of request and limit.
 
 ## Why
 
-Kubernetes does not overcommit devices: request and limit must be equal. The API server copies a
-Pod's limits into its requests, but rejects a Pod that names only requests, and copies nothing into
-the templates of Deployments and Jobs.
+Kubernetes does not overcommit devices: request and limit must be equal. The API server adds missing
+requests to a Pod, but rejects a Pod with a request and no limit. It adds nothing to the pod
+templates of Deployments and Jobs.
 
 ## Before
 
@@ -55,7 +55,7 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name
 
 ID = "device-requests"
-SUMMARY = "the other side, limit or request, of device resources"
+SUMMARY = "equal requests and limits of device resources"
 
 
 def additions(pod: Pod, _context: Context) -> Iterator[Addition]:

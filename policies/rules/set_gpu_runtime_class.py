@@ -1,15 +1,16 @@
-"""The runtime class of the pool.
+"""RuntimeClass of the pool.
 
 ## What it adds
 
-The RuntimeClass that the policy names for the pool, where the Pod names none and the cluster has
-it. A Pod whose request the devices of another pool would meet as well gets none.
+The RuntimeClass that the policy names for the pool, if the Pod sets no `runtimeClassName` and the
+RuntimeClass exists in the cluster. gpufence adds nothing if devices of another pool can also
+satisfy the request.
 
 ## Why
 
-On some clusters the NVIDIA runtime is not the nodes' default, and a container then starts without
-its GPU. The API server rejects a Pod with a RuntimeClass that does not exist, so where it
-is missing or unknown, nothing is added.
+In some clusters, the NVIDIA runtime is not the default runtime of the nodes. A container without
+the RuntimeClass then starts without its GPU. The API server rejects a Pod with a RuntimeClass that
+does not exist, so gpufence adds only a RuntimeClass that it has seen.
 
 ## Before
 
@@ -53,7 +54,7 @@ from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 
 ID = "gpu-runtime-class"
-SUMMARY = "the pool's runtime class"
+SUMMARY = "the RuntimeClass of the pool"
 
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:

@@ -1,16 +1,17 @@
-"""Node affinity that requires the pool's nodes.
+"""Required node affinity for the nodes of the pool.
 
 ## What it adds
 
-The pool's labels as `In` expressions of the required node affinity. Node selector terms are ORed,
-so the expressions go into *every* term: adding a term would widen the choice. A term with neither
-expressions nor fields matches no node and is left so. `matchFields` stay, and nothing is added
-where the Pod's `nodeSelector` or the term itself already requires the label.
+The labels of the pool as `In` expressions of the required node affinity. Node selector terms are
+ORed, so gpufence adds the expressions to *every* term: a further term would allow more nodes. A
+term without expressions and fields matches no node and stays as it is. gpufence does not change
+`matchFields`, and adds nothing if the `nodeSelector` or the term already requires the label.
 
 ## Why
 
-A toleration only permits. Without a requirement the scheduler may try nodes that cannot serve the
-Pod, and cluster autoscalers scale the wrong group.
+A toleration allows the nodes of the pool, but does not require them. With the requirement, the
+scheduler considers only nodes with the devices, and the cluster autoscaler adds nodes to the right
+node group.
 
 ## Before
 
@@ -58,13 +59,13 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED, Alternative, required_terms, requires
 
 ID = "pool-node-affinity"
-SUMMARY = "required node affinity to the pool's nodes"
+SUMMARY = "the required node affinity for the nodes of the pool"
 
 _TERMS = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
 
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
-    """Require the labels of each pool that the Pod cannot do without, in every term."""
+    """Require the labels of each pool that the Pod needs, in every term."""
     selected = {key: value or "" for key, value in (pod.spec.node_selector or {}).items()}
     labels = {
         (key, value): None

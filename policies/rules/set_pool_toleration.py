@@ -1,18 +1,19 @@
-"""Tolerations of the pool's taints.
+"""Tolerations for the taints of the pool.
 
 ## What it adds
 
-One toleration for each taint of a pool that the Pod requests devices of, unless a toleration of
-the Pod covers that taint already, judged as kube-scheduler judges: an empty key with `Exists`
-covers every key, an empty effect every effect, and a taint whose value the policy leaves open is
-covered by `Exists` only.
+One toleration for each taint of the pool from which the Pod requests devices, unless the Pod
+already tolerates the taint. gpufence compares taints and tolerations as kube-scheduler does: an
+empty key with `Exists` matches every key, and an empty effect matches every effect. If the policy
+sets no value for a taint, only `Exists` tolerates it.
 
-Taints of effect `PreferNoSchedule` keep nothing away and need no toleration.
+Taints with the effect `PreferNoSchedule` need no toleration.
 
 ## Why
 
-GPU nodes are tainted so that nothing else lands on them. A GPU Pod without the toleration stays
-`Pending` with "untolerated taint", and its author has to know which taint this cluster uses.
+GPU nodes have a taint so that other Pods do not run on them. A GPU Pod without the toleration stays
+`Pending` with the event "untolerated taint". With this mutation, Pod authors do not need to know
+which taint the cluster uses.
 
 ## Before
 
@@ -42,8 +43,7 @@ spec:
 
 ## Settings
 
-- `pools[].taints`: the taints, each with `key`, `effect` and, where only one value is meant,
-  `value`.
+- `pools[].taints`: the taints, each with `key`, `effect` and optionally `value`.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
 
 ID = "pool-toleration"
-SUMMARY = "tolerations of the pool's taints"
+SUMMARY = "the tolerations for the taints of the pool"
 
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
-    """Append a toleration for each taint of the requested pools that none covers."""
+    """Append a toleration for each taint of the requested pools without a toleration."""
     tolerations = pod.spec.tolerations or []
     added: list[Toleration] = []
     for pool in context.requested_pools:

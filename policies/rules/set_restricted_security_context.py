@@ -1,39 +1,39 @@
-"""Security context that Pod Security `restricted` asks for.
+"""Security context that the Pod Security profile `restricted` requires.
 
 ## What it adds
 
-Whatever the profile wants set and the Pod leaves open, once for the whole Pod where one value
-serves:
+The fields that the profile requires and the Pod does not set:
 
-- for the Pod: `runAsNonRoot: true`, `seccompProfile: {type: RuntimeDefault}`, and the policy's
-  user, group and fsGroup;
-- for each container, init container (sidecars among them) and ephemeral container:
-  `allowPrivilegeEscalation: false`, and `ALL` at the end of `capabilities.drop`.
+- For the Pod: `runAsNonRoot: true`, `seccompProfile: {type: RuntimeDefault}`, and the user, group
+  and fsGroup of the policy.
+- For each container, init container and ephemeral container: `allowPrivilegeEscalation: false`, and
+  `ALL` at the end of `capabilities.drop`.
 
-Nothing that the author wrote is changed. Where it contradicts the profile, the contradiction stays
-for the check `unrestricted-gpu-pod` to name:
+gpufence never changes a field that the author set. If such a field violates the profile, the check
+`unrestricted-gpu-pod` reports it:
 
-- A container that is root by its author's word (`runAsUser: 0` or `runAsNonRoot: false`, its own or
-  the Pod's) keeps its user; the other containers then get `runAsNonRoot` and a user of their own,
-  and the Pod gets none.
-- A container that adds `IPC_LOCK` and names no user keeps that of its image. For another user than
-  root the capability has no effect: RDMA cannot register memory, and NCCL falls back to TCP without
-  a message (NVIDIA/nvidia-container-toolkit#2037). If an exception lets such a Pod through, the
-  price is that the container runs as root where its image does.
-- A container that is privileged or adds `SYS_ADMIN` gets no `allowPrivilegeEscalation`: the API
-  server rejects the pair. One that adds `ALL` is not required to drop it.
+- A container that runs as root on purpose (`runAsUser: 0` or `runAsNonRoot: false`, in the
+  container or in the Pod) keeps its user. gpufence then sets `runAsNonRoot` and the user in each of
+  the other containers instead of in the Pod.
+- A container that adds `IPC_LOCK` and sets no user keeps the user of its image. The capability has
+  an effect only for root. For any other user, RDMA cannot register memory, and NCCL falls back to
+  TCP without a message (NVIDIA/nvidia-container-toolkit#2037). If an exception allows such a Pod
+  and its image runs as root, the container runs as root.
+- A container that is privileged or adds `SYS_ADMIN` gets no `allowPrivilegeEscalation: false`,
+  because the API server rejects this combination. A container that adds `ALL` gets no `drop:
+  [ALL]`.
 
-A Windows Pod gets `runAsNonRoot` alone, since the API server rejects the rest there. A container
-added by `kubectl debug` gets what the Pod does not give it already, and nothing else in the Pod
-changes.
+A Windows Pod gets only `runAsNonRoot`: the API server rejects the other fields. A container that
+`kubectl debug` adds gets the fields that the Pod does not already set. The rest of the Pod does not
+change.
 
-With `hardening.level: baseline` nothing is added: that profile wants nothing set.
+With `hardening.level: baseline`, gpufence adds nothing: that profile requires no fields.
 
 ## Why
 
-Almost no manifest sets all of these, least of all those that come with training frameworks, and
-without them a namespace that enforces `restricted` rejects the Pod. What runs as root today may
-need an image that works for another user; `hardening.runAsUser: null` leaves the user to the image.
+Most manifests do not set all of these fields, and a namespace that enforces `restricted` rejects
+Pods without them. An image that expects to run as root may need changes to run as another user.
+With `hardening.runAsUser: null`, gpufence does not set the user.
 
 ## Before
 
@@ -70,9 +70,9 @@ spec:
 
 ## Settings
 
-- `hardening.level`: `restricted`, or `baseline`, with which nothing is added.
-- `hardening.runAsUser`: the user ID; `null` leaves it to the image.
-- `hardening.runAsGroup`, `hardening.fsGroup`: group IDs; `null`, the default, adds none.
+- `hardening.level`: `restricted` (the default), or `baseline`, which adds nothing.
+- `hardening.runAsUser`: the user ID. `null` keeps the user of the image.
+- `hardening.runAsGroup`, `hardening.fsGroup`: the group IDs. The default, `null`, adds none.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ from policies.kubernetes.pod_security.privileges import excludes_no_escalation
 from policies.policy import Hardening
 
 ID = "restricted-security-context"
-SUMMARY = 'the security context that Pod Security "restricted" asks for'
+SUMMARY = 'the security context that Pod Security "restricted" requires'
 
 _LOCK_MEMORY = frozenset({"IPC_LOCK", "CAP_IPC_LOCK"})
 # The root user of Windows, in any case (kubelet, security_context_windows.go).
@@ -108,7 +108,7 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     if context.request.subresource == "ephemeralcontainers":
         given = {**identity, **_confinement(pod)}
         for container in new_debug_containers(pod, context.old_spec):
-            # What the Pod sets holds for the new container, too.
+            # What the Pod sets applies to the new container as well.
             wanted = _unset(given, common)
             if _is_root(pod, container.security_context):
                 wanted = {key: value for key, value in wanted.items() if key not in identity}
@@ -118,7 +118,7 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     are_root = [_is_root(pod, each.security_context) for each in containers]
     each_container: Fields = {}
     if any(are_root) or _is_root(pod, NO_CONTEXT):
-        # Some containers are root by their author's word: the others get a user of their own.
+        # Some containers run as root on purpose: the user goes into each of the others.
         each_container, identity = _unset(identity, common), {}
     whole = {**identity, **_confinement(pod)}
     if not pod.is_windows:
@@ -160,7 +160,7 @@ def _is_root(pod: Pod, own: SecurityContext) -> bool:
     if non_root is False:
         return True
     if not pod.is_windows:
-        # Without ambient capabilities, which runtimes do not set, only root has what is added.
+        # Runtimes set no ambient capabilities, so added capabilities have an effect for root only.
         added = (own.capabilities.add if own.capabilities else None) or ()
         locks_memory = not _LOCK_MEMORY.isdisjoint(added)
         return user_id == 0 or (locks_memory and non_root is None and user_id is None)

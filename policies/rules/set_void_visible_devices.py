@@ -1,16 +1,16 @@
-"""NVIDIA_VISIBLE_DEVICES=void for containers of a GPU Pod that request no device.
+"""NVIDIA_VISIBLE_DEVICES=void in containers of a GPU Pod that request no device.
 
 ## What it adds
 
-`NVIDIA_VISIBLE_DEVICES: void` in the init containers, sidecars and containers of a GPU Pod that
-request no device and do not set the variable themselves, and in the ephemeral containers that
-`kubectl debug` adds to one. Where the Pod requests devices of other vendors only, nothing is added.
+`NVIDIA_VISIBLE_DEVICES: void` in every container and init container of a GPU Pod that requests no
+device and does not set the variable. The same applies to ephemeral containers that `kubectl debug`
+adds to a GPU Pod. gpufence adds nothing if the Pod requests only devices of other vendors.
 
 ## Why
 
-CUDA base images set the variable to `all`. On a node whose default runtime is NVIDIA's, a sidecar
-made from such an image sees every GPU of the node, also those of other Pods. So does a debug
-container: it can request no device, and what its Pod was assigned is not mounted into it.
+CUDA base images set the variable to `all`. If the NVIDIA runtime is the default runtime of the
+node, a sidecar with such an image sees every GPU of the node, including the GPUs of other Pods. The
+same is true for a debug container, which cannot request a device.
 
 ## Before
 

@@ -58,7 +58,7 @@ POOLS = [
         "name": "lab",
         "resources": ["example.com/lab-gpu"],
         "nodeSelector": {"example.com/lab-gpu": "true"},
-        "allowedNamespaces": {"matchLabels": {"team": "lab"}, "unknown": "refuse"},
+        "allowedNamespaces": {"matchLabels": {"team": "lab"}, "unknown": "deny"},
     },
 ]
 
@@ -268,7 +268,7 @@ def test_a_gpu_pod_that_is_bound_to_a_plain_node_is_refused_and_on_the_gpu_node_
 ) -> None:
     message = refusal(control_plane, namespace, pod({GPU: 1}, nodeName="plain"))
     assert "unschedulable-gpu-pod" in message
-    assert "it is bound to a node without the devices" in message
+    assert "the Pod is bound to a node without the devices" in message
     assert refusal(control_plane, namespace, pod({GPU: 1}, nodeName="gpu")) == ""
 
 
@@ -516,7 +516,7 @@ def test_a_pool_for_some_namespaces_is_for_those_with_the_label(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     wanting = pod({"example.com/lab-gpu": 1})
-    assert "the namespace may not use these GPU nodes" in refusal(control_plane, namespace, wanting)
+    assert "the namespace may not use this GPU pool" in refusal(control_plane, namespace, wanting)
     of_lab = control_plane.create_namespace("lab-", {"team": "lab"})
     until(
         lambda: not refusal(control_plane, of_lab, wanting),

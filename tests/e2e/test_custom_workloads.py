@@ -111,7 +111,7 @@ def test_a_dry_run_finds_what_the_pods_of_a_custom_resource_would_be_refused_for
 ) -> None:
     said = refusal(control_plane, job(master=TRAINS, worker=TRESPASSER))
     assert f'admission webhook "{WEBHOOK}" denied the request' in said
-    assert "gpufence found 1 thing to change in this PyTorchJob" in said
+    assert "gpufence found 1 problem in this PyTorchJob" in said
     assert "; this is about the Worker replicas" in said
     assert "(at spec.pytorchReplicaSpecs.Worker.template.spec.tolerations[0])" in said
 

@@ -65,8 +65,8 @@ def pair(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
     flags = (
         *("--policy", str(policy.file)),
         # Valid from 6 s before its issue to 6 s after: 2/3 of that are over after 2 s.
-        *("--leaf-lifetime", "6s"),
-        *("--authority-settle", "1s", "--authority-overlap", "3s"),
+        *("--certificate-lifetime", "6s"),
+        *("--ca-propagation-delay", "1s", "--ca-overlap", "3s"),
     )
     with release(control_plane, folder) as made, made.replicas(2, *flags) as replicas:
         pair = Pair(made, policy, flags, list(replicas))
@@ -175,7 +175,7 @@ def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
         assert failure_policies(released) == ["Ignore", "Ignore"]
 
         policy.write("kind: FencePolicy\npoolz: []\n")
-        refused = 'gpufence_policy_reload_total{result="refused"}'
+        refused = 'gpufence_policy_reload_total{result="rejected"}'
         until(lambda: [r.metric(refused) for r in replicas] == [1, 1], "it to be refused")
         for replica in replicas:
             status, said = replica.ask("/readyz")
@@ -184,7 +184,7 @@ def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
             assert "poolz: unknown field" in said
             assert replica.metric("gpufence_policy_generation") == 2
             assert replica.metric("gpufence_policy_stale") == 1
-            [event] = replica.events("policy refused")
+            [event] = replica.events("policy rejected")
             assert "poolz: unknown field" in event["problem"]
         assert tolerates(api.request("POST", path, AMD_POD), "amd.com/gpu")
 

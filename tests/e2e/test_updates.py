@@ -406,7 +406,9 @@ def test_a_new_image_in_a_template_that_is_no_better_is_stopped_at_its_replica_s
     told = control_plane.kubectl(
         "set", "image", "deployment/web", "web=nginx:1.30", "-n", space.name
     ).stderr
-    assert told.startswith("Warning: not refused, since not new: pool-trespass: ")
+    assert told.startswith(
+        "Warning: not denied, because the old object has it too: pool-trespass: "
+    )
     until(lambda: complaint(control_plane, old_deployment), "the rollout to fail")
     assert "tolerates the taint of GPU nodes" in complaint(control_plane, old_deployment)
     assert all(pod["spec"]["containers"][0]["image"] == "nginx:1.29" for pod in space.pods())

@@ -1,7 +1,7 @@
-"""From the body of an admission review to the body of the response: decode, decide, encode.
+"""Handles an AdmissionReview: decode, decide, encode.
 
-``/mutate`` adds to Pods and reports no findings: later webhooks and the API server's defaults may
-still change the Pod. ``/validate`` judges the result. Both reject a malformed object.
+``/mutate`` adds to Pods and reports no findings: later webhooks may still change the Pod.
+``/validate`` checks the result. Both reject a malformed object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENDPOINTS: tuple[Endpoint, ...] = ("/mutate", "/validate")
 _OPERATIONS = frozenset({"CREATE", "UPDATE"})
 
 # Of a Pod's subresources, those whose object is the Pod with another spec. The others (status,
-# binding, scale, ...) change nothing that a rule judges, and a cluster stands still without them.
+# binding, scale, ...) change no field that a rule reads, and a cluster cannot work without them.
 _SUBRESOURCES = frozenset({"", "ephemeralcontainers", "resize"})
 
 # The deepest objects of the API, custom resources with embedded schemas, stay far below this.
@@ -42,16 +42,16 @@ _log = logging.getLogger("gpufence")
 
 
 class Cluster(Protocol):
-    """What is known of the cluster (``webhook.cluster.facts``)."""
+    """The source of cluster facts (``webhook.cluster.facts``)."""
 
     async def facts_for(self, request: Request, obj: Workload, seconds: float) -> Facts:
         """Return the cluster facts for a request and its object."""
 
 
 class Admission:
-    """Answers reviews by one policy. Holds no state between calls but the counters.
+    """Answers reviews with one policy. Between calls, it keeps only the policy and the counters.
 
-    Without a ``cluster``, a Pod is judged by itself: the request tells nothing of nodes or claims.
+    Without a ``cluster``, decisions use no nodes, claims and other cluster facts.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class Admission:
         self._cluster = cluster
 
     def use(self, policy: Policy) -> None:
-        """Answer by another policy from now on."""
+        """Use another policy from now on."""
         self._policy = policy
 
     async def answer(self, endpoint: Endpoint, body: bytes, seconds: float) -> bytes:
-        """Return the body of the answer within ``seconds``: a review with the caller's uid.
+        """Return the body of the response within ``seconds``: a review with the caller's uid.
 
         Raises:
-            BadReviewError: the body holds no uid, so that no review can answer it.
+            BadReviewError: the body has no uid for a response.
         """
         try:
             request = review.decode(body)
@@ -99,14 +99,14 @@ class Admission:
     async def _respond(
         self, endpoint: Endpoint, request: review.AdmissionRequest, seconds: float
     ) -> tuple[response.Response, Result]:
-        """Return the response, whatever goes wrong."""
+        """Return the response, also for errors."""
         uid, kind = request.uid, request.kind.kind
         try:
             if request.operation not in _OPERATIONS or request.sub_resource not in _SUBRESOURCES:
                 return response.allowed(uid), "allowed"
             obj = review.object_of(request)
             if endpoint == "/mutate" and not request.is_pod:
-                # A mutated workload would show as drift in GitOps, and its Pods are mutated.
+                # A mutated workload would show as drift in GitOps; its Pods are mutated instead.
                 return response.allowed(uid), "allowed"
             writing = request.to_engine(self._today())
             facts = _NO_FACTS
@@ -125,21 +125,21 @@ class Admission:
             if not (isinstance(error, RecursionError) and _is_deep(request.object)):
                 self._metrics.failed()
                 _log_request(logging.ERROR, "internal error", endpoint, request, failure=True)
-                return response.errored(uid, _apology(request)), "error"
+                return response.errored(uid, _internal_error_message(request)), "error"
             fault, problem = MalformedObjectError.fault, "it is nested too deeply"
         _log_request(logging.INFO, "malformed object", endpoint, request, problem=problem)
-        message = f"gpufence cannot judge this {kind}, because it is {fault}: {problem}"
+        message = f"gpufence cannot check this {kind}, because it is {fault}: {problem}"
         if _is_custom(request):
-            # What its fields may hold is its operator's to say, and its Pods are judged themselves.
+            # Its operator defines its fields, and gpufence checks its Pods.
             return response.allowed(uid, warnings=[messages.warning(message)]), "malformed"
         return response.malformed(uid, message), "malformed"
 
     def _validate(
         self, request: review.AdmissionRequest, obj: Workload, decision: Decision
     ) -> tuple[response.Response, Result]:
-        """Reject what an enforced rule finds, and report the rest."""
+        """Deny the request for enforced findings, and report the others."""
         if not decision.has_template and obj.is_core_workload:
-            raise MalformedObjectError("", "it has no pod template where its kind has one")
+            raise MalformedObjectError("", "it has no pod template")
         findings = decision.findings
         annotations = messages.audit_annotations(decision)
         known = _reported_known(request, obj, decision.known)
@@ -151,7 +151,7 @@ class Admission:
         enforced = [finding for finding in findings if finding.action == "enforce"]
         rules = sorted({finding.rule for finding in enforced})
         _log_request(logging.INFO, "denied", "/validate", request, rules=rules)
-        message = messages.refusal(enforced, request.kind.kind)
+        message = messages.denial(enforced, request.kind.kind)
         answer = response.denied(request.uid, message, annotations=annotations, warnings=warnings)
         return answer, "denied"
 
@@ -176,9 +176,9 @@ def _is_custom(request: review.AdmissionRequest) -> bool:
 def _reported_known(
     request: review.AdmissionRequest, obj: Workload, known: Sequence[Finding]
 ) -> list[Finding]:
-    """Return the known findings that a client reads: those of workloads that people change.
+    """Return the known findings to warn about: those of workloads that users change.
 
-    Controllers alone update Pods, and what has a controller (ReplicaSets).
+    Only controllers update Pods, and objects with a controller such as ReplicaSets.
     """
     if not known or request.is_pod:
         return []
@@ -188,7 +188,7 @@ def _reported_known(
 
 
 def _is_deep(value: Any) -> bool:
-    """Tell whether a value is nested more deeply than any object of the API."""
+    """Return whether a value is nested more deeply than any object of the API."""
     level = [value]
     for _ in range(_DEEP):
         level = [
@@ -200,13 +200,13 @@ def _is_deep(value: Any) -> bool:
     return bool(level)
 
 
-def _apology(request: review.AdmissionRequest) -> str:
+def _internal_error_message(request: review.AdmissionRequest) -> str:
     kind = request.kind.kind
     return (
-        f"gpufence itself failed on this {kind}, and lets nothing pass that it could not judge. "
-        f"The fault is gpufence's, not the {kind}'s: please tell whoever runs the cluster. "
-        f"gpufence's log has the details under uid {request.uid}; until it is mended, the policy's "
-        "exemptions, or the action of the rule that is named there, let such objects through"
+        f"an internal error of gpufence prevents the check of this {kind}, so gpufence rejects it. "
+        f"The {kind} is not the cause: contact the cluster administrator, who finds the error "
+        f"under uid {request.uid} in the log of gpufence. An exemption in the policy, or another "
+        "action for the rule in the log, admits such objects until the error is fixed"
     )
 
 

@@ -1,4 +1,4 @@
-"""Findings as the texts that a response has room for: denial, warnings, audit annotations."""
+"""The texts of a response: denial, warnings and audit annotations, within their limits."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ MAX_WARNINGS = 4096 // WARNING_LENGTH
 # v1, AuditAnnotation); those of webhooks have no limit but the log's own.
 ANNOTATION_LENGTH = 10 * 1024
 
-
-# An API server passes on every byte, and a Pod of megabytes can have
-# thousands of findings.
-REFUSAL_LENGTH = 16 * 1024
+# An API server passes on every byte, and a Pod of megabytes can have thousands of findings.
+DENIAL_LENGTH = 16 * 1024
 
 
-def refusal(findings: Sequence[Finding], kind: str) -> str:
-    """Return the message of a denial: how many things were found, then a line for each of them.
+def denial(findings: Sequence[Finding], kind: str) -> str:
+    """Return the message of a denial: the number of findings, then a line for each of them.
 
-    Where they are very many, the last line says how many more there are.
+    If the message becomes too long, the last line has the number of the remaining findings.
     """
-    count = "1 thing" if len(findings) == 1 else f"{len(findings)} things"
-    lines = [f"gpufence found {count} to change in this {kind}:"]
-    room = REFUSAL_LENGTH
+    count = "1 problem" if len(findings) == 1 else f"{len(findings)} problems"
+    lines = [f"gpufence found {count} in this {kind}:"]
+    room = DENIAL_LENGTH
     for index, finding in enumerate(findings):
-        line = _cut(f"- {finding.rule}: {finding.message}", REFUSAL_LENGTH)
+        line = _cut(f"- {finding.rule}: {finding.message}", DENIAL_LENGTH)
         room -= len(line)
         if room < 0 < index:
             left = len(findings) - index
-            lines.append(f"- and {left} more; `gpufence check` on the manifest shows all")
+            lines.append(f"- and {left} more; to see all, run `gpufence check` on the manifest")
             break
         lines.append(line)
     return "\n".join(lines)
 
 
 def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list[str]:
-    """Return a warning for each finding, in the length and number that an API server passes on.
+    """Return a warning for each finding, within the limits of the API server.
 
-    ``known`` are findings that do not deny the change, because they existed before it.
+    ``known`` are findings of the old object, which do not deny the update.
     """
     texts = [_warning(finding) for finding in findings]
-    texts += [_warning(finding, "not refused, since not new: ") for finding in known]
+    texts += [
+        _warning(finding, "not denied, because the old object has it too: ") for finding in known
+    ]
     if len(texts) > MAX_WARNINGS:
         left = len(texts) - MAX_WARNINGS + 1
-        more = f"gpufence found {left} more; `gpufence check` on the manifest shows all"
+        more = f"gpufence found {left} more; to see all, run `gpufence check` on the manifest"
         texts = [*texts[: MAX_WARNINGS - 1], more]
     return texts
 
 
 def warning(text: str) -> str:
-    """Return the text as one line that an API server passes on."""
+    """Return the text as one line within the limit of the API server."""
     return _cut(_one_line(text), WARNING_LENGTH)
 
 
 def audit_annotations(decision: Decision) -> dict[str, str]:
-    """Return the audit annotations: what each rule found, and what was let go and why.
+    """Return the audit annotations: the findings of each rule, and what does not count and why.
 
-    The keys are rule ids, ``excepted``, ``known`` and ``exempt``: names without a prefix, before
-    which an API server puts the name of the webhook and a slash.
+    The keys are rule ids, ``excepted``, ``known`` and ``exempt``. An API server adds the name of
+    the webhook and a slash as a prefix.
     """
     if not (decision.findings or decision.excepted or decision.known or decision.exemption):
         return {}
@@ -84,7 +84,7 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
 
 
 def _warning(finding: Finding, note: str = "") -> str:
-    """Return the finding in one line; where it is too long, what was found gives way first."""
+    """Return the finding in one line; if it is too long, without its detail."""
     text = _one_line(f"{note}{finding.rule}: {finding.message}")
     if len(text) > WARNING_LENGTH:
         text = f"{note}{finding.rule}: {finding.reason} (at {finding.path}). {finding.remediation}"
@@ -92,7 +92,7 @@ def _warning(finding: Finding, note: str = "") -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return the text without control characters, for which an API server drops a warning."""
+    """Return the text without control characters: an API server drops warnings with them."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

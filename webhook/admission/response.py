@@ -1,7 +1,7 @@
-"""AdmissionReview as an API server is answered.
+"""AdmissionReview responses to an API server.
 
-Source of the wire format: ``k8s.io/api/admission/v1``, ``types.go``; of what is accepted and shown:
-``k8s.io/apiserver``, ``pkg/admission/plugin/webhook/request/admissionreview.go`` and
+Source of the wire format: ``k8s.io/api/admission/v1``, ``types.go``; of the handling in the API
+server: ``k8s.io/apiserver``, ``pkg/admission/plugin/webhook/request/admissionreview.go`` and
 ``pkg/admission/plugin/webhook/errors/statuserror.go``.
 """
 
@@ -47,19 +47,19 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 def encode(response: Response, api_version: str = API_VERSION) -> bytes:
-    """Return the body of the answer."""
+    """Return the body of the response."""
     return _encoder.encode(_Answer(api_version, KIND, response))
 
 
 def allowed(
     uid: str, *, annotations: dict[str, str] | None = None, warnings: list[str] | None = None
 ) -> Response:
-    """Let the request go as it is."""
+    """Allow the request unchanged."""
     return Response(uid, True, audit_annotations=annotations or {}, warnings=warnings or [])
 
 
 def patched(uid: str, operations: Sequence[Operation]) -> Response:
-    """Let the request go with a change; without operations, as it is."""
+    """Allow the request with a patch; without operations, unchanged."""
     if not operations:
         return allowed(uid)
     return Response(uid, True, patch_type="JSONPatch", patch=_encoder.encode(operations))
@@ -72,28 +72,28 @@ def denied(
     annotations: dict[str, str] | None = None,
     warnings: list[str] | None = None,
 ) -> Response:
-    """Deny the request because of findings, which its author can fix."""
-    return _refused(
+    """Deny the request because of findings."""
+    return _rejected(
         uid, HTTPStatus.FORBIDDEN, "Forbidden", message, annotations=annotations, warnings=warnings
     )
 
 
 def malformed(uid: str, message: str) -> Response:
-    """Reject the request because its object is not what its kind promises."""
-    return _refused(uid, HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
+    """Reject the request because its object is malformed."""
+    return _rejected(uid, HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
 
 
 def bad_request(uid: str, message: str) -> Response:
-    """Reject the request because the call itself is at fault."""
-    return _refused(uid, HTTPStatus.BAD_REQUEST, "BadRequest", message)
+    """Reject the request because the review is malformed."""
+    return _rejected(uid, HTTPStatus.BAD_REQUEST, "BadRequest", message)
 
 
 def errored(uid: str, message: str) -> Response:
-    """Reject the request because gpufence failed on it: the only response with status 500."""
-    return _refused(uid, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message)
+    """Reject the request because of an internal error: the only response with status 500."""
+    return _rejected(uid, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message)
 
 
-def _refused(
+def _rejected(
     uid: str,
     code: HTTPStatus,
     reason: str,

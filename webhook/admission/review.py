@@ -1,7 +1,7 @@
-"""AdmissionReview as an API server sends it.
+"""AdmissionReview requests of an API server.
 
-A Pod is decoded straight into its type; other objects stay the raw JSON that they came as. Source
-of the wire format: ``k8s.io/api/admission/v1``, ``types.go``.
+A Pod is decoded into its type; other objects remain raw JSON. Source of the wire format:
+``k8s.io/api/admission/v1``, ``types.go``.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from webhook.admission.response import API_VERSION, KIND
 
-# An API server writes the uid as the first field of the request (Go writes fields in the order of
-# their declaration), so that a body which breaks off or is nested too deeply still shows it.
+# An API server writes the uid as the first field of the request, because Go writes fields in the
+# order of their declaration. A truncated or too deeply nested body still contains it.
 _LEADING_UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([!#-\[\]-~]{1,128})"')
 _LEADING_BYTES = 1024
 
 
 class BadReviewError(ValueError):
-    """The call is at fault: its body is no AdmissionReview that can be answered on its merits.
+    """The body is not a valid AdmissionReview.
 
-    ``uid`` is the request's, where the body holds one: the answer is then a review. ``api_version``
-    is the one to answer in.
+    ``uid`` is the uid of the request, if the body has one: the response is then a review.
+    ``api_version`` is the version of the response.
     """
 
     def __init__(self, problem: str, uid: str = "", api_version: str = API_VERSION) -> None:
@@ -38,7 +38,7 @@ class BadReviewError(ValueError):
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True):
-    """The type of the object, as the webhook's configuration matched it."""
+    """The type of the object, as the webhook configuration matched it."""
 
     kind: str
     version: str
@@ -59,7 +59,7 @@ class UserInfo(msgspec.Struct, frozen=True):
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of an AdmissionRequest that a decision can depend on."""
+    """The fields of an AdmissionRequest that decisions depend on."""
 
     uid: str
     kind: GroupVersionKind
@@ -90,7 +90,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _PodRequest(AdmissionRequest, frozen=True, rename="camel"):
-    """A request about a Pod: what no rule reads of it is skipped."""
+    """A request for a Pod: decoding skips the fields that no rule reads."""
 
     object: Pod | None = None
     old_object: Pod | None = None
@@ -116,7 +116,7 @@ class _Review(msgspec.Struct, rename="camel"):
 _pod_decoder = msgspec.json.Decoder(_PodReview)
 _decoder = msgspec.json.Decoder(_Review)
 
-# As an API server writes it, before the object. A review that is written otherwise takes longer.
+# As an API server writes it, before the object. Other spellings take longer.
 _ABOUT_A_POD = b'"kind":{"group":"","version":"v1","kind":"Pod"}'
 
 
@@ -124,7 +124,7 @@ def decode(body: bytes) -> AdmissionRequest:
     """Return the request of an AdmissionReview.
 
     Raises:
-        BadReviewError: the body is something else.
+        BadReviewError: the body is not an AdmissionReview.
     """
     review: _PodReview | _Review
     try:
@@ -138,7 +138,7 @@ def decode(body: bytes) -> AdmissionRequest:
 
 
 def _decode_typed(body: bytes) -> _PodReview | None:
-    """Return the review of a Pod; None if it is about something else, or the Pod is malformed."""
+    """Return the review of a Pod; None for other kinds, or if the Pod is malformed."""
     if body.find(_ABOUT_A_POD, 0, _LEADING_BYTES) < 0:
         return None
     try:
@@ -152,28 +152,28 @@ def object_of(request: AdmissionRequest) -> Workload:
     """Return the request's object.
 
     Raises:
-        BadReviewError: it is missing, or not what the request calls it: trusting either of the two
-            would let objects past the rules.
+        BadReviewError: the object is missing, or has another kind than the request. Otherwise,
+            such objects could bypass the rules.
     """
-    said = f"{request.kind.api_version} {request.kind.kind}"
+    expected = f"{request.kind.api_version} {request.kind.kind}"
     if request.object is None:
-        raise BadReviewError(f"request.kind says {said}, but there is no request.object")
+        raise BadReviewError(f"request.kind is {expected}, but request.object is missing")
     obj = Workload(request.object)
     found = f"{obj.api_version} {obj.kind}"
-    if found != said:
-        raise BadReviewError(f"request.kind says {said}, but request.object is {found:.200}")
+    if found != expected:
+        raise BadReviewError(f"request.kind is {expected}, but request.object is {found:.200}")
     return obj
 
 
 def _unreadable(body: bytes, error: Exception) -> BadReviewError:
-    """Return the error for a body that is no JSON, or not that of a review."""
+    """Return the error for a body that is not JSON, or not a review."""
     try:
         found = msgspec.json.decode(body)
     except (ValueError, RecursionError) as broken:
         leading = _LEADING_UID.search(body, 0, _LEADING_BYTES)
-        problem = "is nested too deeply" if isinstance(broken, RecursionError) else f"({broken})"
+        problem = "nested too deeply" if isinstance(broken, RecursionError) else str(broken)
         return BadReviewError(
-            f"the body is no JSON that gpufence can read {problem}",
+            f"gpufence cannot read the body as JSON: {problem}",
             leading[1].decode("ascii") if leading else "",
         )
     review = found if isinstance(found, dict) else {}
@@ -183,18 +183,18 @@ def _unreadable(body: bytes, error: Exception) -> BadReviewError:
     api_version, kind = review.get("apiVersion"), review.get("kind")
     if (api_version, kind) != (API_VERSION, KIND):
         return _foreign(api_version, kind, uid)
-    return BadReviewError(f"the body is no {API_VERSION} {KIND}: {error}", uid)
+    return BadReviewError(f"the body is not a valid {API_VERSION} {KIND}: {error}", uid)
 
 
 def _foreign(api_version: Any, kind: Any, uid: str) -> BadReviewError:
     """Return the error for a review of another kind or version, or one without a request."""
     if kind != KIND or api_version != API_VERSION:
         problem = (
-            f"gpufence answers {API_VERSION} {KIND} only, and was sent "
+            f"gpufence accepts only {API_VERSION} {KIND}, but received "
             f'apiVersion "{api_version!s:.100}", kind "{kind!s:.100}"; '
-            'register it with admissionReviewVersions: ["v1"]'
+            'register gpufence with admissionReviewVersions: ["v1"]'
         )
-        # The one other version that an API server speaks reads answers in that version only.
-        spoken = "admission.k8s.io/v1beta1"
-        return BadReviewError(problem, uid, spoken if api_version == spoken else API_VERSION)
+        # A client of the other version accepts responses only in that version.
+        beta = "admission.k8s.io/v1beta1"
+        return BadReviewError(problem, uid, beta if api_version == beta else API_VERSION)
     return BadReviewError(f"the {KIND} has no request with a uid", uid)

@@ -1,1 +1,1 @@
-"""The audit: what a policy says of everything that is in a cluster now."""
+"""The audit: the findings of a policy for the objects of a cluster."""

@@ -17,28 +17,28 @@ from webhook.kube.connection import Connection
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit found. ``untold`` says what could not be listed, and what follows of it."""
+    """The result of an audit. ``skipped`` has a sentence for all that was not audited."""
 
     subjects: list[Subject]
     nodes: list[NodeFindings]
     pools: list[PoolState]
-    untold: tuple[str, ...]
+    skipped: tuple[str, ...]
     pods: int
-    """How many running Pods were judged."""
+    """The number of audited Pods."""
     unmutated: tuple[str, ...]
     """The running Pods that lack what the policy adds, as namespace/name: they were created while
     no webhook answered, or before gpufence was installed."""
     settled: frozenset[GroupKind]
-    """The kinds of which all was seen: what was not found of their objects is not there."""
+    """The kinds whose objects were all listed: an object that was not found does not exist."""
 
 
 async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
-    """Judge everything that is in the cluster by the policy; nothing is changed there.
+    """Check the objects of the cluster against the policy. The audit is read-only.
 
-    What the request alone knows is not known any more: exemptions by username are not applied.
+    Exemptions by username do not apply, because objects do not record who created them.
 
     Raises:
-        ClusterError: the cluster cannot be read. A kind that may not be listed is not an error.
+        ClusterError: the cluster cannot be read. A missing permission is not an error.
     """
     taker = Taker(connection, policy, today)
     inventory = await taker.take()
@@ -55,5 +55,5 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
         for pod in pods
         if pod.decision.operations
     )
-    untold = tuple(inventory.untold)
-    return Audit(owners, nodes, states, untold, len(pods), unmutated, inventory.settled)
+    skipped = tuple(inventory.skipped)
+    return Audit(owners, nodes, states, skipped, len(pods), unmutated, inventory.settled)

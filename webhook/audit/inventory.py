@@ -1,4 +1,4 @@
-"""What is in a cluster, as far as an audit needs it and may list it."""
+"""The objects of a cluster, as far as an audit needs them and may list them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An object that Pods may come of, or a Pod."""
+    """A workload, or a Pod."""
 
     kind: Kind
     owned: Owned
@@ -40,24 +40,25 @@ class Workload:
 
 @dataclass(slots=True)
 class Inventory:
-    """What was listed. ``untold`` says of each kind that was not why, and what follows of it."""
+    """The listed objects. ``skipped`` has a sentence for each kind or object that is not
+    audited."""
 
     nodes: NodeIndex | None = None
     node_uids: dict[str, str] = field(default_factory=dict)
     cordoned: set[str] = field(default_factory=set)
     workloads: list[Workload] = field(default_factory=list)
     owners: Owners = field(default_factory=Owners)
-    untold: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
     facts: Facts = field(default_factory=Facts)
-    """What is known of the whole cluster; ``facts_in`` makes it that of a namespace."""
+    """The facts of the whole cluster; ``facts_in`` returns those of a namespace."""
     today: date | None = None
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     is_whole: bool = True
-    """Whether all objects were listed that decide about workloads, besides the workloads."""
+    """Whether all objects were listed that decisions on workloads depend on."""
 
     @property
     def settled(self) -> frozenset[GroupKind]:
-        """The kinds of which all was seen: what was not found of their objects is not there.
+        """The kinds whose objects were all listed: an object that was not found does not exist.
 
         A finding of a Pod is reported at its owner, so without Pods no workload is complete.
         """
@@ -74,15 +75,15 @@ class Inventory:
         return replace(self.facts, namespace_labels=self.namespace_labels.get(namespace))
 
     def not_judged(self, workload: Workload, error: MalformedObjectError) -> None:
-        """Tell that an object is not as its kind should be, so that no rule can read it."""
+        """Record that an object is malformed, so that no rule can read it."""
         owned = workload.owned
-        self.untold.append(
-            f"{workload.kind.kind} {owned.namespace}/{owned.name}: not judged: {error}"
+        self.skipped.append(
+            f"{workload.kind.kind} {owned.namespace}/{owned.name}: not audited: {error}"
         )
 
 
 class _Listed(NamedTuple):
-    """What an audit keeps of a Node, whose status names up to 50 images as well (the default)."""
+    """The fields of a Node that an audit keeps: its status can list 50 images."""
 
     node: Node
     uid: str
@@ -97,31 +98,31 @@ class Taker:
         self._connection = connection
         self._policy = policy
         self._discovery = Discovery(connection)
-        self._asked: set[GroupKind] = set()
+        self._requested: set[GroupKind] = set()
 
     async def take(self) -> Inventory:
         """List all but Pods.
 
         Raises:
-            ClusterError: the cluster cannot be read. A kind that may not be listed is not an error.
+            ClusterError: the cluster cannot be read. A missing permission is not an error.
         """
-        await self._surroundings()
+        await self._facts()
         for kind in WORKLOADS:
             await self._workloads(kind)
         for custom in self._policy.custom_workloads:
             for kind in await self._discovery.by_resource(custom.group, custom.resources):
                 await self._workloads(kind)
-            if error := self._discovery.away.get(custom.group):
-                self.inventory.untold.append(
-                    f"{custom.group}: not all of it could be looked for, so its objects may not "
-                    f"have been judged; see what serves it: {error}"
+            if error := self._discovery.unavailable.get(custom.group):
+                self.inventory.skipped.append(
+                    f"{custom.group}: not listed completely, so some objects may not be audited; "
+                    f"check its API server: {error}"
                 )
         return self.inventory
 
     async def take_owners(self, objects: Iterable[Owned]) -> None:
-        """List the kinds that own one of the objects, and those that own these, where they can be.
+        """List the kinds that own one of the objects, and the owners of these, and so on.
 
-        This finds the owners of Pods whose kinds gpufence does not know.
+        This finds owners of kinds that gpufence does not know.
         """
         wanted = {each.owner.key for each in objects if each.owner}
         seen: set[GroupKind] = set()
@@ -136,22 +137,22 @@ class Taker:
                     wanted |= {each.owner.key for each in found if each.owner}
 
     async def pods(self, take: Callable[[JSONObject], T]) -> list[T]:
-        """Return what ``take`` makes of each Pod that has not ended.
+        """Return the results of ``take`` for each Pod that has not ended.
 
-        That is nothing where Pods may not be listed.
+        The list is empty if the account may not list Pods.
         """
         found = await self._deciding(
-            PODS.name, PODS.path, take, "no Pod was judged", fields=PODS.fields
+            PODS.name, PODS.path, take, "no Pod is audited", fields=PODS.fields
         )
         return found or []
 
-    async def _surroundings(self) -> None:
+    async def _facts(self) -> None:
         inventory, policy = self.inventory, self._policy
         nodes = await self._deciding(
             "nodes",
             "/api/v1/nodes",
             lambda obj: _Listed(node_of(obj, policy), obj["metadata"]["uid"], _is_cordoned(obj)),
-            "nothing is said of pools and their nodes",
+            "the report does not show pools and their nodes",
         )
         if nodes is not None:
             inventory.nodes = NodeIndex(each.node for each in nodes)
@@ -161,14 +162,14 @@ class Taker:
             "namespaces",
             "/api/v1/namespaces",
             lambda obj: obj["metadata"],
-            "rules that go by their labels were not decided",
+            "rules that depend on their labels are not evaluated",
         )
         inventory.namespace_labels = {m["name"]: m.get("labels") or {} for m in namespaces or ()}
         classes = await self._deciding(
             "runtimeclasses.node.k8s.io",
             "/apis/node.k8s.io/v1/runtimeclasses",
             lambda obj: str(obj["metadata"]["name"]),
-            "Pods are judged as if each RuntimeClass were there",
+            "each RuntimeClass is assumed to exist",
         )
         inventory.facts = Facts(
             nodes=inventory.nodes,
@@ -192,7 +193,7 @@ class Taker:
                 f"{resource}.resource.k8s.io",
                 f"/apis/{api_version}/{resource}",
                 lambda obj: obj,
-                "Pods that ask for devices by claims may be taken for others",
+                "Pods with claims may not count as GPU Pods",
             )
             objects += (
                 (obj["metadata"].get("namespace", ""), _typed(obj, api_version, kind))
@@ -207,15 +208,15 @@ class Taker:
         )
 
     async def _workloads(self, kind: Kind) -> list[Owned]:
-        """List a kind, once, and return what there is of it; nothing the second time."""
-        if kind.key in self._asked:
+        """List a kind and return its objects; return nothing if it is already listed."""
+        if kind.key in self._requested:
             return []
-        self._asked.add(kind.key)
+        self._requested.add(kind.key)
         found = await self._list(
             kind.title,
             kind.path,
             lambda obj: workload(obj, kind),
-            "its objects were not judged",
+            "its objects are not audited",
             custom=kind not in WORKLOADS,
         )
         if found is None:
@@ -234,7 +235,7 @@ class Taker:
         *,
         fields: str = "",
     ) -> list[T] | None:
-        """List a collection that decides about workloads of every kind."""
+        """List a collection that decisions on workloads depend on."""
         found = await self._list(title, path, take, without, fields=fields)
         self.inventory.is_whole = self.inventory.is_whole and found is not None
         return found
@@ -249,28 +250,30 @@ class Taker:
         custom: bool = False,
         fields: str = "",
     ) -> list[T] | None:
-        """List a collection; None where that is not allowed, or there is no such collection.
+        """List a collection; None if that is forbidden, or if there is no such collection.
 
-        Of custom resources also where the API server fails at it: what converts them between
-        versions is a conversion webhook, and a broken one must not end every audit.
+        For custom resources, server errors count as well: a broken conversion webhook must not end
+        the audit.
         """
         try:
             return await list_all(self._connection, path, take, fields=fields)
         except ApiError as error:
             if error.status == FORBIDDEN:
-                cure = "allow the verb list"
+                remediation = "allow the verb list"
             elif custom and error.status >= _SERVER_ERROR:
-                cure = "see what serves and converts them"
+                remediation = "check its API server or its conversion webhook"
             elif error.status == NOT_FOUND:
                 return None
             else:
                 raise
-            self.inventory.untold.append(f"{title}: not listed, so {without}; {cure}: {error}")
+            self.inventory.skipped.append(
+                f"{title}: not listed, so {without}; {remediation}: {error}"
+            )
         return None
 
 
 def workload(obj: JSONObject, kind: Kind) -> Workload:
-    """Return an object of a list, which says neither apiVersion nor kind, as a workload."""
+    """Return an object of a list, which has no apiVersion and kind, as a workload."""
     typed = _typed(obj, kind.api_version, kind.kind)
     return Workload(kind, Owned.read(typed, kind.key), typed)
 

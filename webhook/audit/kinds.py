@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where the API has all of them."""
+        """The path of the collection in all namespaces."""
         root = "/apis" if self.group else "/api"
         return f"{root}/{self.api_version}/{self.resource}"
 
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The name as kubectl takes it: ``jobs.batch``."""
+        """The name for kubectl: ``jobs.batch``."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
@@ -58,7 +58,7 @@ WORKLOADS: tuple[Kind, ...] = (
     Kind("", "v1", "ReplicationController", "replicationcontrollers"),
     Kind("", "v1", "PodTemplate", "podtemplates"),
 )
-"""Every kind with a pod template that each cluster has."""
+"""The built-in kinds with a pod template."""
 
 
 class _Version(msgspec.Struct):
@@ -87,17 +87,17 @@ class _Resources(msgspec.Struct):
 
 
 class Discovery:
-    """What an API server serves, each group requested when it is needed."""
+    """The kinds that an API server serves, requested by group when needed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._versions: dict[str, tuple[str, ...]] | None = None
         self._kinds: dict[str, tuple[Kind, ...]] = {}
-        self.away: dict[str, str] = {}
-        """Groups that are not complete, because their server is unavailable, and its error."""
+        self.unavailable: dict[str, str] = {}
+        """Groups that are incomplete because their API server is unavailable, and its error."""
 
     async def version(self, group: str) -> str:
-        """Return the group's preferred version, empty where the API server has no such group.
+        """Return the group's preferred version; empty if the API server has no such group.
 
         Raises:
             ClusterError: the API server cannot be read.
@@ -105,10 +105,10 @@ class Discovery:
         return next(iter(await self._versions_of(group)), "")
 
     async def by_resource(self, group: str, resources: Iterable[str]) -> list[Kind]:
-        """Return those of the resources that the group has in namespaces, and lists.
+        """Return the resources that exist in the group, are namespaced, and can be listed.
 
-        Each is in the group's preferred version, or in the first that has it: of ``kubeflow.org``
-        PyTorchJobs are ``v1``, and MPIJobs ``v2beta1``.
+        Each is in the group's preferred version, or in the first version that has it: in
+        ``kubeflow.org``, PyTorchJobs are ``v1`` and MPIJobs are ``v2beta1``.
         """
         wanted = set(resources)
         return [
@@ -118,12 +118,12 @@ class Discovery:
         ]
 
     async def by_kind(self, group: str, kind: str) -> Kind | None:
-        """Return the kind, if the API server has and lists it."""
+        """Return the kind, if it exists and can be listed."""
         return next((each for each in await self._listed(group) if each.kind == kind), None)
 
     async def _listed(self, group: str) -> tuple[Kind, ...]:
         if group not in self._kinds:
-            self._kinds[group] = await self._ask(group)
+            self._kinds[group] = await self._discover(group)
         return self._kinds[group]
 
     async def _versions_of(self, group: str) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class Discovery:
             }
         return self._versions.get(group, ())
 
-    async def _ask(self, group: str) -> tuple[Kind, ...]:
+    async def _discover(self, group: str) -> tuple[Kind, ...]:
         found: dict[str, Kind] = {}
         for version in await self._versions_of(group):
             for kind in await self._in_version(group, version):
@@ -149,9 +149,9 @@ class Discovery:
         try:
             found = await self._get(f"/apis/{group}/{version}", _Resources)
         except ApiError as error:
-            # A group goes when its definition is deleted, or its aggregated API server is away.
+            # The definition of a group can be deleted, or its aggregated API server be unavailable.
             if error.status == _UNAVAILABLE:
-                self.away[group] = str(error)
+                self.unavailable[group] = str(error)
             elif error.status != NOT_FOUND:
                 raise
             return ()
@@ -166,4 +166,4 @@ class Discovery:
         try:
             return msgspec.json.decode(body, type=shape)
         except msgspec.DecodeError as error:
-            raise UnexpectedAnswerError(f"{path} is not as it should be: {error}") from error
+            raise UnexpectedAnswerError(f"{path} has an unexpected form: {error}") from error

@@ -10,16 +10,16 @@ _MOST_NAMED = 3
 
 
 def name_problem(name: str) -> str:
-    """Return what is wrong with the name of an object or a namespace; empty where nothing is.
+    """Return the problem with the name of an object or a namespace; empty if it is valid.
 
-    A name becomes part of a URL's path: with a slash or a question mark in it, something else would
-    be requested. Source: ``k8s.io/apimachinery/pkg/util/validation``, IsDNS1123Subdomain.
+    A name becomes part of a URL, where a slash or a question mark would change the request. Source:
+    ``k8s.io/apimachinery/pkg/util/validation``, IsDNS1123Subdomain.
     """
     if is_subdomain(name):
         return ""
     return (
-        f"{name!r} is no name: write lower-case letters, digits, '-' and '.', at most 253 of them, "
-        "with a letter or a digit at either end"
+        f"{name!r} is not a valid name: use up to 253 lower-case letters, digits, '-' and '.', "
+        "with a letter or a digit at both ends"
     )
 
 

@@ -1,4 +1,4 @@
-"""Nodes that offer a pool's devices and are not fenced as the policy says that they are."""
+"""GPU nodes without the taint or the labels of their pool."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class NodeFindings(NamedTuple):
 
 
 def node_findings(states: Iterable[PoolState], uids: Mapping[str, str]) -> list[NodeFindings]:
-    """Return the nodes with which something is wrong; ``uids`` are those of nodes, by name.
+    """Return the nodes with findings; ``uids`` are the UIDs of nodes, by name.
 
-    No policy can enforce anything on a node: these findings warn.
+    gpufence does not reject Nodes, so these findings are warnings.
     """
     found: dict[str, list[Finding]] = {}
     for state in states:
@@ -38,14 +38,15 @@ def node_findings(states: Iterable[PoolState], uids: Mapping[str, str]) -> list[
 
 def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:
     offers = ", ".join(f"{name}: {count}" for name, count in node.offered.items())
-    belongs = f"it offers {offers}" if offers else "it carries the pool's labels"
+    belongs = f"the node offers {offers}" if offers else "the node has the labels of the pool"
     if not node.has_taint:
         taints = " or ".join(map(str, pool.taints))
         yield Finding(
             WITHOUT_TAINT,
             "spec.taints",
-            "a GPU node without its pool's taint takes every Pod",
-            f"{belongs}, so it belongs to pool {pool.name}, and carries no taint {taints}",
+            "a GPU node lacks the taint of its pool",
+            f"{belongs}, so it belongs to pool {pool.name}, but it has no taint {taints}; every "
+            "Pod can run on it",
             f"Run kubectl taint node {node.name} {_taint(pool)}",
             "warn",
         )
@@ -54,8 +55,9 @@ def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:
         yield Finding(
             WITHOUT_LABEL,
             "metadata.labels",
-            "a GPU node without its pool's labels gets no GPU Pod",
-            f"{belongs} of pool {pool.name}, whose Pods are sent to nodes with {labels}",
+            "a GPU node lacks the labels of its pool",
+            f"{belongs} of pool {pool.name}, but not its labels; GPU Pods run only on nodes with "
+            f"{labels}",
             f"Run kubectl label node {node.name} {labels}",
             "warn",
         )

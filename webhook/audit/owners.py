@@ -1,9 +1,8 @@
-"""Who an object belongs to in the end: Pod, ReplicaSet, Deployment.
+"""The topmost owner of an object, for example the Deployment of a Pod.
 
-The author of an object writes its owner references. A reference counts where the cluster has
-the owner, with that uid, kind and name, in the same namespace, and where an owner that selects its
-objects by labels selects this one: controllers adopt and release by that selector, so what claims
-such an owner and passes is what its controller counts, and deletes where it is one too many.
+Clients can write any owner reference. A reference counts only if the owner exists with that UID,
+kind and name in the same namespace, and if its label selector, if any, selects the object:
+controllers adopt and release objects by this selector.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from webhook.audit.kinds import NODE, GroupKind
 _SELECTING_GROUPS = ("", "apps", "batch")
 
 Remark = Literal["", "dangling", "forged", "unread", "clusterwide"]
-"""Why the chain ends below what the object itself says: its owner is not there, is not what the
-reference says it is, or is of a kind that could not be listed, or that is in no namespace."""
+"""Why the chain ends at an object with an owner reference: the owner does not exist, does not match
+the reference, or is of a kind that cannot be listed, or that is cluster-scoped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An object as far as ownership goes; of a workload, with the selector of what it owns."""
+    """The ownership of an object, and a workload's selector."""
 
     key: GroupKind
     namespace: str
@@ -71,10 +70,10 @@ class Owned:
 
 
 class Owners:
-    """The objects that may own others; all there are of the kinds that were ``listed``.
+    """The objects that may own others: all objects of the ``listed`` kinds.
 
-    Those of ``clusterwide`` kinds are in no namespace, as an operator's own configuration often is:
-    what they own stands for itself.
+    Objects of ``clusterwide`` kinds, for example the configuration of an operator, do not count as
+    owners.
     """
 
     def __init__(self) -> None:
@@ -83,15 +82,14 @@ class Owners:
         self._by_uid: dict[str, Owned] = {}
 
     def add(self, kind: GroupKind, objects: Iterable[Owned]) -> None:
-        """Know all objects of a kind."""
+        """Add all objects of a kind."""
         self.listed.add(kind)
         self._by_uid.update((each.uid, each) for each in objects)
 
     def top(self, obj: Owned) -> tuple[Owned, Remark]:
-        """Return the topmost owner, the object itself where it has none, and what ended the chain.
+        """Return the topmost owner, or the object itself, and why the chain ended.
 
-        A static Pod, which a kubelet shows as its Node's, has no owner that can be changed.
-        Source of what counts as an owner: ``metav1.GetControllerOf``.
+        The Node that owns a static Pod does not count. Source: ``metav1.GetControllerOf``.
         """
         seen = {obj.uid}
         while obj.owner is not None and obj.owner.key != NODE:
@@ -110,7 +108,7 @@ class Owners:
         return "dangling" if kind in self.listed else "unread"
 
     def direct(self, obj: Owned) -> Owned | None:
-        """Return the object's own controller, if it is known and what the object says of it."""
+        """Return the object's own controller, if it is known and matches the reference."""
         owner = self._by_uid.get(obj.owner.uid) if obj.owner else None
         return owner if owner and obj.owner and _is_owner(owner, obj, obj.owner) else None
 
@@ -133,10 +131,10 @@ def _controller(references: Iterable[JSONObject]) -> Reference | None:
 
 
 def _selector(obj: JSONObject, key: GroupKind) -> Alternative | None:
-    """Return the selector of what a workload owns; None for kinds that own without one.
+    """Return the selector of a workload; None for kinds without one.
 
-    A Deployment selects its ReplicaSets by the same labels as their Pods. What the selector of a
-    custom resource stands for is its own controller's affair.
+    A Deployment selects its ReplicaSets by the same labels as their Pods. The meaning of a selector
+    in a custom resource is unknown.
     """
     if key[0] not in _SELECTING_GROUPS:
         return None

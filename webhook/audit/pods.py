@@ -1,4 +1,4 @@
-"""Running Pods: what today's policy says of each, and what it holds of its node."""
+"""Running Pods: the decision on each, and the devices that it holds."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from webhook.audit.kinds import POD
 
 @dataclass(frozen=True, slots=True)
 class RunningPod:
-    """A Pod that has not ended. ``node`` is empty for one that waits for its place.
+    """A Pod that has not ended. ``node`` is empty for a Pod that is not scheduled.
 
-    ``devices`` counts what the scheduler reserves for it, by extended resource. ``is_agent`` is
-    true for those that belong on every node: a DaemonSet's, and a kubelet's own.
+    ``devices`` counts the reserved devices by extended resource. ``is_agent`` is true for node
+    agents: Pods of a DaemonSet, and static Pods.
     """
 
     workload: Workload
@@ -33,7 +33,7 @@ class RunningPod:
 
 
 def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> RunningPod | None:
-    """Judge a Pod as if it were created today; None for one that cannot be read."""
+    """Decide on a Pod as if it were created today; return None if it is malformed."""
     node = obj["spec"].get("nodeName") or ""
     found = workload(_as_written(obj), POD)
     owner = inventory.owners.direct(found.owned)
@@ -59,13 +59,13 @@ def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> Runnin
 
 
 def _as_written(obj: JSONObject) -> JSONObject:
-    """Return the Pod without its node: that is the scheduler's to write, and judged apart."""
+    """Return the Pod without ``nodeName``, which the scheduler sets."""
     spec = {key: value for key, value in obj["spec"].items() if key != "nodeName"}
     return {key: {**spec} if key == "spec" else obj[key] for key in obj if key != "status"}
 
 
 def _is_mirror(pod: Workload, node: str, inventory: Inventory) -> bool:
-    """Tell whether a kubelet shows a static Pod: by the annotation, and the node as its owner.
+    """Return whether it is a mirror Pod: it has the annotation, and its node is the owner.
 
     Source: ``NewBasicMirrorClient`` in ``k8s.io/kubernetes/pkg/kubelet/pod/mirror_client.go``.
     """

@@ -1,7 +1,7 @@
-"""Findings as objects of the cluster: PolicyReports, which dashboards of the field read.
+"""Findings as PolicyReports in the cluster, for dashboards.
 
 Sources: ``wgpolicyk8s.io/v1alpha2`` (Kubernetes' policy working group) and its successor,
-``openreports.io/v1alpha1``. The first of the two that the cluster has is written, the newer first.
+``openreports.io/v1alpha1``. gpufence writes the newer one that the cluster has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESULTS: dict[Action, tuple[str, str]] = {
 
 
 class _Api(NamedTuple):
-    """An API that has reports: its version, and the kinds and resources for either scope."""
+    """An API with reports: its version, and kind and resource for each scope."""
 
     version: str
     namespaced: tuple[str, str]
@@ -50,37 +50,36 @@ _APIS = (
 
 
 class _Subject(NamedTuple):
-    """What a report is about, and what was found of it."""
+    """The object of a report, and its findings."""
 
     reference: JSONObject
     findings: tuple[Finding, ...]
 
 
 class Published(NamedTuple):
-    """What became of the reports: a sentence about all, and ``conflicts``.
+    """The result of writing reports: a ``summary``, and ``conflicts``.
 
-    These are one for each report that was not written, for what is there by its name or for what it
-    holds, and one for each namespace in which none may be written.
+    A conflict is a report that was not written, or a namespace in which no report may be written.
     """
 
-    said: str
+    summary: str
     conflicts: tuple[str, ...] = ()
 
 
 async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
-    """Make the cluster's reports say what the audit found.
+    """Write the findings of the audit to the cluster.
 
-    One report for each object with findings, owned by it, so that it goes with it. What is no
-    longer true is deleted, a report or a result in one, where the audit has seen that. What has not
-    changed is not written, nor what is about to go with its namespace.
+    Each object with findings has one report, which it owns. Reports and results that no longer
+    apply are deleted, if the audit has seen their objects. Unchanged reports are not written, and
+    no reports are written in a namespace that is being deleted.
 
     Raises:
-        ClusterError: reports may not be listed, or the cluster cannot be read.
+        ClusterError: reports cannot be listed, or the cluster cannot be read.
     """
     reports = await _served(api)
     if reports is None:
-        kinds = " and ".join(each.version for each in _APIS)
-        return Published(f"No PolicyReports written: the cluster has neither of {kinds}.")
+        kinds = " nor ".join(each.version for each in _APIS)
+        return Published(f"No PolicyReports written: the cluster has neither {kinds}.")
     unread = {subject.workload.owned.uid for subject in audit.subjects if subject.error}
     counts: Counter[str] = Counter()
     conflicts = []
@@ -100,22 +99,22 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
             if own is not None and not _is_settled(wanted, audit.settled):
                 wanted = _with_kept(wanted, own)
             if _place(wanted) in closed:
-                counts["refused"] += 1
+                counts["rejected"] += 1
                 continue
             try:
                 counts[await _write(api, path, resource, wanted, own)] += 1
             except ApiError as error:
                 if error.status == CONFLICT:
                     conflicts.append(_conflict(wanted, own))
-                elif _is_going(error):
-                    counts["going"] += 1
+                elif _is_deleting(error):
+                    counts["deleting"] += 1
                 elif error.status == FORBIDDEN:
-                    # As it will be for the next one: by the rights of the account, or a quota.
+                    # The next one would fail as well: RBAC or a quota forbids it.
                     closed[_place(wanted)] = str(error)
-                    counts["refused"] += 1
+                    counts["rejected"] += 1
                 elif error.status in _UNACCEPTABLE:
-                    conflicts.append(f"{_named(wanted)} was refused: {error}")
-                    counts["refused"] += 1
+                    conflicts.append(f"{_named(wanted)} was rejected: {error}")
+                    counts["rejected"] += 1
                 else:
                     raise
         for stale in present.values():
@@ -129,22 +128,27 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
                 if error.status != FORBIDDEN:
                     raise
                 closed[_place(stale)] = str(error)
-                counts["refused"] += 1
-    conflicts += (f"In {place}, reports were refused: {why}" for place, why in closed.items())
+                counts["rejected"] += 1
+    conflicts += (
+        f"In {place}, the API server rejects reports: {why}" for place, why in closed.items()
+    )
     return Published(_sentence(reports.version, counts), tuple(conflicts))
 
 
 _COUNTED = ("created", "changed", "unchanged", "deleted")
+_SPECIAL = {
+    "deleting": "not written, because their objects are being deleted",
+    "rejected": "rejected",
+    "kept": "kept, because their objects were not audited",
+}
 _UNACCEPTABLE = (400, 413, 422)
-"""That a report does not meet its definition, or is larger than the API server or etcd accepts."""
+"""The report does not match its definition, or is too large for the API server or etcd."""
 
 
 def _sentence(version: str, counts: Counter[str]) -> str:
-    said = ", ".join(f"{counts[what]} {what}" for what in _COUNTED)
-    going = f"; {counts['going']} not written, whose objects are going" if counts["going"] else ""
-    refused = f"; {counts['refused']} refused" if counts["refused"] else ""
-    kept = f"; {counts['kept']} kept, whose objects could not be judged" if counts["kept"] else ""
-    return f"Reports of {version}: {said}{going}{refused}{kept}."
+    parts = [", ".join(f"{counts[what]} {what}" for what in _COUNTED)]
+    parts += [f"{counts[what]} {meaning}" for what, meaning in _SPECIAL.items() if counts[what]]
+    return f"Reports of {version}: {'; '.join(parts)}."
 
 
 async def _served(api: KubeApi) -> _Api | None:
@@ -179,26 +183,25 @@ def _nodes(audit: Audit) -> Iterator[_Subject]:
 
 
 def _is_over(report: JSONObject, settled: Container[GroupKind], unread: Container[str]) -> bool:
-    """Tell whether the audit has seen that there is nothing to report of an object any more.
+    """Return whether the audit has seen that an object has no findings any more.
 
-    It has not where the kind is not settled, or the object, by its uid, is one that no rule can
-    read.
+    It has not if its kind was not listed completely, or if the object is malformed.
     """
     uid = (report.get("scope") or {}).get("uid")
     return _is_settled(report, settled) and uid not in unread
 
 
 def _is_settled(report: JSONObject, settled: Container[GroupKind]) -> bool:
-    """Tell whether all was seen of the kind that a report is about."""
+    """Return whether all objects of the report's kind were listed."""
     scope = report.get("scope") or {}
     group, _, _ = scope.get("apiVersion", "").rpartition("/")
     return (group, scope.get("kind", "")) in settled
 
 
 def _with_kept(wanted: JSONObject, own: JSONObject) -> JSONObject:
-    """Return the report with the results of the last one that were not found this time.
+    """Return the report with the results of the last one that are missing this time.
 
-    What led to them may be what could not be listed.
+    They may depend on objects that could not be listed.
     """
     found = [_timeless(result) for result in wanted["results"]]
     kept = [result for result in own.get("results") or () if _timeless(result) not in found]
@@ -250,12 +253,12 @@ def _result(finding: Finding, now: datetime) -> JSONObject:
 async def _write(
     api: KubeApi, path: str, resource: str, wanted: JSONObject, found: JSONObject | None
 ) -> str:
-    """Write a report unless it is there already, and return what was done."""
+    """Write a report unless it is unchanged, and return what was done."""
     if found is None:
         collection = _path(path, resource, wanted).rpartition("/")[0]
         await api.create(collection, wanted)
         return "created"
-    if _said(found) == _said(wanted):
+    if _content(found) == _content(wanted):
         return "unchanged"
     metadata = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
     await api.replace(_path(path, resource, wanted), {**wanted, "metadata": metadata})
@@ -272,11 +275,12 @@ def _conflict(wanted: JSONObject, own: JSONObject | None) -> str:
     which = _named(wanted)
     if own is not None:
         return (
-            f"{which} was changed by somebody else meanwhile, so it was left as it is. Audit again."
+            f"{which} was changed by another client at the same time, so gpufence did not write "
+            "it. Run the audit again."
         )
     return (
-        f"{which} is not the audit's, so it was left as it is: it lacks the label "
-        f"{_LABEL}={_MANAGER}. Delete it, or give it that label, and audit again."
+        f"{which} lacks the label {_LABEL}={_MANAGER}, so gpufence did not write it. Delete it or "
+        "add the label, and run the audit again."
     )
 
 
@@ -287,12 +291,12 @@ def _named(report: JSONObject) -> str:
 
 
 def _place(report: JSONObject) -> str:
-    """Return where a report is written, in the terms of RBAC and quotas."""
+    """Return the scope in which a report is written."""
     namespace = report["metadata"].get("namespace")
-    return f"namespace {namespace}" if namespace else "the cluster itself"
+    return f"namespace {namespace}" if namespace else "the cluster scope"
 
 
-def _is_going(error: ApiError) -> bool:
+def _is_deleting(error: ApiError) -> bool:
     """Return whether a report failed because its object or its namespace is being deleted.
 
     Source: ``k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle``, which answers 403.
@@ -300,8 +304,8 @@ def _is_going(error: ApiError) -> bool:
     return error.status == NOT_FOUND or "because it is being terminated" in str(error)
 
 
-def _said(report: JSONObject) -> Any:
-    """Return what a report says, but for when."""
+def _content(report: JSONObject) -> Any:
+    """Return the content of a report without timestamps."""
     return report.get("scope"), [_timeless(each) for each in report.get("results") or ()]
 
 

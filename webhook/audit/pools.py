@@ -1,4 +1,4 @@
-"""The pools as they are now: node by node, who holds what, what is free, and who trespasses."""
+"""The current state of the pools: nodes, held and free devices, and trespassing Pods."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Usage:
 
 @dataclass(slots=True)
 class PoolState:
-    """A pool, its nodes by name, and who requests its devices.
+    """A pool, its nodes by name, and the namespaces that request its devices.
 
-    A node is the pool's by its labels, or because it offers the pool's devices.
+    A node belongs to the pool if it has the labels of the pool, or offers its devices.
     """
 
     pool: Pool
@@ -92,7 +92,7 @@ class PoolState:
 def pool_states(
     policy: Policy, inventory: Inventory, pods: Iterable[RunningPod]
 ) -> list[PoolState]:
-    """Return the state of each pool, in the policy's order; nothing where nodes are not known."""
+    """Return the state of each pool, in the policy's order; nothing if the nodes are unknown."""
     if inventory.nodes is None:
         return []
     states = [

@@ -1,4 +1,4 @@
-"""Each finding once, at the topmost owner of whatever has it."""
+"""Each finding once, at the topmost owner."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from webhook.audit.pools import PoolState
 
 _REMARKS: dict[Remark, str] = {
     "": "",
-    "dangling": "it names {}, which is not there, as its owner",
-    "forged": "it names {} as its owner, which is not: another uid, kind or name, or a selector "
-    "that does not select it",
-    "unread": "it belongs to {}, which could not be listed",
-    "clusterwide": "it belongs to {}, which is in no namespace",
+    "dangling": "its owner reference names {}, which does not exist",
+    "forged": "its owner reference names {}, but the UID, kind, name or selector of that object "
+    "does not match",
+    "unread": "its owner {} could not be listed",
+    "clusterwide": "its owner {} is cluster-scoped",
 }
 
 
 @dataclass(slots=True)
 class Subject:
-    """A topmost owner, the findings of all that belongs to it, and its Pods.
+    """A topmost owner, the findings of all objects that belong to it, and its Pods.
 
-    ``decision`` carries those findings; what it would change is the owner's own template. ``pods``
-    counts the running Pods by the verdict that each would get today. ``remark`` says why the object
-    stands for itself, though it names an owner.
+    ``decision`` has those findings, and the mutations of the owner's own template. ``pods`` counts
+    the running Pods by verdict. ``remark`` is the reason why an object with an owner reference is
+    reported itself.
     """
 
     workload: Workload
@@ -47,7 +47,7 @@ class Subject:
     pods: dict[str, int] = field(default_factory=dict)
     remark: str = ""
     error: str = ""
-    """What is wrong with the object, where it could not be judged."""
+    """The problem of a malformed object."""
 
 
 @dataclass(slots=True)
@@ -67,12 +67,11 @@ def subjects(
 ) -> list[Subject]:
     """Return every topmost owner, by namespace, kind and name.
 
-    Old ReplicaSets and Jobs that have ended are history: they are judged only where a Pod of theirs
-    still runs.
+    Old ReplicaSets and ended Jobs are audited only if they still have a running Pod.
     """
     collected: dict[str, _Collector] = {}
     by_uid = {each.owned.uid: each for each in inventory.workloads}
-    sitting = _sitting(states)
+    trespassing = _trespassing(states)
 
     def collector(workload: Workload) -> _Collector:
         top, remark = inventory.owners.top(workload.owned)
@@ -87,13 +86,13 @@ def subjects(
     for pod in pods:
         found = collector(pod.workload)
         found.take_pod(pod)
-        found.sit(sitting.get(pod.workload.owned.uid, ()), policy, inventory)
+        found.take_trespass(trespassing.get(pod.workload.owned.uid, ()), policy, inventory)
     made = [each.subject(policy, inventory) for each in collected.values()]
     return sorted(made, key=lambda s: (*_place(s.workload), s.workload.owned.name))
 
 
 class _Collector:
-    """Gathers what is found of one topmost owner and of all that belongs to it."""
+    """Collects the findings of a topmost owner and of all objects that belong to it."""
 
     def __init__(self, top: Workload, remark: str) -> None:
         self._top = top
@@ -101,11 +100,11 @@ class _Collector:
         self._decision: Decision | None = None
         self._error = ""
         self._seen: dict[tuple[str, str, str], _Seen] = {}
-        self._sitting: dict[str, list[tuple[str, str]]] = {}
+        self._trespassing: dict[str, list[tuple[str, str]]] = {}
         self._pods: dict[str, int] = {}
 
     def take(self, workload: Workload, policy: Policy, inventory: Inventory) -> None:
-        """Judge an object: the owner itself, or one that belongs to it."""
+        """Decide on an object: the owner itself, or one that belongs to it."""
         try:
             namespace = workload.owned.namespace
             decision = decide(
@@ -127,24 +126,24 @@ class _Collector:
         self._pods[pod.decision.verdict] = self._pods.get(pod.decision.verdict, 0) + 1
         self._add(pod.workload, pod.decision)
 
-    def sit(
+    def take_trespass(
         self, found: Iterable[tuple[RunningPod, PoolState]], policy: Policy, inventory: Inventory
     ) -> None:
-        """Note that a Pod sits on a node of a pool that it requests nothing of."""
+        """Record that a Pod runs on a node of a pool without requesting its devices."""
         for pod, state in found:
             owned = pod.workload.owned
             if policy.actions_in(owned.namespace)[TRESPASS] != "off" and not _is_excepted(
                 pod, policy, inventory
             ):
-                sitting = self._sitting.setdefault(state.pool.name, [])
-                sitting.append((owned.name, pod.node))
+                trespassing = self._trespassing.setdefault(state.pool.name, [])
+                trespassing.append((owned.name, pod.node))
 
     def subject(self, policy: Policy, inventory: Inventory) -> Subject:
         if self._decision is None and not self._error:
-            # History of which something still runs, or an owner with unknown templates.
+            # An old object with running Pods, or an owner with unknown templates.
             self.take(self._top, policy, inventory)
         decision = self._decision or Decision(self._top.obj, has_template=False)
-        findings = [*self._findings(), *self._sitters(policy)]
+        findings = [*self._findings(), *self._trespassing_pods(policy)]
         if findings or self._pods:
             decision = replace(decision, findings=tuple(findings), has_template=True)
         return Subject(self._top, decision, self._pods, self._remark, self._error)
@@ -157,7 +156,7 @@ class _Collector:
         for finding in decision.findings:
             seen = self._seen.setdefault(_key(finding, workload), _Seen(finding))
             if own:
-                # The owner's own words come first, whichever of the two was judged first.
+                # The finding of the owner's own template counts.
                 seen.finding, seen.own = finding, True
             else:
                 seen.below.append(where)
@@ -166,39 +165,40 @@ class _Collector:
         for seen in self._seen.values():
             finding = seen.finding
             if not seen.own:
-                detail = f"{finding.detail}; so it is in {some(seen.below)}"
+                detail = f"{finding.detail}; found in {some(seen.below)}"
                 finding = replace(finding, detail=detail)
             yield finding
 
-    def _sitters(self, policy: Policy) -> Iterator[Finding]:
+    def _trespassing_pods(self, policy: Policy) -> Iterator[Finding]:
         action = policy.actions_in(self._top.owned.namespace)[TRESPASS]
-        for pool, places in self._sitting.items():
+        for pool, places in self._trespassing.items():
             pods = some([f"Pod {pod} on node {node}" for pod, node in places])
             yield Finding(
                 TRESPASS,
                 "spec",
-                "a Pod without a GPU request sits on a GPU node",
-                f"{pods}: the nodes are of pool {pool}, and none of its devices is requested",
-                f"See that the nodes carry the pool's taint, then {_moving(self._top)}",
+                "a Pod without a GPU request runs on a GPU node",
+                f"{pods}: the nodes belong to pool {pool}, but the Pods request none of its "
+                "devices",
+                f"Check that the nodes have the taint of the pool. Then {_moving(self._top)}",
                 action,
             )
 
 
 def _moving(top: Workload) -> str:
     if top.kind is POD:
-        return "delete the Pod and create it anew: nobody else does"
-    return "delete the Pods: their controller puts others elsewhere"
+        return "delete the Pod and create it again, because it has no controller"
+    return "delete the Pods: their controller creates new ones on other nodes"
 
 
 def _key(finding: Finding, workload: Workload) -> tuple[str, str, str]:
-    """Return what is the same for a template's finding and for that of a Pod made of it."""
+    """Return a key that is equal for a finding of a template and of its Pods."""
     detail = finding.detail
     for template in templates(workload.obj):
         detail = detail.replace(field_path(template.spec_path), "spec")
     return finding.rule, finding.reason, detail
 
 
-def _sitting(states: Iterable[PoolState]) -> dict[str, list[tuple[RunningPod, PoolState]]]:
+def _trespassing(states: Iterable[PoolState]) -> dict[str, list[tuple[RunningPod, PoolState]]]:
     """Return the trespassers of every pool, by uid."""
     found: dict[str, list[tuple[RunningPod, PoolState]]] = {}
     for state in states:

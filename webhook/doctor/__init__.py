@@ -1,1 +1,1 @@
-"""The doctor: whether an installation does what it is there for, and what to do where not."""
+"""The doctor: whether an installation works, and how to fix it."""

@@ -1,4 +1,4 @@
-"""Whether the second line is in the API server, as it is compiled from the policy."""
+"""Whether the API server has the ValidatingAdmissionPolicies that follow from the policy."""
 
 from __future__ import annotations
 
@@ -17,30 +17,40 @@ from webhook.registration.admission_policies.objects import (
 from webhook.registration.admission_policies.registrar import type_warnings
 
 _CHECK = "admission policies"
-_REPAIR = "The leader repairs them within seconds. If not, see its log and metadata.managedFields"
+_REPAIR = (
+    "Wait some seconds: the leader repairs them. Then check its log and metadata.managedFields"
+)
 _APPLY = "Apply the output of gpufence manifests --admission-policies"
 
 
 def check(found: Installation, today: date) -> Iterator[Line]:
-    """Yield whether the in-tree policies and bindings are as the policy compiles to."""
-    if _CHECK in found.refused:
-        yield skip(_CHECK, f"cannot be listed: {found.refused[_CHECK]}")
+    """Yield whether the admission policies and bindings match the policy."""
+    if _CHECK in found.forbidden:
+        yield skip(_CHECK, f"cannot list them: {found.forbidden[_CHECK]}")
         return
     present = found.admission_policies
     if present is None:
         problem = "the API server does not serve ValidatingAdmissionPolicy v1"
-        yield warn(_CHECK, problem, "Upgrade to Kubernetes 1.30; until then only replicas reject")
+        yield warn(
+            _CHECK,
+            problem,
+            "Upgrade to Kubernetes 1.30 or newer; until then, only replicas deny Pods",
+        )
         return
     registration = wanted_registration(found)
     if found.policy is None or registration is None:
-        yield skip(_CHECK, "what they contain follows from the policy and the registration")
+        yield skip(
+            _CHECK,
+            "the policy or the registration is unknown, and the admission policies depend on both",
+        )
         return
     registers = found.deployed is not None and found.deployed.registers
     enabled = found.deployed is None or found.deployed.admission_policies
     by_name = {(kind, name): obj for kind, each in present.items() for name, obj in each.items()}
     if not by_name and not (registers and enabled):
-        cure = "Set admissionPolicies.enabled" if registers else _APPLY
-        yield warn(_CHECK, "there are none: in an outage, API servers reject no trespasser", cure)
+        remediation = "Set admissionPolicies.enabled in the chart" if registers else _APPLY
+        problem = "none found; while no replica answers, no API server denies trespassing Pods"
+        yield warn(_CHECK, problem, remediation)
         return
     target = Target(
         name=found.name, excluded_namespaces=registration.excluded_namespaces, today=today
@@ -51,27 +61,29 @@ def check(found: Installation, today: date) -> Iterator[Line]:
         yield fail(_CHECK, "; ".join(problems), _REPAIR if registers else _APPLY)
     else:
         count = sum(obj["kind"] == POLICY_KIND for obj in wanted)
-        yield ok(_CHECK, f"all {count} and their bindings are as compiled from the policy")
+        yield ok(_CHECK, f"all {count} and their bindings match the policy")
     for warning in type_warnings(present[POLICY_KIND].values()):
-        yield warn("admission policy types", warning, "Report it, with your Kubernetes version")
+        yield warn(
+            "admission policy types", warning, "Report an issue with your Kubernetes version"
+        )
 
 
 def _problems(
     wanted: tuple[JSONObject, ...], found: dict[tuple[str, str], JSONObject], *, known: bool
 ) -> list[str]:
-    """Return what is missing, different or superfluous, a clause each.
+    """Return a clause for each object that is missing, different or not needed.
 
-    ``known`` says that the excluded namespaces are known: the command line names them.
+    ``known`` says whether the command line of the replicas names the excluded namespaces.
     """
     problems = []
     expected = {(obj["kind"], obj["metadata"]["name"]): obj for obj in wanted}
     for (kind, name), obj in expected.items():
         there = found.get((kind, name))
         if there is None:
-            problems.append(f"there is no {kind} {name}")
+            problems.append(f"{kind} {name} does not exist")
         elif _comparable(obj["spec"], known) != _comparable(there.get("spec") or {}, known):
-            problems.append(f"{kind} {name} differs")
-    return problems + [f"{kind} {name} is left over" for kind, name in found.keys() - expected]
+            problems.append(f"{kind} {name} does not match the policy")
+    return problems + [f"{kind} {name} is not needed" for kind, name in found.keys() - expected]
 
 
 def _comparable(spec: JSONObject, known: bool) -> JSONObject:

@@ -1,4 +1,4 @@
-"""Whether API servers trust the certificate that gpufence serves with, today and for a while."""
+"""Whether API servers trust the serving certificate, now and in the near future."""
 
 from __future__ import annotations
 
@@ -27,46 +27,47 @@ _CHECK = "certificate"
 _BUNDLE = "caBundle"
 _SERVED = "served certificate"
 _CONNECT_SECONDS = 3.0
-# Replicas renew within seconds of the due time: an hour later, something keeps them.
+# Replicas renew within seconds of the due time: after an hour, something prevents it.
 _LATE = timedelta(hours=1)
 _REWRITE = (
-    "Replicas that register write it within seconds: see their logs, and gpufence certs status"
+    "Wait some seconds: registering replicas write it. Then check their logs, and run gpufence "
+    "certs status"
 )
-_RESTART = "Delete nothing: see in the logs of the replicas why they do not renew it"
+_RENEWAL = "Check the logs of the replicas for the reason. Do not delete the Secret"
 
 
 def check(found: Installation, names: Names | None, now: datetime) -> Iterator[Line]:
-    """Yield what the Secret says, and whether every configuration trusts it."""
-    if _CHECK in found.refused:
-        yield skip(_CHECK, f"the Secret may not be read: {found.refused[_CHECK]}")
+    """Yield the state of the Secret, and whether every configuration trusts it."""
+    if _CHECK in found.forbidden:
+        yield skip(_CHECK, f"cannot read the Secret: {found.forbidden[_CHECK]}")
     elif found.deployed is not None and not found.deployed.secret:
-        yield skip(_CHECK, "comes from files that somebody else writes, and is looked at as served")
+        yield skip(_CHECK, "comes from files outside of gpufence; see the served certificate")
     elif found.secret is None:
         yield fail(
             _CHECK,
-            f"there is no Secret with authority and certificate in namespace {found.namespace}",
-            "A running replica creates it: see that one runs",
+            f"there is no Secret with CA and serving certificate in namespace {found.namespace}",
+            "Check that a replica runs: it creates the Secret",
         )
     elif found.stored is None:
-        yield fail(_CHECK, "the Secret lacks authority or certificate", _RESTART)
+        yield fail(_CHECK, "the Secret has no CA or no serving certificate", _RENEWAL)
     else:
-        yield _leaf(found.stored, names, now)
+        yield _serving(found.stored, names, now)
         yield _bundles(found, found.stored)
 
 
 async def check_served(found: Installation) -> Line:
-    """Connect as an API server would, and say whether what is served is trusted."""
+    """Connect as an API server does, and return whether it trusts the served certificate."""
     address = found.address
     bundle = _first_bundle(found)
     if address is None or not bundle:
-        return skip(_SERVED, "nothing registered says where gpufence is and whom to trust")
+        return skip(_SERVED, "no webhook configuration has an address and a caBundle")
     places = list(_places(found, address))
     if not places:
-        return skip(_SERVED, "no replica is behind the Service")
+        return skip(_SERVED, "the Service has no ready endpoint")
     try:
         trusted = parse_certificates(bundle, _BUNDLE)
     except MaterialError as error:
-        return fail(_SERVED, f"no caller can be sure of it: {error.where} {error.what}", _REWRITE)
+        return fail(_SERVED, f"API servers cannot verify it: {error.where} {error.what}", _REWRITE)
     host = _host(address)
     unreachable = []
     for place, port in places:
@@ -75,41 +76,46 @@ async def check_served(found: Installation) -> Line:
         except ssl.SSLCertVerificationError as error:
             return fail(
                 _SERVED,
-                f"the caBundle does not trust what {place}:{port} serves as {host}: "
+                f"the caBundle does not trust the certificate of {place}:{port} for {host}: "
                 f"{error.verify_message}",
-                "API servers refuse it likewise: see gpufence certs status",
+                "Run gpufence certs status: API servers do not trust the certificate either",
             )
         except (OSError, TimeoutError, ssl.SSLError) as error:
             unreachable.append(f"{place}:{port} ({str(error) or 'no answer'})")
     if unreachable:
         return skip(
             _SERVED,
-            f"not reached from here: {', '.join(unreachable)}",
-            "Run gpufence doctor in a Pod of the cluster; what API servers can do, the trials say",
+            f"cannot connect from here: {', '.join(unreachable)}",
+            "Run gpufence doctor in a Pod of the cluster, or see the trials below",
         )
     count = len(places)
-    return ok(_SERVED, f"trusted, at {count} {'address' if count == 1 else 'addresses'}")
+    return ok(_SERVED, f"trusted at {count} {'address' if count == 1 else 'addresses'}")
 
 
-def _leaf(stored: Stored, names: Names | None, now: datetime) -> Line:
+def _serving(stored: Stored, names: Names | None, now: datetime) -> Line:
     try:
         leaf, _ = parse_pair(stored.leaf, "the serving certificate", "its private key")
         check_validity(leaf, now, "the serving certificate")
-        authorities = [parse_certificates(pem, "an authority")[0] for pem in stored.authorities]
+        authorities = [parse_certificates(pem, "a CA")[0] for pem in stored.authorities]
     except MaterialError as error:
-        return fail(_CHECK, f"{error.where} {error.what}", _RESTART)
+        return fail(_CHECK, f"{error.where} {error.what}", _RENEWAL)
     if not any(is_issued_by(leaf, authority) for authority in authorities):
-        return fail(_CHECK, "the serving certificate is of none of the authorities", _RESTART)
+        return fail(_CHECK, "no CA in the Secret signed the serving certificate", _RENEWAL)
     if missing := _missing(names_of(leaf), names) if names else "":
-        return fail(_CHECK, f"the serving certificate is not for {missing}", _RESTART)
+        return fail(_CHECK, f"the serving certificate lacks the names {missing}", _RENEWAL)
     end, due = leaf.not_valid_after_utc, renewal_due(leaf)
     if now - due > _LATE:
-        return warn(_CHECK, f"was due at {due.isoformat()} and ends at {end.isoformat()}", _RESTART)
-    return ok(_CHECK, f"valid until {end.isoformat()}, renewed from {due.isoformat()} on")
+        return warn(
+            _CHECK,
+            f"the renewal was due at {due.isoformat()}; the certificate expires at "
+            f"{end.isoformat()}",
+            _RENEWAL,
+        )
+    return ok(_CHECK, f"valid until {end.isoformat()}; renewal is due at {due.isoformat()}")
 
 
 def _missing(present: Names, wanted: Names) -> str:
-    """Say which names are missing; of a URL with an IP address, clients look at those alone."""
+    """Return the missing names, separated by commas."""
     names: tuple[object, ...] = (
         *(name for name in wanted.dns if name not in present.dns),
         *(address for address in wanted.ip if address not in present.ip),
@@ -130,16 +136,16 @@ def _bundles(found: Installation, stored: Stored) -> Line:
     if wrong:
         return fail(
             _BUNDLE,
-            f"does not trust the Secret's authority in {'; '.join(wrong)}",
+            f"does not contain the CA of the Secret in {'; '.join(wrong)}",
             _REWRITE,
         )
     if not any(found.configurations.values()):
-        return skip(_BUNDLE, "there is no configuration that could carry one")
-    return ok(_BUNDLE, "every webhook trusts the Secret's authority")
+        return skip(_BUNDLE, "there is no webhook configuration")
+    return ok(_BUNDLE, "every webhook trusts the CA of the Secret")
 
 
 def _places(found: Installation, address: Registration) -> Iterator[tuple[str, int]]:
-    """Yield where replicas listen: each ready endpoint, or the host of the URL."""
+    """Yield the addresses of replicas: each ready endpoint, or the host of the URL."""
     if address.service is None:
         url = urlsplit(address.url)
         yield url.hostname or "", url.port or 443
@@ -161,14 +167,13 @@ def _host(address: Registration) -> str:
 
 async def _connect(place: str, port: int, host: str, trusted: Iterable[x509.Certificate]) -> None:
     context = ssl.create_default_context(cadata=as_der(trusted))
-    # As for the cluster's own CA: API servers do not require what Python 3.13 does. Whatever
-    # is in a bundle is trusted by them, an intermediate CA or the certificate itself as well
-    # (Go's crypto/x509).
+    # API servers are less strict than Python 3.13. They trust every certificate in a bundle,
+    # also an intermediate CA or the serving certificate itself (Go's crypto/x509).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     async with asyncio.timeout(_CONNECT_SECONDS):
         _, writer = await asyncio.open_connection(place, port, ssl=context, server_hostname=host)
-    # The handshake has said all. To close in turn with the peer is to wait for as long as it likes.
+    # The handshake is enough. An orderly shutdown would wait for the peer.
     writer.transport.abort()
     await writer.wait_closed()
 

@@ -22,10 +22,10 @@ from webhook.kube.client import KubeApi
 async def diagnose(
     api: KubeApi, found: Installation, names: Names | None, try_in: str, now: datetime
 ) -> list[Line]:
-    """Return a line for each thing that was looked at, causes before what follows of them.
+    """Return a line for each check, causes before their consequences.
 
-    ``names`` are what the serving certificate must be for. Two Pods are created as a dry run in
-    namespace ``try_in``.
+    ``names`` are the names that the serving certificate must have. The trials create Pods as a dry
+    run in namespace ``try_in``.
 
     Raises:
         ClusterError: a request failed.

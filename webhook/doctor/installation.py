@@ -1,4 +1,4 @@
-"""What there is of an installation in its cluster, as far as the doctor may read it."""
+"""The objects of an installation in its cluster, as far as the doctor may read them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROGRAM, _COMMAND = "gpufence", "serve"
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What the command line of the replicas says.
+    """The options on the command line of the replicas.
 
     ``secret`` is the name of the Secret with CA and certificate, empty where the replicas
     serve with external files; ``registers`` whether they write the configurations, and
@@ -42,9 +42,9 @@ class Deployed:
 
 @dataclass(slots=True)
 class Installation:
-    """What was read. ``refused`` says of each thing that may not be read what the API server said.
+    """The objects that were read. ``forbidden`` has the API server's error for each unreadable one.
 
-    ``policy`` is None where there is no valid one; ``policy_problem`` then says why.
+    ``policy`` is None if there is no valid policy; ``policy_problem`` then has the reason.
     """
 
     namespace: str
@@ -64,13 +64,13 @@ class Installation:
     nodes: NodeIndex | None = None
     other_releases: frozenset[str] = frozenset()
     """The namespaces of other releases in the cluster."""
-    refused: dict[str, str] = field(default_factory=dict)
+    forbidden: dict[str, str] = field(default_factory=dict)
 
     @property
     def address(self) -> Registration | None:
-        """How API servers reach gpufence: what the replicas say, or what was registered.
+        """The address of gpufence: from the options of the replicas, or from a configuration.
 
-        Replicas that do not register need not know it.
+        Replicas that do not register may have no such option.
         """
         if self.deployed is not None and self.deployed.registration.is_addressed:
             return self.deployed.registration
@@ -87,13 +87,13 @@ async def examine(
     read_policy: Callable[[JSONObject | None, Installation], None],
     read_arguments: Callable[[list[str]], Deployed],
 ) -> Installation:
-    """Read everything that belongs to the installation.
+    """Read the objects of the installation.
 
-    ``read_policy`` takes the release's ConfigMap, or None, and fills in what concerns the policy;
+    ``read_policy`` takes the release's ConfigMap, or None, and sets the policy fields;
     ``read_arguments`` reads the command line of a replica.
 
     Raises:
-        ClusterError: a request failed. A missing permission is no error.
+        ClusterError: a request failed. A missing permission is not an error.
     """
     found = Installation(namespace, name)
 
@@ -103,7 +103,7 @@ async def examine(
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
-            found.refused[what] = str(error)
+            found.forbidden[what] = str(error)
             return None
 
     core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
@@ -119,7 +119,7 @@ async def examine(
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
-        found.refused["admission policies"] = str(error)
+        found.forbidden["admission policies"] = str(error)
     secret = found.deployed.secret if found.deployed else f"{name}-certificates"
     if secret:
         found.secret = await read("certificate", SecretName(namespace, secret).path)
@@ -144,21 +144,21 @@ async def _nodes(api: KubeApi, found: Installation) -> None:
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
-        found.refused["nodes"] = str(error)
+        found.forbidden["nodes"] = str(error)
         return
     found.nodes = NodeIndex(nodes)
 
 
 def containers_of(deployment: JSONObject) -> list[JSONObject]:
-    """Return the containers of its Pods, sidecars among them."""
+    """Return the containers of the Deployment's Pods."""
     containers: list[JSONObject] = deployment["spec"]["template"]["spec"]["containers"]
     return containers
 
 
 def _own_container(containers: list[JSONObject]) -> JSONObject | None:
-    """Return the container called gpufence, as it is in chart and install.yaml, or one that serves.
+    """Return the container named gpufence, as in the chart, or one that runs ``serve``.
 
-    Others may stand before it: what puts sidecars into Pods often has them start first.
+    It is not always the first: injected sidecars can come before it.
     """
     named = [each for each in containers if each["name"] == _PROGRAM]
     serving = [each for each in containers if _serves(each)]
@@ -166,7 +166,7 @@ def _own_container(containers: list[JSONObject]) -> JSONObject | None:
 
 
 def _serves(container: JSONObject) -> bool:
-    """Tell whether it runs ``gpufence serve``, or ``serve`` of what its image runs."""
+    """Return whether it runs ``gpufence serve``, or ``serve`` with the entrypoint of its image."""
     words = _words(container)
     if _COMMAND not in words:
         return False
@@ -184,7 +184,7 @@ def _words(container: JSONObject) -> list[str]:
 
 
 def _registered(webhook: JSONObject, name: str) -> Registration:
-    """Return how a webhook that is registered is reached."""
+    """Return the address of a registered webhook."""
     config: dict[str, Any] = webhook.get("clientConfig") or {}
     if service := config.get("service"):
         address = service["namespace"], service["name"], service.get("port") or 443

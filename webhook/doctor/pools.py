@@ -1,4 +1,4 @@
-"""Whether there is a valid policy, and whether the GPU nodes are fenced as it says."""
+"""Whether the policy is valid, and whether the GPU nodes have its taints and labels."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from webhook.doctor.line import Line, fail, ok, skip
 
 
 def check(found: Installation) -> Iterator[Line]:
-    """Yield a line for the policy, and one for its nodes, or for each that is not fenced."""
-    if "policy" in found.refused:
-        yield skip("policy", f"may not be read: {found.refused['policy']}", "Give --policy FILE")
+    """Yield a line for the policy, and one for the nodes or for each problem of a node."""
+    if "policy" in found.forbidden:
+        yield skip("policy", f"cannot read it: {found.forbidden['policy']}", "Set --policy FILE")
     elif found.policy is None:
         yield fail(
             "policy",
             found.policy_problem,
-            "Mend it; until then replicas go by the one that they have read before",
+            "Fix the policy. Until then, replicas keep using the last valid policy",
         )
     else:
         pools = ", ".join(pool.name for pool in found.policy.pools)
-        yield ok("policy", f"{found.policy_source} is valid, with pool {pools}")
+        yield ok("policy", f"{found.policy_source} is valid; its pools: {pools}")
         yield from _nodes(found, found.policy)
 
 
 def _nodes(found: Installation, policy: Policy) -> Iterator[Line]:
-    if "nodes" in found.refused:
-        yield skip("nodes", f"may not be listed: {found.refused['nodes']}")
+    if "nodes" in found.forbidden:
+        yield skip("nodes", f"cannot list them: {found.forbidden['nodes']}")
         return
     states = pool_states(policy, Inventory(nodes=found.nodes), ())
     broken = node_findings(states, {})
@@ -44,6 +44,6 @@ def _nodes(found: Installation, policy: Policy) -> Iterator[Line]:
     if not broken:
         count = sum(len(state.nodes) for state in states)
         if count:
-            yield ok("nodes", f"{count} of pools, each with taint and labels")
+            yield ok("nodes", f"{count} GPU nodes, each with the taint and the labels of its pool")
         else:
-            yield skip("nodes", "no node offers a pool's devices or carries its labels")
+            yield skip("nodes", "no node offers devices of a pool or has its labels")

@@ -1,4 +1,4 @@
-"""Whether the webhook configurations exist, and match policy and release."""
+"""Whether the webhook configurations exist, and match the policy and the release."""
 
 from __future__ import annotations
 
@@ -24,35 +24,39 @@ _FIELDS = (
     "clientConfig",
 )
 _MEANING = {
-    "matchConditions": "API servers do not ask about what these leave out",
-    "objectSelector": "API servers do not ask about what it leaves out",
-    "rules": "API servers ask about these, and about nothing else",
-    "reinvocationPolicy": "what other webhooks add afterwards is not seen",
+    "matchConditions": "API servers do not call gpufence for objects that do not match",
+    "objectSelector": "API servers do not call gpufence for objects that do not match",
+    "rules": "API servers call gpufence only for these resources",
+    "reinvocationPolicy": "gpufence does not see what later webhooks add",
 }
 _REPAIR = (
-    "Replicas that register repair it within seconds: if it stays, see who writes it in "
-    "metadata.managedFields, and the replicas' logs"
+    "Wait some seconds: registering replicas repair it. Then check their logs, and "
+    "metadata.managedFields for other writers"
 )
 
 
 def check(found: Installation) -> Iterator[Line]:
-    """Yield whether each configuration is there, and a line for each field that must be right."""
+    """Yield whether each configuration exists, and a line for each field that it must have."""
     present = {}
     for kind, configuration in found.configurations.items():
-        if kind in found.refused:
-            yield skip(kind, f"may not be read: {found.refused[kind]}")
+        if kind in found.forbidden:
+            yield skip(kind, f"cannot read it: {found.forbidden[kind]}")
         elif configuration is None:
-            yield fail(kind, f"there is no {kind} {found.name}", _why_missing(found))
+            yield fail(kind, f"{kind} {found.name} does not exist", _why_missing(found))
         else:
             present[kind] = configuration
     if not present:
         return
     if found.policy is None:
-        yield skip("configurations", "what they should be follows from the policy", "Mend that")
+        yield skip(
+            "configurations",
+            "the policy is unknown, and the configurations depend on it",
+            "Fix the policy",
+        )
         return
     registration = wanted_registration(found)
     if registration is None:
-        yield skip("configurations", "it is not known how gpufence is reached")
+        yield skip("configurations", "the address of gpufence is unknown")
         return
     wanted = {each["kind"]: each for each in configurations(found.policy, registration)}
     pairs = [pair for kind in present for pair in _pairs(kind, wanted[kind], present[kind])]
@@ -63,9 +67,9 @@ def check(found: Installation) -> Iterator[Line]:
 
 
 def wanted_registration(found: Installation) -> Registration | None:
-    """Return the registration as it should be; the caBundle is looked at with the certificate.
+    """Return the expected registration, without the caBundle.
 
-    Without a Deployment that says it, what only a command line can say is taken for right.
+    Without a Deployment, options that only its command line has are taken from the configurations.
     """
     if found.deployed is not None and found.deployed.registration.is_addressed:
         deployed = found.deployed.registration
@@ -89,16 +93,16 @@ def wanted_registration(found: Installation) -> Registration | None:
 def _why_missing(found: Installation) -> str:
     annotations = ((found.lease or {}).get("metadata") or {}).get("annotations") or {}
     if since := annotations.get(PAUSED):
-        return f"Somebody ran gpufence unregister at {since}: run gpufence unregister --undo"
+        return f"Run gpufence unregister --undo: gpufence was unregistered at {since}"
     if found.deployed is not None and not found.deployed.registers:
-        return "Apply what gpufence manifests prints: this release does not register itself"
-    return "See in the logs of the replicas what keeps them from registering"
+        return "Apply the output of gpufence manifests: this release does not register itself"
+    return "Check the logs of the replicas for the reason"
 
 
 def _pairs(
     kind: str, wanted: JSONObject, found: JSONObject
 ) -> Iterator[tuple[str, JSONObject, JSONObject]]:
-    """Yield where, wanted and found of each webhook that is in both."""
+    """Yield path, wanted and found webhook for each webhook that is in both."""
     present = {webhook.get("name"): webhook for webhook in found.get("webhooks") or ()}
     for webhook in wanted["webhooks"]:
         if webhook["name"] in present:
@@ -108,23 +112,26 @@ def _pairs(
 def _completeness(wanted: dict[str, JSONObject], present: dict[str, JSONObject]) -> Iterator[Line]:
     for kind, configuration in present.items():
         names = {webhook["name"] for webhook in configuration.get("webhooks") or ()}
-        asked = [webhook["name"] for webhook in wanted[kind]["webhooks"]]
-        missing = [name for name in asked if name not in names]
-        further = sorted(name for name in names if is_ours(name) and name not in asked)
+        expected = [webhook["name"] for webhook in wanted[kind]["webhooks"]]
+        missing = [name for name in expected if name not in names]
+        further = sorted(name for name in names if is_ours(name) and name not in expected)
         if missing:
-            yield fail(kind, f"lacks {', '.join(missing)}", _REPAIR)
+            yield fail(kind, f"lacks the webhooks {', '.join(missing)}", _REPAIR)
         elif further:
-            yield warn(kind, f"has {', '.join(further)}, which the policy does not want", _REPAIR)
+            yield warn(
+                kind,
+                f"has the webhooks {', '.join(further)}, which the policy does not need",
+                _REPAIR,
+            )
         else:
             count = len(wanted[kind]["webhooks"])
             yield ok(kind, f"has {'its webhook' if count == 1 else f'all {count} webhooks'}")
 
 
 def _is_known(field: str, found: Installation) -> bool:
-    """Tell whether it is known what a field should be.
+    """Return whether the expected value of a field is known.
 
-    If the Deployment's command line registers nothing, the configurations are those that
-    ``gpufence manifests`` printed, with unknown options.
+    Without registration, the configurations come from ``gpufence manifests`` with unknown options.
     """
     registers = found.deployed is not None and found.deployed.registers
     return registers or field not in ("namespaceSelector", "timeoutSeconds")
@@ -139,9 +146,9 @@ def _field(field: str, pairs: list[tuple[str, JSONObject, JSONObject]], known: b
         if target != value:
             problems.append(f"{where}: {_difference(field, target, value)}")
     if not problems:
-        return ok(field, "as policy and release ask for")
+        return ok(field, "matches the policy and the release")
     if not known:
-        return warn(field, "; ".join(problems), "See whether gpufence manifests was run so")
+        return warn(field, "; ".join(problems), "Check the options of gpufence manifests")
     if field == "timeoutSeconds":
         return warn(field, "; ".join(problems), _REPAIR)
     return fail(field, "; ".join(problems), _REPAIR)
@@ -151,25 +158,25 @@ def _difference(field: str, wanted: object, found: object) -> str:
     if field == "namespaceSelector":
         return _namespaces(wanted, found)
     if isinstance(wanted, str | int):
-        return f"is {found}, and should be {wanted}"
+        return f"is {found}, but must be {wanted}"
     meaning = _MEANING.get(field)
-    return f"differs: {meaning}" if meaning else "differs"
+    return f"does not match the policy: {meaning}" if meaning else "does not match the policy"
 
 
 def _namespaces(wanted: object, found: object) -> str:
     before, now = _excluded(wanted), _excluded(found)
     if before is None or now is None:
-        return "selects namespaces otherwise than by leaving some out"
+        return "is not a list of excluded namespaces"
     parts = []
     if added := sorted(now - before):
-        parts.append(f"leaves out {', '.join(added)}, where the fence is open")
+        parts.append(f"excludes {', '.join(added)}, where gpufence therefore has no effect")
     if lacking := sorted(before - now):
-        parts.append(f"does not leave out {', '.join(lacking)}")
-    return "; ".join(parts) or "differs"
+        parts.append(f"does not exclude {', '.join(lacking)}")
+    return "; ".join(parts) or "does not match the policy"
 
 
 def _excluded(selector: object) -> frozenset[str] | None:
-    """Return the namespaces that a selector leaves out; None for any other selector."""
+    """Return the namespaces that a selector excludes; None for any other selector."""
     match selector:
         case {"matchExpressions": [{"key": key, "operator": "NotIn", "values": values}], **rest}:
             return frozenset(values) if key == NAMESPACE_LABEL and not rest else None

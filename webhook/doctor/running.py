@@ -1,4 +1,4 @@
-"""Whether replicas run, are behind the Service, and one of them leads."""
+"""Whether replicas run, the Service has endpoints, and a replica leads."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.kube.endpoints import ready_endpoints
 from webhook.registration.leader_election import PAUSED
 
-# A leader renews its Lease every few seconds, for however long it may hold it.
+# A leader renews its Lease every few seconds, whatever the duration of the Lease.
 _SILENT_SECONDS = 60
-_LOGS = "kubectl logs and kubectl describe say why; see that the image can be pulled"
+_LOGS = "Run kubectl logs and kubectl describe, and check that the nodes can pull the image"
 
 
 def check(found: Installation, now: datetime) -> Iterator[Line]:
     """Yield a line for the replicas, the endpoints and the leader.
 
-    And one where the Deployment's Pods have no container of gpufence.
+    One more reports a Deployment whose Pods have no container of gpufence.
     """
     yield _replicas(found)
     if found.deployment is not None and found.deployed is None:
         names = ", ".join(each["name"] for each in containers_of(found.deployment))
         yield warn(
             "command line",
-            f"no container of Deployment {found.namespace}/{found.name} is called gpufence or runs "
-            f"gpufence serve; it has {names}",
-            "Call that container gpufence, or name another release with --namespace and --name",
+            f"Deployment {found.namespace}/{found.name} has no container named gpufence or with "
+            f"the command gpufence serve; its containers: {names}",
+            "Name the container gpufence, or set --namespace and --name to another release",
         )
     yield _endpoints(found)
     yield _leader(found, now)
@@ -35,72 +35,77 @@ def check(found: Installation, now: datetime) -> Iterator[Line]:
 
 def _replicas(found: Installation) -> Line:
     where = f"Deployment {found.namespace}/{found.name}"
-    if "replicas" in found.refused:
-        return skip("replicas", f"{where} may not be read: {found.refused['replicas']}")
+    if "replicas" in found.forbidden:
+        return skip("replicas", f"cannot read {where}: {found.forbidden['replicas']}")
     if found.deployment is None:
         return warn(
             "replicas",
-            f"there is no {where}",
-            "Name the release with --namespace and --name, unless the replicas run elsewhere",
+            f"{where} does not exist",
+            "Set --namespace and --name to the release, unless the replicas run outside of the "
+            "cluster",
         )
     wanted = found.deployment["spec"].get("replicas", 1)
     ready = (found.deployment.get("status") or {}).get("readyReplicas") or 0
     if not ready:
-        cure = f"kubectl scale deployment {found.name} --replicas 2" if not wanted else _LOGS
-        return fail("replicas", f"{where}: none of {wanted} is ready", cure)
+        scale = f"Run kubectl scale deployment {found.name} --replicas 2"
+        return fail("replicas", f"{where}: 0 of {wanted} are ready", _LOGS if wanted else scale)
     if ready < wanted:
         return warn("replicas", f"{where}: {ready} of {wanted} are ready", _LOGS)
     if wanted == 1:
-        return warn("replicas", f"{where} has one replica", "Two outlast the loss of a node")
+        return warn(
+            "replicas", f"{where} has one replica", "Run two or more, to survive the loss of a node"
+        )
     return ok("replicas", f"all {wanted} are ready")
 
 
 def _endpoints(found: Installation) -> Line:
     address = found.address
     if address is None:
-        return skip("endpoints", "it is not known how gpufence is reached")
+        return skip("endpoints", "the address of gpufence is unknown")
     if address.service is None:
-        return skip("endpoints", f"gpufence is reached at {address.url}, without a Service")
+        return skip("endpoints", f"API servers use {address.url}, without a Service")
     namespace, name, _ = address.service
     where = f"Service {namespace}/{name}"
-    if "endpoints" in found.refused:
-        return skip("endpoints", f"those of {where} may not be read: {found.refused['endpoints']}")
+    if "endpoints" in found.forbidden:
+        return skip("endpoints", f"cannot read those of {where}: {found.forbidden['endpoints']}")
     ready = sum(len(ready_endpoints(each)) for each in found.slices)
     if not ready:
         return fail(
             "endpoints",
-            f"{where} has no ready endpoint, so API servers reach nobody",
-            "See that replicas are ready, and that the Service selects them",
+            f"{where} has no ready endpoint, so API servers cannot call gpufence",
+            "Check that replicas are ready, and that the Service selects them",
         )
-    return ok("endpoints", f"{where} has {ready} ready")
+    return ok("endpoints", f"{where} has {ready} ready {'endpoint' if ready == 1 else 'endpoints'}")
 
 
 def _leader(found: Installation, now: datetime) -> Line:
     where = f"Lease {found.namespace}/{found.name}"
-    if "leader" in found.refused:
-        return skip("leader", f"{where} may not be read: {found.refused['leader']}")
+    if "leader" in found.forbidden:
+        return skip("leader", f"cannot read {where}: {found.forbidden['leader']}")
     if found.deployed is not None and not found.deployed.registers:
-        return skip("leader", "this release does not register itself, so nobody leads")
+        return skip("leader", "this release does not register itself, so there is no leader")
     if found.lease is None:
-        return warn("leader", f"there is no {where}", "A running replica creates it")
+        return warn(
+            "leader", f"{where} does not exist", "Check that a replica runs: it creates the Lease"
+        )
     spec = found.lease.get("spec") or {}
     if since := (found.lease["metadata"].get("annotations") or {}).get(PAUSED):
         return warn(
             "leader",
-            f"replicas were told not to register, at {since}",
-            "Run gpufence unregister --undo once all is well",
+            f"gpufence was unregistered at {since}",
+            "Run gpufence unregister --undo after you fix the problem",
         )
     holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
     if not holder or not renewed:
-        return warn("leader", f"nobody holds {where}", "See that a replica runs, and its logs")
+        return warn("leader", f"{where} has no holder", "Check that a replica runs, and its logs")
     age = (now - datetime.fromisoformat(renewed)).total_seconds()
     duration = spec.get("leaseDurationSeconds") or 15
     if age > min(2 * duration, _SILENT_SECONDS):
         return warn(
             "leader",
-            f"{holder} has not renewed {where} for {age:.0f} s, and nobody else leads until it has "
-            f"been silent for {duration} s",
-            f"See that a replica runs, and its logs; if {holder.partition('_')[0]} will not come "
-            f"back: kubectl --namespace {found.namespace} delete lease {found.name}",
+            f"{holder} has not renewed {where} for {age:.0f} s; another replica leads after "
+            f"{duration} s without renewal",
+            f"Check that a replica runs, and its logs. If {holder.partition('_')[0]} no longer "
+            f"exists, run kubectl --namespace {found.namespace} delete lease {found.name}",
         )
-    return ok("leader", f"{holder.partition('_')[0]} leads")
+    return ok("leader", f"{holder.partition('_')[0]} is the leader")

@@ -1,4 +1,4 @@
-"""Trials: Pods that are created as a dry run, so that API servers do all but store them."""
+"""Trials: Pods that the doctor creates as a dry run, which API servers do not store."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from webhook.registration.configurations import DOMAIN
 
 _IMAGE = "registry.k8s.io/pause:3.10"
 _NOT_CALLED = (
-    "See the lines above about configurations, caBundle and replicas; the namespace may be left out"
+    "Check the lines above about configurations, caBundle and replicas, and whether a "
+    "configuration excludes the namespace"
 )
-_UNREACHED = "See the lines above about replicas, endpoints and certificates"
+_UNREACHED = "Check the lines above about replicas, endpoints and certificates"
 
 
 async def check(api: KubeApi, found: Installation, namespace: str) -> AsyncIterator[Line]:
-    """Yield whether a GPU Pod is changed, and whether each line of the fence rejects a trespasser.
+    """Yield whether gpufence changes a GPU Pod, and whether webhook and policies deny a trespasser.
 
-    Nothing is stored. If something else rejects the Pods (a quota, another webhook), the trial says
-    so: it leaves open what gpufence does.
+    Nothing is stored. If something else rejects a Pod (a quota, another webhook), the trial is
+    skipped with that error.
     """
     policy = found.policy
     if policy is None:
-        yield skip("trials", "what is to be expected of them follows from the policy")
+        yield skip("trials", "the policy is unknown, and the expected results depend on it")
         return
     if namespace in policy.exemptions.namespaces:
-        yield skip("trials", f"the policy exempts namespace {namespace}", "Give --try-in NAME")
+        yield skip("trials", f"the policy exempts namespace {namespace}", "Set --try-in NAME")
         return
     excluded = found.deployed.registration.excluded_namespaces if found.deployed else frozenset()
     if namespace in ALWAYS_EXCLUDED | excluded:
-        problem = f"API servers never ask about namespace {namespace}"
-        yield skip("trials", problem, "Give --try-in NAME")
+        problem = f"API servers do not call gpufence for namespace {namespace}"
+        yield skip("trials", problem, "Set --try-in NAME")
         return
     for pool in policy.pools:
         yield await _gpu_pod(api, policy, pool, namespace)
@@ -54,22 +55,22 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
     check = f"GPU Pod, pool {pool.name}"
     resource = _resource(pool.resources)
     if not resource:
-        return skip(check, "is asked for by a claim only, of which a dry run has none")
+        return skip(check, "the pool offers only DeviceClasses, and a dry run has no claim")
     pod = _pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
     request = Request(namespace=namespace)
     before = decide(pod, policy, request)
     if not before.allowed:
-        return skip(check, f"the policy itself refuses it: {before.findings[0].reason}")
+        return skip(check, f"the policy denies it: {before.findings[0].reason}")
     if before.mutated is pod:
-        return skip(check, "the policy adds nothing to it, so nothing can be seen")
+        return skip(check, "the policy adds nothing to it")
     try:
         created = await _create(api, pod)
     except ApiError as error:
-        return _refused(check, error)
-    # Nothing left to add: so it has been added.
+        return _rejected(check, error)
+    # Nothing is left to add, so gpufence has added it.
     if decide(created, policy, request).verdict != "allowed":
-        return fail(check, f"was created in {namespace} as it was, not changed", _NOT_CALLED)
-    return ok(check, f"is changed as the policy says, in {namespace}")
+        return fail(check, f"gpufence did not change it, in {namespace}", _NOT_CALLED)
+    return ok(check, f"gpufence changes it, in {namespace}")
 
 
 async def _trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
@@ -79,9 +80,7 @@ async def _trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) 
     """
     toleration = _toleration(pool)
     if not toleration:
-        return skip(
-            f"trespasser, pool {pool.name}", "it has no taint that the webhook alone judges"
-        )
+        return skip(f"trespasser, pool {pool.name}", "the pool has no taint")
     reaching = {**toleration, "nodeSelector": {"gpufence.dev/doctor": "true"}}
     return await _try_trespasser(api, policy, pool, namespace, reaching, "webhook")
 
@@ -100,31 +99,35 @@ async def _try_trespasser(
         check += f", by {line}"
     action = policy.actions_in(namespace)[TRESPASS]
     if action != "enforce":
-        return skip(check, f"the policy has {TRESPASS} on {action} in {namespace}")
+        return skip(check, f"the policy sets {TRESPASS} to {action} in {namespace}")
     pod = _pod(namespace, "gpufence-doctor-trespasser", {})
     pod["spec"] |= reaching
     if decide(pod, policy, Request(namespace=namespace)).allowed:
-        return skip(check, f"the policy admits it to {namespace}: it has an exception")
+        return skip(check, f"an exception of the policy allows it in {namespace}")
     try:
         await _create(api, pod)
     except ApiError as error:
         if _denied_by(error) == line:
-            return ok(check, f"is rejected by the {line}, in {namespace}")
-        return _refused(check, error)
-    return fail(check, f"was let into {namespace}", _NOT_CALLED)
+            return ok(check, f"the {line} denies it, in {namespace}")
+        return _rejected(check, error)
+    return fail(check, f"gpufence did not deny it, in {namespace}", _NOT_CALLED)
 
 
-def _refused(check: str, error: ApiError) -> Line:
-    """Explain why a Pod was denied against the expectation."""
+def _rejected(check: str, error: ApiError) -> Line:
+    """Return the line for a Pod that was rejected unexpectedly."""
     if "failed calling webhook" in str(error) and DOMAIN in str(error):
-        return fail(check, f"API servers do not reach gpufence: {error}", _UNREACHED)
+        return fail(check, f"the API server cannot call gpufence: {error}", _UNREACHED)
     if _denied_by(error):
-        return fail(check, f"gpufence rejects it: {error}", "Compare its policy with --policy")
-    return skip(check, f"others refuse it: {error}", "Give --try-in NAME, one that takes it")
+        return fail(
+            check, f"gpufence denies it: {error}", "Compare the active policy with --policy"
+        )
+    return skip(
+        check, f"rejected, but not by gpufence: {error}", "Set --try-in to another namespace"
+    )
 
 
 def _denied_by(error: ApiError) -> str:
-    """Return which line of the fence denied a Pod; empty if neither did."""
+    """Return whether the webhook or an admission policy denied a Pod; empty if neither did."""
     text = str(error)
     if DOMAIN in text and "denied the request" in text:
         return "webhook"
@@ -138,7 +141,7 @@ async def _create(api: KubeApi, pod: JSONObject) -> JSONObject:
 
 
 def _pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
-    """Return a Pod that meets Pod Security's restricted profile by itself, but for its devices."""
+    """Return a Pod that meets the Pod Security profile restricted."""
     confined = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -160,7 +163,7 @@ def _pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
 
 
 def _toleration(pool: Pool) -> JSONObject:
-    """Return what has a Pod tolerate a fencing taint of the pool; empty if it has none."""
+    """Return tolerations for a taint of the pool that repels Pods; empty without such a taint."""
     for taint in pool.taints:
         if taint.effect in FENCING_EFFECTS:
             toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
@@ -169,7 +172,7 @@ def _toleration(pool: Pool) -> JSONObject:
 
 
 def _resource(names: NameSet) -> str:
-    """Return a resource of the pool; of a prefix only, the name of one that could be."""
+    """Return a resource of the pool; for a prefix, a possible name."""
     if names.exact:
         return min(names.exact)
     return f"{names.prefixes[0]}1" if names.prefixes else ""

@@ -27,14 +27,14 @@ class ServedCertificate:
         self,
         source: Source,
         now: Callable[[], datetime],
-        client_authority: Path | None = None,
+        client_ca_file: Path | None = None,
         refused: Callable[[], None] = lambda: None,
     ) -> None:
         self.problem = ""
         """Why the newest certificate is not served; empty if it is."""
         self._source = source
         self._now = now
-        self._client_authority = client_authority
+        self._client_ca_file = client_ca_file
         self._refused = refused
         self._context: ServingContext | None = None
         self._last: Poll | None = None
@@ -42,7 +42,7 @@ class ServedCertificate:
     def load(self) -> SSLContext:
         """Return the listener's context; raises CertificateError where there is no usable pair."""
         if self._context is None:
-            self._context = ServingContext(self._source, self._client_authority)
+            self._context = ServingContext(self._source, self._client_ca_file)
         return self._context.ssl_context
 
     def poll(self) -> None:

@@ -10,22 +10,22 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from certs.keypair import parse_certificates
 from certs.succession import Change, Stored
 
-ReloadResult = Literal["applied", "refused"]
-"""What happened to a new policy document."""
+ReloadResult = Literal["applied", "rejected"]
+"""The result for a new policy document."""
 
 
 class ControllerMetrics:
-    """Counters and gauges in the registry of the server. Labels have few values, all known."""
+    """Counters and gauges in the registry of the server."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._reloads = Counter(
             "gpufence_policy_reload",
-            "New policy documents by result: applied, or refused (rejected).",
+            "New policy documents by result: applied or rejected.",
             ("result",),
             registry=registry,
         )
-        for result in ("applied", "refused"):
+        for result in ("applied", "rejected"):
             self._reloads.labels(result)
         self._writes = Counter(
             "gpufence_registration_writes",
@@ -41,18 +41,18 @@ class ControllerMetrics:
             registry=registry,
         )
         self._failures = Counter(
-            "gpufence_upkeep_failures",
-            "Attempts to keep certificates, registration or policy up that failed.",
+            "gpufence_controller_failures",
+            "Failed attempts to reconcile certificates, registration or policy.",
             ("task",),
             registry=registry,
         )
         self._authorities = Gauge(
-            "gpufence_authority_expiry_timestamp_seconds",
+            "gpufence_ca_expiry_timestamp_seconds",
             "When the CA that signs expires, in seconds since the epoch.",
             registry=registry,
         )
         self._published = Gauge(
-            "gpufence_authorities_published",
+            "gpufence_ca_bundle_certificates",
             "CAs in the caBundle: two during a rotation.",
             registry=registry,
         )

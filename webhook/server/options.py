@@ -22,7 +22,7 @@ class ServeOptions:
     tls_cert: Path | None = None
     """Required, with ``tls_key``, unless ``controller`` names a Secret."""
     tls_key: Path | None = None
-    client_authority: Path | None = None
+    client_ca_file: Path | None = None
     """A PEM file of CAs. If set, clients must present a certificate that one of them signed."""
     controller: ControllerOptions | None = None
     facts: Load | None = None

@@ -60,7 +60,7 @@ class ReloadingPolicy:
         self.counters: list[Callable[[ReloadResult], None]] = []
         self._source = source
         self._document = document
-        self._refused: bytes | None = None
+        self._rejected: bytes | None = None
         self.current = policy
         """The active policy."""
         self.generation = 1
@@ -82,14 +82,14 @@ class ReloadingPolicy:
         document = None
         try:
             document = self._source.read()
-            if document == self._refused:
+            if document == self._rejected:
                 return
             policy = None if document == self._document else await self._source.parse(document)
         except PolicyUnusableError as error:
-            self._refused = document if isinstance(error, NoPolicyError) else None
-            self._refuse(str(error))
+            self._rejected = document if isinstance(error, NoPolicyError) else None
+            self._reject(str(error))
             return
-        self._refused, self.problem = None, ""
+        self._rejected, self.problem = None, ""
         if policy is None:
             return
         for follow in self.followers:
@@ -100,13 +100,19 @@ class ReloadingPolicy:
         pools = [pool.name for pool in policy.pools]
         event(_log, logging.INFO, "policy applied", generation=self.generation, pools=pools)
 
-    def _refuse(self, problem: str) -> None:
+    def _reject(self, problem: str) -> None:
         """Log and count once why the document is not active."""
         if problem == self.problem:
             return
         self.problem = problem
-        self._tell("refused")
-        event(_log, logging.ERROR, "policy refused", problem=problem, inForce=self.generation)
+        self._tell("rejected")
+        event(
+            _log,
+            logging.ERROR,
+            "policy rejected",
+            problem=problem,
+            activeGeneration=self.generation,
+        )
 
     def _tell(self, result: ReloadResult) -> None:
         for count in self.counters:

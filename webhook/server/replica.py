@@ -101,7 +101,7 @@ class _Replica:
         self._certificate = ServedCertificate(
             _source(options, self._controller),
             self._clock.now,
-            options.client_authority,
+            options.client_ca_file,
             lambda: counters.failed("certificate reload"),
         )
         self._metrics.track_in_flight(lambda: self._slots.in_flight)

@@ -124,7 +124,7 @@ def _pods(
         yield Unjudged(step.path, "its podSpecPatch is applied when the step runs")
         return
     if any(not whole.get(field) for field in placed_by_caller):
-        yield Unjudged(step.path, "its placement is that of the template that calls it")
+        yield Unjudged(step.path, "its placement comes from the template that calls it")
         return
     if mapping(whole.get("resource")).get("manifest"):
         path = (*step.path, "resource", "manifest")
@@ -227,7 +227,7 @@ def _check_size(workflow: _Workflow, steps: int) -> None:
     if count > _MAX_INHERITED:
         raise OversizedObjectError(
             field_path(workflow.path),
-            f"its {steps:,} templates inherit {count:,} values from it; gpufence copies up to "
+            f"its {steps:,} templates inherit {count:,} values from it; gpufence accepts up to "
             f"{_MAX_INHERITED:,}",
         )
 

@@ -1,8 +1,8 @@
 """Pod Security's profiles ``baseline`` and ``restricted``, version latest.
 
-One function a control, in the order in which the official library runs them, with its outcome for
-every Pod: k8s.io/pod-security-admission v0.36, policy/check_*.go and registry.go, where latest is
-v1.35. JSON null counts as unset, and an empty object as set, as they do after Go's decoding.
+One function for each control, in the order of the official library, with its result for every Pod:
+k8s.io/pod-security-admission v0.36, policy/check_*.go and registry.go, where latest is v1.35. JSON
+null counts as unset, and an empty object as set, as they do after Go's decoding.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ CONTROLS: Mapping[Level, tuple[Control, ...]] = {
 
 
 def violations(pod: Pod, level: Level) -> Iterator[Violation]:
-    """Yield what is wrong with the Pod at this level: one violation for each control it fails."""
+    """Yield a violation for each control of the level that the Pod fails."""
     seen = view(pod)
     for control in CONTROLS[level]:
         violation = control(seen)

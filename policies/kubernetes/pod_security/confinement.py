@@ -1,4 +1,4 @@
-"""The kernel's fences around a container: AppArmor, SELinux, seccomp, sysctls."""
+"""The confinement of a container by the kernel: AppArmor, SELinux, seccomp, sysctls."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from policies.kubernetes.pod_security.violation import (
     listing,
     offenders,
     quote,
+    sentence,
     subjects,
 )
 
@@ -42,15 +43,15 @@ _SYSCTLS = (
 
 
 def app_armor_profile(pod: PodView) -> Violation | None:
-    """AppArmor is left to the runtime, or given a profile of the node's.
+    """The AppArmor profile is the default of the runtime, or a profile of the node.
 
     Restricted fields: ``appArmorProfile.type`` of the Pod's and the containers' security contexts,
-    and the annotations that came before it. Source: check_appArmorProfile.go.
+    and the annotations that preceded it. Source: check_appArmorProfile.go.
     """
     bad = offenders(pod, _bad_app_armor)
     annotations = pod.pod.metadata.annotations
-    refused = _bad_annotations(annotations) if annotations else None
-    if bad is None and not refused:
+    rejected = _bad_annotations(annotations) if annotations else None
+    if bad is None and not rejected:
         return None
     types = _types(bad, _app_armor_type)
     found, path, remediation = [], "", []
@@ -60,27 +61,28 @@ def app_armor_profile(pod: PodView) -> Violation | None:
             f"{bad.who} {bad.verb('sets', 'set')} securityContext.appArmorProfile.type to "
             f"{quote(types)}"
         )
-        remediation.append("write appArmorProfile: {type: RuntimeDefault}")
-    if refused:
-        path = path or f"metadata.annotations[{next(iter(refused))}]"
-        found += [f'annotation {key} is "{value}"' for key, value in refused.items()]
-        remediation.append(f"remove the {'annotation' if len(refused) == 1 else 'annotations'}")
-    several = len(types) + len(refused or ()) > 1
+        remediation.append("set appArmorProfile: {type: RuntimeDefault}")
+    if rejected:
+        path = path or f"metadata.annotations[{next(iter(rejected))}]"
+        found += [f'annotation {key} is "{value}"' for key, value in rejected.items()]
+        remediation.append(f"remove the {'annotation' if len(rejected) == 1 else 'annotations'}")
+    several = len(types) + len(rejected or ()) > 1
     return Violation(
         "forbidden AppArmor profiles" if several else "forbidden AppArmor profile",
         path,
         ", ".join(found),
         '"RuntimeDefault", "Localhost" or no profile',
-        _sentence(listing(remediation)),
-        subjects((refused or {}).items()) | (bad.subjects(_app_armor_type) if bad else frozenset()),
+        sentence(listing(remediation)),
+        subjects((rejected or {}).items())
+        | (bad.subjects(_app_armor_type) if bad else frozenset()),
     )
 
 
 def se_linux_options(pod: PodView) -> Violation | None:
-    """SELinux runs containers under a container type, with no user or role of their own.
+    """SELinux runs containers with a container type, and without a custom user or role.
 
     Restricted fields: ``seLinuxOptions.type``, ``.user`` and ``.role`` of the Pod's and the
-    containers' security contexts; ``level`` is free. Source: check_seLinuxOptions.go.
+    containers' security contexts; ``level`` is not restricted. Source: check_seLinuxOptions.go.
     """
     bad = offenders(pod, _bad_se_linux)
     if bad is None:
@@ -97,7 +99,7 @@ def se_linux_options(pod: PodView) -> Violation | None:
         "seLinuxOptions",
         bad.path(f"seLinuxOptions.{field}"),
         f"{bad.who} {bad.verb('sets', 'set')} {values} in securityContext.seLinuxOptions",
-        f"no user, no role, and no type but {listing(_SE_LINUX_TYPES, 'or')}",
+        f"no user, no role, and only the types {listing(_SE_LINUX_TYPES)}",
         f"Remove {listing([key for key in wrong if wrong[key]])} from seLinuxOptions",
         bad.subjects(
             lambda context: (
@@ -108,7 +110,7 @@ def se_linux_options(pod: PodView) -> Violation | None:
 
 
 def seccomp_profile_baseline(pod: PodView) -> Violation | None:
-    """Where a seccomp profile is named, it is one that confines.
+    """A seccomp profile, if set, confines the container.
 
     Restricted fields: ``seccompProfile.type`` of the Pod's and the containers' security contexts.
     Source: check_seccompProfile_baseline.go.
@@ -117,7 +119,7 @@ def seccomp_profile_baseline(pod: PodView) -> Violation | None:
 
 
 def seccomp_profile_restricted(pod: PodView) -> Violation | None:
-    """Every container names a seccomp profile that confines, or the Pod does it for them.
+    """Every container has a seccomp profile that confines it, its own or that of the Pod.
 
     Restricted fields: ``seccompProfile.type`` of the Pod's and the containers' security contexts. A
     Windows Pod cannot have one. Source: check_seccompProfile_restricted.go.
@@ -141,13 +143,13 @@ def seccomp_profile_restricted(pod: PodView) -> Violation | None:
         unset.path("seccompProfile"),
         f"neither the Pod nor {unset.named} sets securityContext.seccompProfile.type",
         accepted,
-        unset.remediation(f"Write {_SECCOMP} in the Pod's spec"),
+        unset.remediation(f"Set {_SECCOMP} in the Pod's spec"),
         unset.subjects(lambda _: ["unset"]),
     )
 
 
 def sysctls(pod: PodView) -> Violation | None:
-    """Of the kernel's settings, only those are changed that stay inside the Pod.
+    """The Pod sets only sysctls that do not affect other Pods.
 
     Restricted field: ``securityContext.sysctls[*].name`` of the Pod. Source: check_sysctls.go.
     """
@@ -167,8 +169,8 @@ def sysctls(pod: PodView) -> Violation | None:
         f"spec.securityContext.sysctls[{next(iter(bad))}].name",
         f"the Pod sets {quote(names)} in securityContext.sysctls",
         f"only {listing(_SYSCTLS)}",
-        f"Remove {'it' if len(names) == 1 else 'them'} from the Pod, and ask whoever runs the "
-        "nodes to set what training needs",
+        f"Remove {quote(names)} from sysctls. If the workload needs the setting, contact the "
+        "cluster administrator, who can set it on the nodes",
         subjects(("the Pod", name) for name in names),
     )
 
@@ -183,7 +185,7 @@ def _unconfined(pod: PodView, accepted: str) -> Violation | None:
         f"{bad.who} {bad.verb('sets', 'set')} securityContext.seccompProfile.type to "
         f"{quote(_types(bad, _seccomp_type))}",
         accepted,
-        bad.remediation(f"Write {_SECCOMP} instead"),
+        bad.remediation(f"Set {_SECCOMP} instead"),
         bad.subjects(_seccomp_type),
     )
 
@@ -235,7 +237,3 @@ def _bad_se_linux(context: SecurityContext) -> bool:
 def _se_linux(context: SecurityContext) -> dict[str, str]:
     options = context.se_linux_options or SELinuxOptions()
     return {"type": options.type or "", "user": options.user or "", "role": options.role or ""}
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

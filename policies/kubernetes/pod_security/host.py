@@ -1,4 +1,4 @@
-"""What a Pod shares with the node it runs on: namespaces, ports, addresses, volumes."""
+"""What a Pod shares with its node: namespaces, ports, addresses, volumes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from policies.kubernetes.pod_security.violation import (
     Violation,
     listing,
     quote,
+    sentence,
     subjects,
 )
 
@@ -32,23 +33,24 @@ _SHARED_MEMORY = (
     "volumes: [{name: shm, emptyDir: {medium: Memory}}] and volumeMounts: "
     "[{name: shm, mountPath: /dev/shm}]"
 )
-# Where drivers and their tools are installed: elsewhere, the vendor's name can be user data.
+# Directories of drivers and their tools: elsewhere, "nvidia" can be in the name of user data.
 _SYSTEM = ("/bin/", "/etc/", "/home/kubernetes/", "/lib", "/opt/", "/run/", "/usr/", "/var/")
 
 _CACHE = re.compile(r"cache|huggingface|models?(/|$)", re.IGNORECASE)
 
 _INSTEAD = {
-    "device": "Remove the volume of devices or drivers: a container has those of what it requests",
-    "shared memory": f"For shared memory write {_SHARED_MEMORY}",
-    "model cache": "For a model cache write persistentVolumeClaim: {claimName: NAME}: a claim with "
-    "access mode ReadWriteMany is shared by all replicas",
-    "data": "For data write persistentVolumeClaim: {claimName: NAME}, for scratch space "
+    "device": "remove the volume of devices or drivers: a container gets the files of the devices "
+    "that it requests",
+    "shared memory": f"for shared memory, set {_SHARED_MEMORY}",
+    "model cache": "for a model cache, use persistentVolumeClaim: {claimName: NAME} (replicas can "
+    "share a claim with access mode ReadWriteMany)",
+    "data": "for data, use persistentVolumeClaim: {claimName: NAME}, and for temporary files "
     "emptyDir: {}",
 }
 
 
 def host_namespaces(pod: PodView) -> Violation | None:
-    """The Pod has its own network, processes and shared memory.
+    """The Pod does not share the network, process or IPC namespace of the node.
 
     Restricted fields: ``hostNetwork``, ``hostPID`` and ``hostIPC`` of the spec. Source:
     check_hostNamespaces.go.
@@ -60,9 +62,9 @@ def host_namespaces(pod: PodView) -> Violation | None:
     shared = [name for name, is_shared in zip(_NAMESPACES, namespaces, strict=True) if is_shared]
     remediation = f"Remove {listing(shared)}"
     if "hostIPC" in shared:
-        remediation += f"; for shared memory write {_SHARED_MEMORY}"
+        remediation += f". For shared memory, set {_SHARED_MEMORY}"
     if "hostNetwork" in shared:
-        remediation += "; for RDMA ask for a secondary network"
+        remediation += ". For RDMA, use a secondary network, for example with Multus"
     return Violation(
         "host namespaces",
         f"spec.{shared[0]}",
@@ -86,14 +88,14 @@ def host_path_volumes(pod: PodView) -> Violation | None:
             if volume.get("hostPath") is not None
         },
         "hostPath volumes",
-        "every volume type but hostPath",
+        "every other volume type",
     )
 
 
 def restricted_volumes(pod: PodView) -> Violation | None:
-    """Volumes are of the types that the cluster's own storage and objects come in.
+    """Volumes have only accepted types: storage and objects of the cluster.
 
-    Restricted fields: every source in ``volumes[*]`` but the accepted. Source:
+    Restricted fields: every source in ``volumes[*]`` except for the accepted ones. Source:
     check_restrictedVolumes.go.
     """
     return _volumes(
@@ -109,7 +111,7 @@ def restricted_volumes(pod: PodView) -> Violation | None:
 
 
 def host_ports(pod: PodView) -> Violation | None:
-    """No container takes a port of the node.
+    """No container uses a port of the node.
 
     Restricted field: ``ports[*].hostPort`` of the containers. Source: check_hostPorts.go.
     """
@@ -126,12 +128,11 @@ def host_ports(pod: PodView) -> Violation | None:
     first, position, _ = taken[0]
     numbers = sorted({number for _, _, number in taken})
     ports = "hostPort" if len(numbers) == 1 else "hostPorts"
-    remediation = "Remove hostPort and reach the containerPort through a Service"
+    remediation = "Remove hostPort, and expose the containerPort with a Service"
     if pod.spec.host_network:
         # The API server fills it in (core/v1/defaults.go, defaultHostNetworkPorts).
         remediation = (
-            "Remove hostNetwork, which makes every containerPort a hostPort, and hostPort where it "
-            "is written"
+            "Remove hostNetwork, which makes every containerPort a hostPort, and remove hostPort"
         )
     return Violation(
         "hostPort",
@@ -144,7 +145,7 @@ def host_ports(pod: PodView) -> Violation | None:
 
 
 def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
-    """Probes and lifecycle hooks call the Pod itself, not an address that its author names.
+    """Probes and lifecycle hooks call the Pod itself, and no other host.
 
     Restricted fields: ``host`` of every ``httpGet`` and ``tcpSocket`` in the containers' probes and
     lifecycle. The kubelet makes these calls, from the node. Source:
@@ -165,7 +166,7 @@ def host_probes_and_host_lifecycle(pod: PodView) -> Violation | None:
         f"{bad.named} {bad.verb('names', 'name')} the {'host' if len(hosts) == 1 else 'hosts'} "
         f"{quote(hosts)} in probes or lifecycle hooks",
         "no host",
-        "Remove host: the Pod itself is called then; the name of a virtual host goes into "
+        "Remove host: the kubelet then calls the Pod. For a virtual host, set "
         "httpHeaders: [{name: Host, value: NAME}]",
         subjects((container.name, host) for container, _, host in named),
     )
@@ -236,12 +237,12 @@ def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) 
 
 
 def _volume_remediation(volumes: list[Volume]) -> str:
-    """Return what to use instead, by what is wanted of the node."""
-    wanted = {_wanted(volume) for volume in volumes}
-    return ". ".join(text for purpose, text in _INSTEAD.items() if purpose in wanted)
+    """Return what to use instead, by the purpose of the volumes."""
+    purposes = {_purpose(volume) for volume in volumes}
+    return sentence("; ".join(_INSTEAD[each] for each in _INSTEAD if each in purposes))
 
 
-def _wanted(volume: Volume) -> str:
+def _purpose(volume: Volume) -> str:
     path = host_path(volume) or ""
     if path.startswith(("/dev/shm", "/run/shm")):  # noqa: S108 - read from a manifest
         return "shared memory"

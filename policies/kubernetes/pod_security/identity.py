@@ -1,4 +1,4 @@
-"""Who the processes of a Pod run as."""
+"""The user of the processes in a Pod."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ _NON_ROOT = "securityContext: {runAsNonRoot: true, runAsUser: 65532}"
 
 
 def run_as_non_root(pod: PodView) -> Violation | None:
-    """Every container says that it does not run as root, or the Pod says it for them.
+    """Every container sets ``runAsNonRoot: true``, or the Pod does.
 
-    Restricted fields: ``runAsNonRoot`` of the Pod's and the containers' security contexts, anything
-    goes with ``hostUsers: false``. A Windows Pod is no exception. Source: check_runAsNonRoot.go.
+    Restricted fields: ``runAsNonRoot`` of the Pod's and the containers' security contexts, any
+    value is accepted with ``hostUsers: false``. Windows Pods are checked as well. Source:
+    check_runAsNonRoot.go.
     """
     if pod.user_namespace:
         return None
-    allowed = offenders(pod, _may_be_root)
-    if allowed:
+    explicit = offenders(pod, _may_be_root)
+    if explicit:
         return Violation(
             "runAsNonRoot != true",
-            allowed.path("runAsNonRoot"),
-            f"{allowed.who} {allowed.verb('sets', 'set')} securityContext.runAsNonRoot: false",
+            explicit.path("runAsNonRoot"),
+            f"{explicit.who} {explicit.verb('sets', 'set')} securityContext.runAsNonRoot: false",
             "only true",
-            allowed.remediation(f"Write {_NON_ROOT} instead"),
-            allowed.subjects(lambda _: ["false"]),
+            explicit.remediation(f"Set {_NON_ROOT} instead"),
+            explicit.subjects(lambda _: ["false"]),
         )
     if pod.context.run_as_non_root:
         return None
@@ -42,16 +43,17 @@ def run_as_non_root(pod: PodView) -> Violation | None:
         unset.path("runAsNonRoot"),
         f"neither the Pod nor {unset.named} sets securityContext.runAsNonRoot",
         "only true",
-        unset.remediation(f"Write {_NON_ROOT} in the Pod's spec"),
+        unset.remediation(f"Set {_NON_ROOT} in the Pod's spec"),
         unset.subjects(lambda _: ["unset"]),
     )
 
 
 def run_as_user(pod: PodView) -> Violation | None:
-    """No container, and not the Pod, names root as its user.
+    """Neither the Pod nor a container sets root as its user.
 
-    Restricted fields: ``runAsUser`` of the Pod's and the containers' security contexts, anything
-    goes with ``hostUsers: false``. The Pod's 0 counts even where every container has another user.
+    Restricted fields: ``runAsUser`` of the Pod's and the containers' security contexts, any
+    value is accepted with ``hostUsers: false``. The Pod's 0 counts even if every container sets
+    another user.
     Source: check_runAsUser.go.
     """
     if pod.user_namespace:
@@ -63,10 +65,10 @@ def run_as_user(pod: PodView) -> Violation | None:
         "runAsUser=0",
         root.path("runAsUser"),
         f"{root.who} {root.verb('sets', 'set')} securityContext.runAsUser: 0",
-        "every user ID but 0",
+        "any user ID except 0",
         root.remediation(
-            "Write runAsUser: 65532, install packages when the image is built, and set the Pod's "
-            "fsGroup where volumes must be writable"
+            "Set runAsUser: 65532. Install packages in the image build, and set fsGroup if the "
+            "container writes to volumes"
         ),
         root.subjects(lambda _: ["0"]),
     )

@@ -1,4 +1,4 @@
-"""What a container may do beyond an ordinary process."""
+"""Privileges of a container beyond those of an ordinary process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from policies.kubernetes.pod_security.violation import (
     name_containers,
     offenders,
     quote,
+    sentence,
     subjects,
 )
 
@@ -33,11 +34,16 @@ _DEFAULT_CAPABILITIES = (
     "SYS_CHROOT",
 )
 _RESTRICTED_CAPABILITIES = ("NET_BIND_SERVICE",)
+_WITHOUT = {
+    "IPC_LOCK": "RDMA with the RDMA device plugin works without IPC_LOCK, unless the container "
+    "runtime sets a memlock limit",
+    "NET_ADMIN": "a service mesh with a CNI plugin works without NET_ADMIN",
+}
 _SYS_ADMIN = frozenset({"SYS_ADMIN", "CAP_SYS_ADMIN"})
 
 
 def privileged(pod: PodView) -> Violation | None:
-    """No container has all of the node's privileges.
+    """No container is privileged.
 
     Restricted field: ``privileged`` of the containers' security contexts. Source:
     check_privileged.go.
@@ -53,13 +59,15 @@ def privileged(pod: PodView) -> Violation | None:
         bad.path("privileged"),
         f"{bad.named} {bad.verb('sets', 'set')} securityContext.privileged: true",
         "only false",
-        bad.remediation("Remove privileged: the GPU that a container requests is there without it"),
+        bad.remediation(
+            "Remove privileged: a container can use the GPU that it requests without it"
+        ),
         bad.subjects(lambda _: ["true"]),
     )
 
 
 def allow_privilege_escalation(pod: PodView) -> Violation | None:
-    """Every container gives up gaining privileges by setuid programs and the like.
+    """No process of a container can gain privileges, for example with a setuid program.
 
     Restricted field: ``allowPrivilegeEscalation`` of the containers' security contexts. A Windows
     Pod cannot have it. Source: check_allowPrivilegeEscalation.go.
@@ -83,9 +91,9 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
     if silent:
         lacks = "does not set" if len(silent) == 1 else "do not set"
         found.append(f"{name_containers(silent)} {lacks} {'it' if explicit else field}")
-    remediation = f"Write securityContext: {{allowPrivilegeEscalation: false}} in {bad.named}"
+    remediation = f"Set securityContext: {{allowPrivilegeEscalation: false}} in {bad.named}"
     if any(excludes_no_escalation(each.security_context) for each in containers):
-        remediation += ", without privileged and SYS_ADMIN, which exclude it"
+        remediation += ", and remove privileged and SYS_ADMIN"
     return Violation(
         "allowPrivilegeEscalation != false",
         bad.path("allowPrivilegeEscalation"),
@@ -100,13 +108,13 @@ def excludes_no_escalation(context: SecurityContext) -> bool:
     """Return whether ``allowPrivilegeEscalation: false`` would contradict this security context.
 
     The API server rejects it with ``privileged: true`` and ``CAP_SYS_ADMIN`` (core
-    validation.go, ValidateSecurityContext); the same capability under its common name is meant.
+    validation.go, ValidateSecurityContext); the same capability without its prefix counts as well.
     """
     return bool(context.privileged) or not _SYS_ADMIN.isdisjoint(_added(context))
 
 
 def capabilities_baseline(pod: PodView) -> Violation | None:
-    """No container adds a capability that runtimes do not grant by default.
+    """Containers add only capabilities that runtimes grant by default.
 
     Restricted field: ``capabilities.add`` of the containers' security contexts. Source:
     check_capabilities_baseline.go.
@@ -119,16 +127,16 @@ def capabilities_baseline(pod: PodView) -> Violation | None:
         _first_added(adding[0], _DEFAULT_CAPABILITIES),
         _found_adding(adding, _DEFAULT_CAPABILITIES),
         f"only {listing(_DEFAULT_CAPABILITIES)}",
-        Offenders(None, adding).remediation(_remove(adding, _DEFAULT_CAPABILITIES)),
-        subjects(_refused_by(adding, _DEFAULT_CAPABILITIES)),
+        Offenders(None, adding).remediation(sentence(_remove(adding, _DEFAULT_CAPABILITIES))),
+        subjects(_rejected_by(adding, _DEFAULT_CAPABILITIES)),
     )
 
 
 def capabilities_restricted(pod: PodView) -> Violation | None:
-    """Every container drops all capabilities and adds no more than one.
+    """Every container drops all capabilities and adds only ``NET_BIND_SERVICE``.
 
     Restricted fields: ``capabilities.drop`` and ``.add`` of the containers' security contexts. A
-    Windows Pod cannot have them, and so may. Source: check_capabilities_restricted.go.
+    Windows Pod cannot have them and passes. Source: check_capabilities_restricted.go.
     """
     if pod.windows:
         return None
@@ -150,8 +158,7 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
             f'{name_containers(keeping)} {lacks} "ALL" in securityContext.capabilities.drop'
         )
         remediation.append(
-            "Write securityContext: {capabilities: {drop: [ALL]}} in "
-            f"{name_containers(keeping)}"
+            f"set securityContext: {{capabilities: {{drop: [ALL]}}}} in {name_containers(keeping)}"
         )
     if adding:
         found.append(_found_adding(adding, _RESTRICTED_CAPABILITIES))
@@ -165,28 +172,28 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         "unrestricted capabilities",
         path,
         ", ".join(found),
-        'drop: ["ALL"] with nothing but "NET_BIND_SERVICE" added',
-        Offenders(None, bad).remediation(". ".join(remediation)),
+        'drop: ["ALL"], and only "NET_BIND_SERVICE" in add',
+        Offenders(None, bad).remediation(sentence(listing(remediation))),
         subjects(
             [
                 *((each.name, "not dropped") for each in keeping),
-                *_refused_by(adding, _RESTRICTED_CAPABILITIES),
+                *_rejected_by(adding, _RESTRICTED_CAPABILITIES),
             ]
         ),
     )
 
 
 def proc_mount_baseline(pod: PodView) -> Violation | None:
-    """/proc is masked as the runtime masks it, or the Pod has user IDs of its own.
+    """The runtime masks /proc, or the Pod has a user namespace.
 
-    Restricted field: ``procMount`` of the containers' security contexts, anything goes with
+    Restricted field: ``procMount`` of the containers' security contexts, any value is accepted with
     ``hostUsers: false``. Source: check_procMount_baseline.go.
     """
     return None if pod.user_namespace else proc_mount_restricted(pod)
 
 
 def proc_mount_restricted(pod: PodView) -> Violation | None:
-    """/proc is masked as the runtime masks it.
+    """The runtime masks /proc.
 
     Restricted field: ``procMount`` of the containers' security contexts. Source:
     check_procMount_restricted.go.
@@ -255,16 +262,16 @@ def _adds(container: Container, accepted: Collection[str]) -> bool:
     return bool(added) and any(name not in accepted for name in added)
 
 
-def _refused_by(adding: list[Container], accepted: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield container and capability of each that is added and not accepted."""
+def _rejected_by(adding: list[Container], accepted: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield container and name of each added capability that is not accepted."""
     for each in adding:
         for name in _added(each.security_context):
             if name not in accepted:
                 yield each.name, name
 
 
-def _refused(adding: list[Container], accepted: Collection[str]) -> list[str]:
-    return sorted({name for _, name in _refused_by(adding, accepted)})
+def _rejected(adding: list[Container], accepted: Collection[str]) -> list[str]:
+    return sorted({name for _, name in _rejected_by(adding, accepted)})
 
 
 def _first_added(container: Container, accepted: Collection[str]) -> str:
@@ -278,25 +285,18 @@ def _first_added(container: Container, accepted: Collection[str]) -> str:
 
 def _found_adding(adding: list[Container], accepted: Collection[str]) -> str:
     return (
-        f"{name_containers(adding)} {_s('add', adding)} {quote(_refused(adding, accepted))} in "
+        f"{name_containers(adding)} {_s('add', adding)} {quote(_rejected(adding, accepted))} in "
         "securityContext.capabilities.add"
     )
 
 
 def _remove(adding: list[Container], accepted: Collection[str]) -> str:
-    names = _refused(adding, accepted)
-    text = f"Remove {quote(names)} from capabilities.add"
-    if "IPC_LOCK" in names:
-        text += (
-            "; for RDMA, request the resource of the RDMA device plugin. It works without IPC_LOCK "
-            "if the runtime on the nodes sets no memlock limit, and otherwise needs an exception "
-            "for this namespace in the policy"
-        )
-    if "NET_ADMIN" in names:
-        text += (
-            "; a service mesh with a CNI plugin does not need NET_ADMIN, and any other use needs "
-            "an exception for this namespace in the policy"
-        )
+    names = _rejected(adding, accepted)
+    text = f"remove {quote(names)} from capabilities.add"
+    notes = [note for name, note in _WITHOUT.items() if name in names]
+    if notes:
+        exception = "otherwise, request an exception from the cluster administrator"
+        text += f". {sentence('; '.join([*notes, exception]))}"
     return text
 
 

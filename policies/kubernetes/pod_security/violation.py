@@ -1,4 +1,4 @@
-"""What a control says of a Pod, and the words that the controls share."""
+"""The result of a control that a Pod fails, and the phrases that the controls share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Violation(NamedTuple):
     """A control that a Pod fails.
 
     ``reason`` is in the words of the official library. ``path`` is the first offending field, below
-    the Pod. ``found`` and ``accepted`` say what is there and what is accepted; ``remediation`` says
-    what to write instead. ``subjects`` has an entry for each fault, with its container and value
+    the Pod. ``found`` and ``accepted`` name the values, ``remediation`` what to set instead.
+    ``subjects`` has an entry for each fault, with its container and value
     (``web: SYS_ADMIN``, ``the Pod: hostIPC``): an update with a further fault is a new finding.
     """
 
@@ -28,7 +28,7 @@ class Violation(NamedTuple):
 
 
 class Offenders(NamedTuple):
-    """Who breaks a control: the Pod's own security context, or containers, or both."""
+    """The Pod's own security context, or containers, or both, that violate a control."""
 
     pod: PodView | None
     containers: list[Container]
@@ -56,10 +56,10 @@ class Offenders(NamedTuple):
             yield container.security_context
 
     def subjects(self, values: Callable[[SecurityContext], Iterable[str]]) -> frozenset[str]:
-        """Return who is at fault, with each of the values that are in their security context."""
-        everybody = [("the Pod", self.pod.context)] if self.pod else []
-        everybody += [(each.name, each.security_context) for each in self.containers]
-        return subjects((who, value) for who, context in everybody for value in values(context))
+        """Return each offender with each of the values in its security context."""
+        contexts = [("the Pod", self.pod.context)] if self.pod else []
+        contexts += [(each.name, each.security_context) for each in self.containers]
+        return subjects((who, value) for who, context in contexts for value in values(context))
 
     def path(self, field: str) -> str:
         """Return the path of the first offender's ``field`` of the security context."""
@@ -77,7 +77,7 @@ class Offenders(NamedTuple):
             return text
         if self.pod is None and len(kinds) == 1:
             return "Start the debug container with kubectl debug --profile=restricted"
-        return f"{text}; start debug containers with kubectl debug --profile=restricted"
+        return f"{text}. Start debug containers with kubectl debug --profile=restricted"
 
 
 def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders | None:
@@ -90,7 +90,7 @@ def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders
 
 
 def subjects(faults: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return the subjects of a violation: who, and what is wrong there."""
+    """Return the subjects of a violation: the offender, and its fault."""
     return frozenset(f"{who}: {what}" for who, what in faults)
 
 
@@ -104,6 +104,11 @@ def listing(items: Iterable[str], last: str = "and") -> str:
     """Return ``a``, ``a and b`` or ``a, b and c``."""
     *head, tail = items
     return f"{', '.join(head)} {last} {tail}" if head else tail
+
+
+def sentence(text: str) -> str:
+    """Return the text with a capital letter at its start."""
+    return text[:1].upper() + text[1:]
 
 
 def quote(items: Iterable[str], last: str = "and") -> str:

@@ -114,7 +114,7 @@ def test_an_account_without_rights_is_told_what_it_did_not_see(audited: Audited)
     path = audited.kubeconfig.with_name("stranger")
     stranger = as_account(audited.cluster, "batch", "default", path)
     said = Audited(audited.cluster, stranger).run(status=0).stdout
-    assert "not audited  pods: not listed, so no Pod was judged" in said
+    assert "not audited  pods: not listed, so no Pod is audited" in said
     assert "not audited  deployments.apps: not listed" in said
 
 

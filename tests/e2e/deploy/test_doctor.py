@@ -106,7 +106,7 @@ def test_nothing_is_wrong_with_a_healthy_installation(installed: Installation) -
     assert told.status == 0
     assert {line["status"] for line in told.lines} == {"ok"}, told.lines
     assert "2 addresses" in told.found("ok", "served certificate")
-    assert told.found("ok", "GPU Pod, pool nvidia") == "is changed as the policy says, in default"
+    assert told.found("ok", "GPU Pod, pool nvidia") == "gpufence changes it, in default"
     by_webhook = told.found("ok", "trespasser, pool nvidia")
     assert by_webhook == "is rejected by the webhook, in default"
     in_tree = told.found("ok", "trespasser, pool nvidia, by admission policy")
@@ -150,7 +150,7 @@ BY_HAND: dict[str, Broken] = {
         VALIDATING,
         {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"},
         "failurePolicy",
-        "is Ignore, and should be Fail",
+        "is Ignore, but must be Fail",
     ),
     "the conditions were narrowed": Broken(
         VALIDATING,
@@ -170,7 +170,7 @@ BY_HAND: dict[str, Broken] = {
             "value": "default",
         },
         "namespaceSelector",
-        "leaves out default, where the fence is open",
+        "excludes default, where gpufence therefore has no effect",
     ),
     "a selector of objects was added": Broken(
         MUTATING,
@@ -182,7 +182,7 @@ BY_HAND: dict[str, Broken] = {
         MUTATING,
         {"op": "replace", "path": "/webhooks/0/reinvocationPolicy", "value": "Never"},
         "reinvocationPolicy",
-        "is Never, and should be IfNeeded",
+        "is Never, but must be IfNeeded",
     ),
     "a webhook was removed": Broken(
         VALIDATING,

@@ -66,7 +66,7 @@ VALUES: Values = {
     },
 }
 
-ASKING: Values = {**VALUES, "webhook": {"clientAuthority": {"configMap": "api-servers"}}}
+ASKING: Values = {**VALUES, "webhook": {"clientCA": {"configMap": "api-servers"}}}
 """With replicas that take reviews from API servers only."""
 
 

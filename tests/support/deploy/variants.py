@@ -94,11 +94,9 @@ VARIANTS: dict[str, Values] = {
         },
     },
     "no cluster facts": {"clusterFacts": False},
-    "clients of an authority in a Secret": {
-        "webhook": {"clientAuthority": {"secret": "api-servers"}}
-    },
+    "clients of an authority in a Secret": {"webhook": {"clientCA": {"secret": "api-servers"}}},
     "clients of an authority in a ConfigMap": {
-        "webhook": {"clientAuthority": {"configMap": "api-servers", "key": "bundle.pem"}}
+        "webhook": {"clientCA": {"configMap": "api-servers", "key": "bundle.pem"}}
     },
     "devices are not counted": {"metrics": {"devices": False}},
     "configurations in Git": {"registration": {"enabled": False}},
@@ -113,7 +111,7 @@ VARIANTS: dict[str, Values] = {
         }
     },
     "an authority that is succeeded each month": {
-        "certificates": {"authorityLifetime": "1080h", "leafLifetime": "72h30m"}
+        "certificates": {"caLifetime": "1080h", "lifetime": "72h30m"}
     },
     "an audit each hour": {
         "audit": {

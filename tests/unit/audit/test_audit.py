@@ -22,7 +22,7 @@ REACHING: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exist
 ANYWHERE: Object = {"tolerations": [{"operator": "Exists"}]}
 PODS = PATHS["Pod"]
 TOLERATES = "a Pod without a GPU request tolerates the taint of GPU nodes"
-SITS = "a Pod without a GPU request sits on a GPU node"
+SITS = "a Pod without a GPU request runs on a GPU node"
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -80,7 +80,7 @@ async def test_what_only_a_pod_has_is_told_at_its_owner_with_the_pods_name(
         cluster.add("Pod", owned(late, deployment, "Deployment"))
     audit = await cluster.audit(tmp_path)
     [finding] = subject(audit, "web").decision.findings
-    assert finding.detail.endswith("; so it is in Pod a, Pod b, Pod c and 2 more")
+    assert finding.detail.endswith("; found in Pod a, Pod b, Pod c and 2 more")
 
 
 async def test_old_replica_sets_and_jobs_that_have_ended_are_history(
@@ -123,7 +123,7 @@ async def test_a_pod_whose_owner_is_gone_stands_for_itself(
     cluster.add("Pod", owned(pod("orphan", pod_spec(**REACHING)), gone, "ReplicaSet"))
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Pod orphan": [TOLERATES]}
-    expected = "it names ReplicaSet gone, which is not there, as its owner"
+    expected = "its owner reference names ReplicaSet gone, which does not exist"
     assert subject(audit, "orphan").remark == expected
 
 
@@ -143,7 +143,7 @@ async def test_a_forged_daemon_set_makes_no_agent_of_a_pod(
     audit = await cluster.audit(tmp_path)
     reasons = found(audit)["Pod intruder"]
     assert reasons == ["a Pod without a GPU request tolerates every taint", SITS]
-    assert "which is not" in subject(audit, "intruder").remark
+    assert "does not match" in subject(audit, "intruder").remark
 
 
 async def test_a_daemon_sets_pod_belongs_on_gpu_nodes(cluster: Cluster, tmp_path: Path) -> None:
@@ -284,9 +284,9 @@ async def test_what_may_not_be_listed_is_told_and_the_rest_judged(
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Pod web": [TOLERATES]}
     assert audit.pools == []
-    nodes, deployments = audit.untold
-    assert nodes.startswith("nodes: not listed, so nothing is said of pools")
-    assert deployments.startswith("deployments.apps: not listed, so its objects were not judged")
+    nodes, deployments = audit.skipped
+    assert nodes.startswith("nodes: not listed, so the report does not show pools")
+    assert deployments.startswith("deployments.apps: not listed, so its objects are not audited")
 
 
 async def test_a_custom_resource_that_the_api_server_fails_to_list_is_told(
@@ -298,8 +298,8 @@ async def test_a_custom_resource_that_the_api_server_fails_to_list_is_told(
     cluster.api.refuse["/apis/kubeflow.org/v1/pytorchjobs"] = failed
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Pod web": [TOLERATES]}
-    [told] = audit.untold
-    assert told.startswith("pytorchjobs.kubeflow.org: not listed, so its objects were not judged;")
+    [told] = audit.skipped
+    assert told.startswith("pytorchjobs.kubeflow.org: not listed, so its objects are not audited;")
     assert failed[1] in told
 
 
@@ -309,10 +309,10 @@ async def test_a_group_whose_api_server_is_away_is_told(cluster: Cluster, tmp_pa
     cluster.api.refuse["/apis/kubeflow.org/v1"] = (503, "service unavailable")
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Pod web": [TOLERATES]}
-    [told] = audit.untold
+    [told] = audit.skipped
     assert told == (
-        "kubeflow.org: not all of it could be looked for, so its objects may not have been judged; "
-        "see what serves it: service unavailable (HTTP 503)"
+        "kubeflow.org: not listed completely, so some objects may not be audited; check its API "
+        "server: service unavailable (HTTP 503)"
     )
 
 
@@ -344,11 +344,9 @@ async def test_an_owner_that_may_not_be_listed_leaves_its_pods_to_stand_for_them
     cluster.serve("apps", "v1", "StatefulSet", "statefulsets")
     cluster.api.refuse[PATHS["StatefulSet"]] = (403, "forbidden")
     audit = await cluster.audit(tmp_path)
-    [told] = audit.untold
-    assert told.startswith("statefulsets.apps: not listed, so its objects were not judged; ")
-    assert subject(audit, "db-0").remark == (
-        "it belongs to StatefulSet db, which could not be listed"
-    )
+    [told] = audit.skipped
+    assert told.startswith("statefulsets.apps: not listed, so its objects are not audited; ")
+    assert subject(audit, "db-0").remark == ("its owner StatefulSet db could not be listed")
 
 
 async def test_what_belongs_to_an_owner_in_no_namespace_stands_for_itself(
@@ -361,9 +359,9 @@ async def test_what_belongs_to_an_owner_in_no_namespace_stands_for_itself(
     cluster.add("Pod", owned(pod("driver-0", pod_spec(), app="driver"), agent, "DaemonSet"))
     audit = await cluster.audit(tmp_path)
     assert subject(audit, "driver").remark == (
-        "it belongs to ClusterPolicy cluster-policy, which is in no namespace"
+        "its owner ClusterPolicy cluster-policy is cluster-scoped"
     )
-    assert audit.untold == ()
+    assert audit.skipped == ()
     assert cluster.api.lists("/apis/nvidia.com/v1/clusterpolicies") == []
 
 
@@ -441,5 +439,5 @@ async def test_an_object_that_no_rule_can_read_is_told_and_the_rest_judged(
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Pod web": [TOLERATES]}
     assert "spec.x.containers[0].resources.limits" in subject(audit, "odd").error
-    [told] = audit.untold
-    assert told.startswith("Pod web/odd-0: not judged: ")
+    [told] = audit.skipped
+    assert told.startswith("Pod web/odd-0: not audited: ")

@@ -177,7 +177,7 @@ def test_it_reads_without_its_script(page: Path) -> None:
         plain.open(page)
         found = plain.driver.find_element(By.ID, "found")
         assert found.is_displayed()
-        assert "A Pod without a GPU request sits on a GPU node" in found.text
+        assert "A Pod without a GPU request runs on a GPU node" in found.text
         assert plain.driver.find_elements(By.CSS_SELECTOR, "li.node")[-1].is_displayed()
         assert not plain.driver.find_element(By.ID, "filters").is_displayed()
 

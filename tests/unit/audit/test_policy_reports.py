@@ -88,9 +88,9 @@ async def test_a_namespace_that_is_being_deleted_keeps_no_other_report_from_bein
 ) -> None:
     api = _Api(refusal)
     published = await publish(api, audit, NOW)
-    assert published.said == (
+    assert published.summary == (
         "Reports of openreports.io/v1alpha1: 1 created, 0 changed, 0 unchanged, 0 deleted; "
-        "1 not written, whose objects are going."
+        "1 not written, because their objects are being deleted."
     )
     assert sum("/namespaces/web/reports/" in path for path in api.objects) == 1
 
@@ -100,12 +100,12 @@ async def test_a_namespace_that_is_being_deleted_keeps_no_other_report_from_bein
     [
         (
             ApiError(403, "exceeded quota: none"),
-            "In namespace old, reports were refused: exceeded quota: none (HTTP 403)",
+            "In namespace old, the API server rejects reports: exceeded quota: none (HTTP 403)",
         ),
         (
             ApiError(413, "etcdserver: request is too large"),
             (
-                "Report old/gpufence-uid-1, about Pod first, was refused: "
+                "Report old/gpufence-uid-1, about Pod first, was rejected: "
                 "etcdserver: request is too large (HTTP 413)"
             ),
         ),
@@ -119,7 +119,7 @@ async def test_a_refused_report_is_told_and_keeps_no_other_from_being_written(
     assert published == (
         (
             "Reports of openreports.io/v1alpha1: 1 created, 0 changed, 0 unchanged, 0 deleted; "
-            "1 refused."
+            "1 rejected."
         ),
         (conflict,),
     )
@@ -132,9 +132,9 @@ async def test_a_namespace_that_takes_no_report_is_told_once(tmp_path: Path) -> 
         cluster.add("Pod", pod(name, REACHING, namespace="old"))
     api = _Api(ApiError(403, "cannot create resource reports"))
     published = await publish(api, await audited(cluster, tmp_path), NOW)
-    assert published.said.endswith("; 3 refused.")
+    assert published.summary.endswith("; 3 rejected.")
     [conflict] = published.conflicts
-    assert conflict.startswith("In namespace old, reports were refused: cannot create")
+    assert conflict.startswith("In namespace old, the API server rejects reports: cannot create")
 
 
 async def test_what_the_api_server_fails_at_is_an_error(audit: Audit) -> None:
@@ -193,11 +193,11 @@ async def test_a_report_goes_only_where_all_was_listed_that_could_be_told_in_it(
 ) -> None:
     mended = cluster_of(PLAIN, TAINT)
     mended.api.refuse[path] = (status, "not now")
-    said = (await publish(reports, await audited(mended, tmp_path), NOW)).said
+    said = (await publish(reports, await audited(mended, tmp_path), NOW)).summary
     assert reports.names == kept
     assert f" {len(EVERYTHING - kept)} deleted" in said
     assert said.endswith(
-        f"; {len(kept)} kept, whose objects could not be judged." if kept else " deleted."
+        f"; {len(kept)} kept, because their objects were not audited." if kept else " deleted."
     )
 
 
@@ -225,13 +225,13 @@ async def test_what_could_not_be_seen_this_time_stays_in_a_report(tmp_path: Path
     assert told["summary"]["fail"] == len(told["results"]) == 2
 
     cluster.api.refuse[PATHS["Pod"]] = (403, "not now")
-    said = (await publish(api, await audited(cluster, tmp_path), NOW)).said
+    said = (await publish(api, await audited(cluster, tmp_path), NOW)).summary
     assert "0 changed" in said
     assert api.objects[path] == told
 
     cluster.api.refuse.clear()
     cluster.api.remove(PATHS["Pod"], "shop-0")
-    said = (await publish(api, await audited(cluster, tmp_path), NOW)).said
+    said = (await publish(api, await audited(cluster, tmp_path), NOW)).summary
     assert "1 changed" in said
     assert api.objects[path]["results"] == told["results"][:1]
     assert api.objects[path]["summary"]["fail"] == 1
@@ -252,9 +252,14 @@ async def test_reports_that_may_not_be_deleted_are_told_and_the_nodes_are_writte
     assert published == (
         (
             "Reports of openreports.io/v1alpha1: 0 created, 0 changed, 1 unchanged, 0 deleted; "
-            "3 refused."
+            "3 rejected."
         ),
-        ("In namespace web, reports were refused: cannot delete resource reports (HTTP 403)",),
+        (
+            (
+                "In namespace web, the API server rejects reports: cannot delete resource reports "
+                "(HTTP 403)"
+            ),
+        ),
     )
 
 
@@ -270,14 +275,14 @@ async def test_a_report_of_somebody_else_is_named_and_left_alone_and_the_others_
     foreign: Object = {"metadata": {"name": "gpufence-uid-1", "namespace": "web", "labels": labels}}
     api.objects[FOREIGN] = foreign
     published = await publish(api, await audited(cluster_of(REACHING), tmp_path), NOW)
-    assert published.said == (
+    assert published.summary == (
         "Reports of openreports.io/v1alpha1: 3 created, 0 changed, 0 unchanged, 0 deleted."
     )
     [conflict] = published.conflicts
     assert conflict == (
-        "Report web/gpufence-uid-1, about Deployment web, is not the audit's, so it was left as it "
-        "is: it lacks the label app.kubernetes.io/managed-by=gpufence-audit. Delete it, or give it "
-        "that label, and audit again."
+        "Report web/gpufence-uid-1, about Deployment web, lacks the label "
+        "app.kubernetes.io/managed-by=gpufence-audit, so gpufence did not write it. Delete it or "
+        "add the label, and run the audit again."
     )
     assert api.objects[FOREIGN] == foreign
     assert api.names == EVERYTHING - {"web"}
@@ -292,6 +297,6 @@ async def test_a_report_that_somebody_else_writes_at_the_same_time_is_named(
     published = await publish(reports, audit, NOW)
     assert len(published.conflicts) == 3
     assert published.conflicts[0] == (
-        "Report web/gpufence-uid-1, about Deployment web, was changed by somebody else meanwhile, "
-        "so it was left as it is. Audit again."
+        "Report web/gpufence-uid-1, about Deployment web, was changed by another client at the "
+        "same time, so gpufence did not write it. Run the audit again."
     )

@@ -370,7 +370,7 @@ def test_what_only_openssl_finds_wrong_is_refused_too(
     files.write(rsa_leaf(authority, names, now, bits=1024))
     poll = files.context.poll(now)
     assert poll.outcome is Outcome.REFUSED
-    assert f"{files.certificate} with {files.key}: is refused by OpenSSL (" in poll.reason
+    assert f"{files.certificate} with {files.key}: cannot be loaded by OpenSSL (" in poll.reason
     handshake = Handshake(files.context.ssl_context, client_context(authority)).finish()
     assert handshake.presented == der(leaf)
 

@@ -64,8 +64,11 @@ def api_server() -> Iterator[_ApiServer]:
 @pytest.mark.parametrize(
     ("refusal", "said"),
     [
-        (409, "Error: Report web/gpufence-uid-1, about Pod peek, is not the audit's"),
-        (403, "Error: In namespace web, reports were refused: cannot be created (HTTP 403)"),
+        (409, "Error: Report web/gpufence-uid-1, about Pod peek, lacks the label"),
+        (
+            403,
+            "Error: In namespace web, the API server rejects reports: cannot be created (HTTP 403)",
+        ),
         (500, "Error: cannot be created (HTTP 500)"),
     ],
 )

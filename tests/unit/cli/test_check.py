@@ -380,7 +380,7 @@ def test_nothing_is_found_where_the_webhook_is_never_asked(
     options = ("--policy", "policy.yaml", "--namespace", namespace)
     done = gpufence("check", *options, "-", stdin=TRESPASSER)
     assert done.status == 0
-    exempt = f"  exempt: gpufence is never asked about namespace {namespace}\n"
+    exempt = f"  exempt: API servers do not call gpufence for namespace {namespace}\n"
     assert done.out.startswith("allowed  ")
     assert exempt in done.out
     gpu_pod = GPU_POD.replace("namespace: ml", f"namespace: {namespace}")
@@ -508,7 +508,7 @@ def test_a_device_class_among_the_inputs_tells_what_its_resource_stands_for(gpuf
 
 
 def test_a_namespace_among_the_inputs_brings_its_labels(gpufence: Run, tmp_path: Path) -> None:
-    allowed_namespaces = "    allowedNamespaces: {matchLabels: {gpu: allowed}, unknown: refuse}\n"
+    allowed_namespaces = "    allowedNamespaces: {matchLabels: {gpu: allowed}, unknown: deny}\n"
     (tmp_path / "policy.yaml").write_text(
         POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
     )
@@ -540,7 +540,7 @@ def test_a_namespace_is_labelled_with_its_name_as_api_servers_have_it(
     gpufence: Run, tmp_path: Path
 ) -> None:
     labels = "{kubernetes.io/metadata.name: ml}"
-    allowed_namespaces = f"    allowedNamespaces: {{matchLabels: {labels}, unknown: refuse}}\n"
+    allowed_namespaces = f"    allowedNamespaces: {{matchLabels: {labels}, unknown: deny}}\n"
     (tmp_path / "policy.yaml").write_text(
         POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
     )

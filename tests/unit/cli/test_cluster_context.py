@@ -255,7 +255,7 @@ def test_runtime_classes_and_namespaces_of_the_cluster_count(
     gpufence: Run, tmp_path: Path, cluster: list[str]
 ) -> None:
     policy = yaml.safe_load(default_policy_text())
-    allowed_namespaces = {"matchLabels": {"team": "ml"}, "unknown": "refuse"}
+    allowed_namespaces = {"matchLabels": {"team": "ml"}, "unknown": "deny"}
     policy["pools"][0] |= {"runtimeClass": "nvidia", "allowedNamespaces": allowed_namespaces}
     write(tmp_path / "policy.yaml", policy)
     resources = {"limits": {"nvidia.com/gpu": 1}}

@@ -144,14 +144,14 @@ def test_a_gpu_pod_is_explained_from_its_request_to_its_node(gpufence: Run) -> N
             "Container train requests nvidia.com/gpu: 1, which pool nvidia offers "
             "(at spec.containers[0].resources.limits[nvidia.com/gpu])."
         ),
-        "pool-toleration  tolerations of the pool's taints",
+        "pool-toleration  the tolerations for the taints of the pool",
         (
             "      +  tolerations:\n"
             "      +  - key: nvidia.com/gpu\n"
             "      +    operator: Exists\n"
             "      +    effect: NoSchedule\n"
         ),
-        "Why: GPU nodes are tainted so that nothing else lands on them.",
+        "Why: GPU nodes have a taint so that other Pods do not run on them.",
         "No additions by void-visible-devices, gpu-runtime-class.",
         "It selects nodes with nvidia.com/gpu.present=true.",
         "It needs a node with 1 nvidia.com/gpu.",

@@ -206,7 +206,7 @@ def test_an_expired_exception_counts_no_more_and_is_told_of() -> None:
     [result] = checked(pod, exceptions=entries, today=EXPIRES)
     assert result.decision is not None
     [finding] = result.decision.findings
-    assert finding.detail.endswith(f"; an exception for it ({REASON}) expired on 2027-02-19")
+    assert finding.detail.endswith(f"; its exception ({REASON}) expired on 2027-02-19")
 
 
 def test_warnings_need_no_exception() -> None:

@@ -119,7 +119,7 @@ def assert_located(document: Document, findings: Iterable[Finding]) -> None:
 
 def added(finding: Finding) -> Iterator[str]:
     """Yield the paths of what a mutation that is not on enforce would add."""
-    said = re.match(r"gpufence would add (?P<all>.*), but its policy has", finding.detail)
+    said = re.match(r"gpufence does not add (?P<all>.*), because the policy sets", finding.detail)
     rest = said["all"] if said else ""
     while rest:
         path, _, rest = rest.partition(": ")

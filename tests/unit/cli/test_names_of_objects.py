@@ -6,7 +6,7 @@ import pytest
 
 from running import Run
 
-RULE = "lower-case letters, digits, '-' and '.', at most 253 of them"
+RULE = "up to 253 lower-case letters, digits, '-' and '.'"
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_name_that_no_object_can_have_is_told_before_anybody_is_asked(
 ) -> None:
     done = gpufence(*arguments, "--kubeconfig", "missing")
     assert done.status == 2
-    assert f"Invalid value for '{option}': {wrong!r} is no name: write {RULE}" in done.err
+    assert f"Invalid value for '{option}': {wrong!r} is not a valid name: use {RULE}" in done.err
 
 
 def test_a_name_that_an_object_can_have_leads_to_the_cluster(gpufence: Run) -> None:

@@ -80,7 +80,7 @@ def test_validate_names_every_problem_with_its_line(gpufence: Run, tmp_path: Pat
         ("", "must hold one document of kind FencePolicy, but holds 0."),
         ("a: 1\n---\nb: 2\n", "must hold one document of kind FencePolicy, but holds 2."),
         ("a: [\n", "<stdin>:2:1: document 1: does not parse as YAML:"),
-        ("text\n", "a policy is a mapping with kind: FencePolicy, not 'text'."),
+        ("text\n", "the policy: must be a mapping with kind: FencePolicy, but is 'text'."),
     ],
 )
 def test_what_is_no_policy_is_refused(gpufence: Run, text: str, error: str) -> None:

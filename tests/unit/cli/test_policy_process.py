@@ -267,7 +267,7 @@ async def test_a_server_never_holds_what_validates_policies(tmp_path: Path) -> N
         replace(policy, DEFAULT + "# another\n")
         assert (await running.logged("policy applied"))["generation"] == 2
         replace(policy, "kind: [")
-        line = await running.logged("policy refused")
+        line = await running.logged("policy rejected")
         assert line["problem"].startswith("policy.yaml:1")
         assert not holds_pydantic(running.process.pid)
 
@@ -301,9 +301,9 @@ async def test_reviews_are_answered_while_a_policy_is_read(tmp_path: Path) -> No
 async def test_a_reader_that_dies_leaves_the_old_policy_and_is_tried_again(tmp_path: Path) -> None:
     async with reading_another_policy(tmp_path) as (running, reader):
         os.kill(reader, signal.SIGKILL)
-        line = await running.logged("policy refused")
+        line = await running.logged("policy rejected")
         assert "signal 9 (Killed)" in line["problem"]
-        assert line["inForce"] == 1
+        assert line["activeGeneration"] == 1
         assert await allowed(running)
         assert (await running.logged("policy applied"))["generation"] == 2
 

@@ -98,7 +98,7 @@ def test_manifests_says_what_is_missing(gpufence: Run, arguments: list[str], tol
         (["--tls-cert", "tls.crt"], "--tls-cert and --tls-key need each other"),
         (["--register=true", "--tls-cert", "a", "--tls-key", "b"], "Specify how API servers reach"),
         ([*SERVICE, "--owner", "deployment/gpufence"], "write KIND/NAME with one of clusterrole"),
-        ([*SERVICE, "--leaf-lifetime", "soon"], "'soon' is not a duration"),
+        ([*SERVICE, "--certificate-lifetime", "soon"], "'soon' is not a duration"),
         (["--url", "https://*.example:9443"], "is a wildcard"),
     ],
 )

@@ -249,7 +249,7 @@ def test_suites_are_found_in_folders_below_and_named_ones_are_taken_as_they_are(
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (suite(), "cases: is empty; name at least one"),
+        (suite(), "cases: is empty; add at least one entry"),
         (
             suite(ALLOWED, polcy="x"),
             "gpufence-test.yaml:3: polcy: unknown field; did you mean policy?",
@@ -276,7 +276,7 @@ def test_suites_are_found_in_folders_below_and_named_ones_are_taken_as_they_are(
         ),
         (suite(ALLOWED, ALLOWED | {"name": "case 1"}), "has two cases named 'case 1'"),
         (suite(ALLOWED) | {"kind": "Test"}, "kind: is 'Test', but must be 'FenceTest'"),
-        (suite(ALLOWED, today="soon"), "today: is not a date; write it as YYYY-MM-DD"),
+        (suite(ALLOWED, today="soon"), "today: is not a date; use the format YYYY-MM-DD"),
         (suite(ALLOWED, policy="none.yaml"), "none.yaml: does not exist"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

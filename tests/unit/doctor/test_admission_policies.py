@@ -65,9 +65,9 @@ def test_what_is_missing_changed_or_left_over_is_named() -> None:
     found[POLICY_KIND]["gpufence-pods-warn"] = {"spec": {}}
     [line] = lines(found)
     assert line.status == "fail"
-    assert f"there is no {BINDING_KIND} gpufence-pods-deny" in line.found
-    assert f"{POLICY_KIND} gpufence-workloads-deny differs" in line.found
-    assert f"{POLICY_KIND} gpufence-pods-warn is left over" in line.found
+    assert f"{BINDING_KIND} gpufence-pods-deny does not exist" in line.found
+    assert f"{POLICY_KIND} gpufence-workloads-deny does not match the policy" in line.found
+    assert f"{POLICY_KIND} gpufence-pods-warn is not needed" in line.found
 
 
 def test_another_namespace_is_a_difference_where_the_command_line_says_which() -> None:
@@ -84,7 +84,7 @@ def test_none_at_all_is_a_warning_with_the_way_to_have_them(
 ) -> None:
     [line] = lines({POLICY_KIND: {}, BINDING_KIND: {}}, registers=registers, enabled=enabled)
     assert line.status == "warn"
-    assert cure in line.cure
+    assert cure in line.remediation
 
 
 def test_none_is_a_failure_where_a_leader_should_have_written_them() -> None:
@@ -104,7 +104,7 @@ def test_warnings_of_the_type_check_are_passed_on() -> None:
 
 
 def test_what_may_not_be_listed_is_skipped() -> None:
-    installation = Installation("fence", "gpufence", refused={"admission policies": "forbidden"})
+    installation = Installation("fence", "gpufence", forbidden={"admission policies": "forbidden"})
     [line] = check(installation, TODAY)
     assert line.status == "skip"
     assert "forbidden" in line.found

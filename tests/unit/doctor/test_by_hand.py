@@ -54,7 +54,7 @@ def test_an_address_that_the_command_line_does_not_say_is_taken_from_what_is_reg
 
 @pytest.mark.parametrize("arguments", [FILES, [], ["serve", "--help"]])
 def test_an_address_that_nobody_says_is_no_reason_to_fail(arguments: list[str]) -> None:
-    assert found(diagnose(arguments), "endpoints") == "it is not known how gpufence is reached"
+    assert found(diagnose(arguments), "endpoints") == "the address of gpufence is unknown"
 
 
 SERVE = ["serve", "--service=fence/web"]
@@ -106,8 +106,8 @@ def test_a_deployment_without_a_container_of_gpufence_is_told() -> None:
     line = next(each for each in diagnose_containers([SIDECAR]) if each.check == "command line")
     assert line.status == "warn"
     assert line.found == (
-        "no container of Deployment fence/gpufence is called gpufence or runs gpufence serve; it "
-        "has proxy"
+        "Deployment fence/gpufence has no container named gpufence or with the command gpufence "
+        "serve; its containers: proxy"
     )
 
 
@@ -121,8 +121,8 @@ def test_nothing_is_tried_where_api_servers_never_ask(try_in: str) -> None:
     serving = [*SERVE, "--exclude-namespace=storage"]
     lines = diagnose_containers([{"name": "gpufence", "args": serving}], try_in=try_in)
     [tried] = [line for line in lines if line.check == "trials"]
-    assert (tried.status, tried.found, tried.cure) == (
+    assert (tried.status, tried.found, tried.remediation) == (
         "skip",
-        f"API servers never ask about namespace {try_in}",
-        "Give --try-in NAME",
+        f"API servers do not call gpufence for namespace {try_in}",
+        "Set --try-in NAME",
     )

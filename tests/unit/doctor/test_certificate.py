@@ -72,7 +72,7 @@ async def test_a_peer_that_never_closes_its_connection_keeps_nobody_waiting(
     with never_closing(authority, tmp_path) as port:
         async with asyncio.timeout(10):
             line = await check_served(registered(f"https://{LOOPBACK}:{port}", authority))
-    assert line == ok("served certificate", "trusted, at 1 address")
+    assert line == ok("served certificate", "trusted at 1 address")
 
 
 async def test_what_people_write_beside_an_authority_is_no_part_of_it(
@@ -84,7 +84,7 @@ async def test_what_people_write_beside_an_authority_is_no_part_of_it(
     )
     with never_closing(authority, tmp_path) as port:
         line = await check_served(registered(f"https://{LOOPBACK}:{port}", described))
-    assert line == ok("served certificate", "trusted, at 1 address")
+    assert line == ok("served certificate", "trusted at 1 address")
 
 
 async def test_what_is_served_may_itself_be_all_that_is_trusted(
@@ -94,7 +94,7 @@ async def test_what_is_served_may_itself_be_all_that_is_trusted(
     with never_closing(authority, tmp_path) as port:
         leaf = KeyPair((tmp_path / "tls.pem").read_bytes(), b"")
         line = await check_served(registered(f"https://{LOOPBACK}:{port}", leaf))
-    assert line == ok("served certificate", "trusted, at 1 address")
+    assert line == ok("served certificate", "trusted at 1 address")
 
 
 async def test_a_bundle_without_a_certificate_is_broken(authority: KeyPair) -> None:
@@ -103,7 +103,7 @@ async def test_a_bundle_without_a_certificate_is_broken(authority: KeyPair) -> N
     line = await check_served(registered(f"https://{LOOPBACK}:1", cut))
     assert line.status == "fail"
     assert "caBundle holds no readable PEM certificate" in line.found
-    assert "Replicas that register write it within seconds" in line.cure
+    assert "registering replicas write it" in line.remediation
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,6 @@ def test_the_certificate_must_be_for_the_host_that_is_registered(
     line, _ = check(found, names_of(found.address), NOW)
     if missing:
         assert line.status == "fail"
-        assert line.found == f"the serving certificate is not for {missing}"
+        assert line.found == f"the serving certificate lacks the names {missing}"
     else:
         assert line.status == "ok"

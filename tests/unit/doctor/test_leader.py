@@ -23,7 +23,7 @@ def leader(silent: float, duration: int) -> Line:
 
 @pytest.mark.parametrize(("silent", "duration"), [(0, 15), (30, 15), (60, 15_000)])
 def test_who_renews_its_lease_leads(silent: float, duration: int) -> None:
-    assert leader(silent, duration) == ok("leader", "gpufence-7d leads")
+    assert leader(silent, duration) == ok("leader", "gpufence-7d is the leader")
 
 
 @pytest.mark.parametrize(("silent", "duration"), [(31, 15), (61, 15_000)])
@@ -31,10 +31,10 @@ def test_who_holds_a_lease_and_does_not_renew_it_is_named(silent: float, duratio
     said = leader(silent, duration)
     assert said.status == "warn"
     assert said.found == (
-        f"gpufence-7d_1234 has not renewed Lease fence/gpufence for {silent} s, and nobody else "
-        f"leads until it has been silent for {duration} s"
+        f"gpufence-7d_1234 has not renewed Lease fence/gpufence for {silent} s; another replica "
+        f"leads after {duration} s without renewal"
     )
-    assert said.cure == (
-        "See that a replica runs, and its logs; if gpufence-7d will not come back: "
+    assert said.remediation == (
+        "Check that a replica runs, and its logs. If gpufence-7d no longer exists, run "
         "kubectl --namespace fence delete lease gpufence"
     )

@@ -51,13 +51,13 @@ def test_a_namespace_more_is_broken_only_where_it_is_known_that_nobody_asked_for
     found = installation(registers, excluded_namespaces=OWN | {"payments"})
     said = line(found, "namespaceSelector")
     assert said.status == status
-    assert "leaves out payments, where the fence is open" in said.found
+    assert "excludes payments, where gpufence therefore has no effect" in said.found
 
 
 def test_a_namespace_less_is_named_too() -> None:
     said = line(installation(True, excluded_namespaces=frozenset()), "namespaceSelector")
     assert said.status == "fail"
-    assert "does not leave out fence" in said.found
+    assert "does not exclude fence" in said.found
 
 
 def test_a_webhook_that_the_policy_does_not_want_is_a_warning() -> None:
@@ -68,13 +68,13 @@ def test_a_webhook_that_the_policy_does_not_want_is_a_warning() -> None:
     webhooks.append({"name": "earlier.gpufence.dev"})
     said = line(found, "ValidatingWebhookConfiguration")
     assert said.status == "warn"
-    assert said.found == "has earlier.gpufence.dev, which the policy does not want"
+    assert said.found == "has the webhooks earlier.gpufence.dev, which the policy does not need"
 
 
 def test_another_timeout_is_a_warning() -> None:
     said = line(installation(True, timeout_seconds=10), "timeoutSeconds")
     assert said.status == "warn"
-    assert "is 10, and should be 3" in said.found
+    assert "is 10, but must be 3" in said.found
 
 
 def test_a_selector_of_another_form_is_told_as_such() -> None:
@@ -82,7 +82,7 @@ def test_a_selector_of_another_form_is_told_as_such() -> None:
     webhooks = (found.configurations["MutatingWebhookConfiguration"] or {})["webhooks"]
     webhooks[0]["namespaceSelector"] = {"matchLabels": {"gpus": "yes"}}
     said = line(found, "namespaceSelector")
-    assert "selects namespaces otherwise than by leaving some out" in said.found
+    assert "is not a list of excluded namespaces" in said.found
 
 
 def test_why_there_is_no_configuration_depends_on_who_writes_them() -> None:
@@ -90,8 +90,8 @@ def test_why_there_is_no_configuration_depends_on_who_writes_them() -> None:
     for registers in (True, False):
         found = installation(registers)
         found.configurations = dict.fromkeys(found.configurations)
-        cures.append({each.cure for each in registered.check(found)})
-    assert cures[0] == {"See in the logs of the replicas what keeps them from registering"}
+        cures.append({each.remediation for each in registered.check(found)})
+    assert cures[0] == {"Check the logs of the replicas for the reason"}
     assert cures[1] == {
-        "Apply what gpufence manifests prints: this release does not register itself"
+        "Apply the output of gpufence manifests: this release does not register itself"
     }

@@ -164,7 +164,7 @@ def test_of_a_train_job_the_devices_are_judged_and_its_runtime_is_left_to_the_po
     [finding] = decide(unequal, policy).findings
     assert finding.rule == "unequal-device-limits"
     assert finding.path == "spec.trainer.resourcesPerNode.requests[nvidia.com/gpu]"
-    assert 'container "node" requests 2' in finding.detail
+    assert 'container "node" has request 2' in finding.detail
 
 
 def test_a_train_jobs_devices_are_counted_by_the_node() -> None:

@@ -241,7 +241,7 @@ class TestExceptions:
             verdicts.append(decision.verdict)
             if decision.findings:
                 assert decision.findings[0].detail.endswith(
-                    "; an exception for it (until summer) expired on 2026-06-01"
+                    "; its exception (until summer) expired on 2026-06-01"
                 )
         assert verdicts == ["allowed", "allowed", "denied", "allowed"]
 

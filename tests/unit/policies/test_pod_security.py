@@ -38,7 +38,7 @@ VOLUME_TYPES = (
     "projected and secret"
 )
 INSTEAD_OF_DATA = (
-    "For data write persistentVolumeClaim: {claimName: NAME}, for scratch space emptyDir: {}"
+    "For data, use persistentVolumeClaim: {claimName: NAME}, and for temporary files emptyDir: {}"
 )
 NON_ROOT = "securityContext: {runAsNonRoot: true, runAsUser: 65532}"
 SECCOMP = "securityContext: {seccompProfile: {type: RuntimeDefault}}"
@@ -194,7 +194,7 @@ REFUSED = {
         "spec.securityContext.appArmorProfile.type",
         'the Pod sets securityContext.appArmorProfile.type to "Unconfined"',
         '"RuntimeDefault", "Localhost" or no profile',
-        "Write appArmorProfile: {type: RuntimeDefault}",
+        "Set appArmorProfile: {type: RuntimeDefault}",
     ),
     "an AppArmor profile without a type": Refusal(
         pod(initContainers=[container("setup", appArmorProfile={})]),
@@ -202,7 +202,7 @@ REFUSED = {
         "spec.initContainers[0].securityContext.appArmorProfile.type",
         'container "setup" sets securityContext.appArmorProfile.type to ""',
         '"RuntimeDefault", "Localhost" or no profile',
-        "Write appArmorProfile: {type: RuntimeDefault}",
+        "Set appArmorProfile: {type: RuntimeDefault}",
     ),
     "an AppArmor annotation": Refusal(
         annotated("unconfined"),
@@ -223,7 +223,7 @@ REFUSED = {
         'the Pod and container "train" set securityContext.appArmorProfile.type to "Unconfined", '
         f'annotation {APP_ARMOR}gone is "x", annotation {APP_ARMOR}train is "unconfined"',
         '"RuntimeDefault", "Localhost" or no profile',
-        "Write appArmorProfile: {type: RuntimeDefault} and remove the annotations",
+        "Set appArmorProfile: {type: RuntimeDefault} and remove the annotations",
     ),
     "the node's shared memory": Refusal(
         pod(hostIPC=True),
@@ -231,7 +231,7 @@ REFUSED = {
         "spec.hostIPC",
         "the Pod sets hostIPC: true",
         "only false",
-        f"Remove hostIPC; for shared memory write {SHARED_MEMORY}",
+        f"Remove hostIPC. For shared memory, set {SHARED_MEMORY}",
     ),
     "every namespace of the node": Refusal(
         pod(hostIPC=True, hostPID=True, hostNetwork=True),
@@ -239,8 +239,8 @@ REFUSED = {
         "spec.hostNetwork",
         "the Pod sets hostNetwork: true, hostPID: true and hostIPC: true",
         "only false",
-        f"Remove hostNetwork, hostPID and hostIPC; for shared memory write {SHARED_MEMORY}; for "
-        "RDMA ask for a secondary network",
+        f"Remove hostNetwork, hostPID and hostIPC. For shared memory, set {SHARED_MEMORY}. For "
+        "RDMA, use a secondary network, for example with Multus",
     ),
     "ports of the node": Refusal(
         pod(
@@ -253,7 +253,7 @@ REFUSED = {
         "spec.initContainers[0].ports[1].hostPort",
         'containers "proxy" and "train" use hostPorts 90 and 9090',
         "no hostPort",
-        "Remove hostPort and reach the containerPort through a Service",
+        "Remove hostPort, and expose the containerPort with a Service",
     ),
     "a probe of another address": Refusal(
         pod(containers=[container() | {"readinessProbe": {"tcpSocket": {"host": "127.0.0.1"}}}]),
@@ -261,8 +261,8 @@ REFUSED = {
         "spec.containers[0].readinessProbe.tcpSocket.host",
         'container "train" names the host "127.0.0.1" in probes or lifecycle hooks',
         "no host",
-        "Remove host: the Pod itself is called then; the name of a virtual host goes into "
-        "httpHeaders: [{name: Host, value: NAME}]",
+        "Remove host: the kubelet then calls the Pod. For a virtual host, set httpHeaders: [{name: "
+        "Host, value: NAME}]",
     ),
     "hooks that call other addresses": Refusal(
         pod(
@@ -277,8 +277,8 @@ REFUSED = {
         'containers "b" and "a" name the hosts "a.example" and "z.example" in probes or lifecycle '
         "hooks",
         "no host",
-        "Remove host: the Pod itself is called then; the name of a virtual host goes into "
-        "httpHeaders: [{name: Host, value: NAME}]",
+        "Remove host: the kubelet then calls the Pod. For a virtual host, set httpHeaders: [{name: "
+        "Host, value: NAME}]",
     ),
     "a privileged container": Refusal(
         pod(containers=[container("web"), container(privileged=True)]),
@@ -286,7 +286,7 @@ REFUSED = {
         "spec.containers[1].securityContext.privileged",
         'container "train" sets securityContext.privileged: true',
         "only false",
-        "Remove privileged: the GPU that a container requests is there without it",
+        "Remove privileged: a container can use the GPU that it requests without it",
     ),
     "a privileged debug container": Refusal(
         pod(ephemeralContainers=[container("debugger", privileged=True)]),
@@ -301,7 +301,7 @@ REFUSED = {
         "seLinuxOptions",
         "spec.securityContext.seLinuxOptions.type",
         'the Pod sets type "spc_t" in securityContext.seLinuxOptions',
-        "no user, no role, and no type but container_t, container_init_t, container_kvm_t or "
+        "no user, no role, and only the types container_t, container_init_t, container_kvm_t and "
         "container_engine_t",
         "Remove type from seLinuxOptions",
     ),
@@ -315,7 +315,7 @@ REFUSED = {
         "seLinuxOptions",
         "spec.containers[0].securityContext.seLinuxOptions.role",
         'containers "a" and "b" set user "u" and role "r" in securityContext.seLinuxOptions',
-        "no user, no role, and no type but container_t, container_init_t, container_kvm_t or "
+        "no user, no role, and only the types container_t, container_init_t, container_kvm_t and "
         "container_engine_t",
         "Remove user and role from seLinuxOptions",
     ),
@@ -338,7 +338,8 @@ REFUSED = {
         "net.ipv4.ping_group_range, net.ipv4.tcp_fin_timeout, net.ipv4.tcp_keepalive_intvl, "
         "net.ipv4.tcp_keepalive_probes, net.ipv4.tcp_keepalive_time, net.ipv4.tcp_rmem, "
         "net.ipv4.tcp_syncookies and net.ipv4.tcp_wmem",
-        "Remove them from the Pod, and ask whoever runs the nodes to set what training needs",
+        'Remove "kernel.shmmax" and "net/ipv4/tcp_rmem" from sysctls. If the workload needs the '
+        "setting, contact the cluster administrator, who can set it on the nodes",
     ),
     "processes of the Windows host": Refusal(
         pod(
@@ -365,7 +366,7 @@ REFUSED = {
         'container "train" sets securityContext.allowPrivilegeEscalation: true, containers "setup" '
         'and "web" do not set it',
         "only false",
-        'Write securityContext: {allowPrivilegeEscalation: false} in containers "setup", "train" '
+        'Set securityContext: {allowPrivilegeEscalation: false} in containers "setup", "train" '
         'and "web"',
     ),
     "privilege escalation left open": Refusal(
@@ -374,7 +375,7 @@ REFUSED = {
         "spec.containers[1].securityContext.allowPrivilegeEscalation",
         'container "train" does not set securityContext.allowPrivilegeEscalation',
         "only false",
-        'Write securityContext: {allowPrivilegeEscalation: false} in container "train"',
+        'Set securityContext: {allowPrivilegeEscalation: false} in container "train"',
     ),
     "capabilities kept": Refusal(
         pod(
@@ -386,8 +387,8 @@ REFUSED = {
         "unrestricted capabilities",
         "spec.containers[0].securityContext.capabilities.drop",
         'containers "a" and "b" do not drop "ALL" in securityContext.capabilities.drop',
-        'drop: ["ALL"] with nothing but "NET_BIND_SERVICE" added',
-        'Write securityContext: {capabilities: {drop: [ALL]}} in containers "a" and "b"',
+        'drop: ["ALL"], and only "NET_BIND_SERVICE" in add',
+        'Set securityContext: {capabilities: {drop: [ALL]}} in containers "a" and "b"',
     ),
     "capabilities added": Refusal(
         pod(
@@ -403,10 +404,10 @@ REFUSED = {
         "unrestricted capabilities",
         "spec.containers[0].securityContext.capabilities.add[1]",
         'container "train" adds "IPC_LOCK" and "SYS_PTRACE" in securityContext.capabilities.add',
-        'drop: ["ALL"] with nothing but "NET_BIND_SERVICE" added',
-        'Remove "IPC_LOCK" and "SYS_PTRACE" from capabilities.add; for RDMA, request the '
-        "resource of the RDMA device plugin. It works without IPC_LOCK if the runtime on the nodes "
-        "sets no memlock limit, and otherwise needs an exception for this namespace in the policy",
+        'drop: ["ALL"], and only "NET_BIND_SERVICE" in add',
+        'Remove "IPC_LOCK" and "SYS_PTRACE" from capabilities.add. RDMA with the RDMA '
+        "device plugin works without IPC_LOCK, unless the container runtime sets a memlock limit; "
+        "otherwise, request an exception from the cluster administrator",
     ),
     "capabilities kept and added": Refusal(
         pod(
@@ -417,9 +418,10 @@ REFUSED = {
         "spec.containers[0].securityContext.capabilities.add[0]",
         'container "debug" does not drop "ALL" in securityContext.capabilities.drop, container '
         '"train" adds "CHOWN" in securityContext.capabilities.add',
-        'drop: ["ALL"] with nothing but "NET_BIND_SERVICE" added',
-        'Write securityContext: {capabilities: {drop: [ALL]}} in container "debug". Remove "CHOWN" '
-        "from capabilities.add; start debug containers with kubectl debug --profile=restricted",
+        'drop: ["ALL"], and only "NET_BIND_SERVICE" in add',
+        'Set securityContext: {capabilities: {drop: [ALL]}} in container "debug" and remove '
+        '"CHOWN" from capabilities.add. Start debug containers with kubectl debug '
+        "--profile=restricted",
     ),
     "an unmasked /proc, in a user namespace too": Refusal(
         pod(hostUsers=False, containers=[container(procMount="Unmasked")]),
@@ -435,7 +437,7 @@ REFUSED = {
         "spec.volumes[1].hostPath",
         'volume "shm" uses hostPath',
         VOLUME_TYPES,
-        f"For shared memory write {SHARED_MEMORY}",
+        f"For shared memory, set {SHARED_MEMORY}",
     ),
     "devices of the node as a volume": Refusal(
         pod(volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]),
@@ -443,7 +445,8 @@ REFUSED = {
         "spec.volumes[0].hostPath",
         'volume "dev" uses hostPath',
         VOLUME_TYPES,
-        "Remove the volume of devices or drivers: a container has those of what it requests",
+        "Remove the volume of devices or drivers: a container gets the files of the devices that "
+        "it requests",
     ),
     "drivers of the node as a volume": Refusal(
         pod(volumes=[{"name": "cuda", "hostPath": {"path": "/home/kubernetes/bin/nvidia/lib64"}}]),
@@ -451,7 +454,8 @@ REFUSED = {
         "spec.volumes[0].hostPath",
         'volume "cuda" uses hostPath',
         VOLUME_TYPES,
-        "Remove the volume of devices or drivers: a container has those of what it requests",
+        "Remove the volume of devices or drivers: a container gets the files of the devices that "
+        "it requests",
     ),
     "data that is called after the vendor": Refusal(
         pod(volumes=[{"name": "data", "hostPath": {"path": "/mnt/nvidia-datasets"}}]),
@@ -472,7 +476,7 @@ REFUSED = {
         "spec.volumes[0].hostPath",
         'volumes "data" and "shm" use hostPath',
         VOLUME_TYPES,
-        f"For shared memory write {SHARED_MEMORY}. {INSTEAD_OF_DATA}",
+        f"For shared memory, set {SHARED_MEMORY}; {INSTEAD_OF_DATA.replace('For', 'for')}",
     ),
     "data of the node and of servers": Refusal(
         pod(
@@ -501,7 +505,7 @@ REFUSED = {
         "spec.securityContext.runAsNonRoot",
         "the Pod sets securityContext.runAsNonRoot: false",
         "only true",
-        f"Write {NON_ROOT} instead",
+        f"Set {NON_ROOT} instead",
     ),
     "root allowed by two of three containers": Refusal(
         pod(
@@ -514,7 +518,7 @@ REFUSED = {
         "spec.containers[0].securityContext.runAsNonRoot",
         'containers "a" and "c" set securityContext.runAsNonRoot: false',
         "only true",
-        f"Write {NON_ROOT} instead",
+        f"Set {NON_ROOT} instead",
     ),
     "root left open": Refusal(
         pod({"runAsNonRoot": None}, containers=[container("a", runAsNonRoot=True), container("b")]),
@@ -522,7 +526,7 @@ REFUSED = {
         "spec.containers[1].securityContext.runAsNonRoot",
         'neither the Pod nor container "b" sets securityContext.runAsNonRoot',
         "only true",
-        f"Write {NON_ROOT} in the Pod's spec",
+        f"Set {NON_ROOT} in the Pod's spec",
     ),
     "root left open on Windows": Refusal(
         pod({"runAsNonRoot": None, "seccompProfile": None}, os={"name": "windows"}),
@@ -530,16 +534,16 @@ REFUSED = {
         "spec.containers[0].securityContext.runAsNonRoot",
         'neither the Pod nor container "train" sets securityContext.runAsNonRoot',
         "only true",
-        f"Write {NON_ROOT} in the Pod's spec",
+        f"Set {NON_ROOT} in the Pod's spec",
     ),
     "root by number": Refusal(
         pod({"runAsUser": 0}, containers=[container(runAsUser=1000)]),
         "runAsUser=0",
         "spec.securityContext.runAsUser",
         "the Pod sets securityContext.runAsUser: 0",
-        "every user ID but 0",
-        "Write runAsUser: 65532, install packages when the image is built, and set the Pod's "
-        "fsGroup where volumes must be writable",
+        "any user ID except 0",
+        "Set runAsUser: 65532. Install packages in the image build, and set fsGroup if the "
+        "container writes to volumes",
     ),
     "no seccomp": Refusal(
         pod(containers=[container(seccompProfile={"type": "Unconfined"}), container("b")]),
@@ -547,7 +551,7 @@ REFUSED = {
         "spec.containers[0].securityContext.seccompProfile.type",
         'container "train" sets securityContext.seccompProfile.type to "Unconfined"',
         '"RuntimeDefault" or "Localhost"',
-        f"Write {SECCOMP} instead",
+        f"Set {SECCOMP} instead",
     ),
     "a seccomp profile without a type": Refusal(
         pod({"seccompProfile": {}}),
@@ -555,7 +559,7 @@ REFUSED = {
         "spec.securityContext.seccompProfile.type",
         'the Pod sets securityContext.seccompProfile.type to ""',
         '"RuntimeDefault" or "Localhost"',
-        f"Write {SECCOMP} instead",
+        f"Set {SECCOMP} instead",
     ),
     "seccomp left open": Refusal(
         pod({"seccompProfile": None}),
@@ -563,7 +567,7 @@ REFUSED = {
         "spec.containers[0].securityContext.seccompProfile",
         'neither the Pod nor container "train" sets securityContext.seccompProfile.type',
         '"RuntimeDefault" or "Localhost"',
-        f"Write {SECCOMP} in the Pod's spec",
+        f"Set {SECCOMP} in the Pod's spec",
     ),
 }
 
@@ -594,16 +598,15 @@ class TestRestricted:
             raw = pod(containers=[container(allowPrivilegeEscalation=None, **context)])
             (finding,) = [each for each in findings(raw) if "Escalation" in each.reason]
             assert finding.remediation == (
-                'Write securityContext: {allowPrivilegeEscalation: false} in container "train", '
-                "without privileged and SYS_ADMIN, which exclude it"
+                'Set securityContext: {allowPrivilegeEscalation: false} in container "train", '
+                "and remove privileged and SYS_ADMIN"
             )
 
     def test_says_whose_fault_the_host_ports_of_a_host_network_are(self) -> None:
         raw = pod(hostNetwork=True, containers=[container() | {"ports": [{"hostPort": 80}]}])
         (finding,) = [each for each in findings(raw) if each.reason == "hostPort"]
         assert finding.remediation == (
-            "Remove hostNetwork, which makes every containerPort a hostPort, and hostPort where it "
-            "is written"
+            "Remove hostNetwork, which makes every containerPort a hostPort, and remove hostPort"
         )
 
     def test_finds_everything_in_one_answer_in_the_official_order(self) -> None:
@@ -708,7 +711,7 @@ class TestBaseline:
                     volumes=[{"name": "a", "hostPath": {"path": "/mnt"}}, {"name": "b", "nfs": {}}]
                 ),
                 "hostPath volumes",
-                "every volume type but hostPath",
+                "every other volume type",
             ),
             (
                 pod(containers=[container(capabilities={"add": ["CHOWN", "CAP_CHOWN"]})]),

@@ -179,9 +179,13 @@ class TestWhatADocumentMeans:
     ("given", "said"),
     [
         pytest.param(
-            None, "a policy is a mapping with kind: FencePolicy, not None", id="an empty file"
+            None,
+            "the policy: must be a mapping with kind: FencePolicy, but is None",
+            id="an empty file",
         ),
-        pytest.param(["x"], "a policy is a mapping with kind: FencePolicy, not ['x']", id="a list"),
+        pytest.param(
+            ["x"], "the policy: must be a mapping with kind: FencePolicy, but is ['x']", id="a list"
+        ),
         pytest.param(
             document(kind="Policy"), "kind: is 'Policy', but must be 'FencePolicy'", id="a kind"
         ),
@@ -247,18 +251,18 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(customWorkloads=[{"group": "apps", "resources": ["deployments"]}]),
-            "customWorkloads[0].group: is not the API group of a custom resource; write "
-            "kubeflow.org",
+            "customWorkloads[0].group: is not the API group of a custom resource; use a group such "
+            "as kubeflow.org",
             id="a workload that is no custom one",
         ),
         pytest.param(
             document(customWorkloads=[{"group": "ray.io", "resources": ["RayJob"]}]),
-            "customWorkloads[0].resources[0]: is 'RayJob'; write lower-case letters, digits and "
-            "'-', up to 63",
+            "customWorkloads[0].resources[0]: is 'RayJob'; use up to 63 lower-case letters, digits "
+            "and '-'",
             id="a kind in place of a resource",
         ),
         pytest.param(document() | {7: 1}, "[7]: keys should be strings (found 7)", id="a number"),
-        pytest.param(document(pools=[]), "pools: is empty; name at least one", id="no pool"),
+        pytest.param(document(pools=[]), "pools: is empty; add at least one entry", id="no pool"),
         pytest.param(
             document(pools={"name": "x"}), "pools: must be a list, but is {'name': 'x'}", id="one"
         ),
@@ -269,12 +273,12 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document({k: v for k, v in POOL.items() if k != "nodeSelector"}),
-            "pools[0].nodeSelector: is missing",
+            "pools[0].nodeSelector: this field is required",
             id="a pool without labels",
         ),
         pytest.param(
             document(pool(nodeSelector={})),
-            "pools[0].nodeSelector: is empty; name at least one",
+            "pools[0].nodeSelector: is empty; add at least one entry",
             id="a pool with no labels",
         ),
         pytest.param(
@@ -285,36 +289,36 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(pool(nodeSelector={"present": "yes, please"})),
-            "pools[0].nodeSelector[present]: is not a label value: up to 63 letters, digits, '-', "
-            "'_' and '.'",
+            "pools[0].nodeSelector[present]: is not a label value; use up to 63 letters, digits, "
+            "'-', '_' and '.'",
             id="a label value",
         ),
         pytest.param(
             document(pool(nodeSelector={"a/b/c": "true"})),
-            "pools[0].nodeSelector[a/b/c]: is not a qualified name; write name or "
+            "pools[0].nodeSelector[a/b/c]: is not a qualified name; use name or "
             "domain.example/name",
             id="a label key",
         ),
         pytest.param(
             document(pool(name="My pool")),
-            "pools[0].name: is 'My pool'; write lower-case letters, digits and '-', up to 63",
+            "pools[0].name: is 'My pool'; use up to 63 lower-case letters, digits and '-'",
             id="a pool's name",
         ),
         pytest.param(
             document(pool(resources=[])),
-            "pools[0]: offers nothing: name at least one of its resources or deviceClasses",
+            "pools[0]: offers no devices; set resources or deviceClasses",
             id="a pool that offers nothing",
         ),
         pytest.param(
             document(pool(sharedResources=["nvidia.com/gpu.shared"])),
-            "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not among its "
-            "resources; add it there too",
+            "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not in resources; "
+            "add it there as well",
             id="a share of nothing",
         ),
         pytest.param(
             document(pool(deviceClasses=[""])),
-            "pools[0].deviceClasses[0]: is not a name: lower-case letters, digits, '-' and '.', up "
-            "to 253",
+            "pools[0].deviceClasses[0]: is not a valid name; use up to 253 lower-case letters, "
+            "digits, '-' and '.'",
             id="a device class without a name",
         ),
         pytest.param(
@@ -325,7 +329,7 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(pool(taints=[{"effect": "NoSchedule"}])),
-            "pools[0].taints[0].key: is missing",
+            "pools[0].taints[0].key: this field is required",
             id="a taint without a key",
         ),
         pytest.param(
@@ -334,8 +338,14 @@ class TestWhatADocumentMeans:
             id="a taint's value",
         ),
         pytest.param(
+            document(pool(allowedNamespaces={"names": ["a"], "unknown": "refuse"})),
+            "pools[0].allowedNamespaces.unknown: 'refuse' has the name deny since gpufence 0.2; "
+            "write unknown: deny",
+            id="deny by its name of version 0.1",
+        ),
+        pytest.param(
             document(pool(allowedNamespaces={})),
-            "pools[0].allowedNamespaces: is empty: name at least one of names or matchLabels",
+            "pools[0].allowedNamespaces: is empty; set names or matchLabels",
             id="allowed_namespaces without a namespace",
         ),
         pytest.param(
@@ -380,17 +390,17 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(exemptions={"usernames": [""]}),
-            "exemptions.usernames[0]: is empty; name at least one",
+            "exemptions.usernames[0]: is empty; add at least one entry",
             id="a user without a name",
         ),
         pytest.param(
             document(exceptions=[{"namespaces": ["a"]}]),
-            "exceptions[0].reason: is missing",
+            "exceptions[0].reason: this field is required",
             id="an exception without a reason",
         ),
         pytest.param(
             document(exceptions=[{"namespaces": ["a"], "reason": "x", "expires": "soon"}]),
-            "exceptions[0].expires: is not a date; write it as YYYY-MM-DD",
+            "exceptions[0].expires: is not a date; use the format YYYY-MM-DD",
             id="a day",
         ),
     ],
@@ -404,8 +414,8 @@ def test_a_slip_is_named_with_its_place_and_its_cure(given: Any, said: str) -> N
 def test_resources_are_extended_resources_or_prefixes_of_some(name: str, key: str) -> None:
     (said,) = problems(document(pool(**{key: ["nvidia.com/gpu", name]})))
     assert said == (
-        f"pools[0].{key}[1]: is not the name of an extended resource; write vendor.example/name, "
-        "or vendor.example/prefix-*"
+        f"pools[0].{key}[1]: is not the name of an extended resource; use vendor.example/name or "
+        "vendor.example/prefix-*"
     )
 
 
@@ -449,8 +459,8 @@ def test_two_pools_do_not_offer_the_same(first: list[str], second: list[str], sh
     pools = pool(name="one", resources=first), pool(name="two", resources=second)
     (said,) = problems(document(*pools))
     assert said == (
-        f"the policy: has {shared!r} in two pools, 'one' and 'two', so a request for it would name "
-        "neither; leave it in one of them"
+        f"the policy: has {shared!r} in two pools, 'one' and 'two'; a resource can "
+        "belong to one pool only"
     )
 
 

@@ -63,7 +63,7 @@ BAD: dict[str, JSON] = {
     "a pool that offers nothing": document({**POOL, "resources": [], "deviceClasses": []}),
     "a pool that nobody may request": document({**POOL, "allowedNamespaces": {}}),
     "a pool that nobody may request, at length": document(
-        {**POOL, "allowedNamespaces": {"names": [], "matchLabels": {}, "unknown": "refuse"}}
+        {**POOL, "allowedNamespaces": {"names": [], "matchLabels": {}, "unknown": "deny"}}
     ),
     "a group of the API itself": document(
         customWorkloads=[{"group": "batch", "resources": ["jobs"]}]

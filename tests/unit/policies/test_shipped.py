@@ -84,7 +84,7 @@ _POOL = st.fixed_dictionaries(
         "allowedNamespaces": st.none()
         | st.fixed_dictionaries(
             {"names": st.lists(_NAMES, min_size=1)},
-            optional={"matchLabels": _LABELS, "unknown": st.sampled_from(["allow", "refuse"])},
+            optional={"matchLabels": _LABELS, "unknown": st.sampled_from(["allow", "deny"])},
         ),
     },
 )

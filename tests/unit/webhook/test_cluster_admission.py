@@ -153,7 +153,7 @@ async def test_a_pod_whose_claim_is_not_there_is_let_be_and_its_toleration_is_no
     assert (await hook.response("/validate", asks(claiming("none"))))["allowed"]
     refused = await hook.response("/validate", asks(claiming("none", tolerations=[TOLERATION])))
     assert not refused["allowed"]
-    assert "of its resource claims, nothing is known of none" in refused["status"]["message"]
+    assert "(unknown resource claims: none)" in refused["status"]["message"]
 
 
 async def test_an_api_server_that_does_not_answer_keeps_nobody_waiting_for_long(
@@ -206,7 +206,10 @@ async def test_a_bug_in_the_facts_is_answered_like_any_other(path: str) -> None:
         hook = await serve_policy(stack, policy(), BrokenCluster())
         response = await hook.response(path, asks(pod()))
         assert not response["allowed"]
-        assert "gpufence itself failed on this Pod" in response["status"]["message"]
+        assert (
+            "an internal error of gpufence prevents the check of this Pod"
+            in response["status"]["message"]
+        )
         assert await hook.metric("gpufence_internal_errors_total") == {"": 1.0}
 
 

@@ -74,7 +74,7 @@ async def test_a_trespasser_is_refused_with_what_to_change(hook: Hook) -> None:
         "auditAnnotations": {"pool-trespass": f"enforce: {message.split('- pool-trespass: ')[1]}"},
     }
     first, second = message.split("\n")
-    assert first == "gpufence found 1 thing to change in this Pod:"
+    assert first == "gpufence found 1 problem in this Pod:"
     assert second.startswith("- pool-trespass: a Pod without a GPU request tolerates the taint of")
     assert "(at spec.tolerations[0])" in second
 
@@ -85,7 +85,7 @@ async def test_everything_that_is_wrong_is_said_at_once(hook: Hook) -> None:
     pod["spec"]["volumes"] = [{"name": "gpu", "hostPath": {"path": "/dev/nvidia0"}}]
     response = await hook.response("/validate", review(deployment(pod)))
     lines = response["status"]["message"].split("\n")
-    assert lines[0] == "gpufence found 3 things to change in this Deployment:"
+    assert lines[0] == "gpufence found 3 problems in this Deployment:"
     assert [line.split(":")[0] for line in lines[1:]] == [
         "- pool-trespass",
         "- pool-trespass",
@@ -196,7 +196,8 @@ async def test_of_a_workload_what_was_there_before_is_a_warning(make_hook: MakeH
         assert response["allowed"]
         [warning] = response["warnings"]
         assert warning.startswith(
-            "not refused, since not new: pool-trespass: a Pod without a GPU request tolerates"
+            "not denied, because the old object has it too: pool-trespass: a Pod without a GPU "
+            "request tolerates"
         )
         assert len(warning) <= 256
     hook = await make_hook(default_policy(pool_trespass="audit"))
@@ -211,7 +212,7 @@ async def test_a_custom_resource_is_judged_by_its_templates(hook: Hook) -> None:
     workload = pytorch_job(trespassing_pod())
     response = await hook.response("/validate", review(workload))
     message = response["status"]["message"]
-    assert message.startswith("gpufence found 1 thing to change in this PyTorchJob:")
+    assert message.startswith("gpufence found 1 problem in this PyTorchJob:")
     assert "(at spec.pytorchReplicaSpecs.Worker.template.spec.tolerations[0])" in message
     for path in ("/mutate", "/validate"):
         good = review(pytorch_job(gpu_pod()))

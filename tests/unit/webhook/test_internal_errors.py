@@ -69,11 +69,10 @@ async def assert_apologises(hook: Hook, path: str) -> None:
         "status": {
             "code": 500,
             "reason": "InternalError",
-            "message": "gpufence itself failed on this Pod, and lets nothing pass that it could "
-            "not judge. The fault is gpufence's, not the Pod's: please tell whoever runs the "
-            f"cluster. gpufence's log has the details under uid {UID}; until it is mended, the "
-            "policy's exemptions, or the action of the rule that is named there, let such objects "
-            "through",
+            "message": "an internal error of gpufence prevents the check of this Pod, so gpufence "
+            "rejects it. The Pod is not the cause: contact the cluster administrator, who finds "
+            f"the error under uid {UID} in the log of gpufence. An exemption in the policy, or "
+            "another action for the rule in the log, admits such objects until the error is fixed",
         },
     }
 

@@ -157,7 +157,7 @@ async def test_a_field_of_the_wrong_type_is_named(hook: Hook, wrong: tuple[str, 
     for endpoint in ("/mutate", "/validate"):
         message = await refusal(hook, endpoint, with_value(gpu_pod(), path, value))
         beginning, problem, expectation = message.split(": ")
-        assert beginning == "gpufence cannot judge this Pod, because it is malformed"
+        assert beginning == "gpufence cannot check this Pod, because it is malformed"
         assert problem == notation(path)
         assert expectation.startswith("must be ")
 
@@ -185,7 +185,7 @@ async def test_an_absurd_quantity_is_answered_at_once(hook: Hook, quantity: Any)
 async def test_a_field_of_a_template_is_named_from_the_root_of_its_object(hook: Hook) -> None:
     workload = deployment(with_value(plain_pod(), "spec.tolerations", "all"))
     assert await refusal(hook, "/validate", workload) == (
-        "gpufence cannot judge this Deployment, because it is malformed: "
+        "gpufence cannot check this Deployment, because it is malformed: "
         "spec.template.spec.tolerations: must be a list, but is a string"
     )
 
@@ -205,8 +205,7 @@ async def test_a_workload_without_a_template_is_no_way_past_the_rules(
     hook: Hook, workload: JSON
 ) -> None:
     assert await refusal(hook, "/validate", workload) == (
-        "gpufence cannot judge this Deployment, because it is malformed: "
-        "it has no pod template where its kind has one"
+        "gpufence cannot check this Deployment, because it is malformed: it has no pod template"
     )
 
 
@@ -215,7 +214,7 @@ async def test_what_a_custom_resource_may_hold_is_its_operators_to_say(hook: Hoo
     response = await hook.response("/validate", review(workload))
     [warning] = response.pop("warnings")
     assert warning == (
-        "gpufence cannot judge this PyTorchJob, because it is malformed: spec.pytorchReplicaSpecs"
+        "gpufence cannot check this PyTorchJob, because it is malformed: spec.pytorchReplicaSpecs"
         ".Worker.template.spec.tolerations: must be a list, but is a string"
     )
     assert response == {"uid": UID, "allowed": True}
@@ -224,13 +223,13 @@ async def test_what_a_custom_resource_may_hold_is_its_operators_to_say(hook: Hoo
 async def test_what_is_too_large_to_judge_is_not_called_malformed(hook: Hook) -> None:
     many = [{"name": f"c{number}", "image": "a"} for number in range(5001)]
     assert await refusal(hook, "/validate", with_value(plain_pod(), "spec.containers", many)) == (
-        "gpufence cannot judge this Pod, because it is too large: "
-        "it has 5,001 containers; gpufence judges up to 5,000 at a time"
+        "gpufence cannot check this Pod, because it is too large: "
+        "it has 5,001 containers; gpufence accepts up to 5,000"
     )
     response = await hook.response("/validate", review(workflow(templates=1000, tolerations=100)))
     assert response["allowed"]
     [warning] = response["warnings"]
-    assert warning.startswith("gpufence cannot judge this Workflow, because it is too large: spec:")
+    assert warning.startswith("gpufence cannot check this Workflow, because it is too large: spec:")
 
 
 def workflow(*, templates: int, tolerations: int) -> JSON:
@@ -273,7 +272,7 @@ async def test_a_workload_that_is_nested_too_deeply_is_at_fault_itself(
     }
     response = await hook.response("/validate", review(workload))
     assert response["status"]["message"] == (
-        "gpufence cannot judge this Deployment, because it is malformed: it is nested too deeply"
+        "gpufence cannot check this Deployment, because it is malformed: it is nested too deeply"
     )
     assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
 

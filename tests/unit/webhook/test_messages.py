@@ -10,7 +10,7 @@ import pytest
 from paths import PROJECT
 from policies.decision import Decision
 from policies.finding import Action, Finding
-from webhook.admission.messages import REFUSAL_LENGTH, audit_annotations, refusal, warnings
+from webhook.admission.messages import DENIAL_LENGTH, audit_annotations, denial, warnings
 
 
 def finding(**fields: Any) -> Finding:
@@ -32,14 +32,14 @@ def test_a_refusal_says_how_much_there_is_to_change_and_then_what() -> None:
         detail="it asks for nothing",
         remediation="",
     )
-    assert refusal([finding()], "Pod") == (
-        "gpufence found 1 thing to change in this Pod:\n"
+    assert denial([finding()], "Pod") == (
+        "gpufence found 1 problem in this Pod:\n"
         "- unequal-device-limits: request and limit of a device differ: container "
         '"train" requests 1 of nvidia.com/gpu, but is limited to 2 '
         "(at spec.containers[0].resources). Write the same whole number on both sides"
     )
-    assert refusal([finding(), other], "Deployment") == (
-        "gpufence found 2 things to change in this Deployment:\n"
+    assert denial([finding(), other], "Deployment") == (
+        "gpufence found 2 problems in this Deployment:\n"
         "- unequal-device-limits: request and limit of a device differ: container "
         '"train" requests 1 of nvidia.com/gpu, but is limited to 2 '
         "(at spec.containers[0].resources). Write the same whole number on both sides\n"
@@ -50,21 +50,23 @@ def test_a_refusal_says_how_much_there_is_to_change_and_then_what() -> None:
 
 def test_a_refusal_begins_as_the_page_about_it_says() -> None:
     page = PROJECT / "docs" / "get-started" / "denied.md"
-    assert refusal([finding()], "Pod").startswith("gpufence found ")
+    assert denial([finding()], "Pod").startswith("gpufence found ")
     assert "starts with `gpufence found`" in page.read_text()
 
 
 def test_a_refusal_for_thousands_of_things_says_how_many_it_leaves_out() -> None:
     found = [finding(detail=f"tolerates taint {number}") for number in range(4000)]
-    heading, *lines, last = refusal(found, "Pod").split("\n")
-    assert heading == "gpufence found 4000 things to change in this Pod:"
-    assert last == f"- and {4000 - len(lines)} more; `gpufence check` on the manifest shows all"
-    assert REFUSAL_LENGTH * 0.9 < sum(map(len, lines)) <= REFUSAL_LENGTH
+    heading, *lines, last = denial(found, "Pod").split("\n")
+    assert heading == "gpufence found 4000 problems in this Pod:"
+    assert (
+        last == f"- and {4000 - len(lines)} more; to see all, run `gpufence check` on the manifest"
+    )
+    assert DENIAL_LENGTH * 0.9 < sum(map(len, lines)) <= DENIAL_LENGTH
 
 
 def test_a_finding_about_thousands_of_containers_is_cut() -> None:
-    text = refusal([finding(detail='"train", ' * 10_000)], "Pod")
-    assert len(text) < REFUSAL_LENGTH + 100
+    text = denial([finding(detail='"train", ' * 10_000)], "Pod")
+    assert len(text) < DENIAL_LENGTH + 100
     assert text.endswith("…")
 
 
@@ -104,7 +106,7 @@ def test_all_warnings_together_fit_what_an_api_server_passes_on(count: int) -> N
     assert sum(map(len, texts)) <= 4096
     if count > 16:
         assert texts[-1] == (
-            f"gpufence found {count - 15} more; `gpufence check` on the manifest shows all"
+            f"gpufence found {count - 15} more; to see all, run `gpufence check` on the manifest"
         )
 
 

@@ -76,10 +76,10 @@ async def test_the_last_good_one_goes_on_where_the_new_one_is_refused(
         await watched.poll(b"bad: poolz")
     assert watched.policy.current is watched.source.policies[b"first"]
     assert watched.policy.problem == "policy.yaml: bad: poolz: unknown key"
-    assert watched.counted == ["refused"]
-    assert [record.getMessage() for record in caplog.records] == ["policy refused"]
+    assert watched.counted == ["rejected"]
+    assert [record.getMessage() for record in caplog.records] == ["policy rejected"]
     await watched.poll(b"bad: pools")
-    assert watched.counted == ["refused", "refused"]
+    assert watched.counted == ["rejected", "rejected"]
 
 
 @pytest.mark.parametrize(("cure", "generation"), [(b"first", 1), (b"second", 2)])
@@ -107,7 +107,7 @@ async def test_a_document_whose_reader_died_is_tried_again(watched: Watched) -> 
     for _ in range(3):
         await watched.poll(b"dead")
     assert watched.source.parsed == 4
-    assert watched.counted == ["refused"]
+    assert watched.counted == ["rejected"]
     assert watched.policy.current is watched.source.policies[b"first"]
 
 

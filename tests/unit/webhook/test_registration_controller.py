@@ -239,7 +239,7 @@ async def test_the_certificates_are_kept_while_somebody_else_leads(make: type[Re
     assert SECRET.path in replica.api.objects
     assert replica.registered == [False, False]
     assert replica.registry.get_sample_value("gpufence_leader") == 0
-    assert replica.registry.get_sample_value("gpufence_authorities_published") == 1
+    assert replica.registry.get_sample_value("gpufence_ca_bundle_certificates") == 1
 
 
 async def test_a_replica_whose_ca_has_left_the_bundle_is_unready_until_it_is_back(

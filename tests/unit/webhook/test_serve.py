@@ -98,7 +98,7 @@ async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> No
         told = f"the new certificate is rejected, the previous one is served: {problem}"
         assert said.startswith(f"ok\n{told}")
         _, exposed = await get(f"{running.operations}/metrics")
-        assert 'gpufence_upkeep_failures_total{task="certificate reload"}' in exposed
+        assert 'gpufence_controller_failures_total{task="certificate reload"}' in exposed
         issue(["localhost"], ["127.0.0.1"], pair, datetime.now(UTC), force=True)
         await running.logged("certificate reloaded")
         assert await readiness(running.operations) == (200, "ok")

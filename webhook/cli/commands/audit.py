@@ -159,7 +159,7 @@ async def _publish(api: KubeApi, found: Audit, now: datetime) -> None:
     from webhook.audit.policy_reports import publish
 
     published = await publish(api, found, now)
-    click.echo(published.said, err=True)
+    click.echo(published.summary, err=True)
     if published.conflicts:
         raise InputError(published.conflicts)
 

@@ -84,7 +84,7 @@ the progress, run gpufence certs status.
 \b
 Examples:
   gpufence certs rotate
-  gpufence certs rotate --authority-lifetime 8760h && gpufence certs status
+  gpufence certs rotate --ca-lifetime 8760h && gpufence certs status
 """,
 )
 @kubeconfig_option
@@ -92,7 +92,7 @@ Examples:
 @release_namespace_option
 @_secret_option
 @click.option(
-    "--authority-lifetime",
+    "--ca-lifetime",
     callback=parse_duration,
     default="87600h",
     show_default=True,
@@ -104,7 +104,7 @@ def rotate(
     context: str | None,
     namespace: str,
     secret: str,
-    authority_lifetime: timedelta,
+    ca_lifetime: timedelta,
 ) -> None:
     """Rotate the CA early."""
     from certs.authority import create_authority
@@ -117,7 +117,7 @@ def rotate(
             raise InputError(
                 ["A rotation is in progress. To see when it completes, run gpufence certs status."]
             )
-        after = replace(stored, next=create_authority(datetime.now(UTC), authority_lifetime))
+        after = replace(stored, next=create_authority(datetime.now(UTC), ca_lifetime))
         await api.replace(
             SecretName(namespace, secret).path, write_secret(after, secret, namespace, found)
         )

@@ -136,7 +136,7 @@ def _read_policy(
     from webhook.cli.policy.policy_file import compiled_policy, read_policy
 
     if policy_path is not None:
-        found.refused.pop("policy", None)
+        found.forbidden.pop("policy", None)
         found.policy, found.policy_source = compiled_policy(policy_path), policy_path
         return
     where = f"ConfigMap {found.namespace}/{found.name}-policy"

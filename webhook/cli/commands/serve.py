@@ -42,7 +42,7 @@ Examples:
     help="Private key of the serving certificate (PEM, not encrypted).",
 )
 @click.option(
-    "--client-authority",
+    "--client-ca-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="CA file (PEM). gpufence then accepts reviews only from clients with a certificate of "
@@ -100,7 +100,7 @@ def serve(
     policy_path: str | None,
     tls_cert: Path | None,
     tls_key: Path | None,
-    client_authority: Path | None,
+    client_ca_file: Path | None,
     controller: ControllerOptions | None,
     facts: Load | None,
     devices: Load | None,
@@ -134,7 +134,7 @@ def serve(
         policy_name=policy_name(policy_path),
         tls_cert=tls_cert,
         tls_key=tls_key,
-        client_authority=client_authority,
+        client_ca_file=client_ca_file,
         controller=controller,
         facts=facts,
         devices=devices,

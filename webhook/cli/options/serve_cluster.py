@@ -86,12 +86,12 @@ _OPTIONS = (
         help="Export metrics of the devices that nodes offer and that Pods and claims hold. Only "
         "the leader exports them; with --register=false, every replica does.",
     ),
-    _duration("--leaf-lifetime", "8760h", "Lifetime of the certificate; renewed after 2/3."),
-    _duration("--authority-lifetime", "87600h", "Lifetime of the CA; replaced after 2/3."),
+    _duration("--certificate-lifetime", "8760h", "Lifetime of the certificate; renewed after 2/3."),
+    _duration("--ca-lifetime", "87600h", "Lifetime of the CA; replaced after 2/3."),
     _duration(
-        "--authority-settle", "30s", "Time that configurations trust a new CA before it signs."
+        "--ca-propagation-delay", "30s", "Time that configurations trust a new CA before it signs."
     ),
-    _duration("--authority-overlap", "1h", "Time that a replaced CA stays trusted."),
+    _duration("--ca-overlap", "1h", "Time that a replaced CA stays trusted."),
     click.option(
         "--poll-seconds",
         type=click.FloatRange(min=0.1),
@@ -149,7 +149,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 _NAMES = (
     *("registration", "register", "kubeconfig", "namespace", "owner", "secret", "ca_file"),
-    *("leaf_lifetime", "authority_lifetime", "authority_settle", "authority_overlap"),
+    *("certificate_lifetime", "ca_lifetime", "ca_propagation_delay", "ca_overlap"),
     *("poll_seconds", "lease_seconds", "device_metrics", "admission_policies"),
 )
 
@@ -181,10 +181,10 @@ def _read(
         secret=None if files else SecretName(namespace, given["secret"]),
         names=None if files else names_of(registration),
         timing=Timing(
-            authority=given["authority_lifetime"],
-            leaf=given["leaf_lifetime"],
-            settle=given["authority_settle"],
-            overlap=given["authority_overlap"],
+            authority=given["ca_lifetime"],
+            leaf=given["certificate_lifetime"],
+            settle=given["ca_propagation_delay"],
+            overlap=given["ca_overlap"],
         ),
         lease=LeaseTiming(duration=given["lease_seconds"]),
         ca_file=given["ca_file"],

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.policy import Policy
-from policies.rules.check_device_leak import NO_DEVICES, VISIBLE_DEVICES
+from policies.rules.check_device_leak import (
+    NO_DEVICES,
+    REMEDIATION,
+    VISIBLE_DEVICES,
+    VOLUME_REMEDIATION,
+)
 from webhook.registration.admission_policies.cel import (
     Variable,
     any_of,
@@ -56,21 +61,18 @@ def variables(path: str, policy: Policy, _kinds: frozenset[str]) -> Iterator[Var
 
 def _shown(path: str) -> str:
     """Return CEL for the sentence about a container ``c`` in the list at ``path``."""
-    before = f"a container that requests no device makes GPUs visible to itself: {path}["
+    before = f"a container without a device request makes GPUs visible: {path}["
     after = (
-        f"] sets {VISIBLE_DEVICES} and requests no device; accepted are void, none or empty. "
-        f"Remove {VISIBLE_DEVICES}, or request a device: the device plugin then sets it"
+        f"] sets {VISIBLE_DEVICES} and requests no device; accepted values are void, none and the "
+        f"empty string. {REMEDIATION}"
     )
     return f"{text(before)} + c.name + {text(after)}"
 
 
 def _mounted(path: str) -> str:
     """Return CEL for the sentence about a volume ``v`` in the list at ``path``."""
-    before = f"a volume opens the node's device files: {path}["
-    after = (
-        " of the node, past what the scheduler assigned. Remove the volume and request a device: "
-        "its files are mounted with it"
-    )
+    before = f"a volume mounts device files of the node: {path}["
+    after = f", whichever device the scheduler assigns. {VOLUME_REMEDIATION}"
     return f"{text(before)} + v.name + {text('] mounts ')} + v.hostPath.path + {text(after)}"
 
 

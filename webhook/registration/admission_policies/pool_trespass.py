@@ -27,7 +27,7 @@ from webhook.registration.admission_policies.cel import (
 _INTEGER = "^-?[0-9]{1,18}$"
 _MOST_SPECS = 2
 """The object's and, on an update, the old one's."""
-_LACK = "none of its containers requests one of their devices"
+_LACK = "none of the Pod's containers requests a device of the pool"
 _TERMS = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 _POSITIVE = "^[1-9][0-9]{0,17}$"
 
@@ -107,9 +107,9 @@ def _by_toleration(path: str, pool: Pool, labels: str, kinds: frozenset[str]) ->
     taints = ", ".join(map(str, fencing))
     before = f"a Pod without a GPU request tolerates the taint of GPU nodes: {path}.tolerations["
     after = (
-        f"] admits it to the nodes of pool {pool.name} with taint {taints}, but {_LACK}. Remove "
-        f"the toleration, or require {_avoid(pool)} in every term of its required node affinity, "
-        f"or request a device: {pool.example_request}"
+        f"] lets the Pod run on the nodes of pool {pool.name} with taint {taints}, but {_LACK}. "
+        f"Remove the toleration, or require {_avoid(pool)} in every term of its required node "
+        f"affinity, or request a device: {pool.example_request}"
     )
     message = f"{text(before)} + string(i) + {text(after)}"
     index = f"({accepted} ? {tolerations}.map(t, {reaching}).indexOf(true) : -1)"

@@ -135,8 +135,8 @@ true
 {{- end -}}
 
 {{/* Whether clients must show a certificate: not empty if so. */}}
-{{- define "gpufence.asksClients" -}}
-{{- with .Values.webhook.clientAuthority -}}
+{{- define "gpufence.verifiesClients" -}}
+{{- with .Values.webhook.clientCA -}}
 {{- or .secret .configMap -}}
 {{- end -}}
 {{- end -}}
@@ -164,8 +164,8 @@ true
 - --drain-seconds={{ .Values.webhook.drainSeconds }}
 - --grace-seconds={{ .Values.webhook.graceSeconds }}
 - --log-format={{ .Values.webhook.logFormat }}
-{{- if include "gpufence.asksClients" . }}
-- --client-authority=/etc/gpufence/clients/{{ .Values.webhook.clientAuthority.key }}
+{{- if include "gpufence.verifiesClients" . }}
+- --client-ca-file=/etc/gpufence/clients/{{ .Values.webhook.clientCA.key }}
 {{- end }}
 - --service={{ .Release.Namespace }}/{{ $name }}
 - {{ ternary "--node-facts" "--no-node-facts" .Values.clusterFacts }}
@@ -185,8 +185,8 @@ true
 {{- end }}
 {{- if eq .Values.certificates.source "self" }}
 - --secret={{ include "gpufence.secret" . }}
-- --leaf-lifetime={{ .Values.certificates.leafLifetime }}
-- --authority-lifetime={{ .Values.certificates.authorityLifetime }}
+- --certificate-lifetime={{ .Values.certificates.lifetime }}
+- --ca-lifetime={{ .Values.certificates.caLifetime }}
 {{- else }}
 - --tls-cert=/etc/gpufence/tls/tls.crt
 - --tls-key=/etc/gpufence/tls/tls.key

@@ -31,7 +31,7 @@ def report(content: AuditReport) -> Iterator[Line]:
         return
     for remark in remarks(content.audit):
         yield Line(((printable(remark), "aside"),))
-    for skipped in content.audit.untold:
+    for skipped in content.audit.skipped:
         yield Line((("not audited  ", "warn"), (printable(skipped), "")))
     yield _summary(content, results)
     yield from rule_hints(rules)

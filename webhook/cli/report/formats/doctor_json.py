@@ -17,7 +17,7 @@ def report(content: DoctorReport) -> Iterator[str]:
             "status": line.status,
             "check": line.check,
             "found": line.found,
-            "remediation": line.cure,
+            "remediation": line.remediation,
         }
         for line in content.lines
     ]

@@ -32,8 +32,10 @@ def report(content: DoctorReport) -> Iterator[Line]:
                 (printable(line.found), ""),
             )
         )
-        if line.cure:
-            yield Line((("→ ", "remediation"), (printable(f"{line.cure}."), "")), indent=8 + width)
+        if line.remediation:
+            yield Line(
+                (("→ ", "remediation"), (printable(f"{line.remediation}."), "")), indent=8 + width
+            )
     counts = Counter(line.status for line in content.lines)
     parts = [f"{counts[status]} {_WORDS[status]}" for status in STATUSES if counts[status]]
     yield Line()

@@ -59,11 +59,11 @@ class Guarded:
 def guarded(
     found_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Guarded]:
-    folder = tmp_path_factory.mktemp("client-authority")
+    folder = tmp_path_factory.mktemp("client-ca")
     clients = pki.Authority(folder, "api-servers")
     [port] = free_ports(1)
     shows = shown(folder, clients.client("api-server"), f"127.0.0.1:{port}")
-    flags = ["--port", str(port), "--client-authority", str(clients.certificate)]
+    flags = ["--port", str(port), "--client-ca-file", str(clients.certificate)]
     with (
         ControlPlane(folder / "cluster", found_binaries, apiserver_flags=[shows]) as cluster,
         Server(folder / "server", flags) as server,
