@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from policies.context import Context
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import Alternative, requires, surely_accepts
-from policies.policy import Pool
+from policies.kubernetes.scheduling import Alternative, can_match, requires, surely_accepts
+from policies.policy import Policy, Pool
 
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -38,17 +38,50 @@ def _pools_by_key(pod: Pod, context: Context) -> Iterable[Pool]:
     if "" in keys:
         return policy.pools
     keys.update(pod.spec.node_selector or ())
+    named: list[Node] = []
     for alternative in pod.selection():
         keys.update(expression.key or "" for expression in alternative.expressions)
         if nodes is not None:
             # A finding needs all accepted nodes in one pool, so the first one names the pool.
-            for node in islice(nodes.accepted_by(alternative), 1):
-                keys.update(node.labels)
+            named += islice(nodes.accepted_by(alternative), 1)
     bound_to = named_node(pod, nodes)
     if bound_to is not None:
-        keys.update(bound_to.labels)
-    reached = {pool for key in keys for pool in policy.pools_by_key.get(key, ())}
+        named.append(bound_to)
+    reached: set[Pool | None] = set()
+    for node in named:
+        keys.update(node.labels)
+        keys.update(taint.key for taint in node.taints)
+        reached.update(policy.pool_of_resource(name) for name in node.allocatable or ())
+    reached.update(pool for key in keys for pool in policy.pools_by_key.get(key, ()))
     return [pool for pool in policy.pools if pool in reached] if reached else ()
+
+
+def belongs_to(node: Node, pool: Pool, policy: Policy) -> bool:
+    """Return whether the node belongs to the pool.
+
+    A new node often has its taint and its devices before its labels. Until it has the labels of a
+    pool, its taints and devices tell.
+    """
+    return pool.contains(node) or _is_unlabeled(node, pool, policy)
+
+
+def unlabeled_nodes(pool: Pool, policy: Policy, nodes: NodeIndex) -> Iterator[Node]:
+    """Yield the nodes with a taint or devices of the pool that have the labels of no pool."""
+    keys = {taint.key for taint in pool.taints}
+    for node in nodes.marked(lambda mark: mark in keys or mark in pool.resources):
+        if not pool.contains(node) and _is_unlabeled(node, pool, policy):
+            yield node
+
+
+def _is_unlabeled(node: Node, pool: Pool, policy: Policy) -> bool:
+    if not (node.taints or node.allocatable):
+        return False
+    offers = any(
+        count and name in pool.resources for name, count in (node.allocatable or {}).items()
+    )
+    if not (offers or node.is_fenced_by(pool.taints)):
+        return False
+    return not any(other.contains(node) for other in policy.pools)
 
 
 def is_confined(pod: Pod, pools: Iterable[Pool]) -> bool:
@@ -68,21 +101,23 @@ def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:
     return nodes.get(name) if name and nodes is not None else None
 
 
-def is_placed_elsewhere(pod: Pod, pool: Pool, nodes: NodeIndex) -> bool:
+def is_placed_elsewhere(pod: Pod, pool: Pool, policy: Policy, nodes: NodeIndex) -> bool:
     """Return whether the Pod is bound to, or selects, known nodes outside of the pool only.
 
-    A selection that accepts no known node may be for nodes that an autoscaler adds, and so is one
-    that accepts every node of the pool: the pool may have no nodes at the moment.
+    An alternative that accepts no known node may be for nodes that an autoscaler adds, and so is
+    one that accepts every node of the pool: the pool may have no nodes at the moment.
     """
     node = named_node(pod, nodes)
-    if node is not None and not pool.contains(node):
-        return True
+    if node is not None:
+        return not belongs_to(node, pool, policy)
     selection = pod.selection()
     if any(surely_accepts(each, node_labels(pool)) for each in selection):
         return False
     if any(any(nodes.accepted_by(each, pool.node_selector)) for each in selection):
         return False
-    return any(any(nodes.accepted_by(each)) for each in selection)
+    return all(
+        any(nodes.accepted_by(each)) for each in selection if can_match(each, pool.node_selector)
+    )
 
 
 def node_labels(pool: Pool) -> dict[str, str]:
@@ -90,14 +125,16 @@ def node_labels(pool: Pool) -> dict[str, str]:
     return {**EVERY_NODE, **pool.node_selector}
 
 
-def count_of_pool_only(alternative: Alternative, pool: Pool, nodes: NodeIndex) -> int:
+def count_of_pool_only(
+    alternative: Alternative, pool: Pool, policy: Policy, nodes: NodeIndex
+) -> int:
     """Return how many nodes meet the alternative; 0 if one of them is outside of the pool.
 
     Also 0 if all known nodes meet it: a selection of everything selects nothing.
     """
     count = 0
     for node in nodes.accepted_by(alternative):
-        if not pool.contains(node):
+        if not belongs_to(node, pool, policy):
             return 0
         count += 1
     return count if count < len(nodes) else 0

@@ -5,7 +5,7 @@ A pure data structure: a watch keeps it current, rules only read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -63,6 +63,8 @@ class NodeIndex:
         self._nodes: dict[str, Node] = {}
         self._names: dict[str, dict[str, set[str]]] = {}
         """Label key to label value to the names of the nodes that carry it."""
+        self._marked: dict[str, set[str]] = {}
+        """Key of a taint, or name of a device resource, to the names of the nodes that have it."""
         for node in nodes:
             self.update(node)
 
@@ -86,6 +88,8 @@ class NodeIndex:
         self._nodes[node.name] = node
         for key, value in node.labels.items():
             self._names.setdefault(key, {}).setdefault(value, set()).add(node.name)
+        for mark in _marks(node):
+            self._marked.setdefault(mark, set()).add(node.name)
         return True
 
     def remove(self, name: str) -> bool:
@@ -99,6 +103,12 @@ class NodeIndex:
     def with_labels(self, labels: Mapping[str, str]) -> Iterator[Node]:
         """Yield the nodes that carry all of the labels."""
         return self.accepted_by(Alternative(labels, (), (), ""))
+
+    def marked(self, is_mark: Callable[[str], bool]) -> Iterator[Node]:
+        """Yield the nodes with a taint of such a key, or with devices of such a resource."""
+        marks = [names for mark, names in self._marked.items() if is_mark(mark)]
+        for name in set().union(*marks):
+            yield self._nodes[name]
 
     def accepted_by(
         self, alternative: Alternative, labels: Mapping[str, str] = NO_LABELS
@@ -149,3 +159,12 @@ class NodeIndex:
                 del names[value]
                 if not names:
                     del self._names[key]
+        for mark in _marks(node):
+            self._marked[mark].discard(node.name)
+            if not self._marked[mark]:
+                del self._marked[mark]
+
+
+def _marks(node: Node) -> set[str]:
+    """Return what a node shows of a pool besides its labels."""
+    return {taint.key for taint in node.taints} | {*(node.allocatable or ())}

@@ -60,7 +60,7 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_extended_resource_name
-from policies.reach import is_mirror_pod, named_node
+from policies.reach import belongs_to, is_mirror_pod, named_node
 
 ID = "missing-device"
 
@@ -84,7 +84,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         for request in context.device_requests
         if is_extended_resource_name(request.resource)
         and request.resource not in node.allocatable
-        and request.pool.contains(node)
+        and belongs_to(node, request.pool, context.policy)
     }
     for resource, pool in missing.items():
         yield Finding(

@@ -15,12 +15,16 @@ If the nodes of the cluster are known, the rule also reports a Pod that does one
 - It sets `nodeName` to a node of the pool.
 - It selects only nodes of the pool by other labels, for example an instance type or a host name.
 
+A node that has the taint or the devices of the pool, and the labels of no pool, belongs to the
+pool: new nodes get their labels late. In a cluster, a Pod that is bound to an unknown node is
+denied.
+
 A toleration is not a finding if the Pod's own node selection excludes the nodes of the pool.
 
 A Pod counts as a Pod of a DaemonSet only if the DaemonSet controller creates it, because any client
-can write an owner reference. gpufence recognizes the controller by its service account. The
-kube-controller-manager uses this account with the flag `--use-service-account-credentials`, which
-kubeadm and managed clusters set.
+can write an owner reference. A DaemonSet's own template counts as well. gpufence recognizes the
+controller by its service account. The kube-controller-manager uses this account with the flag
+`--use-service-account-credentials`, which kubeadm and managed clusters set.
 
 ## Why
 
@@ -84,6 +88,7 @@ from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     Alternative,
+    accepts,
     asks_for,
     can_match,
     is_wildcard,
@@ -91,6 +96,8 @@ from policies.kubernetes.scheduling import (
 )
 from policies.policy import Pool
 from policies.reach import (
+    EVERY_NODE,
+    belongs_to,
     count_of_pool_only,
     foreign_pools,
     is_confined,
@@ -98,6 +105,7 @@ from policies.reach import (
     is_mirror_pod,
     is_placed_elsewhere,
     named_node,
+    unlabeled_nodes,
 )
 
 ID = "pool-trespass"
@@ -132,10 +140,7 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         if (taint := reached_taint(toleration, pool.taints)) is not None
         and not (is_wildcard(toleration) and is_daemon_set_pod(pod, context))
     ]
-    if not reaching or not any(can_match(each, pool.node_selector) for each in pod.selection()):
-        return
-    nodes = context.facts.nodes
-    if nodes is not None and is_placed_elsewhere(pod, pool, nodes):
+    if not reaching or _is_kept_off(pod, pool, context):
         return
     for index, toleration, taint in reaching:
         if is_wildcard(toleration):
@@ -155,6 +160,18 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             f"{taint}, but {_lack(pod, context)}",
             remediation,
         )
+
+
+def _is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
+    """Return whether the Pod's own node selection, or its node, keeps it off the pool's nodes."""
+    nodes, selection = context.facts.nodes, pod.selection()
+    if nodes is None:
+        return not any(can_match(each, pool.node_selector) for each in selection)
+    if named_node(pod, nodes) is None:
+        for node in unlabeled_nodes(pool, context.policy, nodes):
+            if any(accepts(each, node.name, node.labels) for each in selection):
+                return False
+    return is_placed_elsewhere(pod, pool, context.policy, nodes)
 
 
 def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
@@ -182,9 +199,9 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``).
     """
     node = named_node(pod, context.facts.nodes)
-    if node is None or not pool.contains(node):
+    if node is None or not belongs_to(node, pool, context.policy):
         return
-    if any(own.contains(node) for own in context.requested_pools):
+    if any(belongs_to(node, own, context.policy) for own in context.requested_pools):
         return
     yield Finding(
         ID,
@@ -223,13 +240,17 @@ def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]
     if nodes is None:
         return
     for alternative in pod.selection():
-        if not (alternative.labels or alternative.expressions or alternative.fields):
+        if not (
+            alternative.expressions
+            or alternative.fields
+            or alternative.labels.keys() - EVERY_NODE.keys()
+        ):
             continue
-        if alternative.fields and is_daemon_set_pod(pod, context):
+        # The DaemonSet controller binds each Pod to its node by a field. In the template, a field
+        # is the author's.
+        if alternative.fields and pod.kind == "Pod" and is_daemon_set_pod(pod, context):
             continue
-        if not can_match(alternative, pool.node_selector):
-            continue
-        if count := count_of_pool_only(alternative, pool, nodes):
+        if count := count_of_pool_only(alternative, pool, context.policy, nodes):
             yield Finding(
                 ID,
                 pod.at(alternative.path or "spec.nodeSelector"),

@@ -67,7 +67,7 @@ from policies.finding import Finding
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS, can_match
 from policies.policy import Pool
-from policies.reach import named_node
+from policies.reach import belongs_to, named_node
 from policies.requests import DeviceRequest
 
 ID = "unschedulable-gpu-pod"
@@ -91,7 +91,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield _excluded(pod, request.pool, request)
     node = named_node(pod, context.facts.nodes)
     for request in requests:
-        if node is not None and not request.pool.contains(node):
+        if node is not None and not belongs_to(node, request.pool, context.policy):
             yield Finding(
                 ID,
                 pod.at("spec.nodeName"),
