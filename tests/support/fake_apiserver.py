@@ -388,11 +388,22 @@ class _Answer:
         return self.body
 
 
+class _Clock(ServerClock):
+    """Shows the time that a test has set for the API server."""
+
+    def __init__(self, api: FakeKubeApi) -> None:
+        super().__init__()
+        self._api = api
+
+    def server_time(self) -> datetime | None:
+        return self._api.now
+
+
 class FakeKubeApi(KubeApi):
     """A client of a ``FakeApiServer`` that needs no socket."""
 
     def __init__(self, server: FakeApiServer | None = None) -> None:
-        self.clock = ServerClock()
+        self.clock = _Clock(self)
         self.server = server or FakeApiServer()
         self.error: ClusterError | None = None
         """Raised by every request."""
@@ -409,9 +420,6 @@ class FakeKubeApi(KubeApi):
     def between(self, work: Callable[[], Awaitable[object]]) -> None:
         """Do ``work`` after the next read, before its reader can write."""
         self._between = work
-
-    def time(self) -> datetime | None:
-        return self.now
 
     async def close(self) -> None:
         """Nothing is open."""

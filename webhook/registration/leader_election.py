@@ -117,7 +117,7 @@ class LeaderElector:
         self._observe(lease)
         if lease is not None and not self._is_free(lease):
             return False
-        wanted = claimed(lease, self.identity, datetime.now(UTC), self._timing.duration)
+        wanted = claimed(lease, self.identity, self._api.clock.now(), self._timing.duration)
         wanted["metadata"] |= {"name": self._name, "namespace": self._namespace}
         self._may_hold = True
         if lease is None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair
+from certs.keypair import KeyPair, parse_certificates
 from certs.names import Names
-from certs.secret import write_secret
+from certs.secret import read_secret, write_secret
 from certs.succession import Stored
 from fake_apiserver import FakeKubeApi
 from policies.document.shipped import shipped_policy
-from webhook.cli.commands.certs_secret import shown
+from webhook.cli.commands.certs_secret import publish_next, shown
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.registrar import KINDS
@@ -57,12 +57,52 @@ BROKEN = {
 
 async def test_a_pair_that_the_configurations_trust_is_well() -> None:
     api = cluster(Stored(AUTHORITY, LEAF))
-    assert await shown(api, SECRET.namespace, SECRET.name, "gpufence", NOW)
+    assert await shown(api, SECRET.namespace, SECRET.name, "gpufence")
 
 
 @pytest.mark.parametrize(("stored", "said"), BROKEN.values(), ids=BROKEN)
 async def test_what_nobody_can_trust_is_said(
     stored: Stored, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not await shown(cluster(stored), SECRET.namespace, SECRET.name, "gpufence", NOW)
+    assert not await shown(cluster(stored), SECRET.namespace, SECRET.name, "gpufence")
     assert said in capsys.readouterr().out
+
+
+async def test_validity_is_judged_by_the_api_servers_clock(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The clock of the machine with the command line may be wrong."""
+    api = cluster(Stored(AUTHORITY, LEAF))
+    api.now = NOW + timedelta(days=400)
+    assert not await shown(api, SECRET.namespace, SECRET.name, "gpufence")
+    assert " EXPIRED, " in capsys.readouterr().out
+
+
+async def test_the_next_ca_is_valid_by_the_api_servers_clock() -> None:
+    api = cluster(Stored(AUTHORITY, LEAF))
+    api.now = NOW - timedelta(days=400)
+    api.objects[SECRET.path]["metadata"]["resourceVersion"] = "1"
+    await publish_next(api, SECRET.namespace, SECRET.name, timedelta(days=10))
+    stored = read_secret(api.objects[SECRET.path])
+    assert stored is not None
+    [certificate] = parse_certificates(stored.next_certificate, "test")
+    assert certificate.not_valid_before_utc < api.now < certificate.not_valid_after_utc
+
+
+async def test_a_renewal_in_between_does_not_stop_a_rotation() -> None:
+    api = cluster(Stored(AUTHORITY, LEAF))
+    collection, _, _ = SECRET.path.rpartition("/")
+    api.server.put(collection, api.objects[SECRET.path])
+    renewed = write_secret(
+        Stored(AUTHORITY, issue_leaf(AUTHORITY, NAMES, NOW)), SECRET.name, SECRET.namespace, None
+    )
+
+    async def renew() -> None:
+        api.server.put(collection, renewed)
+
+    api.between(renew)
+    await publish_next(api, SECRET.namespace, SECRET.name, timedelta(days=10))
+    stored = read_secret(api.objects[SECRET.path])
+    assert stored is not None
+    assert stored.next is not None
+    assert stored.leaf.certificate_pem != LEAF.certificate_pem

@@ -66,7 +66,7 @@ def test_cluster_facts_that_are_off_fail() -> None:
     [line] = [line for line in lines if line.check == "cluster facts"]
     assert line.status == "fail"
     assert line.found.startswith("they are off: Pods with spec.nodeName are denied")
-    assert "clusterFacts: true" in line.cure
+    assert "clusterFacts: true" in line.remediation
 
 
 def test_a_missing_right_to_read_cluster_facts_fails() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +69,7 @@ def status(
     """Show the certificates that running replicas manage in their Secret."""
 
     async def work(api: KubeApi) -> bool:
-        return await shown(api, namespace, secret, name, datetime.now(UTC))
+        return await shown(api, namespace, secret, name)
 
     if not with_api(kubeconfig, work, context):
         ctx.exit(EXIT_FOUND)
@@ -107,20 +107,9 @@ def rotate(
     ca_lifetime: timedelta,
 ) -> None:
     """Rotate the CA early."""
-    from certs.authority import create_authority
-    from certs.secret import write_secret
-    from webhook.registration.certificates import SecretName
 
     async def work(api: KubeApi) -> None:
-        found, stored = await _read(api, namespace, secret)
-        if stored.next is not None or stored.old:
-            raise InputError(
-                ["A rotation is in progress. To see when it completes, run gpufence certs status."]
-            )
-        after = replace(stored, next=create_authority(datetime.now(UTC), ca_lifetime))
-        await api.replace(
-            SecretName(namespace, secret).path, write_secret(after, secret, namespace, found)
-        )
+        await publish_next(api, namespace, secret, ca_lifetime)
 
     with_api(kubeconfig, work, context)
     click.echo(
@@ -129,10 +118,47 @@ def rotate(
     )
 
 
-async def shown(api: KubeApi, namespace: str, secret: str, name: str, now: datetime) -> bool:
+async def publish_next(api: KubeApi, namespace: str, secret: str, lifetime: timedelta) -> None:
+    """Write the next CA into the Secret. It is valid by the API server's clock, as all are.
+
+    Raises:
+        InputError: there is no Secret, or a rotation is in progress.
+        ClusterError: the request failed.
+    """
+    from webhook.kube.client import CONFLICT
+    from webhook.kube.errors import ApiError
+
+    try:
+        await _try_to_publish_next(api, namespace, secret, lifetime)
+    except ApiError as error:
+        if error.status != CONFLICT:
+            raise
+        # A replica renewed the certificate in between.
+        await _try_to_publish_next(api, namespace, secret, lifetime)
+
+
+async def _try_to_publish_next(
+    api: KubeApi, namespace: str, secret: str, lifetime: timedelta
+) -> None:
+    from certs.authority import create_authority
+    from certs.secret import write_secret
+    from webhook.registration.certificates import SecretName
+
+    found, stored = await _read(api, namespace, secret)
+    if stored.next is not None or stored.old:
+        raise InputError(
+            ["A rotation is in progress. To see when it completes, run gpufence certs status."]
+        )
+    after = replace(stored, next=create_authority(api.clock.now(), lifetime))
+    await api.replace(
+        SecretName(namespace, secret).path, write_secret(after, secret, namespace, found)
+    )
+
+
+async def shown(api: KubeApi, namespace: str, secret: str, name: str) -> bool:
     """Print the certificates and who trusts them; return whether there is no problem."""
     _, stored = await _read(api, namespace, secret)
-    well = _show(stored, now)
+    well = _show(stored, api.clock.now())
     return await _show_configurations(api, name, stored) and well
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,7 +125,7 @@ async def diagnosed(
         names = names_of(found.address) if found.address else None
     except CertificateError as error:
         raise InputError([str(error)]) from error
-    return await diagnose(api, found, names, try_in, datetime.now(UTC))
+    return await diagnose(api, found, names, try_in, api.clock.now())
 
 
 def _read_policy(
