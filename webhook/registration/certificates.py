@@ -151,19 +151,27 @@ class CertificateReconciler:
         """Return what to serve, and which CAs to publish, if cert-manager writes the Secret.
 
         So it is while an upgrade replaces replicas that issue their certificates with others that
-        do not. Nothing is written. The pair of cert-manager is served once every configuration
-        carries its CA; until then, both CAs are published.
+        do not. Nothing is written. The pair of cert-manager is served once every configuration has
+        carried its CA for a while. Both CAs are published, because some replicas serve the old pair
+        for longer than others.
         """
+        served = self.stored
         if theirs is None:
-            if self.stored is not None:
-                return self.stored
+            if served is not None:
+                return served
             raise ClusterError(
                 f"cert-manager writes {self._secret}, which has no certificate yet; see kubectl "
                 "describe certificate"
             )
-        if self.stored is None or await self._is_carried(theirs):
+        if served is None:
             return theirs
-        return replace(self.stored, next=theirs.authority)
+        if theirs.authority == served.authority:
+            return replace(served, leaf=theirs.leaf)
+        both = replace(served, next=theirs.authority)
+        carried_for = await self._carried_for(both)
+        if carried_for is None or carried_for < self._timing.settle:
+            return both
+        return replace(theirs, old=served.authority.certificate_pem)
 
     async def _restore(self, found: Stored | None, now: datetime) -> tuple[Plan, Stored] | None:
         """Return what to write if the Secret was changed by hand; None if it was not.

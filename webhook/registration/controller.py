@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from certs.errors import CertificateError
@@ -29,6 +28,7 @@ from webhook.logs import event
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration.admission_policies.objects import Target, admission_policies
 from webhook.registration.admission_policies.registrar import AdmissionPolicyRegistrar
+from webhook.registration.bundle import Bundle, with_cas
 from webhook.registration.certificates import CertificateReconciler, SecretName
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.drift import bundles
@@ -90,6 +90,11 @@ class RegistrationController:
         self._registrar = Registrar(self._api, metrics)
         self._second_line = AdmissionPolicyRegistrar(self._api, metrics, options.registration.name)
         self._certificates = self._certificate_reconciler()
+        self._bundle = Bundle(
+            options.timing.overlap,
+            clock=time.monotonic,
+            succession=self._certificates is not None,
+        )
         self._elector = LeaderElector(
             self._api,
             options.namespace,
@@ -113,7 +118,7 @@ class RegistrationController:
             ClusterError, CertificateError: it failed.
         """
         if self._certificates is not None:
-            stored = await self._certificates.reconcile(datetime.now(UTC))
+            stored = await self._certificates.reconcile(self._api.clock.now())
             self._metrics.authorities(stored)
 
     async def elect(self) -> None:
@@ -164,7 +169,7 @@ class RegistrationController:
         await self._api.close()
 
     async def _register(self) -> None:
-        """Write what is to be registered, if this replica leads."""
+        """Write the webhook configurations and the admission policies, if this replica leads."""
         if not (self._elector.leading and self._can_serve()):
             return
         if await self._elector.is_paused():
@@ -187,19 +192,28 @@ class RegistrationController:
             raise problem
 
     async def _check_trust(self) -> None:
-        """Check whether every caBundle trusts the served certificate.
+        """Check whether every caBundle trusts the served certificate, and add the CA if not.
 
-        A replica whose CA has left the bundle must not receive requests: the handshakes fail.
+        A replica whose CA is not in the bundle must not receive requests: the handshakes fail.
         """
         served = self._served()
         name = self._options.registration.name
-        untrusted = ""
+        untrusting: dict[str, JSONObject] = {}
         for kind, path in KINDS.items() if served else ():
-            configuration = await self._api.read(f"{path}/{name}") or {}
-            found = {bundle for bundle in bundles(configuration) if bundle}
-            if not all(is_trusted_by(served, base64.b64decode(bundle)) for bundle in found):
-                untrusted = f"the caBundle of {kind} {name} does not trust the served certificate"
-        self.untrusted = untrusted
+            found = await self._api.read(f"{path}/{name}") or {}
+            carried = {base64.b64decode(bundle) for bundle in bundles(found) if bundle}
+            if not all(is_trusted_by(served, bundle) for bundle in carried):
+                untrusting[kind] = found
+        kinds = " and ".join(untrusting)
+        self.untrusted = (
+            f"the caBundle of {kinds} {name} does not trust the served certificate" if kinds else ""
+        )
+        if not (untrusting and self._options.register and self._can_serve()):
+            return
+        own = self._authorities()
+        for kind, found in untrusting.items() if is_trusted_by(served, own) else ():
+            await self._api.replace(f"{KINDS[kind]}/{name}", with_cas(found, own))
+            event(_log, logging.INFO, "CA added", kind=kind)
 
     async def _registration(self) -> Registration:
         """Return the registration with what the cluster tells: the owner, and other releases."""
@@ -217,7 +231,7 @@ class RegistrationController:
             excluded_namespaces=registration.excluded_namespaces,
             labels=registration.labels,
             owner=registration.owner,
-            today=datetime.now(UTC).date(),
+            today=self._api.clock.now().date(),
         )
         return admission_policies(self._policy(), target)
 
@@ -231,8 +245,16 @@ class RegistrationController:
                 f"not registered yet: Service {service[0]}/{service[1]} has no ready endpoint, and "
                 "API servers would reject requests until it has one"
             )
-        bundle = base64.b64encode(self._authorities()).decode("ascii")
+        if own := self._authorities():
+            own = self._bundle.publish(own, await self._found_bundles())
+        bundle = base64.b64encode(own).decode("ascii")
         return configurations(self._policy(), replace(registration, ca_bundle=bundle))
+
+    async def _found_bundles(self) -> list[bytes]:
+        name = self._options.registration.name
+        found = [await self._api.read(f"{path}/{name}") or {} for path in KINDS.values()]
+        distinct = dict.fromkeys(bundle for each in found for bundle in bundles(each))
+        return [base64.b64decode(bundle) for bundle in distinct]
 
     def _authorities(self) -> bytes:
         if self._certificates is not None and self._certificates.stored is not None:

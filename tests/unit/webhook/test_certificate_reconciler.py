@@ -299,8 +299,14 @@ async def test_an_old_replica_writes_nothing_back_and_serves_the_pair_of_cert_ma
     assert not between.is_carried_by(before.bundle)
 
     carry(api, between.bundle, between.bundle)
+    await replica.reconciler.reconcile(NOW)
+    assert replica.source.read() == before.leaf
+    replica.clock += 30
     after = await replica.reconciler.reconcile(NOW)
     assert replica.source.read() == theirs
+    # Another old replica may serve the old pair for longer.
+    assert after.is_carried_by(between.bundle)
+    assert not after.is_carried_by(authority.certificate_pem)
     # So it stays when the first new replica leads, and publishes the new CA alone.
     carry(api, authority.certificate_pem, authority.certificate_pem)
     assert await replica.reconciler.reconcile(NOW) == after

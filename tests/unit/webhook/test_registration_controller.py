@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
+import dataclasses
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from certs.authority import create_authority
+from certs.authority import create_authority, issue_leaf
 from certs.errors import MaterialError
 from certs.names import Names
 from fake_apiserver import FakeKubeApi
+from policies.kubernetes.names import NameSet
+from policies.policy import ExceptionEntry
 from reviewing import default_policy
 from webhook.kube.client import JSONObject
 from webhook.kube.clock import ServerClock
@@ -59,9 +62,10 @@ class Replica:
         self.can_serve = True
         self.served = b""
         self.registry = CollectorRegistry()
+        policy = given.pop("policy", default_policy())
         self.controller = RegistrationController(
             ControllerOptions(**{**options, **given}),
-            default_policy,
+            lambda: policy,
             ControllerMetrics(self.registry),
             lambda: self.can_serve,
             lambda: self.served,
@@ -135,10 +139,13 @@ async def test_with_files_the_configurations_carry_what_the_file_holds_now(
     file = tmp_path / "ca.crt"
     replica = make(secret=None, names=None, ca_file=file)
     assert replica.controller.source is None
+    before = b""
     for authority in (create_authority(NOW), create_authority(NOW)):
         file.write_bytes(authority.certificate_pem)
         await replica.reconcile()
-        assert registered_bundle(replica) == authority.certificate_pem
+        # Other replicas may still serve a certificate of the CA that the file held before.
+        assert registered_bundle(replica) == authority.certificate_pem + before
+        before = authority.certificate_pem
     assert SECRET.path not in replica.api.objects
 
 
@@ -259,13 +266,45 @@ async def test_a_replica_whose_ca_has_left_the_bundle_is_unready_until_it_is_bac
             webhook["clientConfig"]["caBundle"] = other
     await replica.reconcile()
     assert replica.controller.untrusted == (
-        "the caBundle of ValidatingWebhookConfiguration gpufence does not trust the served "
-        "certificate"
+        "the caBundle of MutatingWebhookConfiguration and ValidatingWebhookConfiguration gpufence "
+        "does not trust the served certificate"
     )
     # The leader repairs it without an endpoint, of which there is none because of it.
     replica.can_serve = True
     await replica.reconcile()
     assert replica.controller.untrusted == ""
+
+
+@pytest.mark.parametrize("upgraded", ["to files", "from files"])
+async def test_replicas_of_two_cas_are_trusted_whichever_of_them_leads(
+    make: type[Replica], tmp_path: Path, upgraded: str
+) -> None:
+    """While an upgrade changes where certificates come from: else it would never end."""
+    authority = create_authority(NOW)
+    file = tmp_path / "ca.crt"
+    file.write_bytes(authority.certificate_pem)
+    files, own = make(secret=None, names=None, ca_file=file), make()
+    files.served = issue_leaf(authority, Names.parse(["localhost"]), NOW).certificate_pem
+    old, new = (own, files) if upgraded == "to files" else (files, own)
+    new.api.server = old.api.server
+
+    async def round_of_both() -> None:
+        for replica in (old, new):
+            await replica.reconcile()
+            if replica is own:
+                assert own.controller.source is not None
+                own.served = own.controller.source.read().certificate_pem
+
+    for _ in range(3):
+        await round_of_both()
+    assert old.controller.is_leader
+    assert (old.controller.untrusted, new.controller.untrusted) == ("", "")
+    await old.controller.close()
+    old.can_serve = False
+    for _ in range(3):
+        await round_of_both()
+    assert new.controller.is_leader
+    assert (old.controller.untrusted, new.controller.untrusted) == ("", "")
 
 
 async def test_releases_exempt_the_namespaces_of_each_other(make: type[Replica]) -> None:
@@ -310,6 +349,27 @@ async def test_the_second_line_does_not_wait_for_a_replica_that_answers(
         await replica.reconcile()
     assert replica.registered == [False, False]
     assert POLICY in replica.api.objects
+
+
+async def test_exceptions_of_the_second_line_expire_by_the_api_servers_clock(
+    make: type[Replica],
+) -> None:
+    """The clock of the replica may be wrong."""
+    exception = ExceptionEntry(
+        rules=frozenset({"pool-trespass"}),
+        namespaces=frozenset({"legacy"}),
+        kinds=frozenset(),
+        names=NameSet.of(["web-*"]),
+        reason="moves next month",
+        expires=NOW.date() + timedelta(days=10),
+    )
+    replica = make(policy=dataclasses.replace(default_policy(), exceptions=(exception,)))
+    serves_admission_policies(replica)
+    for days, stands in ((0, True), (20, False)):
+        replica.api.now = NOW + timedelta(days=days)
+        await replica.reconcile()
+        written = replica.api.objects[f"{PATHS[POLICY_KIND]}/gpufence-workloads-deny"]
+        assert ("legacy" in str(written["spec"])) == stands
 
 
 async def test_the_webhooks_are_registered_where_the_second_line_cannot_be_written(

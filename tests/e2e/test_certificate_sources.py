@@ -1,0 +1,119 @@
+"""Upgrades that change where certificates come from: no GPU Pod is rejected, and they end.
+
+cert-manager itself does not run: the test writes the Secret as it does, by a server-side apply.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from certs.authority import create_authority, issue_leaf
+from certs.names import Names
+from controlplane.cluster import ControlPlane
+from controlplane.poll import until
+from release.load import Load
+from release.release import SECRET, WEBHOOKS, Release, release
+from release.replica import Replica
+from webhook.registration.certificates import CERT_MANAGER
+
+OVERLAP = ("--authority-settle", "1s", "--authority-overlap", "5s")
+
+
+@dataclass
+class Files:
+    """A pair and its CA, in a directory as a Secret that is mounted, and what names them."""
+
+    parts: dict[str, bytes]
+    flags: tuple[str, ...]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    now = datetime.now(UTC)
+    ca = create_authority(now)
+    pair = issue_leaf(ca, Names.parse(["localhost"]), now)
+    parts = {
+        "ca.crt": ca.certificate_pem,
+        "tls.crt": pair.certificate_pem,
+        "tls.key": pair.key_pem,
+    }
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    for name, pem in parts.items():
+        (folder / name).write_bytes(pem)
+    named = zip(("--ca-file", "--tls-cert", "--tls-key"), parts, strict=True)
+    return Files(parts, tuple(f"{flag}={folder / name}" for flag, name in named))
+
+
+@contextmanager
+def upgrade(
+    made: Release, namespace: str, old: Sequence[Replica], flags: Sequence[str]
+) -> Iterator[None]:
+    """Replace the replicas one by one, as a Deployment does: each once its successor is ready.
+
+    GPU Pods are created until the end of the block, and none may fail.
+    """
+    with ExitStack() as stack:
+        with Load(made.cluster.api, namespace) as load:
+            for replaced in old:
+                replica = stack.enter_context(made.replica(*OVERLAP, *flags))
+                others = [each for each in made.service.replicas if each is not replaced]
+                made.service.select([*others, replica])
+                replaced.stop()
+            yield
+        print(f"\n{load.created} GPU Pods created, {len(load.failures)} failed")
+        assert load.failures == []
+        assert load.created > 20
+
+
+def test_cert_manager_takes_over_the_secret_of_the_built_in_ca(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, files: Files
+) -> None:
+    with release(control_plane, tmp_path) as made, made.replicas(2, *OVERLAP) as old:
+        issue(made, files.parts)
+        with upgrade(made, namespace, old, files.flags):
+            published(made, files.parts["ca.crt"])
+        stored = made.secret()
+        assert {name: stored[name] for name in files.parts} == files.parts
+
+
+@pytest.mark.parametrize("to", ["files", "the built-in CA"])
+def test_the_source_of_the_certificates_changes(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, files: Files, to: str
+) -> None:
+    before, after = ((), files.flags) if to == "files" else (files.flags, ())
+    with (
+        release(control_plane, tmp_path) as made,
+        made.replicas(2, *OVERLAP, *before) as old,
+        upgrade(made, namespace, old, after),
+    ):
+        published(made, files.parts["ca.crt"] if after else made.secret()["ca.crt"])
+
+
+def published(made: Release, ca: bytes) -> None:
+    """Wait until API servers are to trust this CA alone."""
+    until(lambda: made.bundles() == [ca] * WEBHOOKS, "the CA to be alone", within=30)
+
+
+def issue(made: Release, parts: dict[str, bytes]) -> None:
+    """Write the Secret as cert-manager does."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": SECRET, "annotations": {CERT_MANAGER: "gpufence"}},
+        "data": {name: base64.b64encode(pem).decode() for name, pem in parts.items()},
+    }
+    made.cluster.api.request(
+        "PATCH",
+        f"/api/v1/namespaces/{made.namespace}/secrets/{SECRET}"
+        "?fieldManager=cert-manager-certificates-issuing&force=true",
+        secret,
+        "application/apply-patch+yaml",
+    )
