@@ -18,6 +18,10 @@ PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-
 # Where the helper modules of the tests are: `python -m bench.run`, `python -m controlplane.demo`.
 export PYTHONPATH := tests:tests/support:tests/properties:tests/performance:tests/tools
 
+# Container images set this variable. Without compiled modules, each of the hundreds of processes
+# that the tests start compiles gpufence and its libraries again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
