@@ -24,6 +24,8 @@ from policies.registry import RULES, Mutation
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "docs" / "examples"
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 _HEADER = frozenset(
     ["kind", "policy", "rules", "namespace", "username", "operation", "subresource", "old", "today"]
 )
@@ -47,23 +49,20 @@ class Case:
 
     def decide(self) -> Decision:
         """Decide on the manifest with this rule at work, and no other of its kind."""
-        obj, document, request, facts = self.read()
-        rules = document["rules"]
-        others = {rule: "off" for rule in self._others_off() if rule not in self._chosen()}
-        return decide(obj, compiled(document | {"rules": rules | others}), request, facts)
+        obj, document, request, facts = self._read(self._others_off())
+        return decide(obj, compiled(document), request, facts)
 
     def read(self) -> tuple[JSONObject, JSONObject, Request, Facts]:
         """Return the object, the policy document with every rule at work, request and facts."""
+        return self._read({})
+
+    def _read(self, off: dict[str, str]) -> tuple[JSONObject, JSONObject, Request, Facts]:
+        """Read the case; the rules ``off`` are off unless the header chooses their action."""
         obj, header, beside = self._parts()
         document = policy_document(header.get("policy", "default"))
-        rules = document.get("rules", {}) | header.get("rules", {})
+        document["rules"] = document.get("rules", {}) | off | header.get("rules", {})
         request = _request(header)
-        return obj, document | {"rules": rules}, request, _facts(request.namespace, beside)
-
-    def _chosen(self) -> JSONObject:
-        """Return the actions that the header chooses."""
-        chosen: JSONObject = self._parts()[1].get("rules", {})
-        return chosen
+        return obj, document, request, _facts(request.namespace, beside)
 
     def _parts(self) -> tuple[JSONObject, JSONObject, list[JSONObject]]:
         """Return the object, the header and the facts as they are written."""
@@ -164,7 +163,7 @@ def compiled(document: JSONObject) -> Policy:
 
 def load_all(text: str) -> list[JSONObject]:
     """Return the YAML documents of a text."""
-    return list(yaml.safe_load_all(text))
+    return list(yaml.load_all(text, _LOADER))
 
 
 def dump(value: Any) -> str:

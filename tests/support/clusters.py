@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from fake_apiserver import FakeApiServer
-from policies.document.model import default_policy_text, parse_policy
+from policies.document.model import parse_policy
 from policies.facts import Facts, Request
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
+from reviewing import default_document
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
 from webhook.kube.connection import Connection
@@ -65,7 +65,7 @@ class Counts:
 
 def policy(**pool: Any) -> Policy:
     """Return the default policy with other fields for its pool."""
-    document = yaml.safe_load(default_policy_text())
+    document = default_document()
     document["pools"][0] |= pool
     return parse_policy(document).compile()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from policies.document.model import default_policy_text, parse_policy
 from policies.facts import Request
+from reviewing import default_document
 from running import BROKEN, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from strategies import JSON, workloads
 from webhook.cli.manifests.documents import read_documents
@@ -53,7 +54,7 @@ def manifests(*objects: JSON) -> list[Manifest]:
 def checked(
     *objects: JSON, exceptions: list[JSON] | None = None, today: date = TODAY, namespace: str = "ml"
 ) -> list[Result]:
-    document = yaml.safe_load(default_policy_text()) | {"exceptions": exceptions or []}
+    document = default_document() | {"exceptions": exceptions or []}
     policy = parse_policy(document).compile()
     return list(evaluate(manifests(*objects), policy, Request(namespace=namespace, today=today)))
 
@@ -210,7 +211,7 @@ def test_an_expired_exception_counts_no_more_and_is_told_of() -> None:
 
 
 def test_warnings_need_no_exception() -> None:
-    document = yaml.safe_load(default_policy_text())
+    document = default_document()
     document["rules"]["pool-trespass"] = "warn"
     policy = parse_policy(document).compile()
     results = evaluate(
