@@ -3,10 +3,14 @@
 Everything is typed as the API types it, and little else is promised: operators may be misspelt,
 terms empty, quantities odd, null may stand anywhere where a field may be left out. The words are
 few, so that tolerations meet taints and selectors meet labels often.
+
+Strategies are cached, because Hypothesis takes longer to analyze one than to draw from it. So each
+draw makes its own objects: no `st.just` holds a list or a dictionary, which a test may change.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -56,6 +60,7 @@ def _or_null(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 # --------------------------------------------------------------------------------- quantities
 
 
+@cache
 def quantities() -> st.SearchStrategy[Any]:
     """What stands in files and reviews for a count of devices: mostly small, sometimes odd."""
     return st.one_of(
@@ -68,6 +73,7 @@ def quantities() -> st.SearchStrategy[Any]:
     )
 
 
+@cache
 def quantity_texts() -> st.SearchStrategy[str]:
     """Text that is a quantity, nearly one, or none."""
     number = st.builds(
@@ -101,6 +107,7 @@ def _has_a_small_exponent(text: str) -> bool:
     return not digits.isdigit() or int(digits) <= 400
 
 
+@cache
 def resource_names() -> st.SearchStrategy[str]:
     """Names of resources, or nearly."""
     known = st.sampled_from(
@@ -131,6 +138,7 @@ def resource_names() -> st.SearchStrategy[str]:
 # ------------------------------------------------------------------- taints, tolerations, nodes
 
 
+@cache
 def taints() -> st.SearchStrategy[JSON]:
     """A taint of a node: key, effect and, mostly, a value."""
     return st.fixed_dictionaries(
@@ -139,6 +147,7 @@ def taints() -> st.SearchStrategy[JSON]:
     )
 
 
+@cache
 def tolerations() -> st.SearchStrategy[JSON]:
     """A toleration with any operator and effect, valid or not."""
     return st.one_of(
@@ -156,10 +165,11 @@ def tolerations() -> st.SearchStrategy[JSON]:
             st.sampled_from(_TAINT_KEYS),
             st.sampled_from(_EFFECTS),
         ),
-        st.just({"operator": "Exists"}),
+        st.fixed_dictionaries({"operator": st.just("Exists")}),
     )
 
 
+@cache
 def labels() -> st.SearchStrategy[dict[str, str]]:
     """Labels of a node."""
     return st.fixed_dictionaries(
@@ -167,11 +177,13 @@ def labels() -> st.SearchStrategy[dict[str, str]]:
     )
 
 
+@cache
 def nodes() -> st.SearchStrategy[JSON]:
     """A Node as the scheduler sees it."""
     return st.builds(_node, st.sampled_from(_NODE_NAMES), labels(), st.lists(taints(), max_size=2))
 
 
+@cache
 def node_sets(max_size: int = 4) -> st.SearchStrategy[list[JSON]]:
     """Nodes, each with a name of its own."""
     return st.lists(
@@ -210,6 +222,7 @@ _NUMBERS = ("0", "4", "5", "6", "39", "40", "041", "9223372036854775807")
 _ODD_VALUES = ("-5", "+5", "no label value!", "plenty", "9" * 20)
 
 
+@cache
 def expressions() -> st.SearchStrategy[JSON]:
     """A requirement of a node selector term, mostly one that parses."""
     own = st.sampled_from(list(_LABELS)).flatmap(
@@ -244,6 +257,7 @@ def expressions() -> st.SearchStrategy[JSON]:
     return st.one_of(own, own, existence, comparison, odd)
 
 
+@cache
 def fields() -> st.SearchStrategy[JSON]:
     """A requirement on a node's fields, of which the name is the only one."""
     return st.fixed_dictionaries(
@@ -256,6 +270,7 @@ def fields() -> st.SearchStrategy[JSON]:
     )
 
 
+@cache
 def terms() -> st.SearchStrategy[JSON]:
     """A node selector term, empty ones among them."""
     return st.one_of(
@@ -271,6 +286,7 @@ def terms() -> st.SearchStrategy[JSON]:
     )
 
 
+@cache
 def node_selections() -> st.SearchStrategy[JSON]:
     """The fields of a Pod's spec that say where it may go."""
     required = st.fixed_dictionaries(
@@ -281,17 +297,17 @@ def node_selections() -> st.SearchStrategy[JSON]:
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
         }
     )
-    nothing = _optional(nodeSelectorTerms=st.sampled_from([None, []]))
+    nothing = _optional(nodeSelectorTerms=st.none() | st.builds(list))
     odd = _optional(
         nodeAffinity=_or_null(
             _optional(
                 requiredDuringSchedulingIgnoredDuringExecution=_or_null(nothing | required),
-                preferredDuringSchedulingIgnoredDuringExecution=st.just(
-                    [{"weight": 1, "preference": {"matchExpressions": []}}]
+                preferredDuringSchedulingIgnoredDuringExecution=st.builds(
+                    lambda: [{"weight": 1, "preference": {"matchExpressions": []}}]
                 ),
             )
         ),
-        podAntiAffinity=st.just({}),
+        podAntiAffinity=st.builds(dict),
     )
     pairs = st.dictionaries(
         st.sampled_from([*_LABELS, "unheard-of"]),
@@ -316,9 +332,11 @@ _DEVICES = (
 )
 
 
+@cache
 def _resources(devices: tuple[str, ...]) -> st.SearchStrategy[JSON]:
     side = _or_null(st.dictionaries(st.sampled_from(devices), quantities(), max_size=2))
-    return _optional(limits=side, requests=side, claims=st.just([{"name": "claim-0"}]))
+    claims = st.builds(lambda: [{"name": "claim-0"}])
+    return _optional(limits=side, requests=side, claims=claims)
 
 
 def _containers(
@@ -347,6 +365,7 @@ def _containers(
     return st.lists(container, min_size=min_size, max_size=2)
 
 
+@cache
 def _claims() -> st.SearchStrategy[list[JSON]]:
     source = st.one_of(
         st.builds(lambda name: {"resourceClaimName": name}, st.sampled_from(_CLAIMS)),
@@ -357,29 +376,36 @@ def _claims() -> st.SearchStrategy[list[JSON]]:
     )
 
 
+@cache
+def _specs(devices: tuple[str, ...], *, claims: bool) -> st.SearchStrategy[JSON]:
+    return st.fixed_dictionaries(
+        {"containers": _containers(devices or ("cpu",), min_size=1)},
+        optional={
+            "initContainers": _or_null(
+                _containers(devices or ("cpu",), restartPolicy=st.just("Always"))
+            ),
+            "ephemeralContainers": _or_null(_containers(("cpu",))),
+            "tolerations": _or_null(st.lists(tolerations(), max_size=3)),
+            "securityContext": POD_CONTEXTS,
+            "os": st.fixed_dictionaries({"name": st.sampled_from(["linux", "windows"])}),
+            "runtimeClassName": st.sampled_from(["nvidia", "gvisor"]),
+            **({"resourceClaims": _claims()} if claims else {}),
+        },
+    )
+
+
+@cache
+def _requests(devices: tuple[str, ...]) -> st.SearchStrategy[JSON]:
+    counts = st.dictionaries(st.sampled_from(devices), st.just(1) | quantities(), max_size=2)
+    return st.dictionaries(st.sampled_from(RESOURCE_SIDES), counts, min_size=1)
+
+
 @st.composite
 def pods(draw: st.DrawFn, *, devices: tuple[str, ...] = _DEVICES, claims: bool = True) -> JSON:
     """A Pod by the types of the API, valid or not; without ``devices`` it requests none."""
-    spec: JSON = draw(
-        st.fixed_dictionaries(
-            {"containers": _containers(devices or ("cpu",), min_size=1)},
-            optional={
-                "initContainers": _or_null(
-                    _containers(devices or ("cpu",), restartPolicy=st.just("Always"))
-                ),
-                "ephemeralContainers": _or_null(_containers(("cpu",))),
-                "tolerations": _or_null(st.lists(tolerations(), max_size=3)),
-                "securityContext": POD_CONTEXTS,
-                "os": st.sampled_from([{"name": "linux"}, {"name": "windows"}]),
-                "runtimeClassName": st.sampled_from(["nvidia", "gvisor"]),
-                **({"resourceClaims": _claims()} if claims else {}),
-            },
-        )
-    )
+    spec = draw(_specs(devices, claims=claims))
     if draw(st.booleans()) and devices:
-        side = st.sampled_from(RESOURCE_SIDES)
-        counts = st.dictionaries(st.sampled_from(devices), st.just(1) | quantities(), max_size=2)
-        spec["containers"][0]["resources"] = draw(st.dictionaries(side, counts, min_size=1))
+        spec["containers"][0]["resources"] = draw(_requests(devices))
     spec |= draw(node_selections())
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
 
@@ -416,6 +442,7 @@ def workloads(draw: st.DrawFn) -> JSON:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": "workload"}, "spec": spec}
 
 
+@cache
 def facts() -> st.SearchStrategy[Facts]:
     """Facts about the claims that Pods name; ``unknown`` is never known."""
     claim = st.lists(
