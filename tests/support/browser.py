@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,11 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         self.driver.get(page.as_uri())
         # On a busy machine the driver has come back sooner.
-        WebDriverWait(self.driver, 30).until(
-            lambda _: self.run("return document.readyState") == "complete", "the whole page"
-        )
+        self.wait(lambda: self.run("return document.readyState") == "complete", "the whole page")
+
+    def wait(self, seen: Callable[[], bool], what: str) -> None:
+        """Wait until something is seen."""
+        WebDriverWait(self.driver, 30, poll_frequency=0.02).until(lambda _: seen(), what)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Return what a script returns."""

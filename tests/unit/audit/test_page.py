@@ -11,7 +11,6 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
-from selenium.webdriver.support.ui import WebDriverWait
 
 import browser as chromium
 from audit.simulated import Cluster
@@ -79,9 +78,7 @@ def window() -> Iterator[Browser]:
 
 def wait_for(window: Browser, selector: str, count: int) -> None:
     """Wait until so many are shown: a page appears, and answers a click, in its own time."""
-    WebDriverWait(window.driver, 20).until(
-        lambda _: window.run(SHOWN, selector) == count, f"{count} of {selector}"
-    )
+    window.wait(lambda: window.run(SHOWN, selector) == count, f"{count} of {selector}")
 
 
 def test_the_page_asks_for_nothing_and_complains_of_nothing(window: Browser, page: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from certs.files import issue
 from controlplane.process import runs
 from policies.document.shipped import compiled_text, shipped_policy
 from reviewing import encode, plain_pod, review
-from running import COMMAND, run_command
+from running import run_command
 from served_process import Server, read_response, request
 from webhook.cli.policy import policy_process, policy_source
 from webhook.cli.policy.policy_source import PolicyFile
@@ -123,12 +124,7 @@ async def test_a_process_that_cannot_be_started_is_told_of(monkeypatch: pytest.M
     )
 
 
-HANGS = """
-import os, signal, sys
-with open(os.environ["PYTHONPATH"] + "/pid", "w") as file:
-    file.write(f"{os.getpid()}\\n")
-signal.pause()
-"""
+HANGS = "import signal; signal.pause()"
 
 
 async def until(seen: Callable[[], int | None]) -> int:
@@ -137,47 +133,49 @@ async def until(seen: Callable[[], int | None]) -> int:
         while True:
             if found := seen():
                 return found
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
 
 
-async def started(folder: Path) -> int:
-    """Return the process that hangs, once it does."""
-    path = folder / "pid"
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes that are started in the test."""
+    start = asyncio.create_subprocess_exec
+    pids: list[int] = []
 
-    def told() -> int | None:
-        text = path.read_text() if path.exists() else ""
-        return int(text) if text.endswith("\n") else None
+    async def recorded(*args: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await start(*args, **options)
+        pids.append(process.pid)
+        return process
 
-    return await until(told)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
+    return pids
 
 
 async def test_a_process_that_hangs_is_ended(
-    stand_in: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stand_in: Callable[[str], None], started: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(HANGS)
-    # Enough for it to begin.
-    monkeypatch.setattr(policy_process, "LONGEST_SECONDS", 3)
-    reading = asyncio.create_task(read(b""))
-    pid = await started(tmp_path)
+    monkeypatch.setattr(policy_process, "LONGEST_SECONDS", 0.2)
     with pytest.raises(PolicyUnusableError) as failed:
-        await reading
+        await read(b"")
     assert str(failed.value) == (
-        "policy.yaml: is not read within 3 seconds. Give gpufence more CPU, or make the policy "
+        "policy.yaml: is not read within 0.2 seconds. Give gpufence more CPU, or make the policy "
         "smaller."
     )
-    assert not runs(pid)
+    assert [runs(pid) for pid in started] == [False]
 
 
 async def test_nothing_is_left_behind_by_who_waits_no_longer(
-    stand_in: Callable[[str], None], tmp_path: Path
+    stand_in: Callable[[str], None], started: list[int]
 ) -> None:
     stand_in(HANGS)
     reading = asyncio.create_task(read(b""))
-    pid = await started(tmp_path)
+    await until(lambda: len(started))
+    assert runs(started[0])
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    assert not runs(pid)
+    assert not runs(started[0])
 
 
 # ------------------------------------------------------------------------------ the server itself
@@ -193,13 +191,23 @@ if {policy_process.__name__!r} in sys.orig_argv and Path(__file__).with_name("st
 """
 
 
+# The command, which looks at its files more often than every two seconds.
+GPUFENCE = """
+import functools, sys
+from webhook.cli.main import main
+from webhook.server import options
+options.ServeOptions = functools.partial(options.ServeOptions, reload_seconds=0.05)
+sys.exit(main())
+"""
+
+
 @asynccontextmanager
-async def serving(folder: Path, *args: str, **environ: str) -> AsyncIterator[Server]:
+async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
     """Run ``gpufence serve`` with the file policy.yaml of a directory."""
     issue(["localhost"], ["127.0.0.1"], folder / "certs", datetime.now(UTC))
     process = await asyncio.create_subprocess_exec(
-        COMMAND,
-        *("serve", "--policy", "policy.yaml", *args),
+        *(sys.executable, "-P", "-c", GPUFENCE),
+        *("serve", "--policy", "policy.yaml"),
         *("--tls-cert", "certs/tls.crt", "--tls-key", "certs/tls.key"),
         *("--host", "127.0.0.1", "--port", "0"),
         *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--drain-seconds", "0"),
@@ -230,15 +238,8 @@ def holds_pydantic(pid: int) -> bool:
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process has started."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == pid:
-            found.append(int(path.parent.name))
-    return found
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for thread in threads for child in thread.read_text().split()]
 
 
 def stopped_reader(pid: int) -> int | None:
