@@ -15,11 +15,13 @@ from policies.policy import Policy
 
 def apply_exceptions(
     findings: Iterable[Finding], obj: Workload, policy: Policy, request: Request
-) -> tuple[list[Finding], list[Finding]]:
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Return the findings that count, and those that an exception covers.
 
     A finding whose last exception has expired counts; its detail names the exception.
     """
+    if not policy.exceptions:
+        return tuple(findings), ()
     counting: list[Finding] = []
     excepted: list[Finding] = []
     for finding in findings:
@@ -36,4 +38,4 @@ def apply_exceptions(
             counting.append(replace(finding, detail=finding.detail + note))
         else:
             counting.append(finding)
-    return counting, excepted
+    return tuple(counting), tuple(excepted)
