@@ -7,18 +7,17 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.facts import Facts, Request
-from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import PodSpec, PodTemplate
 from policies.kubernetes.decoding import MalformedObjectError, convert
 from policies.kubernetes.pod import DeviceResource, Pod
 from policies.policy import Policy, Pool
 from policies.requests import (
     DeviceRequest,
+    NamedClaim,
     device_requests,
     may_request,
     named_claims,
     pool_of_resource,
-    unresolved_claims,
 )
 
 # Each finding names the claims, and a Pod can have thousands of findings.
@@ -42,7 +41,7 @@ class Context(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:
         """Return the context of a Pod."""
-        requests = device_requests(pod, policy, request.namespace, facts)
+        requests = device_requests(pod, policy, request, facts)
         return cls(policy, request, facts, requests)
 
     @property
@@ -67,17 +66,29 @@ class Context(msgspec.Struct, frozen=True):
         """Return the pool that a resource name in a container's resources stands for."""
         return pool_of_resource(name, self.policy, self.facts)
 
-    def unresolved_claims(self, pod: Pod) -> list[tuple[str, str]]:
-        """Return path and name of each unknown claim of the Pod."""
-        return unresolved_claims(pod, self.request.namespace, self.facts)
+    def unresolved_claims(self, pod: Pod) -> list[NamedClaim]:
+        """Return the claims of the Pod that nothing is known of."""
+        return [each for each in self.claims(pod) if each.claim is None]
 
-    def claims(self, pod: Pod) -> Iterator[tuple[str, str, Claim | None]]:
-        """Yield path and name of each claim of the Pod, and the claim if it is known."""
-        return named_claims(pod, self.request.namespace, self.facts)
+    def claims(self, pod: Pod) -> Iterator[NamedClaim]:
+        """Yield the claims of the Pod."""
+        return named_claims(pod, self.request, self.facts)
+
+    def may_have_device(self, pod: Pod) -> bool:
+        """Return whether the Pod is a GPU Pod, as far as is known.
+
+        An existing Pod whose claims cannot be resolved may have devices already.
+        """
+        if self.device_requests:
+            return True
+        exists = pod.kind == "Pod" and self.request.operation == "UPDATE"
+        if not (exists and self.policy.pool_of_class and pod.spec.resource_claims):
+            return False
+        return any(each.entry.is_used for each in self.unresolved_claims(pod))
 
     def describe_unresolved_claims(self, pod: Pod) -> str:
         """Return the clause that a finding adds about unresolved claims; empty without any."""
-        unresolved = [name for _, name in self.unresolved_claims(pod)]
+        unresolved = [each.entry.claim for each in self.unresolved_claims(pod)]
         if not unresolved:
             return ""
         names = ", ".join(unresolved[:_NAMED_CLAIMS])

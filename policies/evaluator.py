@@ -41,7 +41,7 @@ def check_pod(pod: Pod, context: Context, role: Callable[[Pod], str]) -> Iterato
 def _findings(pod: Pod, context: Context) -> Iterator[Finding]:
     yield from advisory.findings(pod, context)
     actions = context.policy.actions_in(context.request.namespace)
-    is_gpu_pod, devices_only = bool(context.device_requests), pod.devices_only
+    is_gpu_pod, devices_only = context.may_have_device(pod), pod.devices_only
     for rule in CHECKS:
         action = actions[rule.id]
         if action == "off" or (rule.gpu_pods_only and not is_gpu_pod):

@@ -143,7 +143,8 @@ def mutations_for(pod: Pod, context: Context) -> Iterator[Mutation]:
 
     The spec of an existing Pod is immutable except for its new ephemeral containers.
     """
-    if not context.device_requests and not pod.device_resources():
+    is_gpu_pod = context.may_have_device(pod)
+    if not is_gpu_pod and not pod.device_resources():
         return
     existing = pod.kind == "Pod" and context.request.operation == "UPDATE"
     debugged = context.request.subresource == "ephemeralcontainers"
@@ -152,5 +153,5 @@ def mutations_for(pod: Pod, context: Context) -> Iterator[Mutation]:
             continue
         if pod.devices_only and not mutation.devices_only:
             continue
-        if context.device_requests or not mutation.gpu_pods_only:
+        if is_gpu_pod or not mutation.gpu_pods_only:
             yield mutation

@@ -9,7 +9,8 @@ import msgspec
 
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.core_v1 import PodResourceClaim, PodSpec
+from policies.kubernetes.core_v1 import Pod as PodObject
+from policies.kubernetes.decoding import MalformedObjectError, convert
 from policies.kubernetes.peak import device_peak
 from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod, ResourceSide
 from policies.kubernetes.quantity import is_extended_resource_name, parse_quantity
@@ -38,12 +39,12 @@ class DeviceRequest(msgspec.Struct, frozen=True):
 
 
 def device_requests(
-    pod: Pod, policy: Policy, namespace: str, facts: Facts
+    pod: Pod, policy: Policy, request: Request, facts: Facts
 ) -> tuple[DeviceRequest, ...]:
     """Return every request of the Pod for a pool's devices; none if it is not a GPU Pod."""
     by_resource = _by_resource(pod, policy, facts) if pod.device_resources() else ()
     claims = pod.spec.resource_claims
-    by_claim = _by_claim(pod, policy, namespace, facts) if claims else ()
+    by_claim = _by_claim(pod, policy, request, facts) if claims else ()
     return (*by_resource, *by_claim)
 
 
@@ -64,17 +65,85 @@ def requesting_containers(
     return found
 
 
-def unresolved_claims(pod: Pod, namespace: str, facts: Facts) -> list[tuple[str, str]]:
-    """Return path and name of each unknown claim."""
-    return [
-        (path, name) for path, name, claim in named_claims(pod, namespace, facts) if claim is None
-    ]
+class ClaimEntry(msgspec.Struct, frozen=True):
+    """An entry of a Pod's ``resourceClaims``: its index and name, and the claim that it names."""
+
+    index: int
+    name: str
+    claim: str
+    is_template: bool = False
+    is_used: bool = True
+    """Whether a container uses the claim."""
 
 
-def named_claims(pod: Pod, namespace: str, facts: Facts) -> Iterator[tuple[str, str, Claim | None]]:
-    """Yield path and name of each claim of the Pod, and the claim if it is known."""
-    for index, _, name, claim in _claims(pod.spec, namespace, facts):
-        yield pod.at(f"spec.resourceClaims[{index}]"), name, claim
+class NamedClaim(msgspec.Struct, frozen=True):
+    """A claim of a Pod, where the Pod names it, and what it requests; ``None`` if unresolved."""
+
+    path: str
+    entry: ClaimEntry
+    claim: Claim | None
+
+
+def entries_of(pod: Pod, request: Request) -> Iterator[ClaimEntry]:
+    """Yield the claims and the claim templates that the Pod names.
+
+    What was generated from a template for an existing Pod stands in the Pod's status, and stays
+    when the template changes.
+    """
+    entries = pod.spec.resource_claims
+    if not entries:
+        return
+    generated = _generated_claims(pod, request)
+    used = {
+        use.name
+        for container in pod.containers()
+        if container.spec.resources
+        for use in container.spec.resources.claims or ()
+    }
+    for index, entry in enumerate(entries):
+        name = entry.name or ""
+        is_used = name in used
+        if claim := entry.resource_claim_name or generated.get(name):
+            yield ClaimEntry(index, name, claim, is_used=is_used)
+        elif claim := entry.resource_claim_template_name:
+            yield ClaimEntry(index, name, claim, is_template=True, is_used=is_used)
+
+
+def named_claims(pod: Pod, request: Request, facts: Facts) -> Iterator[NamedClaim]:
+    """Yield each claim of the Pod."""
+    for entry in entries_of(pod, request):
+        known = facts.claim_templates if entry.is_template else facts.claims
+        path = pod.at(f"spec.resourceClaims[{entry.index}]")
+        yield NamedClaim(path, entry, known.get((request.namespace, entry.claim)))
+    for index, old in enumerate(pod.spec.resource_claims or ()):
+        if isinstance(old.source, dict):
+            # The form before Kubernetes 1.31. API servers ignore it today.
+            name = old.source.get("resourceClaimName") or old.source.get(
+                "resourceClaimTemplateName"
+            )
+            ignored = f"{name} (under source, which Kubernetes 1.31 removed)"
+            path = pod.at(f"spec.resourceClaims[{index}]")
+            yield NamedClaim(path, ClaimEntry(index, old.name or "", ignored), None)
+
+
+def _generated_claims(pod: Pod, request: Request) -> dict[str, str]:
+    """Return the claims that were generated for an existing Pod, by the names of their entries.
+
+    Only of the stored object: a client can send any status.
+    """
+    old = request.old
+    if pod.kind != "Pod" or request.operation != "UPDATE" or old is None:
+        return {}
+    try:
+        status = convert(old, PodObject).status if isinstance(old, dict) else old.status
+    except MalformedObjectError:
+        return {}
+    statuses = (status.resource_claim_statuses if status else None) or ()
+    return {
+        each.name: each.resource_claim_name
+        for each in statuses
+        if each.name and each.resource_claim_name
+    }
 
 
 def may_request(pool: Pool, request: Request, facts: Facts) -> bool:
@@ -151,27 +220,16 @@ def _requested(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
     return None
 
 
-def _by_claim(pod: Pod, policy: Policy, namespace: str, facts: Facts) -> Iterator[DeviceRequest]:
-    for index, entry, name, claim in _claims(pod.spec, namespace, facts):
-        for classes in claim.requests if claim else ():
+def _by_claim(pod: Pod, policy: Policy, request: Request, facts: Facts) -> Iterator[DeviceRequest]:
+    """Yield the requests of the claims that a container uses.
+
+    A claim that no container uses would take a device, and give it to nobody.
+    """
+    for each in named_claims(pod, request, facts):
+        name = each.entry.claim
+        for classes in each.claim.requests if each.claim and each.entry.is_used else ():
             pools = {policy.pool_of_class.get(device_class) for device_class in classes}
             for pool in sorted(filter(None, pools), key=lambda pool: pool.name):
-                path = pod.at(f"spec.resourceClaims[{index}]")
                 what = f"claim {name} on device class {', '.join(sorted(classes))}"
-                yield DeviceRequest(
-                    pool, path, what, certain=len(pools) == 1, claim=entry.name or ""
-                )
-
-
-def _claims(
-    spec: PodSpec, namespace: str, facts: Facts
-) -> Iterator[tuple[int, PodResourceClaim, str, Claim | None]]:
-    for index, entry in enumerate(spec.resource_claims or ()):
-        if name := entry.resource_claim_name:
-            yield index, entry, name, facts.claims.get((namespace, name))
-        elif name := entry.resource_claim_template_name:
-            yield index, entry, name, facts.claim_templates.get((namespace, name))
-        elif isinstance(source := entry.source, dict):
-            # The form before Kubernetes 1.31. API servers ignore it today.
-            name = source.get("resourceClaimName") or source.get("resourceClaimTemplateName")
-            yield index, entry, f"{name} (under source, which Kubernetes 1.31 removed)", None
+                certain = len(pools) == 1
+                yield DeviceRequest(pool, each.path, what, certain=certain, claim=each.entry.name)

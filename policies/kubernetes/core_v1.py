@@ -233,6 +233,16 @@ class PodTemplate(Type):
     spec: PodSpec | None = None
 
 
+class PodResourceClaimStatus(Type):
+    name: str | None = None
+    resource_claim_name: str | None = None
+
+
+class PodStatus(Type):
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
+
+
 class Pod(PodTemplate):
     api_version: str | None = None
     kind: str | None = None
+    status: PodStatus | None = None

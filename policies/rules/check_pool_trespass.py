@@ -286,9 +286,12 @@ def _way_in(pod: Pod, pool: Pool, context: Context) -> str:
             return f", or write the name of the claim directly into {place}, without source"
     if unresolved := context.unresolved_claims(pod):
         return (
-            f". If resource claim {unresolved[0][1]} requests a device, create it before the Pod; "
-            "for files, add its manifest or use --cluster"
+            f". If resource claim {unresolved[0].entry.claim} requests a device, create it before "
+            "the Pod; for files, add its manifest or use --cluster"
         )
+    if unused := [each for each in context.claims(pod) if not each.entry.is_used]:
+        name = unused[0].entry.name
+        return f", or use claim {name} in a container, under resources.claims"
     others = [
         request.what
         for request in context.device_requests

@@ -8,6 +8,7 @@ The rule reports a GPU Pod in one of the following cases:
   selector term without expressions and fields excludes every node.
 - The Pod sets `nodeName` to a node outside of the pool. This check needs the nodes of the cluster.
 - The Pod requests devices of two pools. A node belongs to one pool.
+- The Pod has a claim for a device, and no container uses the claim.
 - The Pod requests devices in `spec.resources`, where Kubernetes accepts only CPU, memory and huge
   pages.
 
@@ -76,6 +77,7 @@ ID = "unschedulable-gpu-pod"
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why the Pod can never run."""
     yield from _pod_level(pod, context)
+    yield from _unused_claims(pod, context)
     first_of_pool: dict[Pool, DeviceRequest] = {}
     for request in context.device_requests:
         if request.certain:
@@ -117,6 +119,22 @@ def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:
                 f"spec.resources requests {name}, but Kubernetes accepts only CPU, memory and huge "
                 "pages at Pod level",
                 f"Move {name} to resources.limits of the container that uses the device",
+            )
+
+
+def _unused_claims(pod: Pod, context: Context) -> Iterator[Finding]:
+    for each in context.claims(pod):
+        requests = each.claim.requests if each.claim and not each.entry.is_used else ()
+        classes = {name for request in requests for name in request}
+        if not classes.isdisjoint(context.policy.pool_of_class):
+            yield Finding(
+                ID,
+                each.path,
+                "no container uses a claim for GPUs",
+                f"claim {each.entry.claim} on device class {', '.join(sorted(classes))} would take "
+                "a device that no container gets, so it does not make this a GPU Pod",
+                f"Add name: {each.entry.name} to resources.claims of the container that needs the "
+                "device, or remove the claim",
             )
 
 

@@ -64,7 +64,9 @@ SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Hide the node's GPUs from the containers that request none."""
-    if not any(_is_nvidia(pool) for pool in context.requested_pools):
+    # Of an existing Pod with unresolved claims, the pool is unknown.
+    pools = context.requested_pools or context.policy.pools
+    if not any(_is_nvidia(pool) for pool in pools):
         return
     if context.request.subresource == "ephemeralcontainers":
         containers = new_debug_containers(pod, context.old_spec)

@@ -3,16 +3,19 @@
 They are as many as Pods are, and a Pod is often created a moment after its claim: a watch would
 hold all of them in memory, and still be late. A lookup is a consistent read.
 
+No answer is carried from one review to another: a claim can be deleted, and created again under the
+same name for other devices. Reviews that wait at the same time share a lookup that begins after
+each of them has asked.
+
 What is not found, or not in time, is left unresolved: such a claim neither opens the fence nor
-condemns a Pod by itself. So a Pod that is created before its claim is no GPU Pod yet: nothing is
-added to it, and a toleration of the GPU nodes' taint is rejected. Create the claim first.
+condemns a new Pod by itself. So a Pod that is created before its claim is no GPU Pod yet: nothing
+is added to it, and a toleration of the GPU nodes' taint is rejected. Create the claim first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -20,10 +23,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from policies.facts import Request
 from policies.kubernetes.claims import Claim, read_claim
 from policies.kubernetes.decoding import MOST_CLAIMS, MalformedObjectError
 from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
+from policies.requests import entries_of
 from webhook.kube import wire
 from webhook.kube.connection import Connection
 from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError, UnexpectedAnswerError
@@ -31,8 +36,8 @@ from webhook.logs import event
 
 Kind = Literal["resourceclaims", "resourceclaimtemplates"]
 
-LookupResult = Literal["cached", "found", "missing", "failed", "late"]
-"""What became of a lookup; the last three leave the claim unresolved."""
+LookupResult = Literal["found", "missing", "failed", "late"]
+"""The result of a lookup; the last three leave the claim unresolved."""
 
 _API = "/apis/resource.k8s.io/v1"
 
@@ -53,23 +58,12 @@ class ClaimName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LookupTiming:
-    """Seconds, all of them but ``size``, which is how many answers are remembered.
+    """Seconds."""
 
-    A claim's spec is immutable: that it was found is wrong only once it is deleted. That it is
-    missing is wrong as soon as it is created, and is not remembered at all: a Pod that is created
-    right then would pass as one without devices, and be rejected as a GPU Pod to which nothing was
-    added, if what is remembered ended between the two calls.
-    """
-
-    keep: float = 10.0
-    keep_failure: float = 1.0
-    keep_in_need: float = 300.0
-    """How long a claim that was found stands in for one that cannot be looked up."""
     wait: float = 1.0
     """How long a review waits for a lookup, unless it has less time left."""
     request: float = 5.0
     """How long a request may take, longer than any review waits."""
-    size: int = 4096
 
 
 DEFAULT_LOOKUP_TIMING = LookupTiming()
@@ -77,35 +71,29 @@ DEFAULT_LOOKUP_TIMING = LookupTiming()
 
 class _Answer(NamedTuple):
     result: LookupResult
-    claim: Claim | None
-    found_at: float
-    expires: float
+    claim: Claim | None = None
 
 
-def claims_named(obj: Workload, namespace: str) -> Iterator[ClaimName]:
+def claims_named(obj: Workload, request: Request) -> Iterator[ClaimName]:
     """Yield the claims that the object's Pods name; none if the object is malformed.
 
     An invalid name is left out: it names nothing, and it would become part of a URL.
     """
-    if not is_subdomain(namespace):
+    if not is_subdomain(request.namespace):
         return
     try:
         pods = obj.pods()
     except MalformedObjectError:
         return
     for pod in pods:
-        for entry in pod.spec.resource_claims or ():
-            # The claim comes first if a Pod names both, as it does for the rules.
-            kind: Kind = "resourceclaims"
-            name = entry.resource_claim_name
-            if not name:
-                kind, name = "resourceclaimtemplates", entry.resource_claim_template_name
-            if name and is_subdomain(name):
-                yield ClaimName(kind, namespace, name)
+        for entry in entries_of(pod, request):
+            kind: Kind = "resourceclaimtemplates" if entry.is_template else "resourceclaims"
+            if is_subdomain(entry.claim):
+                yield ClaimName(kind, request.namespace, entry.claim)
 
 
 class ClaimLookup:
-    """Looks up claims, caches them for a short time, and shares one request between reviews.
+    """Looks up claims, and shares one request between the reviews that wait for it.
 
     ``looked_up`` is called with the result of each lookup.
     """
@@ -114,73 +102,66 @@ class ClaimLookup:
         self,
         connection: Connection,
         *,
-        clock: Callable[[], float],
         looked_up: Callable[[LookupResult], None] = lambda _result: None,
         timing: LookupTiming = DEFAULT_LOOKUP_TIMING,
     ) -> None:
         self._connection = connection
-        self._clock = clock
         self._looked_up = looked_up
         self._timing = timing
-        self._answers: OrderedDict[ClaimName, _Answer] = OrderedDict()
-        self._in_flight: dict[ClaimName, asyncio.Task[_Answer]] = {}
+        self._waiting: dict[ClaimName, asyncio.Task[_Answer]] = {}
+        """Lookups whose request is not sent yet: further reviews can join them."""
+        self._running: dict[ClaimName, asyncio.Task[_Answer]] = {}
         self.problem = ""
         """Why the last lookup failed, empty if it did not."""
 
     async def resolve(self, wanted: Iterable[ClaimName], seconds: float) -> dict[ClaimName, Claim]:
-        """Return the claims that are known, or become so within ``seconds``. Never raises."""
-        answers: dict[ClaimName, _Answer] = {}
-        asked: dict[ClaimName, asyncio.Task[_Answer]] = {}
-        for name in islice(dict.fromkeys(wanted), MOST_CLAIMS):
-            known = self._answers.get(name)
-            if known is not None and self._clock() < known.expires:
-                answers[name] = known._replace(result="cached")
-            elif task := self._ask(name):
-                asked[name] = task
-            else:
-                answers[name] = self._in_need(name, "failed")
-        if asked:
-            # Late lookups continue: the next request finds their results.
-            await asyncio.wait(asked.values(), timeout=min(seconds, self._timing.wait))
-        for name, task in asked.items():
-            in_time = task.done() and not task.cancelled()
-            answers[name] = task.result() if in_time else self._in_need(name, "late")
-        for answer in answers.values():
+        """Return the claims that are found within ``seconds``. Never raises."""
+        lookups = {name: self._look_up(name) for name in islice(dict.fromkeys(wanted), MOST_CLAIMS)}
+        if tasks := [task for task in lookups.values() if task]:
+            await asyncio.wait(tasks, timeout=min(seconds, self._timing.wait))
+        claims = {}
+        for name, task in lookups.items():
+            answer = _Answer("failed")
+            if task is not None:
+                in_time = task.done() and not task.cancelled()
+                answer = task.result() if in_time else _Answer("late")
             self._looked_up(answer.result)
-        return {name: answer.claim for name, answer in answers.items() if answer.claim}
+            if answer.claim is not None:
+                claims[name] = answer.claim
+        return claims
 
     async def close(self) -> None:
         """Cancel all lookups."""
-        tasks = list(self._in_flight.values())
+        tasks = [*self._waiting.values(), *self._running.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ask(self, name: ClaimName) -> asyncio.Task[_Answer] | None:
-        """Return the lookup of a claim, and start it if it is not running."""
-        if name not in self._in_flight and len(self._in_flight) < _MAX_IN_FLIGHT:
-            task = self._in_flight[name] = asyncio.create_task(self._fetch(name))
-            task.add_done_callback(lambda _task: self._in_flight.pop(name))
-        return self._in_flight.get(name)
+    def _look_up(self, name: ClaimName) -> asyncio.Task[_Answer] | None:
+        """Return a lookup whose request is sent after now; ``None`` if too many are in flight."""
+        if name not in self._waiting:
+            if len(self._waiting) + len(self._running) >= _MAX_IN_FLIGHT:
+                return None
+            task = self._waiting[name] = asyncio.create_task(self._answer(name))
+            task.add_done_callback(lambda _task: self._forget(name, task))
+        return self._waiting[name]
 
-    async def _fetch(self, name: ClaimName) -> _Answer:
+    async def _answer(self, name: ClaimName) -> _Answer:
+        if earlier := self._running.get(name):
+            await asyncio.wait([earlier])
+        self._running[name] = self._waiting.pop(name)
         try:
             claim = await self._get(name)
         except Exception as error:
-            answer = self._in_need(name, "failed")
-            self._tell(error)
-        else:
-            self.problem = ""
-            now = self._clock()
-            if claim is None:
-                self._answers.pop(name, None)
-                return _Answer("missing", None, now, now)
-            answer = _Answer("found", claim, now, now + self._timing.keep)
-        self._answers[name] = answer
-        self._answers.move_to_end(name)
-        if len(self._answers) > self._timing.size:
-            self._answers.popitem(last=False)
-        return answer
+            self._report(error)
+            return _Answer("failed")
+        self.problem = ""
+        return _Answer("found", claim) if claim else _Answer("missing")
+
+    def _forget(self, name: ClaimName, task: asyncio.Task[_Answer]) -> None:
+        for lookups in (self._waiting, self._running):
+            if lookups.get(name) is task:
+                del lookups[name]
 
     async def _get(self, name: ClaimName) -> Claim | None:
         """Return the claim, ``None`` if it does not exist.
@@ -201,15 +182,7 @@ class ClaimLookup:
             raise UnexpectedAnswerError(f"{path} is no claim as it should be: {error}") from error
         return read_claim(spec if name.kind == "resourceclaims" else spec.get("spec"))
 
-    def _in_need(self, name: ClaimName, result: LookupResult) -> _Answer:
-        """Return the best answer that there is without a request."""
-        now, old = self._clock(), self._answers.get(name)
-        expires = now + self._timing.keep_failure
-        if old is None or now - old.found_at > self._timing.keep_in_need:
-            return _Answer(result, None, now, expires)
-        return old._replace(result=result, expires=expires)
-
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         problem = str(error) or type(error).__name__
         # One line for a failure that goes on, and not one for each Pod.
         if problem != self.problem:

@@ -100,7 +100,7 @@ class ClusterFacts:
         self._runtime_classes = RuntimeClassStore()
         self._device_classes = DeviceClassStore()
         self._claims = ClaimLookup(
-            connection, clock=clock, looked_up=observer.claim_looked_up, timing=lookup_timing
+            connection, looked_up=observer.claim_looked_up, timing=lookup_timing
         )
         self._needed: dict[Fact, str] = {}
         self._resolves_claims = False
@@ -189,7 +189,7 @@ class ClusterFacts:
         )
         if not self._resolves_claims:
             return facts
-        wanted = [*claims_named(obj, request.namespace), *_claims_of_old(request)]
+        wanted = [*claims_named(obj, request), *_claims_of_old(request)]
         if not wanted:
             return facts
         resolved = await self._claims.resolve(wanted, seconds / 2)
@@ -221,6 +221,6 @@ def _claims_of_old(request: Request) -> list[ClaimName]:
     if request.old is None:
         return []
     try:
-        return [*claims_named(Workload(request.old), request.namespace)]
+        return [*claims_named(Workload(request.old), request)]
     except MalformedObjectError:
         return []

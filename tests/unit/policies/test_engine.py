@@ -301,7 +301,8 @@ KNOWN = Facts(claims={("default", "late"): Claim((frozenset({"gpu.nvidia.com"}),
 
 def waiting(*tolerations: JSON, **spec: Any) -> JSON:
     """A Pod with a claim that waits for a node, and that is far from restricted."""
-    return pod(hostPID=True, resourceClaims=[CLAIMED], tolerations=[*tolerations], **spec)
+    user = {"resources": {"claims": [{"name": "gpu"}]}}
+    return pod(user, hostPID=True, resourceClaims=[CLAIMED], tolerations=[*tolerations], **spec)
 
 
 @pytest.mark.parametrize(
@@ -328,3 +329,18 @@ def test_what_does_not_place_a_pod_anew_is_known() -> None:
     bound = waiting(nodeName="gpu-1")
     tolerating = waiting(TOLERATION, nodeName="gpu-1")
     assert decide(tolerating, policy(), update(bound), KNOWN).allowed, "it runs already"
+
+
+@pytest.mark.parametrize("facts", [Facts(), KNOWN], ids=["unresolved", "resolved"])
+def test_a_debug_container_of_an_existing_pod_with_claims_is_hardened(facts: Facts) -> None:
+    running = waiting(nodeName="gpu-1")
+    debug: JSON = {"name": "debug", "image": "i"}
+    debugged = {**running, "spec": {**running["spec"], "ephemeralContainers": [debug]}}
+    request = update(running, subresource="ephemeralcontainers")
+    assert decide(debugged, policy(), request, facts).verdict == "mutated"
+    debug["securityContext"] = {"privileged": True}
+    decision = decide(debugged, policy(), request, facts)
+    assert {finding.rule for finding in decision.findings} == {"unrestricted-gpu-pod"}
+    # What the Pod had before is no new finding.
+    relabeled = {**running, "metadata": {**running["metadata"], "labels": {"a": "b"}}}
+    assert decide(relabeled, policy(), update(running), facts).allowed

@@ -154,7 +154,7 @@ def test_whether_there_is_a_node_is_known_without_a_walk_over_all_nodes(
 def test_a_selection_of_every_node_there_is_reaches_for_none() -> None:
     """A cluster may be all GPU nodes, and its taints keep the Pod out."""
     (pool,) = strategies.policies()["one taint"].pools
-    everywhere = {"kubernetes.io/os": "linux"}
+    everywhere = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
     nodes = NodeIndex(Node(name, {**pool.node_selector, **everywhere}) for name in ("a", "b"))
     pod = {
         "apiVersion": "v1",
@@ -164,7 +164,10 @@ def test_a_selection_of_every_node_there_is_reaches_for_none() -> None:
     }
     policy = strategies.policies()["one taint"]
     assert decide(pod, policy, facts=Facts(nodes=nodes)).findings == ()
-    nodes.update(Node("plain", {"kubernetes.io/os": "windows"}))
+    nodes.update(Node("plain", {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}))
     assert [f.path for f in decide(pod, policy, facts=Facts(nodes=nodes)).findings] == [
         "spec.nodeSelector"
     ]
+    # The operating system alone selects no GPU nodes: many Pods name it.
+    pod["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}  # type: ignore[index]
+    assert decide(pod, policy, facts=Facts(nodes=nodes)).findings == ()

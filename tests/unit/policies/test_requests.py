@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 
 import strategies
-from policies.facts import Facts
+from policies.context import Context
+from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.quantity import parse_quantity
 from policies.kubernetes.template import Template
-from policies.requests import device_requests, pool_of_resource, unresolved_claims
+from policies.requests import device_requests, pool_of_resource
 from strategies import JSON
 from typed import pod_of
 
@@ -27,11 +28,14 @@ def claim(*requests: set[str]) -> Claim:
 def requests(
     spec: JSON, facts: Facts | None = None, namespace: str = "default"
 ) -> list[tuple[str, str, str, bool]]:
-    pod = pod_of({"spec": spec})
-    return [
-        (request.pool.name, request.path, request.what, request.certain)
-        for request in device_requests(pod, TWO_POOLS, namespace, facts or Facts())
-    ]
+    """Return the device requests of a Pod, of which a container uses every claim."""
+    entries = [{"name": f"c-{n}", **e} for n, e in enumerate(spec.get("resourceClaims", ()))]
+    if entries:
+        user = {"resources": {"claims": [{"name": entry["name"]} for entry in entries]}}
+        containers = [*spec.get("containers", ()), user]
+        spec = {**spec, "resourceClaims": entries, "containers": containers}
+    given = device_requests(pod_of({"spec": spec}), TWO_POOLS, Request(namespace), facts or Facts())
+    return [(each.pool.name, each.path, each.what, each.certain) for each in given]
 
 
 def container(name: str, quantity: Any, side: str = "limits") -> JSON:
@@ -106,7 +110,7 @@ class TestByResource:
         }
         assert {
             request.pool.name
-            for request in device_requests(pod_of(pod), TWO_POOLS, "default", facts)
+            for request in device_requests(pod_of(pod), TWO_POOLS, Request(), facts)
         } == asked
 
 
@@ -172,6 +176,25 @@ class TestByClaim:
             {"spec": {"resourceClaims": sources}},
             Template({}, ("spec", "template", "spec"), "Deployment"),
         )
-        assert unresolved_claims(pod, "ml", self.FACTS) == [
+        unresolved = Context.of(pod, TWO_POOLS, Request("ml"), self.FACTS).unresolved_claims(pod)
+        assert [(each.path, each.entry.claim) for each in unresolved] == [
             ("spec.template.spec.resourceClaims[1]", "two")
         ]
+
+    def test_count_only_where_a_container_uses_them(self) -> None:
+        entry = {"name": "gpu", "resourceClaimName": "one"}
+        pod: JSON = {"spec": {"resourceClaims": [entry], "containers": [{"name": "web"}]}}
+        assert device_requests(pod_of(pod), TWO_POOLS, Request("ml"), self.FACTS) == ()
+        pod["spec"]["initContainers"] = [{"resources": {"claims": [{"name": "gpu"}]}}]
+        assert len(device_requests(pod_of(pod), TWO_POOLS, Request("ml"), self.FACTS)) == 1
+
+    def test_of_an_existing_pod_are_those_that_were_generated_for_it(self) -> None:
+        entry = {"name": "gpu", "resourceClaimTemplateName": "deleted"}
+        user = {"resources": {"claims": [{"name": "gpu"}]}}
+        pod = pod_of({"spec": {"resourceClaims": [entry], "containers": [user]}})
+        status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "one"}]}
+        old = {"apiVersion": "v1", "kind": "Pod", "status": status}
+        update = Request("ml", operation="UPDATE", old=old)
+        [request] = device_requests(pod, TWO_POOLS, update, self.FACTS)
+        assert request.what == "claim one on device class gpu.nvidia.com"
+        assert device_requests(pod, TWO_POOLS, Request("ml", old=old), self.FACTS) == ()

@@ -32,7 +32,7 @@ from webhook.kube.listing import list_all
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Unlike a server, a command can wait for a claim.
-_PATIENT = LookupTiming(keep=3600.0, keep_failure=3600.0, wait=10.0, request=10.0)
+_PATIENT = LookupTiming(wait=10.0, request=10.0)
 _SECONDS = 2 * _PATIENT.wait
 
 

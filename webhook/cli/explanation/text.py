@@ -84,10 +84,10 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
         yield _line(f"It requests no device of a pool. Pools of the policy: {pools}.", indent=4)
     for path, name, why in _not_requests(pod, context):
         yield _line(f"{name} does not request a device of a pool: {why} (at {path}).", indent=4)
-    for path, name in context.unresolved_claims(pod):
+    for each in context.unresolved_claims(pod):
         yield _line(
-            f"Claim {name} is unknown and does not count as a request (at {path}). Pass its "
-            "manifest as well, or use --cluster.",
+            f"Claim {each.entry.claim} is unknown and does not count as a request (at "
+            f"{each.path}). Pass its manifest as well, or use --cluster.",
             indent=4,
         )
 
