@@ -165,6 +165,11 @@ TRIED: dict[str, tuple[str, JSON]] = {
     "trespasser by toleration": ("default", spec(**TOLERATING)),
     "trespasser by every toleration": ("default", spec(tolerations=[{"operator": "Exists"}])),
     "trespasser by label": ("default", spec(nodeSelector={"nvidia.com/gpu.present": "true"})),
+    "Pod with a node selection": (
+        "default",
+        spec(nodeSelector={"node.kubernetes.io/instance-type": "m7i.large"}),
+    ),
+    "Pod bound by nodeName": ("default", spec(nodeName="some-node")),
     "device leak by variable": ("default", spec(containers=[{**MAIN, "env": ENV}])),
     "device leak by path": (
         "default",
@@ -187,6 +192,8 @@ OUTAGE: dict[str, dict[str, tuple[str, str]]] = {
     "Fail": {
         "plain Pod": (CREATED, CREATED),
         "node agent in kube-system": (CREATED, CREATED),
+        "Pod with a node selection": (CREATED, CREATED),
+        "Pod bound by nodeName": (CREATED, CREATED),
         "GPU Pod": (WAITS, WAITS),
         "trespasser by toleration": (DENIED, WAITS),
         "trespasser by every toleration": (DENIED, WAITS),
@@ -199,6 +206,8 @@ OUTAGE: dict[str, dict[str, tuple[str, str]]] = {
     "Ignore": {
         "plain Pod": (CREATED, CREATED),
         "node agent in kube-system": (CREATED, CREATED),
+        "Pod with a node selection": (CREATED, CREATED),
+        "Pod bound by nodeName": (CREATED, CREATED),
         "GPU Pod": (CREATED, CREATED),
         "trespasser by toleration": (DENIED, CREATED),
         "trespasser by every toleration": (DENIED, CREATED),
@@ -242,6 +251,44 @@ def test_an_audit_lists_the_gpu_pods_that_an_outage_let_in_unchanged(installed: 
         finally:
             installed.api.request("DELETE", "/api/v1/namespaces/default/pods/unchanged")
     assert "1 running Pod without the mutations of the policy: default/unchanged" in said
+
+
+def test_no_plain_pod_is_stopped_with_every_replica_dead(
+    installed: Installed, control_plane: ControlPlane
+) -> None:
+    api, namespace = installed.api, control_plane.create_namespace("outage-")
+    by_type = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [by_type]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    plain = [
+        (namespace, spec()),
+        (namespace, spec(nodeSelector={"kubernetes.io/hostname": "some-node"})),
+        (namespace, spec(affinity=affinity)),
+        ("kube-system", spec(nodeSelector={"kubernetes.io/hostname": "some-node"})),
+        ("kube-system", spec(tolerations=[{"operator": "Exists"}])),
+    ]
+    with installed.release.replicas(1, *flags(installed)) as [replica]:
+        until(lambda: DENYING in in_tree_denial(api), "the second line")
+        until(lambda: "-placement." in placements(api), "the webhooks for node selections")
+        replica.kill()
+        outcomes = [created(api, *plain[number % len(plain)]) for number in range(100)]
+    assert outcomes == [CREATED] * 100
+
+
+def placements(api: Api) -> str:
+    path = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{NAME}"
+    return " ".join(webhook["name"] for webhook in api.request("GET", path)["webhooks"])
+
+
+def created(api: Api, namespace: str, of: JSON) -> str:
+    """Create a Pod and delete it; return the outcome of the creation."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    try:
+        made = api.request("POST", path, {"metadata": {"generateName": "outage-"}, "spec": of})
+    except ApiError as error:
+        return str(error)
+    api.request("DELETE", f"{path}/{made['metadata']['name']}?gracePeriodSeconds=0")
+    return CREATED
 
 
 def tried(api: Api, namespace: str, of: JSON) -> str:

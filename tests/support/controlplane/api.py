@@ -34,7 +34,9 @@ class Api:
     client: tuple[Path, Path] | None = None
     timeout: float = 30.0
     user: str = ""
-    """The user to impersonate, as a cluster administrator; empty: the client's own."""
+    """The user to impersonate; empty: the client's own."""
+    group: str = "system:masters"
+    """The group of that user: by default, that of cluster administrators."""
     _context: ssl.SSLContext = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +90,7 @@ class Api:
         if body is not None:
             headers["Content-Type"] = content_type
         if self.user:
-            headers |= {"Impersonate-User": self.user, "Impersonate-Group": "system:masters"}
+            headers |= {"Impersonate-User": self.user, "Impersonate-Group": self.group}
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()

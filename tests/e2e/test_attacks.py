@@ -1,0 +1,242 @@
+"""What a user with `edit` in one namespace attempts against the chart's default installation.
+
+The cluster has a GPU node, one that lacks its labels, and plain ones; the real scheduler and the
+real controllers run. docs/concepts/threat-model.md names these tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.api import Api, ApiError
+from controlplane.objects import node, taint
+from controlplane.poll import until
+from deploy import kubelet
+from deploy.chart import Helm
+from deploy.installation import Installation, installation
+from policies.document.model import default_policy_text
+
+pytestmark = [
+    pytest.mark.skipif(
+        bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
+    ),
+]
+
+JSON = dict[str, Any]
+TENANT = "tenant"
+PODS = f"/api/v1/namespaces/{TENANT}/pods"
+DRA = f"/apis/resource.k8s.io/v1/namespaces/{TENANT}"
+RBAC = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TENANT}"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+# A node that has joined a moment ago: GPU feature discovery has not labeled it yet.
+LATE = node("gpu-late", taints=[taint("nvidia.com/gpu", "present")])
+# The policy of the chart, and a pool that is for labeled namespaces.
+LAB = {
+    "name": "lab",
+    "resources": ["example.com/lab-gpu"],
+    "taints": [{"key": "example.com/lab-gpu"}],
+    "nodeSelector": {"example.com/lab-gpu": "true"},
+    "allowedNamespaces": {"matchLabels": {"team": "lab"}},
+}
+VALUES = {"policy": {"pools": [*yaml.safe_load(default_policy_text())["pools"], LAB]}}
+
+
+@pytest.fixture(scope="module")
+def installed(
+    found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """The chart's default installation, in a cluster with a tenant."""
+    with installation(tmp_path_factory.mktemp("attacks"), found_binaries, helm) as made:
+        made.install(VALUES)
+        cluster = made.cluster
+        cluster.create_namespace(TENANT)
+        cluster.create_nodes(LATE)
+        binding = {
+            "metadata": {"name": "alice"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "edit",
+            },
+            "subjects": [{"kind": "User", "name": "alice"}],
+        }
+        cluster.api.request("POST", f"{RBAC}/rolebindings", binding)
+        bound = {"nodeName": "gpu-late"}
+        until(
+            lambda: "pool-trespass: a Pod" in denial(made.cluster.api, pod(**bound)),
+            "the replicas to know the nodes",
+        )
+        yield made
+
+
+@pytest.fixture(scope="module")
+def alice(installed: Installation) -> Api:
+    """The API as the tenant reaches it."""
+    return replace(installed.cluster.api, user="alice", group="system:authenticated")
+
+
+def pod(resource: str = "", *, container: JSON | None = None, **spec: Any) -> JSON:
+    main: JSON = {"name": "main", "image": "registry.example/app", **(container or {})}
+    if resource:
+        main["resources"] = {"limits": {resource: "1"}}
+    spec = {"containers": [main], **spec}
+    return {"metadata": {"generateName": "attack-"}, "spec": spec}
+
+
+def denial(api: Api, obj: JSON, path: str = PODS, method: str = "POST") -> str:
+    """Return why an object is rejected (dry run), "" if it is created."""
+    try:
+        api.request(method, f"{path}?dryRun=All", obj)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def terms(*expressions: JSON) -> JSON:
+    """Return a required node affinity of one term for each expression."""
+    given = [{"matchExpressions": [each]} for each in expressions]
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": given}}}
+
+
+def requirement(key: str, operator: str, *values: str) -> JSON:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+
+
+HOST = "kubernetes.io/hostname"
+TYPE = "node.kubernetes.io/instance-type"
+PRESENT = "nvidia.com/gpu.present"
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+WILDCARD = {"operator": "Exists"}
+PRIVILEGED = {"securityContext": {"privileged": True}}
+ROOT = [{"name": "host", "hostPath": {"path": "/"}}]
+NOT_LABELED = terms(requirement(PRESENT, "NotIn", "true"))
+TO_COME = terms(requirement(HOST, "In", "one"), requirement(TYPE, "In", "p5.48xlarge"))
+
+ATTACKS: dict[str, tuple[JSON, str]] = {
+    "nodeName of a GPU node": (pod(nodeName="gpu"), "pool-trespass"),
+    "nodeName of a GPU node, privileged, with hostPath /": (
+        pod(container=PRIVILEGED, nodeName="gpu", volumes=ROOT),
+        "pool-trespass",
+    ),
+    "nodeName of a GPU node, with a device that it lacks": (
+        pod("nvidia.com/mig-9g.99gb", nodeName="gpu"),
+        "missing-device",
+    ),
+    "nodeName of a node that does not exist yet": (pod(nodeName="gpu-2"), "pool-trespass"),
+    "nodeName of a node that has no label yet": (pod(nodeName="gpu-late"), "pool-trespass"),
+    "host name of a GPU node": (pod(nodeSelector={HOST: "gpu"}), "pool-trespass"),
+    "host name of a node that has no label yet": (
+        pod(nodeSelector={HOST: "gpu-late"}, tolerations=[TOLERATION]),
+        "pool-trespass",
+    ),
+    "toleration and NotIn, which a node without its label accepts": (
+        pod(tolerations=[TOLERATION], affinity=NOT_LABELED),
+        "pool-trespass",
+    ),
+    "wildcard and NotIn, which a node without its label accepts": (
+        pod(tolerations=[WILDCARD], affinity=NOT_LABELED),
+        "pool-trespass",
+    ),
+    "toleration, and a term for nodes to come": (
+        pod(tolerations=[TOLERATION], affinity=TO_COME),
+        "pool-trespass",
+    ),
+    "a pool that admits other namespaces by label": (
+        pod("example.com/lab-gpu"),
+        "pool-not-allowed",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_of_a_pod_is_denied(installed: Installation, alice: Api, attack: str) -> None:
+    obj, rule = ATTACKS[attack]
+    assert f"{rule}: " in denial(alice, obj)
+
+
+def test_a_daemon_set_for_one_gpu_node_is_denied(installed: Installation, alice: Api) -> None:
+    field = requirement("metadata.name", "In", "gpu")
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}}
+    labels = {"app": "attack"}
+    template = pod(tolerations=[WILDCARD], affinity=affinity)
+    template["metadata"] = {"labels": labels}
+    daemon_set = {
+        "metadata": {"name": "attack"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    path = f"/apis/apps/v1/namespaces/{TENANT}/daemonsets"
+    assert "pool-trespass: " in denial(alice, daemon_set, path)
+    # An agent of every node, which its author has not bound, is allowed.
+    del template["spec"]["affinity"]
+    assert denial(alice, daemon_set, path) == ""
+
+
+def template(name: str, device_class: str) -> JSON:
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
+    return {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+
+
+def claiming(name: str, *, used: bool = True, **spec: Any) -> JSON:
+    container = {"resources": {"claims": [{"name": "gpu"}]}} if used else {}
+    entry = {"name": "gpu", "resourceClaimTemplateName": name}
+    return pod(container=container, resourceClaims=[entry], **spec)
+
+
+def test_a_template_that_is_replaced_gets_no_toleration(
+    installed: Installation, alice: Api
+) -> None:
+    path = f"{DRA}/resourceclaimtemplates"
+    alice.request("POST", path, template("swapped", "gpu.nvidia.com"))
+    gpu = alice.request("POST", f"{PODS}?dryRun=All", claiming("swapped"))
+    assert any(each["key"] == "nvidia.com/gpu" for each in gpu["spec"]["tolerations"])
+    alice.request("DELETE", f"{path}/swapped")
+    alice.request("POST", path, template("swapped", "none.example.com"))
+    other = alice.request("POST", f"{PODS}?dryRun=All", claiming("swapped"))
+    assert not any(each["key"] == "nvidia.com/gpu" for each in other["spec"]["tolerations"])
+    assert "pool-trespass: " in denial(alice, claiming("swapped", tolerations=[TOLERATION]))
+
+
+def test_a_claim_that_no_container_uses_parks_nothing_on_a_gpu_node(
+    installed: Installation, alice: Api
+) -> None:
+    alice.request("POST", f"{DRA}/resourceclaimtemplates", template("unused", "gpu.nvidia.com"))
+    parked = claiming("unused", used=False, tolerations=[TOLERATION])
+    assert "pool-trespass: " in denial(alice, parked)
+    assert "no container uses a claim" in denial(alice, claiming("unused", used=False))
+
+
+def test_a_privileged_debug_container_is_denied_after_its_template_is_gone(
+    installed: Installation, alice: Api
+) -> None:
+    templates = f"{DRA}/resourceclaimtemplates"
+    alice.request("POST", templates, template("gone", "gpu.nvidia.com"))
+    made = alice.request("POST", PODS, claiming("gone"))
+    path = f"{PODS}/{made['metadata']['name']}"
+
+    def generated() -> Any:
+        status = installed.cluster.api.request("GET", path)["status"]
+        return status.get("resourceClaimStatuses")
+
+    until(generated, "the claim to be generated")
+    alice.request("DELETE", f"{templates}/gone")
+    admin = installed.cluster.api
+    debugged = admin.request("GET", path)
+    debug = {"name": "debug", "image": "busybox", **PRIVILEGED}
+    debugged["spec"]["ephemeralContainers"] = [debug]
+    # `edit` has no right to debug; a tenant with that right gets no further.
+    debugger = replace(admin, user="bob")
+    assert "unrestricted-gpu-pod: " in denial(
+        debugger, debugged, f"{path}/ephemeralcontainers", "PUT"
+    )
+    [status] = generated()
+    admin.request("DELETE", f"{DRA}/resourceclaims/{status['resourceClaimName']}")
+    assert "unrestricted-gpu-pod: " in denial(
+        debugger, debugged, f"{path}/ephemeralcontainers", "PUT"
+    )
