@@ -97,6 +97,16 @@ def test_the_source_of_the_certificates_changes(
         published(made, files.parts["ca.crt"] if after else made.secret()["ca.crt"])
 
 
+def test_a_replica_that_configurations_in_git_do_not_trust_is_unready_until_they_do(
+    control_plane: ControlPlane, tmp_path: Path, files: Files
+) -> None:
+    with release(control_plane, tmp_path) as made, made.replica("--register=false") as replica:
+        made.apply_configurations(files.parts["ca.crt"])
+        until(lambda: "does not trust the served" in replica.unready(), "it to be unready")
+        made.apply_configurations(made.secret()["ca.crt"])
+        until(lambda: not replica.unready(), "it to be ready again")
+
+
 def published(made: Release, ca: bytes) -> None:
     """Wait until API servers are to trust this CA alone."""
     until(lambda: made.bundles() == [ca] * WEBHOOKS, "the CA to be alone", within=30)

@@ -5,7 +5,10 @@
 The replicas reach a real API server through a proxy that injects each fault twice, with as much
 time to recover after each. The API server itself reaches the replicas, and creates GPU Pods all the
 time: every one must be created, and changed. The exit status is 1 if one was not, if a collection
-was listed again, or if a replica ended.
+was listed again, or if a replica ended. DIRECTORY (build/faults) gets faults.json and faults.png.
+
+A fault that lasts longer than two thirds of the Lease's 15 s may leave the release without a
+leader, and so without device metrics, until it ends.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from pathlib import Path
 
 from bench.contestants import resident_mebibytes
 from controlplane.poll import until
+from controlplane.process import runs
 from fault_proxy import FAULTS, Fault, ProxyThread, kubeconfig
 from release.replica import Replica
 from soak.cluster import Creations, fenced_cluster
@@ -63,6 +67,7 @@ class Record:
     ended: list[str] = field(default_factory=list)
 
     def problems(self) -> list[str]:
+        """Return what went wrong beyond the faults themselves."""
         found = [f"{len(self.wrong)} Pods wrong: {self.wrong[0]}"] if self.wrong else []
         if self.failures:
             found.append(f"{len(self.failures)} Pods not created: {self.failures[0]}")
@@ -121,13 +126,12 @@ def sample(
         created, failed = len(creations.seconds), len(creations.failures)
         requests = thread.proxy.requests.total()
         time.sleep(1)
-        memory = []
-        for replica in replicas:
-            pid = replica.process.pid
-            if pid is None or not Path(f"/proc/{pid}").exists():
-                record.ended.append(f"port {replica.port}, during {fault}")
-                continue
-            memory.append(resident_mebibytes(pid))
+        pids = [replica.process.pid or 0 for replica in replicas]
+        ended = [replica.port for replica, pid in zip(replicas, pids, strict=True) if not runs(pid)]
+        if ended:
+            record.ended += [f"port {port}, during {fault or 'no fault'}" for port in ended]
+            return
+        memory = [resident_mebibytes(pid) for pid in pids]
         record.samples.append(
             Sample(
                 len(record.samples) + 1.0,
@@ -161,10 +165,10 @@ def plot(record: Record, path: Path) -> None:
     figure = Figure(figsize=(9, 8), layout="constrained")
     memory, creations, requests, leaders = figure.subplots(4, 1, sharex=True)
     for place in range(REPLICAS):
-        values = [each.memory[place] for each in record.samples if len(each.memory) > place]
-        memory.plot(seconds[: len(values)], values, label=f"replica {place + 1}")
+        values = [each.memory[place] for each in record.samples]
+        memory.plot(seconds, values, label=f"replica {place + 1}")
     memory.set_ylabel("memory, MiB")
-    memory.set_ylim(bottom=0)
+    memory.set_ylim(0, 1.2 * max(max(each.memory) for each in record.samples))
     memory.legend(loc="lower right")
     creations.plot(seconds, [each.created for each in record.samples], label="created")
     creations.plot(seconds, [each.failed for each in record.samples], label="failed")
@@ -175,6 +179,7 @@ def plot(record: Record, path: Path) -> None:
     leaders.step(seconds, [each.leaders for each in record.samples], label="leaders")
     leaders.step(seconds, [each.exporting for each in record.samples], label="export devices")
     leaders.set_ylabel("replicas")
+    leaders.set_ylim(-0.1, REPLICAS + 0.1)
     leaders.legend(loc="upper right")
     leaders.set_xlabel("minutes")
     for axes in (memory, creations, requests, leaders):
@@ -184,7 +189,14 @@ def plot(record: Record, path: Path) -> None:
     previous = ""
     for each in record.samples:
         if each.fault and each.fault != previous:
-            memory.text(each.second / 60, memory.get_ylim()[1], each.fault, fontsize=7, va="top")
+            # Above the axes, turned: the names are longer than what a fault takes.
+            memory.annotate(
+                each.fault,
+                (each.second / 60, 1.02),
+                xycoords=("data", "axes fraction"),
+                fontsize=8,
+                rotation=20,
+            )
         previous = each.fault
     figure.savefig(path, dpi=110)
 
@@ -197,8 +209,8 @@ def main(minutes: float, folder: Path) -> int:
     plot(record, folder / "faults.png")
     created = sum(each.created for each in record.samples)
     print(
-        f"{created} GPU Pods created, {len(record.failures)} failed, {len(record.wrong)} wrong; "
-        f"longest {record.longest * 1e3:.0f} ms"
+        f"{created} GPU Pods created, {len(record.wrong)} of them wrong; {len(record.failures)} "
+        f"failed; the longest took {record.longest * 1e3:.0f} ms"
     )
     for fault in (*FAULTS, ""):
         of_fault = [each for each in record.samples if each.fault == fault]
@@ -206,12 +218,14 @@ def main(minutes: float, folder: Path) -> int:
             f"{fault or 'no fault':<18} {len(of_fault):4} s: "
             f"{sum(each.created for each in of_fault)} created, "
             f"{sum(each.failed for each in of_fault)} failed, "
+            f"{sum(each.leaders == 1 for each in of_fault)} s with a leader, "
             f"{sum(each.exporting == 1 for each in of_fault)} s with device metrics, "
             f"{sum(each.requests for each in of_fault)} requests to the API server"
         )
     for name, count in record.lists.items():
-        print(f"{name}: {record.lists_before.get(name, 0)} at the start, {count} at the end")
-    memory = [max(each.memory, default=0.0) for each in record.samples]
+        at_start = record.lists_before.get(name, 0)
+        print(f"{name}: {at_start} at the start, {count - at_start} more during the faults")
+    memory = [max(each.memory) for each in record.samples]
     print(
         f"Lease transitions: {record.lease_transitions}; memory of the larger replica: "
         f"{memory[0]:.0f} MiB at first, {max(memory):.0f} at most, {memory[-1]:.0f} at last"

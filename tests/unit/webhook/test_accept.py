@@ -152,12 +152,17 @@ async def test_idle_connections_of_many_addresses_keep_no_probe_out(pair: Path) 
     """Of the metrics port, which kubelets probe."""
     async with ready_server(pair) as running:
         with ExitStack() as held:
+            idle = []
             for place in range(3 * OPERATIONS.connections):
                 address = ("127.0.0.1", running.ready["metricsPort"])
                 source = (f"127.0.0.{2 + place % 3}", 0)
-                held.enter_context(socket.create_connection(address, 10, source))
+                connection = socket.create_connection(address, 10, source)
+                idle.append(held.enter_context(connection))
             for _ in range(5):
                 assert await get(f"{running.operations}/healthz") == (200, "ok\n")
+            # The port has a bound of its own, lower than that for reviews.
+            with suppress(ConnectionError):
+                assert not idle[0].recv(1)
 
 
 async def test_six_hundred_connections_at_once_wait_for_no_retransmission(pair: Path) -> None:

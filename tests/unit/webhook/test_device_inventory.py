@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from clusters import FAST, gpu_node, node, policy
+from clusters import FAST, Clock, gpu_node, node, policy
 from fake_apiserver import NODES, FakeApiServer, eventually
 from policies.policy import Policy
-from webhook.cluster.device_inventory import DeviceInventory
+from webhook.cluster.device_inventory import KEEP_SECONDS, DeviceInventory
 from webhook.cluster.holders import (
     ClaimObject,
     Holding,
@@ -299,6 +299,28 @@ async def test_a_count_that_ends_forgets_everything_and_can_begin_anew(
         await eventually(lambda: not api.watching(PODS), "the watch to end")
         await inventory.follow(True)
         await becomes(inventory, EVERYTHING)
+
+
+async def test_a_replica_that_leads_again_soon_has_nothing_to_list(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    clock = Clock()
+    connection = Connection(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
+    inventory = DeviceInventory(connection, policy(), clock=clock, timing=FAST)
+    await inventory.follow(True)
+    await becomes(inventory, EVERYTHING)
+    pages = len(api.lists(PODS))
+    clock.now += 10
+    await inventory.follow(False)
+    assert dict(inventory.holdings()) == {}
+    clock.now += 10
+    await inventory.follow(True)
+    assert dict(inventory.holdings()) == EVERYTHING
+    assert len(api.lists(PODS)) == pages
+    clock.now += KEEP_SECONDS + 1
+    await inventory.follow(False)
+    await eventually(lambda: not api.watching(PODS), "the watch to end")
+    await inventory.stop()
 
 
 # The metrics.
