@@ -169,7 +169,7 @@ class RegistrationController:
         await self._api.close()
 
     async def _register(self) -> None:
-        """Write the webhook configurations and the admission policies, if this replica leads."""
+        """Write the webhook configurations and admission policies, if this replica leads."""
         if not (self._elector.leading and self._can_serve()):
             return
         if await self._elector.is_paused():
