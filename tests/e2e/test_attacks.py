@@ -68,9 +68,8 @@ def installed(
             "subjects": [{"kind": "User", "name": "alice"}],
         }
         cluster.api.request("POST", f"{RBAC}/rolebindings", binding)
-        bound = {"nodeName": "gpu-late"}
         until(
-            lambda: "pool-trespass: a Pod" in denial(made.cluster.api, pod(**bound)),
+            lambda: "pool-trespass: a Pod" in denial(made.cluster.api, pod(nodeName="gpu-late")),
             "the replicas to know the nodes",
         )
         yield made
