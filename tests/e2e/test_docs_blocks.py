@@ -113,6 +113,8 @@ def test_every_command_of_a_page_does_what_is_shown_in_a_cluster(
     page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path
 ) -> None:
     kubectl = cluster.kubectl
+    # Created by a page, and perhaps by the tests of another file before.
+    kubectl("delete", "namespace", "research", "--ignore-not-found")
     run_page(page, tmp_path, kubectl.environ(), kubectl.binary.parent, kustomize.parent)
 
 

@@ -297,7 +297,9 @@ def node_selections() -> st.SearchStrategy[JSON]:
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
         }
     )
-    nothing = _optional(nodeSelectorTerms=st.none() | st.builds(list))
+    nothing = _optional(
+        nodeSelectorTerms=st.sampled_from([True, False]).map(lambda null: None if null else [])
+    )
     odd = _optional(
         nodeAffinity=_or_null(
             _optional(
@@ -387,7 +389,7 @@ def _specs(devices: tuple[str, ...], *, claims: bool) -> st.SearchStrategy[JSON]
             "ephemeralContainers": _or_null(_containers(("cpu",))),
             "tolerations": _or_null(st.lists(tolerations(), max_size=3)),
             "securityContext": POD_CONTEXTS,
-            "os": st.fixed_dictionaries({"name": st.sampled_from(["linux", "windows"])}),
+            "os": st.sampled_from(["linux", "windows"]).map(lambda name: {"name": name}),
             "runtimeClassName": st.sampled_from(["nvidia", "gvisor"]),
             **({"resourceClaims": _claims()} if claims else {}),
         },
