@@ -86,7 +86,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield Finding(
                 ID,
                 pod.at(container.field),
-                "a container with several GPUs has only 64 MiB of shared memory",
+                "a container with several GPUs has no volume for shared memory",
                 f'container "{container.name}" requests {name}: {count} and mounts no volume at '
                 f"{SHARED_MEMORY}, which container runtimes limit to 64 MiB",
                 "Add volumes: [{name: shm, emptyDir: {medium: Memory}}] to the Pod, and "

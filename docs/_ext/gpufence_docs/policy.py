@@ -135,7 +135,7 @@ def _default(module: ModuleType, part: str, key: str) -> str:
     [field] = [field for field in model.model_fields.values() if field.alias == key]
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
-        return "with the defaults of its keys"
+        return "optional"
     if isinstance(value, list) and value:
         return "default [the well-known ones](#well-known-custom-workloads)"
     return f"default {code(json.dumps(value))}"
