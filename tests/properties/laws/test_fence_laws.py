@@ -85,7 +85,11 @@ def test_a_pod_without_a_request_that_passes_fits_no_node_of_the_pool_that_is_kn
         for pool in policy.pools
         for node in data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
     ]
-    plain = [node for node in others if not any(belongs(node, pool) for pool in policy.pools)]
+    plain = [node for node in others if not any(is_of(node, p, policy) for p in policy.pools)]
+    late = data.draw(
+        st.lists(st.sampled_from(fenced).map(unlabeled), max_size=1) if fenced else st.just([])
+    )
+    fenced += late
     nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
     assume(nodes)
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
@@ -93,7 +97,7 @@ def test_a_pod_without_a_request_that_passes_fits_no_node_of_the_pool_that_is_kn
     event(f"a trespass: {bool(found)}")
     assume(not found)
     for node, verdict in zip(nodes, oracle.feasible(pod, nodes), strict=True):
-        assert not verdict.feasible or not any(belongs(node, pool) for pool in policy.pools)
+        assert not verdict.feasible or not any(is_of(node, p, policy) for p in policy.pools)
 
 
 @law
@@ -127,39 +131,42 @@ def test_with_known_nodes_a_pod_is_refused_for_what_could_place_it_on_the_pool_o
     pod = data.draw(strategies.pods(devices=(), claims=False))
     pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
     assume(not any(map(is_refused_by_the_api, pod["spec"]["tolerations"])))
-    fenced = data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
-    plain = [node for node in others if not belongs(node, pool)]
+    some = strategies.fenced_nodes(pool)
+    fenced = data.draw(st.lists(some | some.map(unlabeled), max_size=2))
+    plain = [node for node in others if not is_of(node, pool, policy)]
     nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
     assume(nodes)
     names = [node["metadata"]["name"] for node in nodes]
     pod["spec"]["nodeName"] = data.draw(st.sampled_from(["", "", "", "unheard-of", *names]))
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
     found = [f for f in decide(pod, policy, facts=facts).findings if f.rule == "pool-trespass"]
-    assert is_bound(pod, pool, nodes) is any(finding.path == "spec.nodeName" for finding in found)
+    assert is_bound(pod, pool, nodes, policy) is any(
+        finding.path == "spec.nodeName" for finding in found
+    )
     verdicts = oracle.feasible(pod, nodes)
     fits = any(
-        verdict.feasible and belongs(node, pool)
+        verdict.feasible and is_of(node, pool, policy)
         for node, verdict in zip(nodes, verdicts, strict=True)
     )
     reasons = {
-        "is bound to it": is_bound(pod, pool, nodes),
+        "is bound to it": is_bound(pod, pool, nodes, policy),
         "asks for its labels": any(
             asks_by_label(oracle, way, pool) for way in each_way(pod["spec"])
         ),
         "asks for its nodes": any(
-            asks_by_node(oracle, way, pool, nodes) for way in each_way(pod["spec"])
+            asks_by_node(oracle, way, pool, nodes, policy) for way in each_way(pod["spec"])
         ),
-        "may be placed there": may_be_placed(oracle, pod, pool, nodes),
+        "may be placed there": may_be_placed(oracle, pod, pool, nodes, policy),
     }
     event(f"found: {bool(found)}, fits: {fits}, {[why for why in reasons if reasons[why]]}")
     assert bool(found) is any(reasons.values())
     assert found or not fits
 
 
-def is_bound(pod: JSON, pool: Pool, nodes: list[JSON]) -> bool:
+def is_bound(pod: JSON, pool: Pool, nodes: list[JSON], policy: Policy) -> bool:
     """Tell whether the author bound the Pod to a node of the pool: no scheduler looks at taints."""
     name = pod["spec"].get("nodeName")
-    return any(node["metadata"]["name"] == name and belongs(node, pool) for node in nodes)
+    return any(node["metadata"]["name"] == name and is_of(node, pool, policy) for node in nodes)
 
 
 def asks_by_label(oracle: Oracle, way: JSON, pool: Pool) -> bool:
@@ -173,30 +180,37 @@ def asks_by_label(oracle: Oracle, way: JSON, pool: Pool) -> bool:
     return any(will and not any(others) for will, *others in zip(accepted, *lacking, strict=True))
 
 
-def asks_by_node(oracle: Oracle, way: JSON, pool: Pool, nodes: list[JSON]) -> bool:
+def asks_by_node(oracle: Oracle, way: JSON, pool: Pool, nodes: list[JSON], policy: Policy) -> bool:
     """Tell whether some of the known nodes will do, but not all, and only such of the pool."""
     selected = selects(oracle, way, nodes)
-    return 0 < len(selected) < len(nodes) and all(belongs(node, pool) for node in selected)
+    return 0 < len(selected) < len(nodes) and all(is_of(node, pool, policy) for node in selected)
 
 
-def may_be_placed(oracle: Oracle, pod: JSON, pool: Pool, nodes: list[JSON]) -> bool:
+def may_be_placed(oracle: Oracle, pod: JSON, pool: Pool, nodes: list[JSON], policy: Policy) -> bool:
     """Tell whether the scheduler could place the Pod on the pool, today or when it has grown.
 
-    Not where it is bound to a known node outside of it, or selects known nodes and none of it,
-    unless its selection accepts every node that the pool may get.
+    Not where it is bound to a known node outside of it, or every ORed term selects known nodes and
+    none of it, unless its selection accepts every node that the pool may get.
     """
-    name = pod["spec"].get("nodeName")
-    if any(node["metadata"]["name"] == name and not belongs(node, pool) for node in nodes):
+    name, spec = pod["spec"].get("nodeName"), pod["spec"]
+    bound = [node for node in nodes if node["metadata"]["name"] == name]
+    if any(not is_of(node, pool, policy) for node in bound):
         return False
-    selected = selects(oracle, pod["spec"], nodes)
+    unbound = {"spec": {key: value for key, value in spec.items() if key != "nodeName"}}
+
+    def fits(some: list[JSON]) -> bool:
+        return any(v.feasible for v in oracle.feasible(unbound, some, comparison_operators=True))
+
+    selected = selects(oracle, spec, nodes)
+    late = [n for n in selected if is_of(n, pool, policy) and not belongs(n, pool)]
+    if not bound and any(fits(with_taint(node, spec, pool)) for node in late):
+        return True
+    ways = [way for way in each_way(spec) if selects(oracle, way, could_be(way, pool))]
+    known = all(selects(oracle, way, nodes) for way in ways)
     of_pool = any(belongs(node, pool) for node in selected)
-    if selected and not of_pool and not accepts_every_node_of(oracle, pod["spec"], pool):
+    if known and not of_pool and not accepts_every_node_of(oracle, spec, pool):
         return False
-    unbound = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
-    verdicts = oracle.feasible(
-        {"spec": unbound}, could_be(pod["spec"], pool), comparison_operators=True
-    )
-    return any(verdict.feasible for verdict in verdicts)
+    return fits(could_be(spec, pool))
 
 
 def accepts_every_node_of(oracle: Oracle, spec: JSON, pool: Pool) -> bool:
@@ -225,12 +239,23 @@ def each_way(spec: JSON) -> Iterator[JSON]:
 
 def could_be(spec: JSON, pool: Pool) -> list[JSON]:
     """Return every fenced node of the pool that the words of the spec tell apart."""
+    values = taint_values(spec)
+    return [node for way in alternatives(spec) for node in described(way, pool, values)]
+
+
+def with_taint(node: JSON, spec: JSON, pool: Pool) -> list[JSON]:
+    """Return the node with the taint of the pool, by each value that the spec tells apart."""
+    (taint,) = pool.taints
+    taints = [{"key": taint.key, "value": v, "effect": taint.effect} for v in taint_values(spec)]
+    return [{**node, "spec": {"taints": [each]}} for each in taints]
+
+
+def taint_values(spec: JSON) -> list[str]:
     values = {toleration.get("value") or "" for toleration in spec["tolerations"]}
     # Numbers next to the named ones meet Lt and Gt. No taint's value begins with a dash.
     numbers = {int(value) for value in values if value.isdigit()}
     near = {str(number + step) for number in numbers for step in (-1, 1) if number + step >= 0}
-    taint_values = sorted({""} | values | near)
-    return [node for way in alternatives(spec) for node in described(way, pool, taint_values)]
+    return sorted({""} | values | near)
 
 
 def stripped(node: JSON, key: str) -> JSON:
@@ -242,6 +267,25 @@ def stripped(node: JSON, key: str) -> JSON:
 def belongs(node: JSON, pool: Pool) -> bool:
     labels: JSON = node["metadata"]["labels"]
     return pool.node_selector.items() <= labels.items()
+
+
+def is_of(node: JSON, pool: Pool, policy: Policy) -> bool:
+    """Tell whether the node is of the pool: by its labels, or by its taint until it has them."""
+    if any(belongs(node, each) for each in policy.pools):
+        return belongs(node, pool)
+    taints = [as_taint(taint) for taint in node["spec"]["taints"]]
+    return any(
+        (wanted.key, wanted.effect) == (taint.key, taint.effect)
+        and wanted.value in (None, taint.value)
+        for wanted in pool.taints
+        for taint in taints
+        if taint.effect in FENCING_EFFECTS
+    )
+
+
+def unlabeled(node: JSON) -> JSON:
+    """Return the node as it was before it got its labels."""
+    return {**node, "metadata": {**node["metadata"], "labels": {}}}
 
 
 def tolerated(pod: JSON, node: JSON, pool: Pool) -> bool:
@@ -303,7 +347,7 @@ def test_known_nodes_decide_what_a_selection_means(
     (pool,) = policy.pools
     pod = data.draw(strategies.pods(devices=(), claims=False))
     pod["spec"]["tolerations"] = data.draw(st.lists(strategies.tolerations(), max_size=2))
-    plain = [node for node in others if not belongs(node, pool)]
+    plain = [node for node in others if not is_of(node, pool, policy)]
     fenced = data.draw(st.lists(strategies.fenced_nodes(pool), min_size=1, max_size=2))
     nodes = list({node["metadata"]["name"]: node for node in [*plain, *fenced]}.values())
     facts = Facts(nodes=NodeIndex(map(strategies.as_node, nodes)))
@@ -312,7 +356,7 @@ def test_known_nodes_decide_what_a_selection_means(
     by_name = {node["metadata"]["name"]: node for node in nodes}
     verdicts = dict(zip(by_name, oracle.feasible(pod, nodes), strict=True))
     selected = [by_name[name] for name, verdict in verdicts.items() if verdict.affinity]
-    in_pool = [belongs(node, pool) for node in selected]
+    in_pool = [is_of(node, pool, policy) for node in selected]
     event(f"selects: {bool(selected)}, of the pool: {any(in_pool)}, found: {bool(found)}")
     if selected and not any(in_pool):
         assert not by_toleration

@@ -44,7 +44,9 @@ def pod(name: str, **spec: Any) -> JSON:
 
 def claiming(name: str, template: str, **spec: Any) -> JSON:
     entry = {"name": "gpu", "resourceClaimTemplateName": template}
-    return pod(name, resourceClaims=[entry], **spec)
+    made = pod(name, resourceClaims=[entry], **spec)
+    made["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    return made
 
 
 def claim_template(name: str, device_class: str) -> JSON:

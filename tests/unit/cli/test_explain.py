@@ -272,6 +272,7 @@ def test_a_claim_beside_the_pod_makes_it_a_gpu_pod(gpufence: Run) -> None:
         ---
         """)
     pod = PLAIN_POD.replace("name: web\n", "name: web\n  namespace: ml\n", 1)
+    pod += "      resources: {claims: [{name: gpu}]}\n"
     pod += "  resourceClaims:\n    - name: gpu\n      resourceClaimName: mine\n"
     done = gpufence("explain", "-", stdin=claim + pod)
     assert (
