@@ -23,7 +23,7 @@ from release.release import SECRET, WEBHOOKS, Release, release
 from release.replica import Replica
 from webhook.registration.certificates import CERT_MANAGER
 
-OVERLAP = ("--authority-settle", "1s", "--authority-overlap", "5s")
+OVERLAP = ("--ca-propagation-delay", "1s", "--ca-overlap", "5s")
 
 
 @dataclass

@@ -17,7 +17,7 @@ from release.release import WEBHOOKS, release
 
 # More than the lifetime of a serving certificate: whatever is issued is invalid by this clock.
 YEARS = timedelta(days=800)
-FLAGS = ("--authority-settle", "1s", "--authority-overlap", "3s")
+FLAGS = ("--ca-propagation-delay", "1s", "--ca-overlap", "3s")
 
 
 @pytest.mark.parametrize("ahead", [-YEARS, YEARS], ids=["behind", "ahead"])

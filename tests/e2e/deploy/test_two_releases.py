@@ -21,14 +21,16 @@ pytestmark = [
 SECOND, SECOND_NAMESPACE = "second-gpufence", "second-system"
 RELEASES = {RELEASE: NAMESPACE, SECOND: SECOND_NAMESPACE}
 
-# With cluster facts, a Pod that selects nodes is reviewed: replicas do.
-VALUES: Values = {"clusterFacts": True}
-SELECTING: Object = {
+# Replicas tolerate the GPU nodes, and select others: with cluster facts, that is no trespass. A Pod
+# that tolerates a pool's taint is reviewed with failure policy Fail.
+PLACED: Values = {
+    "nodeSelector": {"kubernetes.io/hostname": "one"},
+    "tolerations": [{"operator": "Exists"}],
+}
+VALUES: Values = {"clusterFacts": True, **PLACED}
+TOLERATING: Object = {
     "metadata": {"generateName": "probe-"},
-    "spec": {
-        "containers": [{"name": "main", "image": "registry.example/app"}],
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-    },
+    "spec": {"containers": [{"name": "main", "image": "registry.example/app"}], **PLACED},
 }
 
 
@@ -47,11 +49,11 @@ def test_both_come_back_after_an_outage_of_both(
             scale(made, 0)
             # Until then, a Pod of the one could still be reviewed by the other.
             until(lambda: not made.kubelet.pods and not second.pods, "all replicas to be gone")
-            assert "failed calling webhook" in made.refusal(SELECTING)
+            assert "failed calling webhook" in made.refusal(TOLERATING)
             scale(made, 2)
             for running in (made.kubelet, second):
                 kubelet.wait_ready(running, 2)
-            until(lambda: not made.refusal(SELECTING), "Pods that select nodes", within=30)
+            until(lambda: not made.refusal(TOLERATING), "other Pods", within=30)
 
 
 def exempted(made: Installation, release: str) -> set[str]:
