@@ -223,7 +223,7 @@ def _requested(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:
 def _by_claim(pod: Pod, policy: Policy, request: Request, facts: Facts) -> Iterator[DeviceRequest]:
     """Yield the requests of the claims that a container uses.
 
-    A claim that no container uses would take a device, and give it to nobody.
+    A claim that no container uses would reserve a device without giving it to a container.
     """
     for each in named_claims(pod, request, facts):
         name = each.entry.claim

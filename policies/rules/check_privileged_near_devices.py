@@ -92,7 +92,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             ID,
             pod.at(f"{container.field}.securityContext.privileged"),
             "a privileged container can open the devices of GPU nodes",
-            f'container "{container.name}" is privileged and requests no device, and its Pod may '
+            f'container "{container.name}" is privileged and requests no device, and its Pod can '
             f"run on the nodes of pool {names}",
             "Replace privileged with the capabilities that the container needs, or exclude GPU "
             "nodes in the node affinity",

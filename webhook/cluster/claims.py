@@ -1,15 +1,15 @@
 """ResourceClaims and their templates, looked up when a Pod names one.
 
-They are as many as Pods are, and a Pod is often created a moment after its claim: a watch would
-hold all of them in memory, and still be late. A lookup is a consistent read.
+A cluster has as many claims as Pods, and a Pod is often created a moment after its claim: a watch
+would hold all of them in memory, and still be late. A lookup is a consistent read.
 
-No answer is carried from one review to another: a claim can be deleted, and created again under the
-same name for other devices. Reviews that wait at the same time share a lookup that begins after
-each of them has asked.
+Results are not reused between reviews: a claim can be deleted, and created again under the same
+name for other devices. Reviews that wait at the same time share a lookup that begins after each of
+them requires it.
 
-What is not found, or not in time, is left unresolved: such a claim neither opens the fence nor
-condemns a new Pod by itself. So a Pod that is created before its claim is no GPU Pod yet: nothing
-is added to it, and a toleration of the GPU nodes' taint is rejected. Create the claim first.
+A claim that is not found, or not in time, stays unresolved: it does not count as a request. A Pod
+that is created before its claim is therefore not a GPU Pod yet: gpufence adds nothing to it, and
+denies a toleration for the taint of GPU nodes. Create the claim first.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ async def test_many_reviews_that_wait_share_a_lookup_that_begins_after_them(
 
         first = several()
         await eventually(lambda: asked_for(api, path), "the request")
-        # These ask while the answer is on its way, and the template may change meanwhile.
+        # These start while the response is pending, and the template may change in between.
         later = several()
         await asyncio.sleep(0)
         held.set()
