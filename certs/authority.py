@@ -38,7 +38,7 @@ def create_authority(now: datetime, lifetime: timedelta = AUTHORITY_LIFETIME) ->
     the overlap of a rotation both are trusted at once, and clients look an issuer up by its name.
     Raises RequestError for a lifetime that cannot be.
     """
-    not_before, not_after = _validity(now, lifetime, "lifetime of the authority")
+    not_before, not_after = _validity(now, lifetime, "lifetime of the CA")
     key = ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     name = _common_name(f"gpufence authority {identifier.digest.hex()[:8]}")
@@ -67,15 +67,13 @@ def issue_leaf(
     leaf ends with it. Raises RequestError for a lifetime that cannot be, MaterialError for an
     authority that cannot sign: unreadable, no authority, outside its own life.
     """
-    issuer, issuer_key = parse_pair(
-        authority, "certificate of the authority", "key of the authority"
-    )
+    issuer, issuer_key = parse_pair(authority, "certificate of the CA", "key of the CA")
     _check_can_sign(issuer, now)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise MaterialError(
             f"is of a kind that cannot sign here ({type(issuer_key).__name__})",
-            where="key of the authority",
-            cure="Use an authority with an ECDSA or an RSA key",
+            where="key of the CA",
+            cure="Use a CA with an ECDSA or an RSA key",
         )
     not_before, not_after = _validity(now, lifetime, "lifetime of the serving certificate")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -99,7 +97,7 @@ def issue_leaf(
 
 
 def _check_can_sign(issuer: x509.Certificate, now: datetime) -> None:
-    where = "certificate of the authority"
+    where = "certificate of the CA"
     check_validity(issuer, now, where)
     try:
         is_authority = issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -107,9 +105,9 @@ def _check_can_sign(issuer: x509.Certificate, now: datetime) -> None:
         is_authority = False
     if not is_authority:
         raise MaterialError(
-            "is not the certificate of an authority (basic constraints, CA)",
+            "is not a CA certificate (basic constraints)",
             where=where,
-            cure="Use the authority's own certificate and key, such as ca.crt and ca.key",
+            cure="Use the certificate and the key of the CA itself, such as ca.crt and ca.key",
         )
 
 

@@ -61,9 +61,9 @@ def issue(
     names = Names.parse(dns_names, ip_addresses)
     if leaf_lifetime > ca_lifetime:
         raise RequestError(
-            f"is {leaf_lifetime}, longer than the {ca_lifetime} of the authority that signs it",
+            f"is {leaf_lifetime}, longer than the {ca_lifetime} of the CA that signs it",
             where="lifetime of the serving certificate",
-            cure="Shorten it, or give the authority a longer life",
+            cure="Use a shorter lifetime, or a longer one for the CA",
         )
     authority = create_authority(now, ca_lifetime)
     leaf = issue_leaf(authority, names, now, leaf_lifetime)
@@ -219,7 +219,8 @@ def _already_there(existing: Sequence[Path]) -> StorageError:
     return StorageError(
         f"already holds {', '.join(path.name for path in existing)}",
         where=str(existing[0].parent),
-        cure="Choose another directory, or use --force to replace the authority and the leaf",
+        cure="Choose another directory, or use --force to replace the CA and the serving "
+        "certificate",
     )
 
 

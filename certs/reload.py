@@ -245,8 +245,8 @@ def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
         if not is_authority(certificate):
             subject = certificate.subject.rfc4514_string()
             raise MaterialError(
-                f"holds a certificate that is no authority's ({subject})",
+                f"contains a certificate that is not a CA certificate ({subject})",
                 where=where,
-                cure="Put the certificate there that signs the clients' certificates, not theirs",
+                cure="Use the certificate of the CA that signs the client certificates",
             )
     context.load_verify_locations(cadata=as_der(certificates))

@@ -53,7 +53,7 @@ def needs_renewal(
     if not any(is_issued_by(certificate, authority) for authority in current):
         issuer = certificate.issuer.rfc4514_string()
         return Renewal(
-            needed=True, reason=f"serving certificate is signed by no current authority ({issuer})"
+            needed=True, reason=f"serving certificate is not signed by a current CA ({issuer})"
         )
     missing = _missing_names(certificate, names)
     if missing:

@@ -127,7 +127,7 @@ def plan(
     `stored.authorities`; None if one does not, or if it is unknown.
     """
     if stored is None:
-        return Plan(Change.CREATE, "the Secret holds no authority and no leaf yet")
+        return Plan(Change.CREATE, "the Secret contains no CA and no serving certificate yet")
     authority = authority_needs_renewal(stored.authority, now)
     current = [pem for pem in (stored.authority.certificate_pem,) if is_certificate(pem)]
     leaf = needs_renewal(stored.leaf, current, names, now)
@@ -136,24 +136,24 @@ def plan(
         # Its key may be gone while its leaf still serves: then there is time for a succession.
         if not is_live(stored, now):
             change = Change.PROMOTE if next_can_sign else Change.CREATE
-            return Plan(change, f"{authority.reason}, and its leaf is of no use either")
+            return Plan(change, f"{authority.reason}, and its serving certificate is unusable too")
     elif leaf.needed:
         return Plan(Change.RENEW, leaf.reason)
     if next_can_sign:
         if carried_for is None:
-            return Plan(
-                Change.NOTHING, "waiting for every webhook configuration to carry both authorities"
-            )
+            return Plan(Change.NOTHING, "waiting until every webhook configuration trusts both CAs")
         if carried_for < timing.settle:
-            return Plan(Change.NOTHING, "waiting for API servers to learn of the next authority")
-        return Plan(Change.PROMOTE, "every webhook configuration carries both authorities")
+            return Plan(Change.NOTHING, "waiting until API servers have seen the next CA")
+        return Plan(Change.PROMOTE, "every webhook configuration trusts both CAs")
     if authority.needed:
         return Plan(Change.PUBLISH, authority.reason)
     if stored.old:
         end = (stored.promoted or datetime.min.replace(tzinfo=UTC)) + timing.overlap
         if now >= end:
-            return Plan(Change.RETIRE, "every replica has had the time to take up the new leaf")
-        return Plan(Change.NOTHING, f"the old authority stays published until {end.isoformat()}")
+            return Plan(
+                Change.RETIRE, "every replica has had time to load the new serving certificate"
+            )
+        return Plan(Change.NOTHING, f"the old CA stays trusted until {end.isoformat()}")
     return Plan(Change.NOTHING, leaf.reason)
 
 

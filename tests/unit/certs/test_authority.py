@@ -290,17 +290,17 @@ def test_an_authority_outside_its_life_signs_nothing() -> None:
     authority = create_authority(NOW, DAY)
     names = Names.parse(["a.svc"])
     issue_leaf(authority, names, NOW + DAY)
-    with pytest.raises(MaterialError, match="certificate of the authority: expired at 2026-03-02"):
+    with pytest.raises(MaterialError, match="certificate of the CA: expired at 2026-03-02"):
         issue_leaf(authority, names, NOW + DAY + SECOND)
     with pytest.raises(MaterialError, match="is not valid before 2026-03-01"):
         issue_leaf(authority, names, NOW - CLOCK_SKEW - SECOND)
 
 
 def test_a_leaf_signs_nothing(leaf: KeyPair, names: Names, now: datetime) -> None:
-    with pytest.raises(MaterialError, match="is not the certificate of an authority"):
+    with pytest.raises(MaterialError, match="is not a CA certificate"):
         issue_leaf(leaf, names, now)
     bare = self_signed(ec.generate_private_key(ec.SECP256R1()), algorithm=hashes.SHA256())
-    with pytest.raises(MaterialError, match="is not the certificate of an authority"):
+    with pytest.raises(MaterialError, match="is not a CA certificate"):
         issue_leaf(bare, names, NOW)
 
 
@@ -311,7 +311,7 @@ def test_the_key_of_another_authority_signs_nothing(
     with pytest.raises(MaterialError) as caught:
         issue_leaf(mixed, names, now)
     assert str(caught.value) == (
-        "key of the authority: does not belong to certificate of the authority."
+        "key of the CA: does not belong to certificate of the CA."
         " Replace both together; in a chain, the certificate of the key comes first."
     )
 

@@ -185,7 +185,7 @@ def test_an_authority_that_cannot_be_read_leaves_the_old_one_in_place(
 def test_a_start_without_a_usable_authority_says_what_is_wrong(
     tmp_path: Path, leaf: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
-    with pytest.raises(MaterialError, match="holds a certificate that is no authority's"):
+    with pytest.raises(MaterialError, match="contains a certificate that is not a CA certificate"):
         Listener(tmp_path, leaf, client_pair(clients), now)
     source = FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")
     with pytest.raises(StorageError, match="does not exist"):

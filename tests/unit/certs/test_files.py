@@ -106,7 +106,7 @@ def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path, name: st
         issue(["a.svc"], [], tmp_path, NOW)
     assert str(caught.value) == (
         f"{tmp_path}: already holds {name}."
-        " Choose another directory, or use --force to replace the authority and the leaf."
+        " Choose another directory, or use --force to replace the CA and the serving certificate."
     )
     assert contents(tmp_path) == {name: b"mine"}
 
@@ -256,7 +256,7 @@ def test_wrong_names_and_lifetimes_are_refused_before_anything_is_written(tmp_pa
         issue(["a.svc"], [], out, NOW, ca_lifetime=DAY, leaf_lifetime=2 * DAY)
     assert str(caught.value) == (
         "lifetime of the serving certificate: is 2 days, 0:00:00, longer than the 1 day, 0:00:00"
-        " of the authority that signs it. Shorten it, or give the authority a longer life."
+        " of the CA that signs it. Use a shorter lifetime, or a longer one for the CA."
     )
     assert not out.exists()
 

@@ -132,7 +132,7 @@ def test_a_leaf_is_due_when_no_current_authority_signed_it(
     renewal = is_needed(NOW, authorities=authorities)
     assert renewal.needed is needed
     assert renewal.reason.startswith(
-        "serving certificate is signed by no current authority (CN=gpufence authority "
+        "serving certificate is not signed by a current CA (CN=gpufence authority "
         if needed
         else "valid until "
     )
@@ -155,7 +155,7 @@ def test_an_authority_that_has_expired_is_not_current() -> None:
     assert not is_needed(NOW + DAY, leaf, (short.certificate_pem,)).needed
     renewal = is_needed(NOW + DAY + SECOND, leaf, (short.certificate_pem,))
     assert renewal.needed
-    assert renewal.reason.startswith("serving certificate is signed by no current authority")
+    assert renewal.reason.startswith("serving certificate is not signed by a current CA")
 
 
 @pytest.mark.parametrize(
