@@ -18,7 +18,7 @@ from controlplane.api import Api, ApiError
 from controlplane.objects import node, taint
 from controlplane.poll import until
 from deploy import kubelet
-from deploy.chart import Helm
+from deploy.chart import Helm, Values
 from deploy.installation import Installation, installation
 from policies.document.model import default_policy_text
 
@@ -45,7 +45,7 @@ LAB = {
     "nodeSelector": {"example.com/lab-gpu": "true"},
     "allowedNamespaces": {"matchLabels": {"team": "lab"}},
 }
-VALUES = {"policy": {"pools": [*yaml.safe_load(default_policy_text())["pools"], LAB]}}
+VALUES: Values = {"policy": {"pools": [*yaml.safe_load(default_policy_text())["pools"], LAB]}}
 
 
 @pytest.fixture(scope="module")
