@@ -19,7 +19,7 @@ RULES = DEFAULT["rules"] | {"missing-shared-memory": "off"}
 POLICY = compiled(DEFAULT | {"rules": RULES})
 DEVICES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "vendor.example/nic")
 COUNTS = (-1, 0, "0", 0.5, "500m", 1, "1", "1500m", 2, 3)
-WRITE = re.compile(r"Write (\S+): (\S+) under limits (and leave it out of|instead of) requests\b.*")
+WRITE = re.compile(r"Set (\S+): (\S+) under limits (and remove it from|instead of) requests\b.*")
 
 JSON = dict[str, Any]
 

@@ -83,7 +83,7 @@ def test_node_selections_of_every_sort_are_reached() -> None:
 
     seen = count(strategies.node_selections(), classify)
     for outcome in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "fields", "terms: None"):
-        assert seen[outcome] >= EXAMPLES // 50, seen
+        assert seen[outcome] >= EXAMPLES // 100, seen
     for outcome in ("terms: 1", "terms: 2", "a term that matches nothing", "a node selector"):
         assert seen[outcome] >= EXAMPLES // 20, seen
 
