@@ -114,7 +114,7 @@ def _files(path: Path | None) -> str:
         ConfigurationError: there is none.
     """
     if path is not None:
-        files, cure = [str(path)], "give the path of a kubeconfig, as kubectl takes it"
+        files, cure = [str(path)], "set the path of a kubeconfig file"
     else:
         given = os.environ.get("KUBECONFIG")
         named = (given or "~/.kube/config").split(os.pathsep)
@@ -158,8 +158,8 @@ def in_cluster(account: Path = ACCOUNT) -> Load:
 
 def _no_account(problem: str) -> ConfigurationError:
     return ConfigurationError(
-        f"there is no service account to use: {problem}. Inside of a Pod, let its service "
-        "account's token be mounted; outside, give a kubeconfig"
+        f"cannot use a service account: {problem}. In a Pod, mount the token of its service "
+        "account; elsewhere, set a kubeconfig file"
     )
 
 

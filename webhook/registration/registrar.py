@@ -69,8 +69,8 @@ class Owner:
         found = await api.read(f"{path}/{self.name}")
         if found is None:
             raise RegistrationError(
-                f"there is no {kind} {self.name}, which is to own the webhook configurations; "
-                "name one of the release's own with --owner"
+                f"{kind} {self.name} does not exist, so it cannot own the webhook configurations; "
+                "set --owner to an object of the release"
             )
         uid = found["metadata"]["uid"]
         return {"apiVersion": api_version, "kind": kind, "name": self.name, "uid": uid}

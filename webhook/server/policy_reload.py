@@ -18,11 +18,11 @@ _log = logging.getLogger("gpufence")
 
 
 class PolicyUnusableError(Exception):
-    """The policy cannot be read, or is none: what, where, and what to do."""
+    """The policy cannot be read, or is invalid: the source, the problem, the remediation."""
 
 
 class NoPolicyError(PolicyUnusableError):
-    """What the document holds is no policy, and is none when it is read again."""
+    """The document is not a valid policy. Reading it again does not help."""
 
 
 class PolicySource(Protocol):

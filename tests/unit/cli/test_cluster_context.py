@@ -317,7 +317,7 @@ def test_a_cluster_that_refuses_or_is_not_there_is_an_error_of_the_input(
     assert (outcome.status, outcome.err) == (2, "Error: nodes is forbidden (HTTP 403)\n")
     outcome = gpufence("check", "--cluster", "--kubeconfig", "none", pods)
     assert outcome.status == 2
-    assert outcome.err.startswith("Error: none: no such file; give the path of a kubeconfig")
+    assert outcome.err.startswith("Error: none: no such file; set the path of a kubeconfig")
     outcome = gpufence("check", *cluster, "--context", "other", pods)
     assert outcome.status == 2
     assert "context other: does not lead to a cluster" in outcome.err

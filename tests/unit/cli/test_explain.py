@@ -59,7 +59,7 @@ def test_the_list_says_what_the_policy_makes_of_a_rule(gpufence: Run, tmp_path: 
     done = gpufence("explain", "--policy", "policy.yaml", "--output", "markdown")
     assert "| pool-trespass | off | Pod without a GPU request" in done.out
     page = gpufence("explain", "--policy", "policy.yaml", "pool-trespass").out
-    assert page.endswith("where a policy does not name it. This policy has it on `off`.\n")
+    assert page.endswith(" The policy sets it to `off`.\n")
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
@@ -72,7 +72,7 @@ def test_a_piped_page_is_plain_text_and_says_all_of_it(gpufence: Run, rule: obje
     assert "\x1b" not in done.out
     headings = [h.upper() for h in re.findall(r"^## (.*)$", known.page, re.MULTILINE)]
     assert [line for line in done.out.splitlines() if line in headings] == headings
-    assert f"It is on `{known.default}` where a policy does not name it." in done.out
+    assert f"Its default action is `{known.default}`." in done.out
 
 
 def test_the_code_of_a_plain_page_stands_indented(gpufence: Run) -> None:

@@ -124,9 +124,7 @@ async def problem_of(connection: Connection) -> str:
 
 async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     problem = await problem_of(Connection(kubeconfig(tmp_path / "none")))
-    assert problem == (
-        f"{tmp_path}/none: no such file; give the path of a kubeconfig, as kubectl takes it"
-    )
+    assert problem == (f"{tmp_path}/none: no such file; set the path of a kubeconfig file")
 
 
 @pytest.mark.parametrize(
@@ -162,9 +160,9 @@ async def test_outside_of_a_pod_there_is_no_service_account(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     problem = await problem_of(Connection(in_cluster()))
     assert problem == (
-        "there is no service account to use: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT "
-        "are not set. Inside of a Pod, let its service account's token be mounted; outside, give a "
-        "kubeconfig"
+        "cannot use a service account: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT "
+        "are not set. In a Pod, mount the token of its service account; elsewhere, set a "
+        "kubeconfig file"
     )
 
 
@@ -197,14 +195,14 @@ async def test_the_token_of_a_service_account_is_taken_as_the_kubelet_renews_it(
 async def test_a_service_account_that_is_not_mounted_is_named(account: Path, name: str) -> None:
     (account / name).unlink()
     problem = await problem_of(Connection(in_cluster(account)))
-    assert problem.startswith(f"there is no service account to use: {account}: ")
+    assert problem.startswith(f"cannot use a service account: {account}: ")
     assert "No such file" in problem
 
 
 async def test_a_token_that_is_empty_is_named(account: Path) -> None:
     (account / "token").write_text("\n")
     problem = await problem_of(Connection(in_cluster(account)))
-    assert problem.startswith(f"there is no service account to use: {account / 'token'} is empty. ")
+    assert problem.startswith(f"cannot use a service account: {account / 'token'} is empty. ")
 
 
 async def test_an_address_of_ipv6_is_written_in_brackets(

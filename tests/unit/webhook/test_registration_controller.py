@@ -215,7 +215,7 @@ async def test_a_secret_that_cannot_be_read_keeps_nobody_from_registering(
 
 async def test_without_its_owner_nothing_is_registered(make: type[Replica]) -> None:
     replica = make(owner=Owner.parse("clusterrole/gpufence"))
-    with pytest.raises(ClusterError, match="there is no ClusterRole gpufence"):
+    with pytest.raises(ClusterError, match="ClusterRole gpufence does not exist"):
         await replica.reconcile()
     assert replica.registered == [False, False]
 

@@ -67,12 +67,16 @@ def write(
 
 def markdown(rule: Rule, policy: Policy, namespace: str) -> str:
     """Return a rule's page as Markdown: name, docstring and action."""
-    what = "mutation: it adds to Pods" if isinstance(rule, Mutation) else "check: it finds faults"
+    what = (
+        "mutation: it adds fields to Pods"
+        if isinstance(rule, Mutation)
+        else "check: it returns findings"
+    )
     action = policy.actions_in(namespace)[rule.id]
-    here = "" if action == rule.default else f" This policy has it on `{action}`."
+    here = "" if action == rule.default else f" The policy sets it to `{action}`."
     return (
         f"# {rule.id}\n\n{rule.page.strip()}\n\n## Action\n\n"
-        f"The rule is a {what}. It is on `{rule.default}` where a policy does not name it.{here}\n"
+        f"The rule is a {what}. Its default action is `{rule.default}`.{here}\n"
     )
 
 

@@ -170,7 +170,7 @@ def _matching(pattern: str, exclude: Exclusion) -> Iterator[Source]:
     try:
         matches = sorted(root.glob("/".join(parts[fixed:])), key=lambda path: path.parts)
     except ValueError as error:
-        problem, cure = f"is not a valid pattern ({error})", "Write ** as a name of its own"
+        problem, cure = f"is not a valid pattern ({error})", "Use ** as a whole path segment"
         yield Source(pattern, ManifestError(problem, cure=cure))
         return
     nothing = True

@@ -37,7 +37,7 @@ def resolve(event: Any) -> Scalar:
             value = float(value)
         if type(value) is not wanted:
             raise event_error(
-                f"{text:.60} is no {tag.removeprefix(_TAG)}, as its tag says",
+                f"{text:.60} is not a valid {tag.removeprefix(_TAG)}, which its tag requires",
                 event,
                 "Remove the tag",
             )
