@@ -85,7 +85,9 @@ class ContainerPort(Type):
 
 
 class VolumeMount(Type):
+    name: str | None = None
     mount_path: str | None = None
+    sub_path: str | None = None
 
 
 class EnvVar(Type):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.kubernetes import core_v1
 from policies.kubernetes.core_v1 import ObjectMeta
@@ -95,12 +96,12 @@ class Workload:
         return self._pods
 
     def with_metadata(self, other: Workload) -> Workload:
-        """Return this object with the metadata of another one."""
+        """Return this object with the metadata of another one, except for its annotations."""
         if self._pod is not None:
-            metadata = other.metadata
-            spec = self._pod.spec
-            return Workload(core_v1.Pod(metadata, spec, self.api_version, self.kind))
-        metadata_of_raw = (other.raw or {}).get("metadata")
+            metadata = replace(other.metadata, annotations=self.metadata.annotations)
+            return Workload(replace(self._pod, metadata=metadata))
+        metadata_of_raw = {**((other.raw or {}).get("metadata") or {})}
+        metadata_of_raw["annotations"] = self.metadata.annotations
         return Workload({**(self.raw or {}), "metadata": metadata_of_raw})
 
     def pod_spec(self) -> core_v1.PodSpec | None:

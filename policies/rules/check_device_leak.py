@@ -3,14 +3,23 @@
 ## What it checks
 
 - The variable `NVIDIA_VISIBLE_DEVICES` in a container, init container or ephemeral container that
-  requests no device. Accepted values are `void`, `none` and the empty string.
-- A `hostPath` volume of device files: `/dev/nvidia*`, `/dev/dri` or `/dev/kfd`, or a path below
-  them.
+  requests no device. Accepted values are `void`, `none` and the empty string. If a pool offers
+  devices of these vendors, also `AMD_VISIBLE_DEVICES`, `HABANA_VISIBLE_DEVICES` or
+  `ASCEND_VISIBLE_DEVICES`.
+- The variable `CUDA_VERSION` in such a container, without `NVIDIA_VISIBLE_DEVICES` and
+  `NVIDIA_REQUIRE_CUDA`. The NVIDIA runtime then exposes every GPU, as to an image of CUDA 9.
+- A `hostPath` volume of device files: `/dev/nvidia*`, `/dev/dri`, `/dev/kfd`, `/dev/accel`,
+  `/dev/davinci*`, `/dev/hl*`, a file in `/dev/char`, or a path below them. A `subPath` below a
+  volume of `/`, `/dev` or `/proc` counts as well.
+- A volume mount at `/var/run/nvidia-container-devices`, with which the NVIDIA runtime selects GPUs.
+- An annotation `cdi.k8s.io/*` that names a device of a pool's vendor.
 
 A container requests a device in its resources, or with a resource claim (DRA).
 
 The rule does not detect a variable that the image sets, or that comes from `envFrom`. It does not
-check the variable in a container that requests a device.
+check the variable in a container that requests a device. A `hostPath` of `/dev` or `/` is not a
+finding: only a privileged container can open devices there, and `privileged-near-devices` reports
+it.
 
 ## Why
 
@@ -60,11 +69,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.core_v1 import Container, host_path, volume_name
-from policies.kubernetes.pod import Pod
+from policies.kubernetes import core_v1
+from policies.kubernetes.core_v1 import host_path, volume_name
+from policies.kubernetes.pod import Container, Pod
+from policies.policy import Policy
 from policies.requests import requesting_containers
 
 ID = "device-leak"
@@ -73,38 +85,47 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 NO_DEVICES = frozenset({"", "none", "void"})
 """Values that show a container no GPU. Source: NVIDIA Container Toolkit, environment variables."""
 
+LEGACY_IMAGE = "CUDA_VERSION"
+"""Shows every GPU to a container without NVIDIA_VISIBLE_DEVICES and NVIDIA_REQUIRE_CUDA.
+
+Source: NVIDIA Container Toolkit, ``internal/config/image/cuda_image.go``, ``IsLegacy``."""
+
+CDI_PREFIX = "cdi.k8s.io/"
+"""Annotations in which a runtime reads CDI devices."""
+
+DEVICE_MOUNTS = "nvidia-container-devices"
+_DEVICE_MOUNTS = re.compile(rf"/(var/)?run/{DEVICE_MOUNTS}(/.*)?")
+
+_VARIABLES = {
+    "amd.com": "AMD_VISIBLE_DEVICES",
+    "habana.ai": "HABANA_VISIBLE_DEVICES",
+    "huawei.com": "ASCEND_VISIBLE_DEVICES",
+}
+"""By the domain of a vendor's devices, the variable in which its runtime reads device numbers."""
+
 REMEDIATION = (
-    f"Remove {VISIBLE_DEVICES}. If the container needs a GPU, request one: the device plugin then "
-    "sets the variable"
+    "Remove {}. If the container needs a GPU, request one: the device plugin then sets the variable"
 )
 VOLUME_REMEDIATION = (
     "Remove the volume and request a device: the container then gets the files of that device"
 )
 
-_DEVICE_PATH = re.compile(r"/dev/(nvidia[^/]*|dri|kfd)(/.*)?")
+_DEVICE_PATH = re.compile(
+    r"(/proc/[^/]+/root)*/dev/"
+    r"(nvidia[^/]*|dri|kfd|accel|davinci[^/]*|hl(_controlD)?[0-9]+|char/[^/]+)(/.*)?"
+)
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each variable and each volume that opens devices."""
+    """Yield a finding for each variable, volume and annotation that opens devices."""
     requesting = requesting_containers(pod, context.device_requests)
     for container in pod.containers():
-        found = _visible_devices(container.spec)
-        if found is not None and (container.kind, container.position) not in requesting:
-            index, shown = found
-            resources = container.spec.resources
-            claims = resources.claims if resources else None
-            unknown = context.describe_unresolved_claims(pod) if claims else ""
-            yield Finding(
-                ID,
-                pod.at(f"{container.field}.env[{index}]"),
-                "a container without a device request makes GPUs visible",
-                f'container "{container.name}" sets {VISIBLE_DEVICES} to {shown} and requests no '
-                f"device; accepted values are void, none and the empty string{unknown}",
-                REMEDIATION,
-            )
+        if (container.kind, container.position) not in requesting:
+            yield from _by_variable(pod, container, context)
+        yield from _by_mount(pod, container)
     for index, volume in enumerate(pod.spec.volumes or ()):
         path = host_path(volume)
-        if path and _DEVICE_PATH.fullmatch(posixpath.normpath(f"/{path.lstrip('/')}")):
+        if path and _is_device_file(path):
             yield Finding(
                 ID,
                 pod.at(f"spec.volumes[{index}].hostPath.path"),
@@ -113,13 +134,57 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 "scheduler assigns",
                 VOLUME_REMEDIATION,
             )
+    yield from _by_annotation(pod, context)
 
 
-def _visible_devices(container: Container) -> tuple[int, str] | None:
+@lru_cache(maxsize=16)
+def visible_devices_variables(policy: Policy) -> tuple[str, ...]:
+    """Return the variables that show devices: NVIDIA's, and those of the pools' vendors."""
+    vendors = _vendors(policy)
+    return (VISIBLE_DEVICES, *(_VARIABLES[each] for each in _VARIABLES if each in vendors))
+
+
+@lru_cache(maxsize=16)
+def _vendors(policy: Policy) -> frozenset[str]:
+    """Return the domains of the pools' devices, as nvidia.com of nvidia.com/gpu."""
+    names = {name for pool in policy.pools for name in pool.resources.exact}
+    names |= {prefix for pool in policy.pools for prefix in pool.resources.prefixes}
+    domains = {name.partition("/")[0] for name in names}
+    classes = {name for pool in policy.pools for name in pool.device_classes}
+    return frozenset(domains | {".".join(name.split(".")[-2:]) for name in classes})
+
+
+def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
+    env, resources = container.spec.env, container.spec.resources
+    if not env:
+        return
+    names = visible_devices_variables(context.policy)
+    found = [_last_opening(container.spec, name) for name in names]
+    legacy = _legacy_image(container.spec)
+    for index, shown in filter(None, [*found, legacy]):
+        name = env[index].name
+        consequence = "accepted values are void, none and the empty string"
+        remediation = REMEDIATION.format(name)
+        if name == LEGACY_IMAGE:
+            consequence = f"without {VISIBLE_DEVICES}, the NVIDIA runtime shows it every GPU"
+            remediation = f"Add {VISIBLE_DEVICES} with value void, or remove {name}"
+        if resources and resources.claims:
+            consequence += context.describe_unresolved_claims(pod)
+        yield Finding(
+            ID,
+            pod.at(f"{container.field}.env[{index}]"),
+            "a container without a device request makes GPUs visible",
+            f'container "{container.name}" sets {name} to {shown} and requests no device; '
+            f"{consequence}",
+            remediation,
+        )
+
+
+def _last_opening(container: core_v1.Container, name: str) -> tuple[int, str] | None:
     """Return index and value of the variable that counts (the last), where it opens devices."""
     found = None
     for index, variable in enumerate(container.env or ()):
-        if variable.name != VISIBLE_DEVICES:
+        if variable.name != name:
             continue
         if variable.value_from:
             found = index, "a value from valueFrom"
@@ -128,3 +193,65 @@ def _visible_devices(container: Container) -> tuple[int, str] | None:
         else:
             found = index, f'"{variable.value}"'
     return found
+
+
+def _legacy_image(container: core_v1.Container) -> tuple[int, str] | None:
+    """Return index and value of the variable that lets the runtime show every GPU."""
+    names = [variable.name for variable in container.env or ()]
+    if LEGACY_IMAGE not in names or VISIBLE_DEVICES in names or "NVIDIA_REQUIRE_CUDA" in names:
+        return None
+    return _last_opening(container, LEGACY_IMAGE)
+
+
+def _by_mount(pod: Pod, container: Container) -> Iterator[Finding]:
+    paths = {
+        volume_name(volume, index): path
+        for index, volume in enumerate(pod.spec.volumes or ())
+        if (path := host_path(volume))
+    }
+    for index, mount in enumerate(container.spec.volume_mounts or ()):
+        where = pod.at(f"{container.field}.volumeMounts[{index}]")
+        if _DEVICE_MOUNTS.fullmatch(_normal(mount.mount_path or "")):
+            yield Finding(
+                ID,
+                f"{where}.mountPath",
+                "a volume mount selects GPUs of the node",
+                f'container "{container.name}" mounts a volume at {mount.mount_path}, with which '
+                "the NVIDIA runtime selects GPUs",
+                "Remove the volume mount and request a device",
+            )
+        path = paths.get(mount.name or "", "")
+        if path and mount.sub_path and _is_device_file(f"{path}/{mount.sub_path}"):
+            yield Finding(
+                ID,
+                f"{where}.subPath",
+                "a volume mounts device files of the node",
+                f'container "{container.name}" mounts {mount.sub_path} below {path}, whichever '
+                "device the scheduler assigns",
+                VOLUME_REMEDIATION,
+            )
+
+
+def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
+    for key, value in (pod.metadata.annotations or {}).items():
+        if not key.startswith(CDI_PREFIX):
+            continue
+        vendors = {name.strip().partition("/")[0] for name in (value or "").split(",")}
+        own = _vendors(context.policy)
+        if any(vendor == each or vendor.endswith(f".{each}") for vendor in vendors for each in own):
+            yield Finding(
+                ID,
+                pod.at(f"metadata.annotations[{key}]"),
+                "an annotation adds devices of the node",
+                f"{key} is {value}, and the container runtime adds these devices, whichever device "
+                "the scheduler assigns",
+                "Remove the annotation and request a device",
+            )
+
+
+def _is_device_file(path: str) -> bool:
+    return bool(_DEVICE_PATH.fullmatch(_normal(path)))
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath(f"/{path.lstrip('/')}")

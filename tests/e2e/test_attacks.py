@@ -58,7 +58,7 @@ def installed(
         cluster = made.cluster
         cluster.create_namespace(TENANT)
         cluster.create_nodes(LATE)
-        binding = {
+        binding: JSON = {
             "metadata": {"name": "alice"},
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io",
@@ -118,6 +118,10 @@ ROOT = [{"name": "host", "hostPath": {"path": "/"}}]
 NOT_LABELED = terms(requirement(PRESENT, "NotIn", "true"))
 TO_COME = terms(requirement(HOST, "In", "one"), requirement(TYPE, "In", "p5.48xlarge"))
 
+CDI = {"cdi.k8s.io/gpus": "nvidia.com/gpu=all"}
+SELECTED = "/var/run/nvidia-container-devices/all"
+FILE = "dev/nvidia0"
+
 ATTACKS: dict[str, tuple[JSON, str]] = {
     "nodeName of a GPU node": (pod(nodeName="gpu"), "pool-trespass"),
     "nodeName of a GPU node, privileged, with hostPath /": (
@@ -146,6 +150,37 @@ ATTACKS: dict[str, tuple[JSON, str]] = {
     "toleration, and a term for nodes to come": (
         pod(tolerations=[TOLERATION], affinity=TO_COME),
         "pool-trespass",
+    ),
+    "a CDI annotation": (
+        {**pod(), "metadata": {"generateName": "attack-", "annotations": CDI}},
+        "device-leak",
+    ),
+    "a mount that selects every GPU": (
+        pod(
+            container={"volumeMounts": [{"name": "v", "mountPath": SELECTED}]},
+            volumes=[{"name": "v", "emptyDir": {}}],
+        ),
+        "device-leak",
+    ),
+    "a device file below a volume of the root": (
+        pod(
+            container={"volumeMounts": [{"name": "host", "mountPath": "/g", "subPath": FILE}]},
+            volumes=ROOT,
+        ),
+        "device-leak",
+    ),
+    "a device file by its numbers": (
+        pod(volumes=[{"name": "v", "hostPath": {"path": "/dev/char/195:0"}}]),
+        "device-leak",
+    ),
+    "a container that passes for a legacy image": (
+        pod(container={"env": [{"name": "CUDA_VERSION", "value": "9.0"}]}),
+        "device-leak",
+    ),
+    "hostPath / in a GPU Pod": (pod("nvidia.com/gpu", volumes=ROOT), "unrestricted-gpu-pod"),
+    "hostPath /dev in a GPU Pod": (
+        pod("nvidia.com/gpu", volumes=[{"name": "v", "hostPath": {"path": "/dev"}}]),
+        "unrestricted-gpu-pod",
     ),
     "a pool that admits other namespaces by label": (
         pod("example.com/lab-gpu"),

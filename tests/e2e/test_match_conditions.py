@@ -263,6 +263,7 @@ def choosing(**term: Any) -> JSON:
     return reaching(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}})
 
 
+SELECTED = "/var/run/nvidia-container-devices/all"
 PRESENT = {"key": "nvidia.com/gpu.present", "operator": "Exists"}
 ALONE: dict[str, tuple[JSON, bool]] = {
     "a device": (reaching(containers=[{**MAIN, "resources": GPU}]), False),
@@ -290,6 +291,17 @@ ALONE: dict[str, tuple[JSON, bool]] = {
         False,
     ),
     "a volume": (reaching(volumes=[{"name": "v", "hostPath": {"path": "/dev/kfd"}}]), False),
+    "a legacy image": (
+        reaching(containers=[{**MAIN, "env": [{"name": "CUDA_VERSION", "value": "9.0"}]}]),
+        False,
+    ),
+    "a mount that selects devices": (
+        reaching(
+            containers=[{**MAIN, "volumeMounts": [{"name": "v", "mountPath": SELECTED}]}],
+            volumes=[{"name": "v", "emptyDir": {}}],
+        ),
+        False,
+    ),
     "a node by its name": (reaching(nodeName="gpu-1"), True),
     "a node by a field": (
         choosing(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]),

@@ -13,6 +13,7 @@ from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.kubernetes.objects import JSONObject
 from policies.policy import FailurePolicy, Policy
 from webhook.registration.match_conditions import (
+    adds_devices,
     concerns,
     differs,
     differs_where_there_is,
@@ -178,6 +179,9 @@ def _conditions(place: _Place, policy: Policy, registration: Registration) -> tu
     concern = concerns(spec, policy, defaulted=defaulted)
     selects = selects_nodes(spec, defaulted=defaulted, with_nodes=registration.with_nodes)
     changes = differs(place.judged)
+    if place.name == "pods":
+        # The annotations of a Pod that no kubelet runs yet still count.
+        changes = f"{changes} || {adds_devices('object.metadata')}"
     return f"{concern} && ({changes})", f"{selects} && !{concern} && ({changes})"
 
 

@@ -22,7 +22,12 @@ from collections.abc import Iterable
 from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED
 from policies.policy import Policy
 from policies.reach import EVERY_NODE
-from policies.rules.check_device_leak import VISIBLE_DEVICES
+from policies.rules.check_device_leak import (
+    CDI_PREFIX,
+    DEVICE_MOUNTS,
+    LEGACY_IMAGE,
+    visible_devices_variables,
+)
 
 
 def names_devices(spec: str, *, defaulted: bool) -> str:
@@ -44,8 +49,12 @@ def concerns(spec: str, policy: Policy, *, defaulted: bool) -> str:
 
     For a plain Pod, every alternative is evaluated.
     """
-    env = f"has(c.env) && c.env.exists(e, e.name in {_list([VISIBLE_DEVICES])})"
-    container = _any(_device(defaulted), env)
+    variables = _list({*visible_devices_variables(policy), LEGACY_IMAGE})
+    env = f"has(c.env) && c.env.exists(e, e.name in {variables})"
+    mounted = f"m.mountPath.contains({json.dumps(DEVICE_MOUNTS)})"
+    mount = f"has(c.volumeMounts) && c.volumeMounts.exists(m, {mounted})"
+    container = _any(_device(defaulted), env, mount)
+    debug = _any(env, mount)
     return _any(
         f"has({spec}.resourceClaims)",
         f"has({spec}.resources)",
@@ -53,9 +62,17 @@ def concerns(spec: str, policy: Policy, *, defaulted: bool) -> str:
         *_tolerations(spec, policy),
         f"{spec}.containers.exists(c, {container})",
         f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
-        f"has({spec}.ephemeralContainers) && {spec}.ephemeralContainers.exists(c, {env})",
+        f"has({spec}.ephemeralContainers) && {spec}.ephemeralContainers.exists(c, {debug})",
         f"has({spec}.volumes) && {spec}.volumes.exists(v, has(v.hostPath))",
+        adds_devices(f"{spec.removesuffix('spec')}metadata"),
     )
+
+
+def adds_devices(metadata: str) -> str:
+    """Return CEL that holds for metadata of a Pod with annotations that name devices."""
+    annotations = f"{metadata}.annotations"
+    has_some = f"has({metadata}) && has({annotations})"
+    return f"{has_some} && {annotations}.exists(k, k.startsWith({json.dumps(CDI_PREFIX)}))"
 
 
 def selects_nodes(spec: str, *, defaulted: bool, with_nodes: bool) -> str:

@@ -64,7 +64,7 @@ def _shown(path: str) -> str:
     before = f"a container without a device request makes GPUs visible: {path}["
     after = (
         f"] sets {VISIBLE_DEVICES} and requests no device; accepted values are void, none and the "
-        f"empty string. {REMEDIATION}"
+        f"empty string. {REMEDIATION.format(VISIBLE_DEVICES)}"
     )
     return f"{text(before)} + c.name + {text(after)}"
 
