@@ -164,5 +164,5 @@ def _excluded(pod: Pod, pool: Pool, request: DeviceRequest) -> Finding:
         "the node selection excludes the GPU nodes",
         f"the Pod requests {request.what}, which the nodes of pool {pool.name} offer ({labels}), "
         f"but {found}",
-        "Remove the conflicting node selection. gpufence adds the node affinity for this pool",
+        "Remove the conflicting node selection: gpufence adds the node affinity for this pool",
     )

@@ -108,9 +108,9 @@ def test_nothing_is_wrong_with_a_healthy_installation(installed: Installation) -
     assert "2 addresses" in told.found("ok", "served certificate")
     assert told.found("ok", "GPU Pod, pool nvidia") == "gpufence changes it, in default"
     by_webhook = told.found("ok", "trespasser, pool nvidia")
-    assert by_webhook == "is rejected by the webhook, in default"
+    assert by_webhook == "the webhook denies it, in default"
     in_tree = told.found("ok", "trespasser, pool nvidia, by admission policy")
-    assert in_tree == "is rejected by the admission policy, in default"
+    assert in_tree == "the admission policy denies it, in default"
     assert "all 4 and their bindings" in told.found("ok", "admission policies")
 
 
@@ -138,13 +138,16 @@ def bundle() -> str:
 
 BY_HAND: dict[str, Broken] = {
     "a configuration is missing": Broken(
-        MUTATING, None, "MutatingWebhookConfiguration", "there is no MutatingWebhookConfiguration"
+        MUTATING,
+        None,
+        "MutatingWebhookConfiguration",
+        "MutatingWebhookConfiguration gpufence does not exist",
     ),
     "the caBundle is somebody else's": Broken(
         VALIDATING,
         {"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle()},
         "caBundle",
-        "does not trust the Secret's authority in ValidatingWebhookConfiguration, webhook pods",
+        "does not contain the CA of the Secret in ValidatingWebhookConfiguration, webhook pods",
     ),
     "the failure policy was changed": Broken(
         VALIDATING,
@@ -160,7 +163,7 @@ BY_HAND: dict[str, Broken] = {
             "value": {"name": "nobody", "expression": "request.userInfo.username == 'x'"},
         },
         "matchConditions",
-        "API servers do not ask about what these leave out",
+        "API servers do not call gpufence for objects that do not match",
     ),
     "a namespace was left out": Broken(
         VALIDATING,
@@ -176,7 +179,7 @@ BY_HAND: dict[str, Broken] = {
         MUTATING,
         {"op": "add", "path": "/webhooks/0/objectSelector/matchLabels", "value": {"a": "b"}},
         "objectSelector",
-        "API servers do not ask about what it leaves out",
+        "API servers do not call gpufence for objects that do not match",
     ),
     "reinvocation was turned off": Broken(
         MUTATING,
@@ -188,7 +191,7 @@ BY_HAND: dict[str, Broken] = {
         VALIDATING,
         {"op": "remove", "path": "/webhooks/1"},
         "ValidatingWebhookConfiguration",
-        "lacks workloads.gpufence.dev",
+        "lacks the webhooks workloads.gpufence.dev",
     ),
 }
 
@@ -205,7 +208,7 @@ def test_what_was_done_to_a_configuration_by_hand_is_named(paused: Installation,
         told = doctor(paused)
     assert told.status == 1
     assert found in told.found("fail", check)
-    assert "told not to register" in told.found("warn", "leader")
+    assert "gpufence was unregistered" in told.found("warn", "leader")
 
 
 def test_a_trespasser_that_gets_in_is_noticed(paused: Installation) -> None:
@@ -233,7 +236,7 @@ def test_a_node_with_devices_and_no_taint_is_named(installed: Installation) -> N
     with installed.cluster.nodes(bare):
         told = doctor(installed)
     assert told.status == 1
-    assert "node bare: a GPU node without its pool's taint" in told.found("fail", "nodes")
+    assert "node bare: a GPU node lacks the taint of its pool" in told.found("fail", "nodes")
     cures = [line["remediation"] for line in told.lines if line["check"] == "nodes"]
     assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
 
@@ -255,7 +258,9 @@ def test_another_policy_than_the_one_in_force_shows(
     path = tmp_path_factory.mktemp("policy") / "policy.yaml"
     path.write_text(text.replace("key: nvidia.com/gpu", "key: example.com/gpu"))
     told = doctor(installed, "--policy", str(path))
-    assert "differs" in told.found("fail", "matchConditions") or told.found("fail", "nodes")
+    assert "does not match the policy" in told.found("fail", "matchConditions") or told.found(
+        "fail", "nodes"
+    )
     assert told.status == 1
 
 
@@ -273,9 +278,9 @@ def idle(installed: Installation) -> Installation:
 
 def test_without_a_replica_cause_and_consequences_are_named(idle: Installation) -> None:
     told = doctor(idle)
-    assert "none of 0 is ready" in told.found("fail", "replicas")
+    assert "0 of 0 are ready" in told.found("fail", "replicas")
     assert "has no ready endpoint" in told.found("fail", "endpoints")
-    assert "do not reach gpufence" in told.found("fail", "GPU Pod, pool nvidia")
+    assert "cannot call gpufence" in told.found("fail", "GPU Pod, pool nvidia")
     assert told.found("ok", "caBundle")
 
 

@@ -199,9 +199,17 @@ def assert_readable(decision: Decision) -> None:
             assert text
             assert text == text.strip()
             assert not text.endswith(".")
+        assert_advises(finding.remediation)
         assert finding.message == (
             f"{finding.reason}: {finding.detail} (at {finding.path}). {finding.remediation}"
         )
+
+
+def assert_advises(remediation: str) -> None:
+    """Assert that a remediation has at most three sentences."""
+    sentences = remediation.split(". ")
+    assert len(sentences) <= 3, remediation
+    assert all(sentence[0].isupper() for sentence in sentences), remediation
 
 
 def assert_unchanged_update_passes(obj: JSON, policy: Policy, facts: Facts) -> None:
