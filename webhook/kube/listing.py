@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 
 from policies.kubernetes.objects import JSONObject
-from webhook.kube.connection import Connection
+from webhook.kube.backoff import spread
+from webhook.kube.connection import Connection, Query
 from webhook.kube.errors import GONE, ApiError, ClusterError, UnexpectedAnswerError
 
 PAGE = 500
@@ -48,7 +50,8 @@ async def list_all(
 
     Objects are taken a page at a time, so that of a large collection only what is made of it is
     held. Where the API server no longer has the version that the first page was of (410 Expired:
-    it compacts after some minutes), everything is listed again.
+    it compacts after some minutes), everything is listed again. A page that the API server is too
+    busy for is requested again after the delay that it names.
 
     Raises:
         ApiError: the request is rejected (webhook.kube.client.FORBIDDEN), or there is no such
@@ -61,7 +64,7 @@ async def list_all(
         query = {"limit": str(page)} | {name: text for name, text in selectors.items() if text}
         try:
             while True:
-                found = _decode(path, await connection.get(path, query, seconds=_SECONDS))
+                found = _decode(path, await _get(connection, path, query))
                 taken += map(take, found.items or ())
                 if not found.metadata.rest:
                     return taken
@@ -73,6 +76,18 @@ async def list_all(
         f"{path}: the list expired {_ATTEMPTS} times before its end; the API server compacts "
         "faster than it lists: see --etcd-compaction-interval of kube-apiserver"
     )
+
+
+async def _get(connection: Connection, path: str, query: Query) -> bytes:
+    """Get a page. A busy API server says when to try again, as clients of client-go do."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await connection.get(path, query, seconds=_SECONDS)
+        except ApiError as error:
+            if not error.retry_after:
+                raise
+            await asyncio.sleep(spread(error.retry_after))
+    return await connection.get(path, query, seconds=_SECONDS)
 
 
 def _decode(path: str, body: bytes) -> _Page:

@@ -19,6 +19,8 @@ from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.holders import CLAIMS, PODS
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load, kubeconfig
+from webhook.kube.errors import ApiError
+from webhook.kube.listing import list_all
 from webhook.kube.reflector import Timing
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration.certificates import SecretName
@@ -178,3 +180,28 @@ async def test_the_advice_to_retry_later_is_honored(
     assert time.monotonic() - began >= 1
     assert proxy.requests["LIST nodes"] == 2
     await facts.stop()
+
+
+async def test_a_whole_list_waits_for_an_api_server_that_is_busy(
+    proxy: FaultProxy, load: Load
+) -> None:
+    """Of an audit, for example, which would fail as a whole."""
+    proxy.begin("too many requests")
+    connection = Connection(load)
+    listing = asyncio.create_task(list_all(connection, NODES, lambda obj: obj["metadata"]["name"]))
+    await eventually(lambda: proxy.requests["LIST nodes"] == 1, "the request")
+    proxy.end()
+    assert await listing == ["gpu-1"]
+    await connection.close()
+
+
+async def test_a_whole_list_fails_if_the_api_server_stays_busy(
+    proxy: FaultProxy, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.kube.listing.spread", lambda _seconds: 0.01)
+    proxy.begin("too many requests")
+    connection = Connection(load)
+    with pytest.raises(ApiError, match="too many requests"):
+        await list_all(connection, NODES, lambda obj: obj)
+    assert proxy.requests["LIST nodes"] > 1
+    await connection.close()
