@@ -60,8 +60,9 @@ def test_the_configurations_belong_to_the_release_and_go_with_it(released: Relea
             managers = {entry["manager"] for entry in configuration["metadata"]["managedFields"]}
             assert managers == {"gpufence"}
             for webhook in configuration["webhooks"]:
-                early = webhook["name"] == "custom-workloads.gpufence.dev"
-                assert webhook["failurePolicy"] == ("Ignore" if early else "Fail")
+                name = webhook["name"]
+                stops_nothing = name.startswith("custom-workloads.") or "-placement." in name
+                assert webhook["failurePolicy"] == ("Ignore" if stops_nothing else "Fail")
                 assert webhook["timeoutSeconds"] == 3
                 excluded = webhook["namespaceSelector"]["matchExpressions"][0]
                 assert {"kube-system", "gpu-operator"} <= set(excluded["values"])

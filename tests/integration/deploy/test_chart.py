@@ -349,7 +349,13 @@ NAMES = {
 def test_every_name_is_one_that_the_api_server_takes(
     helm: Helm, release: str, values: Values
 ) -> None:
-    everything = {**values, "audit": {"enabled": True}, "autoscaling": {"enabled": True}}
+    everything = {
+        **values,
+        **VARIANTS["everything for Prometheus and Grafana"],
+        **VARIANTS["certificates of cert-manager"],
+        "audit": {"enabled": True},
+        "autoscaling": {"enabled": True},
+    }
     command = ("template", release)
     objects = [
         each
