@@ -396,7 +396,7 @@ def test_a_pod_with_a_claim_on_something_else_is_no_gpu_pod(
     obj["spec"]["tolerations"] = [TOLERATION]
     message = refusal(control_plane, namespace, obj)
     assert "pool-trespass" in message
-    assert "nothing is known" not in message
+    assert "unknown resource claims" not in message
 
 
 def test_a_claim_that_does_not_exist_yet_is_unresolved_and_found_once_it_is_created(
@@ -407,7 +407,7 @@ def test_a_claim_that_does_not_exist_yet_is_unresolved_and_found_once_it_is_crea
     tolerating = claiming({"resourceClaimName": "late"}, tolerations=[TOLERATION])
     message = refusal(control_plane, namespace, tolerating)
     assert "pool-trespass" in message
-    assert "of its resource claims, nothing is known of late" in message
+    assert "unknown resource claims: late" in message
     create_claim(control_plane, namespace, "late", "gpu.nvidia.com")
     assert is_gpu_pod(create(control_plane, namespace, obj))
     assert refusal(control_plane, namespace, tolerating) == ""

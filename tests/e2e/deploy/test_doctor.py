@@ -191,7 +191,7 @@ BY_HAND: dict[str, Broken] = {
         VALIDATING,
         {"op": "remove", "path": "/webhooks/1"},
         "ValidatingWebhookConfiguration",
-        "lacks the webhooks workloads.gpufence.dev",
+        "lacks the webhooks pods-placement.gpufence.dev",
     ),
 }
 
