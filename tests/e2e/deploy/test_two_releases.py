@@ -47,11 +47,9 @@ def test_both_come_back_after_an_outage_of_both(
             assert exempted(made, SECOND) >= set(RELEASES.values())
 
             scale(made, 0)
-            # Replicas that are draining still answer.
-            until(
-                lambda: "failed calling webhook" in made.refusal(TOLERATING),
-                "all replicas to be gone",
-            )
+            # Not before their processes have ended: a replica that drains still answers.
+            until(lambda: not pods(made), "all replicas to be gone", within=60)
+            assert "failed calling webhook" in made.refusal(TOLERATING)
             scale(made, 2)
             for running in (made.kubelet, second):
                 kubelet.wait_ready(running, 2)
@@ -73,6 +71,12 @@ def namespaces(webhook: Object) -> set[str]:
     [selector] = webhook["namespaceSelector"]["matchExpressions"]
     assert selector["operator"] == "NotIn"
     return set(selector["values"])
+
+
+def pods(made: Installation) -> list[Object]:
+    """Return the Pods of both releases."""
+    paths = [f"/api/v1/namespaces/{each}/pods" for each in RELEASES.values()]
+    return [pod for path in paths for pod in made.cluster.api.request("GET", path)["items"]]
 
 
 def scale(made: Installation, replicas: int) -> None:
