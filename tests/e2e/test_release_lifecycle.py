@@ -71,7 +71,10 @@ def test_the_configurations_belong_to_the_release_and_go_with_it(released: Relea
         until(lambda: not released.configurations(), "the garbage collector", within=60)
         # The replica still runs, and must not bring back what nothing would take away again.
         [replica] = released.service.replicas
-        until(lambda: "no ClusterRole" in replica.ask("/readyz")[1], "the replica to say why")
+        until(
+            lambda: "ClusterRole gpufence does not exist" in replica.ask("/readyz")[1],
+            "the replica to say why",
+        )
         assert not released.configurations()
 
 
