@@ -170,7 +170,7 @@ def why_only_the_engine(finding: Finding, obj: JSON, request: Request) -> str:
     selects = spec.get("nodeSelector") or "requiredDuringScheduling" in text
     numeric = '"Gt"' in text or '"Lt"' in text
     explained = {
-        "the cluster's nodes": "every node that it selects" in finding.detail
+        "the cluster's nodes": "every node that the Pod selects" in finding.detail
         or finding.path.endswith("nodeName"),
         "what may be a request for a device": "resourceClaims" in spec
         or any("/" in key for key in re.findall(r'"([^"]+)": "?[0-9]', text)),

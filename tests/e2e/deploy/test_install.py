@@ -316,7 +316,9 @@ def test_the_service_account_has_every_right_that_is_used_and_no_other(
     # An apply that creates is recorded as a patch, and needs the right to create: see below.
     kinds = (*KINDS, *(path.rpartition("/")[2] for path in IN_TREE))
     hidden = {("admissionregistration.k8s.io", kind, "create") for kind in kinds}
-    assert used == granted - hidden
+    # A namespace is read only if its first Pod arrives before the watch event.
+    rare = {("", "namespaces", "get")}
+    assert used | rare == granted - hidden
     assert hidden < granted
 
 
