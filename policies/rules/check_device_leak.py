@@ -8,9 +8,10 @@
   `ASCEND_VISIBLE_DEVICES`.
 - The variable `CUDA_VERSION` in such a container, without `NVIDIA_VISIBLE_DEVICES` and
   `NVIDIA_REQUIRE_CUDA`. The NVIDIA runtime then exposes every GPU, as to an image of CUDA 9.
-- A `hostPath` volume of device files: `/dev/nvidia*`, `/dev/dri`, `/dev/kfd`, `/dev/accel`,
-  `/dev/davinci*`, `/dev/hl*`, a file in `/dev/char`, or a path below them. A `subPath` below a
-  volume of `/`, `/dev` or `/proc` counts as well.
+- A `hostPath` volume of device files: `/dev/nvidia*`, `/dev/dri`, `/dev/kfd`, a file in
+  `/dev/char`, or a path below them. If a pool offers devices of these vendors, also the files of
+  Habana (`/dev/accel`, `/dev/hl*`) or Ascend (`/dev/davinci*`). A `subPath` below a volume of `/`,
+  `/dev` or `/proc` counts as well.
 - A volume mount at `/var/run/nvidia-container-devices`, with which the NVIDIA runtime selects GPUs.
 - An annotation `cdi.k8s.io/*` that names a device of a pool's vendor.
 
@@ -110,10 +111,9 @@ VOLUME_REMEDIATION = (
     "Remove the volume and request a device: the container then gets the files of that device"
 )
 
-_DEVICE_PATH = re.compile(
-    r"(/proc/[^/]+/root)*/dev/"
-    r"(nvidia[^/]*|dri|kfd|accel|davinci[^/]*|hl(_controlD)?[0-9]+|char/[^/]+)(/.*)?"
-)
+_DEVICE_FILES = r"nvidia[^/]*|dri|kfd|char/[^/]+"
+_VENDOR_FILES = {"habana.ai": r"accel|hl(_controlD)?[0-9]+", "huawei.com": r"davinci[^/]*"}
+"""Names below /dev: those of any policy, and those of the vendors that a pool has devices of."""
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -122,10 +122,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     for container in pod.containers():
         if (container.kind, container.position) not in requesting:
             yield from _by_variable(pod, container, context)
-        yield from _by_mount(pod, container)
+        yield from _by_mount(pod, container, context.policy)
     for index, volume in enumerate(pod.spec.volumes or ()):
         path = host_path(volume)
-        if path and _is_device_file(path):
+        if path and _is_device_file(path, context.policy):
             yield Finding(
                 ID,
                 pod.at(f"spec.volumes[{index}].hostPath.path"),
@@ -203,7 +203,7 @@ def _legacy_image(container: core_v1.Container) -> tuple[int, str] | None:
     return _last_opening(container, LEGACY_IMAGE)
 
 
-def _by_mount(pod: Pod, container: Container) -> Iterator[Finding]:
+def _by_mount(pod: Pod, container: Container, policy: Policy) -> Iterator[Finding]:
     paths = {
         volume_name(volume, index): path
         for index, volume in enumerate(pod.spec.volumes or ())
@@ -221,7 +221,7 @@ def _by_mount(pod: Pod, container: Container) -> Iterator[Finding]:
                 "Remove the volume mount and request a device",
             )
         path = paths.get(mount.name or "", "")
-        if path and mount.sub_path and _is_device_file(f"{path}/{mount.sub_path}"):
+        if path and mount.sub_path and _is_device_file(f"{path}/{mount.sub_path}", policy):
             yield Finding(
                 ID,
                 f"{where}.subPath",
@@ -249,8 +249,15 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
             )
 
 
-def _is_device_file(path: str) -> bool:
-    return bool(_DEVICE_PATH.fullmatch(_normal(path)))
+def _is_device_file(path: str, policy: Policy) -> bool:
+    return bool(_device_path(policy).fullmatch(_normal(path)))
+
+
+@lru_cache(maxsize=16)
+def _device_path(policy: Policy) -> re.Pattern[str]:
+    vendors = _vendors(policy)
+    names = [_DEVICE_FILES, *(_VENDOR_FILES[each] for each in _VENDOR_FILES if each in vendors)]
+    return re.compile(rf"(/proc/[^/]+/root)*/dev/({'|'.join(names)})(/.*)?")
 
 
 def _normal(path: str) -> str:

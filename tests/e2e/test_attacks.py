@@ -69,7 +69,7 @@ def installed(
         }
         cluster.api.request("POST", f"{RBAC}/rolebindings", binding)
         until(
-            lambda: "pool-trespass: a Pod" in denial(made.cluster.api, pod(nodeName="gpu-late")),
+            lambda: "belongs to pool nvidia" in denial(cluster.api, pod(nodeName="gpu-late")),
             "the replicas to know the nodes",
         )
         yield made
@@ -274,3 +274,26 @@ def test_a_privileged_debug_container_is_denied_after_its_template_is_gone(
     assert "unrestricted-gpu-pod: " in denial(
         debugger, debugged, f"{path}/ephemeralcontainers", "PUT"
     )
+
+
+@pytest.mark.parametrize("name", ["gpu-operator-resources", "kube-flannel"])
+def test_a_tenant_cannot_create_a_namespace_that_is_exempt_by_name(
+    installed: Installation, alice: Api, name: str
+) -> None:
+    """The tenant may create namespaces; the cluster has none of this name."""
+    admin = installed.cluster.api
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"]}]
+    metadata = {"name": f"creates-{name}"}
+    admin.request("POST", f"{rbac}/clusterroles", {"metadata": metadata, "rules": rules})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **metadata}
+    subjects = [{"kind": "User", "name": "alice"}]
+    binding = {"metadata": metadata, "roleRef": role, "subjects": subjects}
+    admin.request("POST", f"{rbac}/clusterrolebindings", binding)
+
+    def denied(api: Api, given: str) -> str:
+        return denial(api, {"metadata": {"name": given}}, "/api/v1/namespaces")
+
+    until(lambda: denied(alice, "of-her-own") == "", "the right to create namespaces")
+    until(lambda: "exempts this namespace by its name" in denied(alice, name), "the guard")
+    assert denied(admin, name) == ""

@@ -51,19 +51,22 @@ def concerns(spec: str, policy: Policy, *, defaulted: bool) -> str:
     """
     variables = _list({*visible_devices_variables(policy), LEGACY_IMAGE})
     env = f"has(c.env) && c.env.exists(e, e.name in {variables})"
-    mounted = f"m.mountPath.contains({json.dumps(DEVICE_MOUNTS)})"
+    mounted = _any(
+        f"m.mountPath.contains({json.dumps(DEVICE_MOUNTS)})",
+        'has(m.subPath) && m.subPath.contains("dev")',
+    )
     mount = f"has(c.volumeMounts) && c.volumeMounts.exists(m, {mounted})"
     container = _any(_device(defaulted), env, mount)
     debug = _any(env, mount)
     return _any(
         f"has({spec}.resourceClaims)",
-        f"has({spec}.resources)",
+        f"has({spec}.resources) && {_device_at(f'{spec}.resources', ('limits', 'requests'))}",
         *_pool_labels(spec, policy),
         *_tolerations(spec, policy),
         f"{spec}.containers.exists(c, {container})",
         f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
         f"has({spec}.ephemeralContainers) && {spec}.ephemeralContainers.exists(c, {debug})",
-        f"has({spec}.volumes) && {spec}.volumes.exists(v, has(v.hostPath))",
+        f"has({spec}.volumes) && {spec}.volumes.exists(v, {_device_directory('v')})",
         adds_devices(f"{spec.removesuffix('spec')}metadata"),
     )
 
@@ -115,13 +118,21 @@ def _device(defaulted: bool) -> str:
     Device resources carry a domain (``nvidia.com/gpu``), the others do not.
     """
     sides = ("requests",) if defaulted else ("limits", "requests")
-    named = _any(
+    return f"has(c.resources) && {_device_at('c.resources', sides)}"
+
+
+def _device_at(resources: str, sides: Iterable[str]) -> str:
+    return _any(
         *(
-            f'has(c.resources.{side}) && c.resources.{side}.exists(k, k.contains("/"))'
+            f'has({resources}.{side}) && {resources}.{side}.exists(k, k.contains("/"))'
             for side in sides
         )
     )
-    return f"has(c.resources) && {named}"
+
+
+def _device_directory(v: str) -> str:
+    """Return CEL that holds for a volume of the node's device files, wherever they are."""
+    return f'has({v}.hostPath) && {v}.hostPath.path.contains("dev")'
 
 
 def _pool_labels(spec: str, policy: Policy) -> tuple[str, ...]:

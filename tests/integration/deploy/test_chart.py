@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -17,6 +18,7 @@ from deploy.chart import NAMESPACE, Helm, Object, Values, one
 from deploy.variants import DOCUMENT, VARIANTS
 from paths import CHART
 from policies.document.model import default_policy_text, parse_policy
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from webhook.cli.main import cli
 from webhook.cli.policy.policy_process import LONGEST_SECONDS
 
@@ -223,6 +225,19 @@ def test_without_a_policy_document_the_charts_own_policy_counts(helm: Helm, valu
 def test_kubernetes_before_1_30_is_refused(helm: Helm) -> None:
     told = helm("template", "gpufence", str(CHART), "--kube-version", "1.29.9", check=False)
     assert "requires kubeVersion: >=1.30.0-0" in told.stderr
+
+
+def test_the_namespaces_that_are_exempt_by_name_are_guarded(helm: Helm) -> None:
+    objects = helm.objects({"policy": {"exemptions": {"namespaces": ["agents"]}}})
+    [guard] = [
+        each
+        for each in objects
+        if each["kind"] == "ValidatingAdmissionPolicy"
+        and each["metadata"]["name"].endswith("-namespace-guard")
+    ]
+    [condition] = guard["spec"]["matchConditions"]
+    names = json.loads(condition["expression"].partition(" in ")[2])
+    assert set(names) == {*ALWAYS_EXCLUDED, "agents", NAMESPACE}
 
 
 @each_variant

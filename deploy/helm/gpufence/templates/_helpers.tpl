@@ -193,3 +193,16 @@ true
 - --ca-file=/etc/gpufence/tls/ca.crt
 {{- end }}
 {{- end -}}
+
+{{/* The namespaces that are always excluded, as policies/excluded_namespaces.py lists them. */}}
+{{- define "gpufence.excludedNamespaces" -}}
+- kube-system
+- calico-system
+- kube-flannel
+- openshift-multus
+- openshift-ovn-kubernetes
+- tigera-operator
+{{- range .Values.registration.excludeNamespaces }}
+- {{ . }}
+{{- end }}
+{{- end -}}
