@@ -72,7 +72,9 @@ spec:
 
 - `hardening.level`: `restricted` (the default), or `baseline`, which adds nothing.
 - `hardening.runAsUser`: the user ID. `null` keeps the user of the image.
-- `hardening.runAsGroup`, `hardening.fsGroup`: the group IDs. The default, `null`, adds none.
+- `hardening.runAsGroup`, `hardening.fsGroup`: the group IDs. The default, `null`, adds none. The
+  group is then that of the image, or 0. Group 0 has no privileges, and images for arbitrary user
+  IDs rely on it.
 """
 
 from __future__ import annotations
