@@ -111,7 +111,7 @@ VOLUME_REMEDIATION = (
     "Remove the volume and request a device: the container then gets the files of that device"
 )
 
-_DEVICE_FILES = r"nvidia[^/]*|dri|kfd|char/[^/]+"
+_DEVICE_FILES = r"nvidia[^/]*|dri|kfd"
 _VENDOR_FILES = {"habana.ai": r"accel|hl(_controlD)?[0-9]+", "huawei.com": r"davinci[^/]*"}
 """Names below /dev: those of any policy, and those of the vendors that a pool has devices of."""
 
@@ -249,15 +249,21 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
             )
 
 
+def device_files(policy: Policy) -> str:
+    """Return a regular expression for the names of device files directly in /dev."""
+    vendors = _vendors(policy)
+    return "|".join(
+        [_DEVICE_FILES, *(_VENDOR_FILES[each] for each in _VENDOR_FILES if each in vendors)]
+    )
+
+
 def _is_device_file(path: str, policy: Policy) -> bool:
     return bool(_device_path(policy).fullmatch(_normal(path)))
 
 
 @lru_cache(maxsize=16)
 def _device_path(policy: Policy) -> re.Pattern[str]:
-    vendors = _vendors(policy)
-    names = [_DEVICE_FILES, *(_VENDOR_FILES[each] for each in _VENDOR_FILES if each in vendors)]
-    return re.compile(rf"(/proc/[^/]+/root)*/dev/({'|'.join(names)})(/.*)?")
+    return re.compile(rf"(/proc/[^/]+/root)*/dev/({device_files(policy)}|char/[^/]+)(/.*)?")
 
 
 def _normal(path: str) -> str:

@@ -174,6 +174,10 @@ def why_only_the_engine(finding: Finding, obj: JSON, request: Request) -> str:
     explained = {
         "the cluster's nodes": "every node that the Pod selects" in finding.detail
         or finding.path.endswith("nodeName"),
+        "a device by annotation, mount, /proc or the version of an image": any(
+            part in finding.path for part in ("annotations", "volumeMounts")
+        )
+        or any(part in finding.detail for part in ("CUDA_VERSION", "/proc/")),
         "what may be a request for a device": "resourceClaims" in spec
         or any("/" in key for key in re.findall(r'"([^"]+)": "?[0-9]', text)),
         "a toleration beside another placement": "tolerations" in finding.path

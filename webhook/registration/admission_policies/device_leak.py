@@ -8,8 +8,9 @@ from policies.policy import Policy
 from policies.rules.check_device_leak import (
     NO_DEVICES,
     REMEDIATION,
-    VISIBLE_DEVICES,
     VOLUME_REMEDIATION,
+    device_files,
+    visible_devices_variables,
 )
 from webhook.registration.admission_policies.cel import (
     Variable,
@@ -22,17 +23,15 @@ from webhook.registration.admission_policies.cel import (
     text,
 )
 
-# A path of single slashes and no dots, or one that normalizes to it. The API server rejects "..".
-_DEVICE_PATH = r"^(\.?/)*dev/(\.?/)*(nvidia[^/]*|dri|kfd)(/.*)?$"
 
-
-def concerns(spec: str, _policy: Policy) -> str:
+def concerns(spec: str, policy: Policy) -> str:
     """Return CEL that holds for every Pod spec in which the rule may find something."""
-    shown = f"c, {listed('c', 'env')}.exists(e, {_opens('e')})"
+    opens = any_of(*(_opens("e", name) for name in visible_devices_variables(policy)))
+    shown = f"c, {listed('c', 'env')}.exists(e, {opens})"
     return any_of(
         f"{containers(spec)}.exists({shown})",
         f"{listed(spec, 'ephemeralContainers')}.exists({shown})",
-        f"{listed(spec, 'volumes')}.exists(v, {_is_device_file('v')})",
+        f"{listed(spec, 'volumes')}.exists(v, {_is_device_file('v', policy)})",
     )
 
 
@@ -41,30 +40,34 @@ def variables(path: str, policy: Policy, _kinds: frozenset[str]) -> Iterator[Var
 
     ``path`` is where the Pod's ``spec`` stands in the object.
     """
-    # The last of several variables of one name counts.
-    named = f"{listed('c', 'env')}.filter(e, e.name == {text(VISIBLE_DEVICES)})"
-    opens = f"[{named}].exists(l, size(l) > 0 && [l[size(l) - 1]].exists(e, {_opens('e')}))"
     holds = [requests_resource("c", may_be_device(policy))]
     if policy.pool_of_class:
         holds.append("size(c.?resources.?claims.orValue([])) > 0")
-    leaking = f"c, !{any_of(*holds)} && {opens}"
-    found = [
-        f"{listed('s', field)}.filter({leaking}).map(c, {_shown(f'{path}.{field}')})"
-        for field in ("initContainers", "containers", "ephemeralContainers")
-    ]
+    found = []
+    for name in visible_devices_variables(policy):
+        # The last of several variables of one name counts.
+        named = f"{listed('c', 'env')}.filter(e, e.name == {text(name)})"
+        last = (
+            f"[{named}].exists(l, size(l) > 0 && [l[size(l) - 1]].exists(e, {_opens('e', name)}))"
+        )
+        found += [
+            f"{listed('s', field)}.filter(c, !{any_of(*holds)} && {last})"
+            f".map(c, {_shown(f'{path}.{field}', name)})"
+            for field in ("initContainers", "containers", "ephemeralContainers")
+        ]
     found.append(
-        f"{listed('s', 'volumes')}.filter(v, {_is_device_file('v')})"
+        f"{listed('s', 'volumes')}.filter(v, {_is_device_file('v', policy)})"
         f".map(v, {_mounted(f'{path}.volumes')})"
     )
     yield "leak", f"variables.specs.map(s, {' + '.join(found)})"
 
 
-def _shown(path: str) -> str:
+def _shown(path: str, name: str) -> str:
     """Return CEL for the sentence about a container ``c`` in the list at ``path``."""
     before = f"a container without a device request makes GPUs visible: {path}["
     after = (
-        f"] sets {VISIBLE_DEVICES} and requests no device; accepted values are void, none and the "
-        f"empty string. {REMEDIATION.format(VISIBLE_DEVICES)}"
+        f"] sets {name} and requests no device; accepted values are void, none and the empty "
+        f"string. {REMEDIATION.format(name)}"
     )
     return f"{text(before)} + c.name + {text(after)}"
 
@@ -76,14 +79,14 @@ def _mounted(path: str) -> str:
     return f"{text(before)} + v.name + {text('] mounts ')} + v.hostPath.path + {text(after)}"
 
 
-def _opens(e: str) -> str:
-    """Return CEL that holds for a variable that shows devices to its container."""
+def _opens(e: str, name: str) -> str:
+    """Return CEL that holds for a variable of this name that shows devices to its container."""
     value = f'{e}.?value.orValue("")'
-    return (
-        f"{e}.name == {text(VISIBLE_DEVICES)} && "
-        f"(has({e}.valueFrom) || !({value} in {names(NO_DEVICES)}))"
-    )
+    return f"{e}.name == {text(name)} && (has({e}.valueFrom) || !({value} in {names(NO_DEVICES)}))"
 
 
-def _is_device_file(v: str) -> str:
-    return f"has({v}.hostPath) && {v}.hostPath.path.matches({text(_DEVICE_PATH)})"
+def _is_device_file(v: str, policy: Policy) -> str:
+    # A path of single slashes and no dots, or one that normalizes to it. The API server rejects
+    # "..". A name in char does not begin with a dot: it could stand for char itself.
+    path = rf"^(\.?/)*dev/(\.?/)*({device_files(policy)}|char/(\.?/)*[^/.][^/]*)(/.*)?$"
+    return f"has({v}.hostPath) && {v}.hostPath.path.matches({text(path)})"
