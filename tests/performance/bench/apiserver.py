@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -26,17 +26,28 @@ from webhook.registration.admission_policies.objects import admission_policies a
 from webhook.registration.configurations import Registration, configurations
 
 JSON = dict[str, Any]
-PodKind = Literal["gpu-pod", "plain-pod"]
+PodKind = Literal["gpu-pod", "plain-pod", "selecting-pod"]
+TITLES: dict[PodKind, str] = {
+    "gpu-pod": "a GPU Pod",
+    "plain-pod": "a plain Pod",
+    "selecting-pod": "a Pod with a node selection",
+}
 
 NOTHING, POLICIES = "no policy", "MAP and VAP"
 SECOND_LINE, BOTH_LINES = "second line", f"{GPUFENCE}, second line"
 """gpufence's in-tree policies without its webhook, and with it."""
+NO_FACTS = f"{GPUFENCE}, no cluster facts"
+"""Registered without cluster facts: the API server keeps Pods that only select nodes to itself."""
 UNCONDITIONAL = f"{CONSTANT}, no conditions"
 CONNECTIONS = 8
 WARM_UP = 300
 """Creations before each measurement: what a rule of admission costs at first is not its price."""
 PATH = "/api/v1/namespaces/default/pods?dryRun=All"
-_SENT: dict[PodKind, JSON] = {"gpu-pod": pods.gpu_pod(), "plain-pod": pods.plain_pod()}
+_SENT: dict[PodKind, JSON] = {
+    "gpu-pod": pods.gpu_pod(),
+    "plain-pod": pods.plain_pod(),
+    "selecting-pod": pods.selecting_pod(),
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,9 @@ def admissions(contestants: list[Contestant], authority: bytes) -> dict[str, lis
     for each in contestants:
         registration = Registration(name="bench", url=each.url, ca_bundle=bundle)
         found[each.name] = list(configurations(policy, registration))
+        if each.name == GPUFENCE:
+            without = replace(registration, with_nodes=False)
+            found[NO_FACTS] = list(configurations(policy, without))
     bare: list[JSON] = json.loads(json.dumps(found[CONSTANT]))
     for configuration in bare:
         for webhook in configuration["webhooks"]:
@@ -94,7 +108,8 @@ def admissions(contestants: list[Contestant], authority: bytes) -> dict[str, lis
     found[UNCONDITIONAL] = bare
     found[SECOND_LINE] = list(in_tree(policy, Target(name="bench")))
     found[BOTH_LINES] = [*found[GPUFENCE], *found[SECOND_LINE]]
-    order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, GPUFENCE, BOTH_LINES, GO, POLICIES)
+    ours = (NO_FACTS, GPUFENCE, BOTH_LINES)
+    order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, *ours, GO, POLICIES)
     return {name: found[name] for name in order}
 
 

@@ -47,6 +47,13 @@ def plain_pod() -> JSON:
     return pod([container("web")])
 
 
+def selecting_pod() -> JSON:
+    """Return a plain Pod that selects nodes by an instance type."""
+    made = plain_pod()
+    made["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "m7i.large"}
+    return made
+
+
 def large_pod(containers: int) -> JSON:
     """Return a GPU Pod of that many containers, of which every fourth requests a device."""
     return pod(

@@ -32,7 +32,9 @@ def markdown(found: Results) -> str:
         head_created = ("admission", "creates/s", "alone, ms", "API server's CPU ms", "all CPU ms")
         rows_created = [(name, *_created(each)) for name, each in created.items()]
         title = f"## On a real API server, {apiserver.CONNECTIONS} connections"
-        sections.append(f"{title}: {reviews.CASES[kind]}\n\n{_table(head_created, rows_created)}")
+        sections.append(
+            f"{title}: {apiserver.TITLES[kind]}\n\n{_table(head_created, rows_created)}"
+        )
     if made := ratios(found):
         rows_made = ((name, f"{ratio:.2f}") for name, ratio in made.items())
         sections.append("## Ratios\n\n" + _table(("", ""), rows_made))
