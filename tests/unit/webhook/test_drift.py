@@ -200,7 +200,7 @@ def test_an_owner_is_a_cluster_scoped_kind_and_a_name(text: str) -> None:
 async def test_an_owner_is_looked_up_and_missed() -> None:
     api = FakeKubeApi()
     owner = Owner.parse("ClusterRole/gpufence")
-    with pytest.raises(RegistrationError, match="there is no ClusterRole gpufence"):
+    with pytest.raises(RegistrationError, match="ClusterRole gpufence does not exist"):
         await owner.reference(api)
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     made = await api.create(roles, {"metadata": {"name": "gpufence", "uid": "1234"}})
