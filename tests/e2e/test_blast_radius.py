@@ -71,17 +71,8 @@ PLAIN = {
         initContainers=[{"name": "init", "image": "busybox"}],
     ),
     "a Pod for other nodes": pod(
-        nodeSelector={"disk": "ssd"},
+        nodeSelector={"kubernetes.io/os": "linux"},
         tolerations=[{"key": "spot", "operator": "Exists"}],
-        affinity={
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
-                    ]
-                }
-            }
-        },
     ),
     "a Pod with volumes": pod(volumes=[{"name": "scratch", "emptyDir": {}}]),
 }

@@ -115,7 +115,13 @@ def test_a_claim_is_waited_for_until_its_devices_are_allocated(
     pod: JSON = {
         "metadata": {"name": "claims"},
         "spec": {
-            "containers": [{"name": "main", "image": "registry.example/app"}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example/app",
+                    "resources": {"claims": [{"name": "gpus"}]},
+                }
+            ],
             "resourceClaims": [{"name": "gpus", "resourceClaimName": "two"}],
         },
     }

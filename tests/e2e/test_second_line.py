@@ -247,10 +247,13 @@ def test_an_audit_lists_the_gpu_pods_that_an_outage_let_in_unchanged(installed: 
         created = installed.api.request("POST", "/api/v1/namespaces/default/pods", pod)
         assert "affinity" not in created["spec"]
         try:
-            said = installed.release.run("audit", "--policy", str(installed.file))
+            said = installed.release.run(
+                "audit", "--policy", str(installed.file), "--fail-on", "never"
+            )
         finally:
             installed.api.request("DELETE", "/api/v1/namespaces/default/pods/unchanged")
-    assert "1 running Pod without the mutations of the policy: default/unchanged" in said
+    # Other tests leave Pods behind in the shared cluster.
+    assert "without the mutations of the policy: default/unchanged" in said
 
 
 def test_no_plain_pod_is_stopped_with_every_replica_dead(

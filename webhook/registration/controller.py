@@ -210,6 +210,8 @@ class RegistrationController:
         )
         if not (untrusting and self._options.register and self._can_serve()):
             return
+        if await self._elector.is_paused():
+            return
         own = self._authorities()
         for kind, found in untrusting.items() if is_trusted_by(served, own) else ():
             await self._api.replace(f"{KINDS[kind]}/{name}", with_cas(found, own))

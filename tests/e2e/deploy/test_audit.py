@@ -203,7 +203,7 @@ def is_served(cluster: ControlPlane, path: str) -> bool:
 
 def test_without_the_kind_nothing_is_written_and_that_is_said(audited: Audited) -> None:
     said = audited.run("--quiet", "--policy-reports").stderr
-    assert "No PolicyReports written: the cluster has neither of openreports.io/v1alpha1" in said
+    assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in said
 
 
 @pytest.mark.parametrize("group", KINDS)
