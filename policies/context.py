@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from policies.candidates import describe, with_candidates
 from policies.facts import Facts, Request
 from policies.kubernetes.core_v1 import PodSpec, PodTemplate
 from policies.kubernetes.decoding import MalformedObjectError, convert
@@ -17,7 +18,7 @@ from policies.requests import (
     device_requests,
     may_request,
     named_claims,
-    pool_of_resource,
+    pools_of_resource,
 )
 
 # Each finding names the claims, and a Pod can have thousands of findings.
@@ -42,6 +43,7 @@ class Context(msgspec.Struct, frozen=True):
     def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:
         """Return the context of a Pod."""
         requests = device_requests(pod, policy, request, facts)
+        requests = with_candidates(pod, requests, policy, request, facts)
         return cls(policy, request, facts, requests)
 
     @property
@@ -55,16 +57,39 @@ class Context(msgspec.Struct, frozen=True):
 
     @property
     def requested_pools(self) -> dict[Pool, None]:
-        """The pools that the Pod requests devices of, in the order of its requests."""
-        return dict.fromkeys(request.pool for request in self.device_requests)
+        """The candidate pools of the Pod, in the order of its requests."""
+        return dict.fromkeys(pool for request in self.device_requests for pool in request.pools)
+
+    @property
+    def offering_pools(self) -> dict[Pool, None]:
+        """The pools that offer devices that the Pod requests, candidates or not."""
+        excluded = (each.pool for request in self.device_requests for each in request.excluded)
+        return self.requested_pools | dict.fromkeys(excluded)
+
+    @property
+    def distinct_requests(self) -> Iterable[DeviceRequest]:
+        """The first request for each set of candidate pools."""
+        first: dict[tuple[Pool, ...], DeviceRequest] = {}
+        for request in self.device_requests:
+            first.setdefault(request.pools, request)
+        return first.values()
 
     def may_request(self, pool: Pool) -> bool:
         """Return whether the namespace may request the pool's devices."""
         return may_request(pool, self.request, self.facts)
 
-    def pool_of_resource(self, name: str) -> Pool | None:
-        """Return the pool that a resource name in a container's resources stands for."""
-        return pool_of_resource(name, self.policy, self.facts)
+    def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
+        """Return the pools that offer what a resource name of a container stands for."""
+        return pools_of_resource(name, self.policy, self.facts)
+
+    def candidates(self, resource: str) -> tuple[Pool, ...]:
+        """Return the candidate pools of the Pod's requests for a resource."""
+        return next((each.pools for each in self.device_requests if each.resource == resource), ())
+
+    def why_excluded(self, pool: Pool) -> str:
+        """Return why the pool, which offers a requested device, is not a candidate; or nothing."""
+        excluded = (other for each in self.device_requests for other in each.excluded)
+        return next((describe(other) for other in excluded if other.pool is pool), "")
 
     def unresolved_claims(self, pod: Pod) -> list[NamedClaim]:
         """Return the claims of the Pod that nothing is known of."""
@@ -82,7 +107,7 @@ class Context(msgspec.Struct, frozen=True):
         if self.device_requests:
             return True
         exists = pod.kind == "Pod" and self.request.operation == "UPDATE"
-        if not (exists and self.policy.pool_of_class and pod.spec.resource_claims):
+        if not (exists and self.policy.pools_of_class and pod.spec.resource_claims):
             return False
         return any(each.entry.is_used for each in self.unresolved_claims(pod))
 

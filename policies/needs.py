@@ -44,7 +44,7 @@ def missing_facts(pod: Pod, context: Context) -> Iterator[Fact]:
         yield "nodes"
     if context.facts.namespace_labels is None and any(
         _admits_by_label(pool) and context.request.namespace not in pool.allowed_namespaces.names
-        for pool in context.requested_pools
+        for pool in context.offering_pools
         if pool.allowed_namespaces
     ):
         yield "namespaces"

@@ -27,6 +27,15 @@ class AllowedNamespaces:
     deny_unknown: bool = False
     """Whether a namespace is denied if its labels decide and are unknown."""
 
+    def __str__(self) -> str:
+        parts = []
+        if self.names:
+            parts.append(f"namespaces {', '.join(sorted(self.names))}")
+        if self.match_labels:
+            labels = ", ".join(f"{key}={value}" for key, value in sorted(self.match_labels.items()))
+            parts.append(f"namespaces with the labels {labels}")
+        return " and ".join(parts)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
@@ -122,22 +131,27 @@ class Policy:
     failure_policy: FailurePolicy = "Fail"
     custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
     """The custom resources that API servers send when they are created."""
-    pool_of_class: Mapping[str, Pool] = field(init=False, default_factory=dict)
+    pools_of_class: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
+    """By DeviceClass, the pools that offer its devices."""
     pools_by_key: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
     """By the key of a label or of a taint, the pools whose nodes have it."""
-    _pool_of_name: Mapping[str, Pool] = field(init=False, default_factory=dict)
+    _pools_of_name: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
     _pools_by_prefix: tuple[Pool, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        classes = {name: pool for pool in self.pools for name in pool.device_classes}
-        object.__setattr__(self, "pool_of_class", classes)
+        classes: dict[str, tuple[Pool, ...]] = {}
         keys: dict[str, tuple[Pool, ...]] = {}
+        names: dict[str, tuple[Pool, ...]] = {}
         for pool in self.pools:
+            for name in pool.device_classes:
+                classes[name] = (*classes.get(name, ()), pool)
             for key in {*pool.node_selector, *(taint.key for taint in pool.taints)}:
                 keys[key] = (*keys.get(key, ()), pool)
+            for name in pool.resources.exact:
+                names[name] = tuple(each for each in self.pools if name in each.resources)
+        object.__setattr__(self, "pools_of_class", classes)
         object.__setattr__(self, "pools_by_key", keys)
-        names = {name: pool for pool in self.pools for name in pool.resources.exact}
-        object.__setattr__(self, "_pool_of_name", names)
+        object.__setattr__(self, "_pools_of_name", names)
         by_prefix = tuple(pool for pool in self.pools if pool.resources.prefixes)
         object.__setattr__(self, "_pools_by_prefix", by_prefix)
 
@@ -145,9 +159,21 @@ class Policy:
         """Return each rule's action for objects of the namespace."""
         return self.overrides.get(namespace, self.actions)
 
-    def pool_of_resource(self, name: str) -> Pool | None:
-        """Return the pool that offers the extended resource, if one does: no two pools do."""
-        pool = self._pool_of_name.get(name)
-        if pool is None:
-            pool = next((p for p in self._pools_by_prefix if name in p.resources), None)
-        return pool
+    def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
+        """Return the pools that offer the extended resource."""
+        pools = self._pools_of_name.get(name)
+        if pools is None:
+            pools = tuple(pool for pool in self._pools_by_prefix if name in pool.resources)
+        return pools
+
+    def pool_of_device(self, name: str, node: Node) -> Pool | None:
+        """Return the pool of a node's devices of an extended resource.
+
+        Labels tell the pools that offer the resource apart. Until the node has them, its taints do.
+        """
+        pools = self.pools_of_resource(name)
+        for pool in pools:
+            if pool.contains(node):
+                return pool
+        fenced = (pool for pool in pools if node.is_fenced_by(pool.taints))
+        return next(fenced, pools[0] if pools else None)

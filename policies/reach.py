@@ -8,7 +8,7 @@ from itertools import islice
 from policies.context import Context
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import Alternative, can_match, requires, surely_accepts
+from policies.kubernetes.scheduling import Alternative, can_match, confines, surely_accepts
 from policies.policy import Policy, Pool
 
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
@@ -47,11 +47,12 @@ def _pools_by_key(pod: Pod, context: Context) -> Iterable[Pool]:
     bound_to = named_node(pod, nodes)
     if bound_to is not None:
         named.append(bound_to)
-    reached: set[Pool | None] = set()
+    reached: set[Pool] = set()
     for node in named:
         keys.update(node.labels)
         keys.update(taint.key for taint in node.taints)
-        reached.update(policy.pool_of_resource(name) for name in node.allocatable or ())
+        for name in node.allocatable or ():
+            reached.update(policy.pools_of_resource(name))
     reached.update(pool for key in keys for pool in policy.pools_by_key.get(key, ()))
     return [pool for pool in policy.pools if pool in reached] if reached else ()
 
@@ -86,13 +87,8 @@ def _is_unlabeled(node: Node, pool: Pool, policy: Policy) -> bool:
 
 def is_confined(pod: Pod, pools: Iterable[Pool]) -> bool:
     """Return whether the Pod can be placed only on nodes of one of the pools."""
-    return bool(pools) and all(
-        any(
-            all(requires(alternative, key, value) for key, value in pool.node_selector.items())
-            for pool in pools
-        )
-        for alternative in pod.selection()
-    )
+    selectors = [pool.node_selector for pool in pools]
+    return bool(selectors) and all(confines(each, selectors) for each in pod.selection())
 
 
 def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:

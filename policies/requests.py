@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -13,29 +13,47 @@ from policies.kubernetes.core_v1 import Pod as PodObject
 from policies.kubernetes.decoding import MalformedObjectError, convert
 from policies.kubernetes.peak import device_peak
 from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod, ResourceSide
-from policies.kubernetes.quantity import is_extended_resource_name, parse_quantity
+from policies.kubernetes.quantity import NANOS, is_extended_resource_name, parse_quantity
 from policies.policy import Policy, Pool
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A container can request a DeviceClass under this name in its resources (KEP-5004)."""
 
 
-class DeviceRequest(msgspec.Struct, frozen=True):
-    """One request of a Pod for devices of one pool.
+Condition = Literal["devices", "selection", "namespace", "size", "shares"]
+"""What a pool does not meet that offers a requested device and is not a candidate."""
 
-    ``certain`` is false where the request could also be met from elsewhere (``firstAvailable``
-    with classes of several pools): such a Pod may use the pool but is not confined to it.
+
+class Exclusion(NamedTuple):
+    """A pool that is not a candidate, and the first condition that it does not meet."""
+
+    pool: Pool
+    condition: Condition
+
+
+class DeviceRequest(msgspec.Struct, frozen=True):
+    """One request of a Pod for devices, and its candidate pools: those that may meet it.
+
+    ``certain`` is false if the request can also be met from elsewhere (``firstAvailable`` with
+    classes of different pools): such a Pod may use the pools but is not confined to them.
     The kind and index of the ``container`` identify the requester, or the name that the
     Pod gives to the ``claim``. ``resource`` is the name in a container's resources.
     """
 
-    pool: Pool
+    pools: tuple[Pool, ...]
     path: str
     what: str
     certain: bool = True
     container: tuple[ContainerKind, int] | None = None
     claim: str = ""
     resource: str = ""
+    excluded: tuple[Exclusion, ...] = ()
+    """The other pools that offer the devices (``policies.candidates``)."""
+
+    @property
+    def pool_names(self) -> str:
+        """The candidate pools, for messages: ``pool a100``, or ``pools a100 and h100``."""
+        return describe_pools(self.pools)
 
 
 def device_requests(
@@ -159,17 +177,45 @@ def may_request(pool: Pool, request: Request, facts: Facts) -> bool:
     return all(labels.get(key) == value for key, value in allowed.match_labels.items())
 
 
-def pool_of_resource(name: str, policy: Policy, facts: Facts) -> Pool | None:
-    """Return the pool that a resource name in a container's resources stands for."""
+def pools_of_resource(name: str, policy: Policy, facts: Facts) -> tuple[Pool, ...]:
+    """Return the pools that offer what a resource name in a container's resources stands for."""
     if "/" not in name:
-        return None
-    pool = policy.pool_of_resource(name)
-    if pool is None and policy.pool_of_class:
+        return ()
+    pools = policy.pools_of_resource(name)
+    if not pools and policy.pools_of_class:
         device_class = facts.extended_resource_classes.get(name)
         if name.startswith(IMPLICIT_RESOURCE_PREFIX):
             device_class = name.removeprefix(IMPLICIT_RESOURCE_PREFIX)
-        pool = policy.pool_of_class.get(device_class) if device_class else None
-    return pool
+        pools = policy.pools_of_class.get(device_class, ()) if device_class else ()
+    return pools
+
+
+def describe_pools(pools: Iterable[Pool]) -> str:
+    """Return the names of pools, for messages: ``pool a100``, or ``pools a100 and h100``."""
+    *names, last = [pool.name for pool in pools]
+    return f"pools {', '.join(names)} and {last}" if names else f"pool {last}"
+
+
+def peak_in_pool(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
+    """Return how many devices are reserved for the Pod if it runs on the pool's nodes."""
+    return sum(
+        device_peak(pod.spec.init_containers, pod.spec.containers, name)
+        for name in {resource.name for resource in pod.device_resources()}
+        if pool in pools_of_resource(name, policy, facts)
+    )
+
+
+def is_oversized(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> bool:
+    """Return whether the Pod requests more of the pool's devices than one Pod may have."""
+    largest = pool.largest_request
+    return largest is not None and peak_in_pool(pod, pool, policy, facts) > largest
+
+
+def has_several_shares(resource: DeviceResource, pool: Pool) -> bool:
+    """Return whether a container requests more than one share of a device of the pool."""
+    return resource.name in pool.shared_resources and any(
+        parse_quantity(quantity) > NANOS for quantity in resource.quantities.values()
+    )
 
 
 def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
@@ -179,7 +225,7 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
         InvalidQuantityError: (policies.kubernetes.quantity) a requested quantity is invalid.
     """
     names = {resource.name for resource in pod.device_resources()}
-    offered = sorted(name for name in names if policy.pool_of_resource(name) is not None)
+    offered = sorted(name for name in names if policy.pools_of_resource(name))
     spec = pod.spec
     counts = {name: device_peak(spec.init_containers, spec.containers, name) for name in offered}
     return {name: count for name, count in counts.items() if count > 0}
@@ -187,14 +233,14 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
 
 def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceRequest]:
     for resource in pod.device_resources():
-        pool = pool_of_resource(resource.name, policy, facts)
-        if pool is None:
+        pools = pools_of_resource(resource.name, policy, facts)
+        if not pools:
             continue
         if requested := _requested(resource):
             side, quantity = requested
             whose = resource.container
             yield DeviceRequest(
-                pool,
+                pools,
                 pod.at(resource.field(side)),
                 f"{resource.name}: {quantity}",
                 container=(whose.kind, whose.position),
@@ -228,8 +274,8 @@ def _by_claim(pod: Pod, policy: Policy, request: Request, facts: Facts) -> Itera
     for each in named_claims(pod, request, facts):
         name = each.entry.claim
         for classes in each.claim.requests if each.claim and each.entry.is_used else ():
-            pools = {policy.pool_of_class.get(device_class) for device_class in classes}
-            for pool in sorted(filter(None, pools), key=lambda pool: pool.name):
+            offers = {policy.pools_of_class.get(device_class, ()) for device_class in classes}
+            for pools in sorted(filter(None, offers), key=lambda pools: [p.name for p in pools]):
                 what = f"claim {name} on device class {', '.join(sorted(classes))}"
-                certain = len(pools) == 1
-                yield DeviceRequest(pool, each.path, what, certain=certain, claim=each.entry.name)
+                certain = len(offers) == 1
+                yield DeviceRequest(pools, each.path, what, certain=certain, claim=each.entry.name)

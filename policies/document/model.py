@@ -379,7 +379,7 @@ class FencePolicy(Part):
         return self
 
     @model_validator(mode="after")
-    def _pools_do_not_overlap(self) -> FencePolicy:
+    def _labels_tell_pools_apart(self) -> FencePolicy:
         for index, pool in enumerate(self.pools):
             for other in self.pools[:index]:
                 if pool.name == other.name:
@@ -388,10 +388,12 @@ class FencePolicy(Part):
                 shared = shared or next(
                     iter(sorted(set(other.device_classes) & set(pool.device_classes))), None
                 )
-                if shared is not None:
+                wide, narrow = sorted((other, pool), key=lambda each: len(each.node_selector))
+                if shared and wide.node_selector.items() <= narrow.node_selector.items():
                     raise ValueError(
-                        f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}; a "
-                        "resource can belong to one pool only"
+                        f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}, but "
+                        f"every node of {narrow.name!r} is also a node of {wide.name!r}; add a "
+                        f"label to the nodeSelector of {wide.name!r} that tells them apart"
                     )
         return self
 

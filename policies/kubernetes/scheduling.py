@@ -7,7 +7,8 @@ Sources: ``k8s.io/api/core/v1/toleration.go``,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -199,6 +200,57 @@ def requires(alternative: Alternative, key: str, value: str) -> bool:
     return any(
         e.key == key and e.operator == "In" and set(e.values or ()) == {value}
         for e in alternative.expressions
+    )
+
+
+def confines(alternative: Alternative, selectors: Sequence[Mapping[str, str]]) -> bool:
+    """Tell whether only nodes that carry all labels of one of the selectors meet the alternative.
+
+    By what the alternative says of the labels with ``In``, or in ``labels``.
+    """
+    allowed = {
+        key: values
+        for key in {key for selector in selectors for key in selector}
+        if (values := _allowed_values(alternative, key)) is not None
+    }
+    if not all(allowed.values()):
+        return True
+    return _are_covered({}, [each for each in selectors if each.keys() <= allowed.keys()], allowed)
+
+
+def _allowed_values(alternative: Alternative, key: str) -> frozenset[str] | None:
+    """Return the values that the alternative allows for a label; ``None`` if it may be absent."""
+    sets = [frozenset(e.values or ()) for e in alternative.expressions if _is_in(e, key)]
+    if key in alternative.labels:
+        sets.append(frozenset((alternative.labels[key],)))
+    return frozenset.intersection(*sets) if sets else None
+
+
+def _is_in(expression: Requirement, key: str) -> bool:
+    return expression.key == key and expression.operator == "In"
+
+
+def _are_covered(
+    labels: Mapping[str, str],
+    selectors: Sequence[Mapping[str, str]],
+    allowed: Mapping[str, frozenset[str]],
+) -> bool:
+    """Tell whether every node with the labels, and allowed values, carries one of the selectors."""
+    if any(selector.items() <= labels.items() for selector in selectors):
+        return True
+    key = next((key for selector in selectors for key in selector if key not in labels), None)
+    if key is None:
+        return False
+    named = {selector[key] for selector in selectors if key in selector}
+    # All values that no selector names are alike.
+    values = [*(allowed[key] & named), *islice(allowed[key] - named, 1)]
+    return all(
+        _are_covered(
+            {**labels, key: value},
+            [each for each in selectors if each.get(key, value) == value],
+            allowed,
+        )
+        for value in values
     )
 
 

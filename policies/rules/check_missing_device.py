@@ -80,11 +80,11 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if node is None or node.allocatable is None:
         return
     missing = {
-        request.resource: request.pool
+        request.resource: pool
         for request in context.device_requests
-        if is_extended_resource_name(request.resource)
-        and request.resource not in node.allocatable
-        and belongs_to(node, request.pool, context.policy)
+        if is_extended_resource_name(request.resource) and request.resource not in node.allocatable
+        for pool in request.pools
+        if belongs_to(node, pool, context.policy)
     }
     for resource, pool in missing.items():
         yield Finding(

@@ -101,8 +101,8 @@ def _several(container: Container, context: Context) -> Iterator[tuple[str, int]
             return
     quantities = {**container.resources("requests"), **container.resources("limits")}
     for name, quantity in quantities.items():
-        pool = context.pool_of_resource(name)
+        pools = context.candidates(name)
         count = parse_quantity(quantity) // NANOS
         # Several shares can be of one device.
-        if count > 1 and pool is not None and name not in pool.shared_resources:
+        if count > 1 and any(name not in pool.shared_resources for pool in pools):
             yield name, count

@@ -57,37 +57,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from policies.candidates import describe_others
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.peak import device_peak
 from policies.kubernetes.pod import Pod
-from policies.policy import Pool
+from policies.requests import is_oversized, peak_in_pool
 
 ID = "oversized-device-request"
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each pool of which the Pod requests too many devices."""
-    first_of_pool = {request.pool: request for request in reversed(context.device_requests)}
-    for pool in context.requested_pools:
-        if pool.largest_request is None:
+    """Yield a finding for each request of too many devices in each of its pools."""
+    policy, facts = context.policy, context.facts
+    for request in context.distinct_requests:
+        limits = {
+            pool: pool.largest_request
+            for pool in request.pools
+            if pool.largest_request is not None and is_oversized(pod, pool, policy, facts)
+        }
+        if not limits:
             continue
-        count = _peak(pod, pool, context)
-        if count > pool.largest_request:
-            yield Finding(
-                ID,
-                first_of_pool[pool].path,
-                "the Pod requests more devices than one Pod may have",
-                f"the Pod needs {count} devices of pool {pool.name} at a time; the policy allows "
-                f"{pool.largest_request} for one Pod",
-                f"Request {pool.largest_request} or fewer, or split the work into several Pods",
-            )
-
-
-def _peak(pod: Pod, pool: Pool, context: Context) -> int:
-    """Return how many devices of the pool are reserved for the Pod."""
-    return sum(
-        device_peak(pod.spec.init_containers, pod.spec.containers, name)
-        for name in {resource.name for resource in pod.device_resources()}
-        if context.pool_of_resource(name) is pool
-    )
+        pool, *_ = oversized = [*limits]
+        largest = max(limits.values())
+        yield Finding(
+            ID,
+            request.path,
+            "the Pod requests more devices than one Pod may have",
+            f"the Pod needs {peak_in_pool(pod, pool, policy, facts)} devices of pool {pool.name} "
+            f"at a time; the policy allows {limits[pool]} for one Pod"
+            f"{describe_others(oversized, 'size', request)}",
+            f"Request {largest} or fewer, or split the work into several Pods",
+        )

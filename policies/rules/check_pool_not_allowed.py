@@ -62,37 +62,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from policies.candidates import describe_others, describe_selection
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
-from policies.policy import AllowedNamespaces
 
 ID = "pool-not-allowed"
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each pool that the namespace may not request."""
-    first_of_pool = {request.pool: request for request in reversed(context.device_requests)}
-    for pool in context.requested_pools:
-        if pool.allowed_namespaces is None or context.may_request(pool):
+    """Yield a finding for each request that the namespace may make of none of its pools."""
+    for request in context.distinct_requests:
+        denied = [pool for pool in request.pools if not context.may_request(pool)]
+        if not denied:
             continue
-        request = first_of_pool[pool]
+        others = [
+            each.pool
+            for each in request.excluded
+            if each.condition == "selection" and context.may_request(each.pool)
+        ]
+        instead = f"Select nodes of another pool with {describe_selection(others)}. Or use"
         yield Finding(
             ID,
             request.path,
             "the namespace may not use this GPU pool",
-            f"{request.what} belongs to pool {pool.name}, which is reserved for "
-            f"{_describe(pool.allowed_namespaces)}; the Pod is in namespace "
-            f"{context.request.namespace}",
-            "Use one of these namespaces, or request access from the cluster administrator",
+            f"{request.what} belongs to pool {denied[0].name}, which is reserved for "
+            f"{denied[0].allowed_namespaces}{describe_others(denied, 'namespace', request)}; "
+            f"the Pod is in namespace {context.request.namespace}",
+            f"{instead if others else 'Use'} one of these namespaces, or request access from the "
+            "cluster administrator",
         )
-
-
-def _describe(allowed: AllowedNamespaces) -> str:
-    parts = []
-    if allowed.names:
-        parts.append(f"namespaces {', '.join(sorted(allowed.names))}")
-    if allowed.match_labels:
-        labels = ", ".join(f"{key}={value}" for key, value in sorted(allowed.match_labels.items()))
-        parts.append(f"namespaces with the labels {labels}")
-    return " and ".join(parts)

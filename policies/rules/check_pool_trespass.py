@@ -144,20 +144,20 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         return
     for index, toleration, taint in reaching:
         if is_wildcard(toleration):
-            reason = f"{_subject(context)} tolerates every taint"
+            reason = f"{_subject(pool, context)} tolerates every taint"
             remediation = (
                 "Tolerate only the taints that the Pod needs. Or exclude GPU nodes with this "
                 f"expression in every term of its required node affinity: {_avoid(pool)}"
             )
         else:
-            reason = f"{_subject(context)} tolerates the taint of GPU nodes"
+            reason = f"{_subject(pool, context)} tolerates the taint of GPU nodes"
             remediation = f"Remove the toleration{_way_in(pod, pool, context)}"
         yield Finding(
             ID,
             pod.at(f"spec.tolerations[{index}]"),
             reason,
             f"{_describe(toleration)} lets the Pod run on the nodes of pool {pool.name} with taint "
-            f"{taint}, but {_lack(pod, context)}",
+            f"{taint}, but {_lack(pod, pool, context)}",
             remediation,
         )
 
@@ -185,9 +185,9 @@ def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         yield Finding(
             ID,
             pod.at(path),
-            f"{_subject(context)} selects GPU nodes",
+            f"{_subject(pool, context)} selects GPU nodes",
             f"the Pod requires nodes with {labels}, which are the nodes of pool {pool.name}, "
-            f"but {_lack(pod, context)}",
+            f"but {_lack(pod, pool, context)}",
             f"Remove the node selection{_way_in(pod, pool, context)}",
         )
 
@@ -206,8 +206,8 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     yield Finding(
         ID,
         pod.at("spec.nodeName"),
-        f"{_subject(context)} is bound to a GPU node",
-        f"node {node.name} belongs to pool {pool.name}, but {_lack(pod, context)}",
+        f"{_subject(pool, context)} is bound to a GPU node",
+        f"node {node.name} belongs to pool {pool.name}, but {_lack(pod, pool, context)}",
         f"Remove nodeName{_way_in(pod, pool, context)}",
     )
 
@@ -254,9 +254,9 @@ def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]
             yield Finding(
                 ID,
                 pod.at(alternative.path or "spec.nodeSelector"),
-                f"{_subject(context)} selects GPU nodes",
+                f"{_subject(pool, context)} selects GPU nodes",
                 f"every node that the Pod selects ({count} at present) belongs to pool "
-                f"{pool.name}, but {_lack(pod, context)}",
+                f"{pool.name}, but {_lack(pod, pool, context)}",
                 f"Remove the node selection{_way_in(pod, pool, context)}",
             )
 
@@ -268,7 +268,9 @@ def _selecting_path(alternative: Alternative, pool: Pool) -> str:
     return alternative.path
 
 
-def _subject(context: Context) -> str:
+def _subject(pool: Pool, context: Context) -> str:
+    if context.why_excluded(pool):
+        return "a GPU Pod"
     if context.device_requests:
         return "a Pod with a request for other devices"
     return "a Pod without a GPU request"
@@ -278,7 +280,7 @@ def _way_in(pod: Pod, pool: Pool, context: Context) -> str:
     """Return how the Pod may use the pool's nodes instead, or nothing if it may not."""
     if is_daemon_set_pod(pod, context):
         return ". If GPU nodes need this agent, exempt its namespace in the policy"
-    if not context.may_request(pool):
+    if not context.may_request(pool) or context.why_excluded(pool):
         return ""
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         if entry.source:
@@ -295,7 +297,7 @@ def _way_in(pod: Pod, pool: Pool, context: Context) -> str:
     others = [
         request.what
         for request in context.device_requests
-        if request.certain and request.pool.node_selector != pool.node_selector
+        if request.certain and all(own.node_selector != pool.node_selector for own in request.pools)
     ]
     instead = f" in place of {others[0]}" if others else ""
     return f", or request a device: {pool.example_request}{instead}"
@@ -316,6 +318,8 @@ def _describe(toleration: Toleration) -> str:
     return f"the toleration {key}{value} ({effect})"
 
 
-def _lack(pod: Pod, context: Context) -> str:
+def _lack(pod: Pod, pool: Pool, context: Context) -> str:
+    if why := context.why_excluded(pool):
+        return why
     unresolved = context.describe_unresolved_claims(pod)
     return f"none of the Pod's containers requests a device of the pool{unresolved}"

@@ -57,6 +57,7 @@ from policies.finding import Finding
 from policies.kubernetes.pod import DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.policy import Pool
+from policies.requests import has_several_shares
 
 ID = "shared-device-count"
 
@@ -65,9 +66,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each container that requests more than one share of a device."""
     written = {request.path for request in context.device_requests}
     for resource in pod.device_resources():
-        pool = context.policy.pool_of_resource(resource.name)
-        if pool is not None and resource.name in pool.shared_resources:
-            yield from _check(pod, resource, pool, written)
+        for pool in context.candidates(resource.name):
+            if has_several_shares(resource, pool):
+                yield from _check(pod, resource, pool, written)
+                break
 
 
 def _check(

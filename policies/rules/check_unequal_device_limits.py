@@ -138,8 +138,8 @@ def _count(resource: DeviceResource, policy: Policy) -> Any:
     For shares of a device, the number is 1.
     """
     counts = {side: parse_quantity(given) for side, given in resource.quantities.items()}
-    pool = policy.pool_of_resource(resource.name)
-    shared = pool is not None and resource.name in pool.shared_resources
+    pools = policy.pools_of_resource(resource.name)
+    shared = bool(pools) and all(resource.name in pool.shared_resources for pool in pools)
     if shared and max(counts.values()) > 0:
         return 1
     side: ResourceSide

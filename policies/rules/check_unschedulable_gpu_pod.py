@@ -61,12 +61,20 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from policies.candidates import (
+    Labels,
+    can_select,
+    describe_labels,
+    describe_others,
+    describe_selection,
+    labels_of_nodes,
+)
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import REQUIRED_TERMS, can_match
+from policies.kubernetes.scheduling import REQUIRED_TERMS
 from policies.policy import Pool
 from policies.reach import belongs_to, named_node
 from policies.requests import DeviceRequest
@@ -78,30 +86,40 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why the Pod can never run."""
     yield from _pod_level(pod, context)
     yield from _unused_claims(pod, context)
-    first_of_pool: dict[Pool, DeviceRequest] = {}
-    for request in context.device_requests:
-        if request.certain:
-            first_of_pool.setdefault(request.pool, request)
-    requests = list(first_of_pool.values())
-    others = [r for r in requests[1:] if r.pool.node_selector != requests[0].pool.node_selector]
-    if others:
-        yield from (_two_pools(requests[0], other) for other in others)
+    requests = [each for each in context.distinct_requests if each.certain]
+    conflicts = list(_of_other_nodes(requests))
+    if conflicts:
+        yield from (_two_pools(requests[0], other) for other in conflicts)
         return
-    selection = pod.selection() if requests else ()
-    for request in requests:
-        if not any(can_match(alternative, request.pool.node_selector) for alternative in selection):
-            yield _excluded(pod, request.pool, request)
     node = named_node(pod, context.facts.nodes)
     for request in requests:
-        if node is not None and not belongs_to(node, request.pool, context.policy):
+        excluded = [pool for pool in request.pools if not can_select(pod, pool)]
+        if excluded:
+            yield _excluded(pod, excluded, request)
+    for request in requests:
+        if node is not None and not any(
+            belongs_to(node, pool, context.policy) for pool in request.pools
+        ):
             yield Finding(
                 ID,
                 pod.at("spec.nodeName"),
                 "the Pod is bound to a node without the devices",
-                f"the Pod requests {request.what}, which the nodes of pool {request.pool.name} "
-                f"offer, but node {node.name} does not belong to that pool",
+                f"the Pod requests {request.what}, which the nodes of {request.pool_names} "
+                f"offer, but node {node.name} does not belong to "
+                f"{'that pool' if len(request.pools) == 1 else 'these pools'}",
                 "Remove nodeName. The scheduler then finds a node with the device",
             )
+
+
+def _of_other_nodes(requests: Sequence[DeviceRequest]) -> Iterator[DeviceRequest]:
+    """Yield the requests that no node can meet together with those before."""
+    common: frozenset[Labels] = frozenset()
+    for request in requests:
+        nodes = labels_of_nodes(request)
+        if common and common.isdisjoint(nodes):
+            yield request
+        else:
+            common = common & nodes or nodes
 
 
 def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -110,7 +128,7 @@ def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     limits, requests = resources.limits or {}, resources.requests or {}
     for name in sorted({*limits, *requests}):
-        if context.pool_of_resource(name) is not None:
+        if context.pools_of_resource(name):
             side = "limits" if name in limits else "requests"
             yield Finding(
                 ID,
@@ -126,7 +144,7 @@ def _unused_claims(pod: Pod, context: Context) -> Iterator[Finding]:
     for each in context.claims(pod):
         requests = each.claim.requests if each.claim and not each.entry.is_used else ()
         classes = {name for request in requests for name in request}
-        if not classes.isdisjoint(context.policy.pool_of_class):
+        if not classes.isdisjoint(context.policy.pools_of_class):
             yield Finding(
                 ID,
                 each.path,
@@ -143,14 +161,18 @@ def _two_pools(first: DeviceRequest, other: DeviceRequest) -> Finding:
         ID,
         other.path,
         "the Pod requests devices of two pools",
-        f"pool {first.pool.name} offers {first.what} (at {first.path}) and pool {other.pool.name} "
-        f"offers {other.what}, but a node belongs to one pool only",
+        f"{_offers(first)} {first.what} (at {first.path}) and {_offers(other)} {other.what}, but a "
+        "node belongs to one pool only",
         "Split the work into one Pod for each pool",
     )
 
 
-def _excluded(pod: Pod, pool: Pool, request: DeviceRequest) -> Finding:
-    labels = ", ".join(f"{key}={value}" for key, value in pool.node_selector.items())
+def _offers(request: DeviceRequest) -> str:
+    return f"{request.pool_names} offer{'s' if len(request.pools) == 1 else ''}"
+
+
+def _excluded(pod: Pod, pools: Sequence[Pool], request: DeviceRequest) -> Finding:
+    pool = pools[0]
     for key, value in (pod.spec.node_selector or {}).items():
         if pool.node_selector.get(key, value) != value:
             path, found = f"spec.nodeSelector[{key}]", f"its nodeSelector requires {key}={value}"
@@ -158,11 +180,15 @@ def _excluded(pod: Pod, pool: Pool, request: DeviceRequest) -> Finding:
     else:
         path = REQUIRED_TERMS
         found = "no term of its required node affinity can match these nodes"
+    if len(pools) == 1:
+        instead = ": gpufence adds the node affinity for this pool"
+    else:
+        instead = f", or choose a pool: set {describe_selection(pools)}"
     return Finding(
         ID,
         pod.at(path),
         "the node selection excludes the GPU nodes",
-        f"the Pod requests {request.what}, which the nodes of pool {pool.name} offer ({labels}), "
-        f"but {found}",
-        "Remove the conflicting node selection: gpufence adds the node affinity for this pool",
+        f"the Pod requests {request.what}, which the nodes of pool {pool.name} offer "
+        f"({describe_labels(pool)}), but {found}{describe_others(pools, 'selection', request)}",
+        f"Remove the conflicting node selection{instead}",
     )

@@ -58,12 +58,13 @@ SUMMARY = "the RuntimeClass of the pool"
 
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
-    """Name the first requested pool's runtime class, if the cluster has it."""
+    """Name the RuntimeClass of the first request's pools, if they agree and the cluster has it."""
     if pod.spec.runtime_class_name:
         return
     for request in context.device_requests:
         # A request that another pool may satisfy is not tied to this pool's runtime.
-        name = request.pool.runtime_class if request.certain else None
+        names = {pool.runtime_class for pool in request.pools} if request.certain else {None}
+        name = names.pop() if len(names) == 1 else None
         if name and name in (context.facts.runtime_classes or ()):
             yield Addition(("runtimeClassName",), name)
             return

@@ -50,45 +50,133 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from policies.context import Context
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import REQUIRED, Alternative, required_terms, requires
+from policies.kubernetes.scheduling import (
+    REQUIRED,
+    REQUIRED_TERMS,
+    Alternative,
+    can_match,
+    confines,
+    required_terms,
+    requires,
+)
+from policies.policy import Pool
 
 ID = "pool-node-affinity"
 SUMMARY = "the required node affinity for the nodes of the pool"
+MOST_NEW_TERMS = 100
+"""The scheduler compares every term with every node."""
 
 _TERMS = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
 
+Expressions = list[dict[str, Any]]
+
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
-    """Require the labels of each pool that the Pod needs, in every term."""
-    selected = {key: value or "" for key, value in (pod.spec.node_selector or {}).items()}
-    labels = {
-        (key, value): None
-        for request in context.device_requests
-        if request.certain
-        for key, value in request.pool.node_selector.items()
-        if selected.get(key) != value
-    }
-    if not labels:
+    """Require the labels of the pools that the Pod cannot do without, in every term."""
+    lacking = _lacking(pod, context)
+    if lacking is None:
         return
     terms = required_terms(pod.spec)
     if terms is None:
-        yield Addition(_TERMS, [{"matchExpressions": [_in(*label) for label in labels]}])
+        if added := [{"matchExpressions": each} for each in lacking[0] if each]:
+            yield Addition(_TERMS, added)
         return
+    copies: list[dict[str, Any]] = []
+    for index, (term, (first, *others)) in enumerate(zip(terms, lacking, strict=True)):
+        if first:
+            yield Addition((*_TERMS, index, "matchExpressions"), first)
+        for each in others:
+            copy = msgspec.to_builtins(term)
+            copy["matchExpressions"] = [*copy.get("matchExpressions", ()), *each]
+            copies.append(copy)
+    if copies:
+        yield Addition(_TERMS, copies)
+
+
+def exceeds_limit(pod: Pod, context: Context) -> bool:
+    """Return whether the rule adds nothing because it would have to add too many terms."""
+    return _lacking(pod, context) is None
+
+
+def _lacking(pod: Pod, context: Context) -> list[list[Expressions]] | None:
+    """Return for each term the ORed ways to complete it; ``None`` if they are too many.
+
+    A Pod without terms has one way for each term to add.
+    """
+    labels, pools = _required(context)
+    selected = {key: value or "" for key, value in (pod.spec.node_selector or {}).items()}
+    terms = required_terms(pod.spec)
+    if terms is None:
+        ways = _ways(Alternative(selected, (), (), ""), labels, pools, parses=True)
+        return [ways] if len(ways) <= MOST_NEW_TERMS else None
+    parsed = {alternative.path for alternative in pod.selection()} if pools else ()
+    lacking: list[list[Expressions]] = []
+    count = 0
     for index, term in enumerate(terms):
-        expressions = tuple(term.match_expressions or ())
-        if not expressions and not term.match_fields:
+        expressions, fields = tuple(term.match_expressions or ()), tuple(term.match_fields or ())
+        if not expressions and not fields:
+            lacking.append([[]])
             continue
-        alternative = Alternative(selected, expressions, (), "")
-        missing = [_in(*label) for label in labels if not requires(alternative, *label)]
-        if missing:
-            yield Addition((*_TERMS, index, "matchExpressions"), missing)
+        alternative = Alternative(selected, expressions, fields, "")
+        parses = f"{REQUIRED_TERMS}[{index}]" in parsed
+        lacking.append(_ways(alternative, labels, pools, parses=parses))
+        count += len(lacking[-1]) - 1
+        if count > MOST_NEW_TERMS:
+            return None
+    return lacking
 
 
-def _in(key: str, value: str) -> dict[str, Any]:
-    return {"key": key, "operator": "In", "values": [value]}
+def _required(context: Context) -> tuple[Iterable[tuple[str, str]], Sequence[Pool]]:
+    """Return the labels that the nodes must have, and the pools of which they must be one's."""
+    labels: dict[tuple[str, str], None] = {}
+    several: Sequence[Pool] = ()
+    for request in context.device_requests:
+        if request.certain and len(request.pools) == 1:
+            labels |= dict.fromkeys(request.pools[0].node_selector.items())
+        elif request.certain:
+            several = request.pools
+    shared = [pool.node_selector.items() for pool in several]
+    for item in shared[0] if shared else ():
+        if all(item in labels_of_pool for labels_of_pool in shared):
+            labels[item] = None
+    return labels, several
+
+
+def _ways(
+    alternative: Alternative,
+    labels: Iterable[tuple[str, str]],
+    pools: Sequence[Pool],
+    *,
+    parses: bool,
+) -> list[Expressions]:
+    """Return the expressions that an alternative lacks: one list, or one for each pool."""
+    missing = [_in(key, value) for key, value in labels if not requires(alternative, key, value)]
+    if not pools or confines(alternative, [pool.node_selector for pool in pools]):
+        return [missing]
+    rest = [dict(pool.node_selector.items() - {*labels}) for pool in pools]
+    keys = {key for each in rest for key in each}
+    if len(keys) == 1 and all(rest):
+        (key,) = keys
+        return [[*missing, _in(key, *(each[key] for each in rest))]]
+    # What does not parse matches no node, and neither does what matches no pool's.
+    fitting = [pool for pool in pools if parses and can_match(alternative, pool.node_selector)]
+    return [
+        [
+            _in(key, value)
+            for key, value in dict.fromkeys((*labels, *pool.node_selector.items()))
+            if not requires(alternative, key, value)
+        ]
+        for pool in fitting or pools[:1]
+    ]
+
+
+def _in(key: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": list(values)}

@@ -473,6 +473,14 @@ def _pool(**fields: Any) -> JSON:
     }
 
 
+def _model(
+    name: str, labels: dict[str, str], taint: JSON, namespaces: list[str] | None = None
+) -> JSON:
+    """A pool of one model of NVIDIA GPUs among others."""
+    allowed = {"allowedNamespaces": {"names": namespaces}} if namespaces else {}
+    return _pool(name=name, nodeSelector=labels, taints=[taint], **allowed)
+
+
 def _policy(*pools: JSON, **fields: Any) -> Policy:
     document = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy", "pools": list(pools)}
     return parse_policy(document | fields).compile()
@@ -498,6 +506,18 @@ def policies() -> dict[str, Policy]:
         "two pools behind one taint": _policy(
             _pool(taints=[{"key": "gpu"}], nodeSelector={NODE_TYPE: "gpu", PRESENT: "true"}),
             {**amd, "taints": [{"key": "gpu"}], "nodeSelector": {NODE_TYPE: "gpu", AMD: "true"}},
+        ),
+        "one resource, told apart by one label": _policy(
+            _model("small", {PRESENT: "true", MEMORY: "40"}, {"key": "nvidia.com/gpu"}),
+            _model("large", {PRESENT: "true", MEMORY: "80"}, {"key": "gpu", "value": "true"}),
+            _model("reserved", {PRESENT: "true", MEMORY: "5"}, {"key": "gpu"}, ["research"]),
+            amd,
+        ),
+        "one resource, told apart by several labels": _policy(
+            _model("typed", {PRESENT: "true", NODE_TYPE: "gpu"}, {"key": "nvidia.com/gpu"}),
+            _model("sized", {MEMORY: "40", ZONE: "a"}, {"key": "gpu", "value": "true"}),
+            _model("reserved", {PRESENT: "true", ZONE: "b"}, {"key": "gpu"}, ["research"]),
+            amd,
         ),
         "groups and a runtime class": _policy(
             _pool(runtimeClass="nvidia"),

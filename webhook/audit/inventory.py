@@ -175,7 +175,7 @@ class Taker:
             nodes=inventory.nodes,
             runtime_classes=None if classes is None else frozenset(classes),
         )
-        if policy.pool_of_class:
+        if policy.pools_of_class:
             await self._claims()
 
     async def _claims(self) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from policies.kubernetes.nodes import Node
+from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import FENCING_EFFECTS
 from policies.policy import Policy, Pool
 from webhook.audit.inventory import Inventory
@@ -101,7 +101,7 @@ def pool_states(
     ]
     for pod in pods:
         for state in states:
-            _count(pod, state, policy)
+            _count(pod, state, _devices(pod, state.pool, policy, inventory.nodes))
     return states
 
 
@@ -123,14 +123,29 @@ def _offered(node: Node, pool: Pool, policy: Policy) -> dict[str, int]:
     return {
         name: count
         for name, count in (node.allocatable or {}).items()
-        if count > 0 and policy.pool_of_resource(name) is pool
+        if count > 0 and policy.pool_of_device(name, node) is pool
     }
 
 
-def _count(pod: RunningPod, state: PoolState, policy: Policy) -> None:
+def _devices(pod: RunningPod, pool: Pool, policy: Policy, nodes: NodeIndex) -> dict[str, int]:
+    """Return the pool's devices that the Pod holds; of a Pod without a node, those it waits for.
+
+    A Pod that several pools can take waits for the devices of each.
+    """
+    node = nodes.get(pod.node)
+    if node is not None:
+        return {n: c for n, c in pod.devices.items() if policy.pool_of_device(n, node) is pool}
+    devices = {}
+    for name, count in pod.devices.items():
+        offering = policy.pools_of_resource(name)
+        if pool in ([each for each in offering if each.name in pod.decision.pools] or offering):
+            devices[name] = count
+    return devices
+
+
+def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
     owned, pool = pod.workload.owned, state.pool
     node = state.nodes.get(pod.node)
-    devices = {n: c for n, c in pod.devices.items() if policy.pool_of_resource(n) is pool}
     for resource, count in devices.items():
         usage = state.by_namespace.setdefault(owned.namespace, Usage())
         if pod.node:

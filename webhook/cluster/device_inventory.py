@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from policies.policy import Policy
 from webhook.cluster.holders import (
     CLAIMS,
-    NODES,
     PODS,
     ClaimObject,
     Holding,
-    NodeObject,
+    Offer,
     PodObject,
     of_claim,
     of_node,
     of_pod,
 )
+from webhook.cluster.nodes import NODES, NodeObject
 from webhook.cluster.tally import Tally
 from webhook.cluster.watches import Watches
 from webhook.kube.connection import Connection
@@ -55,7 +55,7 @@ class DeviceInventory:
         self._watches = Watches(connection, restarted=restarted, clock=clock, timing=timing)
         self._pods = Tally[PodObject, Holding](lambda pod: of_pod(pod, self.policy))
         self._claims = Tally[ClaimObject, Holding](lambda claim: of_claim(claim, self.policy))
-        self._nodes = Tally[NodeObject, str](lambda node: of_node(node, self.policy))
+        self._nodes = Tally[NodeObject, Offer](lambda node: of_node(node, self.policy))
 
     def use(self, policy: Policy) -> None:
         """Count the devices of this policy's pools. The old counts stand until the new ones do."""
@@ -101,8 +101,8 @@ class DeviceInventory:
             yield from self._pods.totals.items()
             yield from self._claims.totals.items()
 
-    def allocatable(self) -> Mapping[str, int]:
-        """Return the devices of all nodes by resource; none until all nodes are known."""
+    def allocatable(self) -> Mapping[Offer, int]:
+        """Return the devices of all nodes; none until all nodes are known."""
         return self._nodes.totals if self._exported and self._watches.has(NODES) else {}
 
     def staleness(self) -> dict[str, float | None]:
@@ -121,4 +121,13 @@ class DeviceInventory:
 
 def _devices(policy: Policy) -> set[object]:
     """Return what decides which devices are counted."""
-    return {(pool.resources, pool.device_classes) for pool in policy.pools}
+    return {
+        (
+            pool.name,
+            pool.resources,
+            pool.device_classes,
+            pool.taints,
+            frozenset(pool.node_selector.items()),
+        )
+        for pool in policy.pools
+    }

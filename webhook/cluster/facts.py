@@ -109,7 +109,7 @@ class ClusterFacts:
     def use(self, policy: Policy) -> None:
         """Follow what this policy needs, from now on."""
         self._needed = needed_facts(policy)
-        self._resolves_claims = bool(policy.pool_of_class)
+        self._resolves_claims = bool(policy.pools_of_class)
         need = self._watches.need
         need(NODES, self._nodes)
         need(NAMESPACES, self._namespaces, "namespaces" in self._needed)

@@ -16,9 +16,8 @@ from policies.facts import Facts
 from policies.kubernetes.core_v1 import Container
 from policies.kubernetes.peak import device_peak
 from policies.policy import Policy, Pool
-from policies.requests import pool_of_resource
-from webhook.cluster.nodes import NODES as NODES_OF_FACTS
-from webhook.cluster.nodes import NodeStatus, devices_of
+from policies.requests import pools_of_resource
+from webhook.cluster.nodes import NodeObject, node_from
 from webhook.kube.collection import Collection
 from webhook.kube.wire import Metadata
 
@@ -34,6 +33,17 @@ class Holding(NamedTuple):
     device: str
     namespace: str
     scheduled: bool
+    node: str = ""
+    """Of a Pod that holds devices of a resource which several pools offer, its node."""
+
+
+class Offer(NamedTuple):
+    """Devices of a resource that a node offers as a node of a pool."""
+
+    resource: str
+    pool: str
+    node: str = ""
+    """The node, if several pools offer the resource."""
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -47,13 +57,6 @@ class PodObject(msgspec.Struct, frozen=True):
 
     metadata: Metadata
     spec: PodSpec = PodSpec()
-
-
-class NodeObject(msgspec.Struct, frozen=True):
-    """The fields that are read of a Node where nothing but its devices matters."""
-
-    metadata: Metadata
-    status: NodeStatus = NodeStatus()
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
@@ -112,31 +115,29 @@ class ClaimObject(msgspec.Struct, frozen=True):
 PODS = Collection(
     "pods", "/api/v1/pods", PodObject, fields="status.phase!=Succeeded,status.phase!=Failed"
 )
-NODES = Collection(NODES_OF_FACTS.name, NODES_OF_FACTS.path, NodeObject)
 CLAIMS = Collection(
     "resourceclaims", "/apis/resource.k8s.io/v1/resourceclaims", ClaimObject, optional=True
 )
 
 
-def pool_of(device: str, policy: Policy) -> Pool | None:
-    """Return the pool of a resource, or of a device class, as the policy alone tells."""
-    return policy.pool_of_class.get(device) or pool_of_resource(device, policy, _NO_FACTS)
+def pools_of(device: str, policy: Policy) -> tuple[Pool, ...]:
+    """Return the pools of a resource, or of a device class, as the policy alone tells."""
+    return policy.pools_of_class.get(device) or pools_of_resource(device, policy, _NO_FACTS)
 
 
 def of_pod(pod: PodObject, policy: Policy) -> Counter[Holding]:
     """Return the devices that the scheduler reserves for a Pod, of every pool's resources."""
     spec, namespace = pod.spec, pod.metadata.namespace
-    names = {name for name in _resources(spec) if pool_of(name, policy)}
+    names = {name for name in _resources(spec) if pools_of(name, policy)}
     if not names:
         return Counter()
     scheduled = bool(spec.node_name)
-    peaks = {
-        Holding(name, namespace, scheduled): device_peak(
-            spec.init_containers, spec.containers, name
-        )
-        for name in names
-    }
-    return +Counter(peaks)
+    found: Counter[Holding] = Counter()
+    for name in names:
+        node = spec.node_name if len(policy.pools_of_resource(name)) > 1 else ""
+        peak = device_peak(spec.init_containers, spec.containers, name)
+        found[Holding(name, namespace, scheduled, node)] = peak
+    return +found
 
 
 def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
@@ -159,12 +160,18 @@ def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
             if device.request in requests:
                 name = requests[device.request].device_class_name
                 found[Holding(name, namespace, True)] += 1
-    return Counter({key: n for key, n in found.items() if key.device in policy.pool_of_class})
+    return Counter({key: n for key, n in found.items() if key.device in policy.pools_of_class})
 
 
-def of_node(node: NodeObject, policy: Policy) -> Counter[str]:
-    """Return the devices that a Node offers: resource name to their number."""
-    return +Counter(devices_of(node.status, policy))
+def of_node(node: NodeObject, policy: Policy) -> Counter[Offer]:
+    """Return the devices that a Node offers."""
+    found: Counter[Offer] = Counter()
+    known = node_from(node, policy)
+    for resource, count in (known.allocatable or {}).items():
+        if pool := policy.pool_of_device(resource, known):
+            several = len(policy.pools_of_resource(resource)) > 1
+            found[Offer(resource, pool.name, known.name if several else "")] = count
+    return +found
 
 
 def _resources(spec: PodSpec) -> Iterator[str]:

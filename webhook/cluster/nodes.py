@@ -57,7 +57,7 @@ def node_of(obj: JSONObject, policy: Policy) -> Node:
     Raises:
         ValueError: the object is no Node: a field is missing, or of another type.
     """
-    node = _node(msgspec.convert(obj, NodeObject), policy)
+    node = node_from(msgspec.convert(obj, NodeObject), policy)
     if not node.name:
         raise ValueError("it has no name")
     return node
@@ -68,7 +68,7 @@ def devices_of(status: NodeStatus, policy: Policy) -> dict[str, int]:
     return {
         name: parse_quantity(quantity) // NANOS
         for name, quantity in (status.allocatable or {}).items()
-        if "/" in name and policy.pool_of_resource(name)
+        if "/" in name and policy.pools_of_resource(name)
     }
 
 
@@ -88,7 +88,7 @@ class NodeStore:
         }
 
     def put(self, item: NodeObject, /) -> None:
-        node = _node(item, self._policy)
+        node = node_from(item, self._policy)
         if node != self.index.get(node.name):
             self.index.update(replace(node, labels=self._share(node.labels)))
 
@@ -115,7 +115,8 @@ class NodeStore:
         }
 
 
-def _node(item: NodeObject, policy: Policy) -> Node:
+def node_from(item: NodeObject, policy: Policy) -> Node:
+    """Return what placement depends on of a Node."""
     return Node(
         item.metadata.name,
         item.metadata.labels or {},

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from policies.policy import Policy, Pool
 from webhook.cluster.device_inventory import DeviceInventory
-from webhook.cluster.holders import Holding, pool_of
+from webhook.cluster.holders import Holding, Offer, pools_of
 
 MOST_NAMESPACES = 200
 """Of more, those with the fewest devices are shown as one."""
@@ -36,9 +36,11 @@ class DeviceMetrics(Collector):
             "Devices of a pool that nodes offer.",
             labels=("pool", "resource"),
         )
-        for resource, count in offered.items():
-            if pool := policy.pool_of_resource(resource):
-                allocatable.add_metric((pool.name, resource), count)
+        by_pool: Counter[tuple[str, str]] = Counter()
+        for (resource, pool, _), count in offered.items():
+            by_pool[pool, resource] += count
+        for pool_and_resource, count in by_pool.items():
+            allocatable.add_metric(pool_and_resource, count)
         yield allocatable
         requested = GaugeMetricFamily(
             "gpufence_pool_devices_requested",
@@ -51,17 +53,21 @@ class DeviceMetrics(Collector):
 
 
 def _requested(
-    holdings: Iterable[tuple[Holding, int]], policy: Policy, offered: Mapping[str, int]
+    holdings: Iterable[tuple[Holding, int]], policy: Policy, offered: Iterable[Offer]
 ) -> Counter[tuple[str, str, str, str]]:
     """Return devices by pool, resource, namespace and whether they are held."""
     held = list(holdings)
     shown = _largest(held)
+    resources = {offer.resource for offer in offered}
+    pool_of = {(offer.resource, offer.node): offer.pool for offer in offered if offer.node}
     found: Counter[tuple[str, str, str, str]] = Counter()
-    for (device, namespace, scheduled), count in held:
-        if pool := pool_of(device, policy):
+    for (device, namespace, scheduled, node), count in held:
+        if pools := pools_of(device, policy):
+            # Before they have a node, devices belong to any pool that offers them.
+            pool = pool_of.get((device, node)) or ",".join(pool.name for pool in pools)
             where = namespace if namespace in shown else OTHER_NAMESPACES
             state = "true" if scheduled else "false"
-            found[pool.name, _label(device, pool, offered), where, state] += count
+            found[pool, _label(device, pools, resources), where, state] += count
     return found
 
 
@@ -74,8 +80,9 @@ def _largest(holdings: Iterable[tuple[Holding, int]]) -> frozenset[str]:
     return frozenset(ranked[:MOST_NAMESPACES])
 
 
-def _label(device: str, pool: Pool, offered: Mapping[str, int]) -> str:
+def _label(device: str, pools: Iterable[Pool], offered: Container[str]) -> str:
     """Return what the devices are called, and the policy's pattern for what Pods may make up."""
-    if device in offered or device in pool.resources.exact:
+    if device in offered or any(device in pool.resources.exact for pool in pools):
         return device
-    return next((f"{p}*" for p in pool.resources.prefixes if device.startswith(p)), device)
+    prefixes = (prefix for pool in pools for prefix in pool.resources.prefixes)
+    return next((f"{prefix}*" for prefix in prefixes if device.startswith(prefix)), device)

@@ -33,16 +33,19 @@ FENCED = [policy for policy in POLICIES.values() if all(pool.taints for pool in 
 def test_a_mutated_gpu_pod_fits_the_pools_nodes_that_its_author_selected_and_no_other(
     oracle: Oracle, data: st.DataObject, policy: Policy, nodes: list[JSON]
 ) -> None:
-    pool = data.draw(st.sampled_from(policy.pools))
-    device = min(pool.resources.exact)
+    device = data.draw(st.sampled_from([min(pool.resources.exact) for pool in policy.pools]))
     pod = data.draw(strategies.gpu_pods(device))
-    nodes = nodes + data.draw(st.lists(strategies.fenced_nodes(pool), max_size=2))
-    mutated = decide(pod, policy).mutated
-    before, after = oracle.feasible(pod, nodes), oracle.feasible(mutated, nodes)
+    offering = [p for p in policy.pools if device in p.resources and is_allowed(p, "default")]
+    fenced = [data.draw(st.lists(strategies.fenced_nodes(p), max_size=2)) for p in offering]
+    nodes = [*nodes, *itertools.chain.from_iterable(fenced)]
+    decision = decide(pod, policy)
+    before, after = oracle.feasible(pod, nodes), oracle.feasible(decision.mutated, nodes)
+    candidates = [pool for pool in offering if pool.name in decision.pools]
     for node, author, verdict in zip(nodes, before, after, strict=True):
-        event(f"feasible: {verdict.feasible}")
+        event(f"feasible: {verdict.feasible}, candidates: {len(candidates)} of {len(offering)}")
         selected = author.affinity and author.node_name
-        assert verdict.feasible is (selected and belongs(node, pool) and tolerated(pod, node, pool))
+        of_pool = any(belongs(node, pool) for pool in offering)
+        assert verdict.feasible is (selected and of_pool and tolerated(pod, node, candidates))
 
 
 @law
@@ -288,8 +291,12 @@ def unlabeled(node: JSON) -> JSON:
     return {**node, "metadata": {**node["metadata"], "labels": {}}}
 
 
-def tolerated(pod: JSON, node: JSON, pool: Pool) -> bool:
-    """Tell whether every taint that keeps Pods away is the author's to tolerate, or the pool's."""
+def is_allowed(pool: Pool, namespace: str) -> bool:
+    return pool.allowed_namespaces is None or namespace in pool.allowed_namespaces.names
+
+
+def tolerated(pod: JSON, node: JSON, pools: list[Pool]) -> bool:
+    """Tell whether every taint that keeps Pods away is the author's to tolerate, or a pool's."""
     taints = map(as_taint, node["spec"]["taints"])
     own = pod["spec"].get("tolerations") or []
     return all(
@@ -297,6 +304,7 @@ def tolerated(pod: JSON, node: JSON, pool: Pool) -> bool:
         or any(
             (wanted.key, wanted.effect) == (taint.key, taint.effect)
             and wanted.value in (None, taint.value)
+            for pool in pools
             for wanted in pool.taints
         )
         for taint in taints

@@ -52,7 +52,7 @@ class TestTheDefaultPolicy:
         assert "nvidia.com/gpu.shared" in nvidia.shared_resources
         assert [str(taint) for taint in nvidia.taints] == ["nvidia.com/gpu:NoSchedule"]
         assert nvidia.node_selector == {"nvidia.com/gpu.present": "true"}
-        assert set(policy.pool_of_class) == {"gpu.nvidia.com", "mig.nvidia.com"}
+        assert set(policy.pools_of_class) == {"gpu.nvidia.com", "mig.nvidia.com"}
         assert (policy.hardening.level, policy.hardening.run_as_user) == ("restricted", 65532)
 
     def test_names_every_rule_with_its_default_action(self) -> None:
@@ -445,16 +445,18 @@ def test_every_problem_is_named_at_once() -> None:
         (["nvidia.com/mig-1g*"], ["nvidia.com/mig-*"], "nvidia.com/mig-1g*"),
     ],
 )
-def test_two_pools_do_not_offer_the_same(first: list[str], second: list[str], shared: str) -> None:
+def test_labels_tell_pools_with_the_same_resource_apart(
+    first: list[str], second: list[str], shared: str
+) -> None:
     pools = pool(name="one", resources=first), pool(name="two", resources=second)
     (said,) = problems(document(*pools))
     assert said == (
-        f"the policy: has {shared!r} in two pools, 'one' and 'two'; a resource can "
-        "belong to one pool only"
+        f"the policy: has {shared!r} in two pools, 'one' and 'two', but every node of 'two' is "
+        "also a node of 'one'; add a label to the nodeSelector of 'one' that tells them apart"
     )
 
 
-def test_two_pools_do_not_offer_the_same_device_class() -> None:
+def test_labels_tell_pools_with_the_same_device_class_apart() -> None:
     amd = pool(name="amd", resources=["amd.com/gpu"], deviceClasses=["gpu.example.com"])
     (said,) = problems(document(pool(deviceClasses=["gpu.example.com"]), amd))
     assert said.startswith("the policy: has 'gpu.example.com' in two pools, 'nvidia' and 'amd'")

@@ -13,7 +13,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.quantity import parse_quantity
 from policies.kubernetes.template import Template
-from policies.requests import device_requests, pool_of_resource
+from policies.requests import device_requests, pools_of_resource
 from strategies import JSON
 from typed import pod_of
 
@@ -35,7 +35,7 @@ def requests(
         containers = [*spec.get("containers", ()), user]
         spec = {**spec, "resourceClaims": entries, "containers": containers}
     given = device_requests(pod_of({"spec": spec}), TWO_POOLS, Request(namespace), facts or Facts())
-    return [(each.pool.name, each.path, each.what, each.certain) for each in given]
+    return [(each.pools[0].name, each.path, each.what, each.certain) for each in given]
 
 
 def container(name: str, quantity: Any, side: str = "limits") -> JSON:
@@ -91,8 +91,8 @@ class TestByResource:
             "example.com/nic": "rdma.example.com",
         }
         facts = Facts(extended_resource_classes=classes)
-        found = pool_of_resource(name, TWO_POOLS, facts)
-        assert (found.name if found else None) == pool
+        found = pools_of_resource(name, TWO_POOLS, facts)
+        assert [each.name for each in found] == ([pool] if pool else [])
 
     @given(strategies.pods(claims=False))
     def test_are_there_exactly_when_some_container_asks_for_more_than_nothing(
@@ -106,11 +106,13 @@ class TestByResource:
             for quantities in (container.get("resources") or {}).values()
             if isinstance(quantities, dict)
             for name, quantity in quantities.items()
-            if (pool := pool_of_resource(name, TWO_POOLS, facts)) and parse_quantity(quantity) > 0
+            for pool in pools_of_resource(name, TWO_POOLS, facts)
+            if parse_quantity(quantity) > 0
         }
         assert {
-            request.pool.name
+            pool.name
             for request in device_requests(pod_of(pod), TWO_POOLS, Request(), facts)
+            for pool in request.pools
         } == asked
 
 

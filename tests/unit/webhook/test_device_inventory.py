@@ -20,12 +20,13 @@ from webhook.cluster.device_inventory import KEEP_SECONDS, DeviceInventory
 from webhook.cluster.holders import (
     ClaimObject,
     Holding,
-    NodeObject,
+    Offer,
     PodObject,
     of_claim,
     of_node,
     of_pod,
 )
+from webhook.cluster.nodes import NodeObject
 from webhook.cluster.tally import Tally
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
@@ -230,7 +231,7 @@ async def test_devices_are_counted_and_only_what_has_some_is_kept(
 ) -> None:
     async with inventory_of(api, tmp_path) as inventory:
         await becomes(inventory, EVERYTHING)
-        await eventually(lambda: inventory.allocatable() == {GPU: 8}, "the node")
+        await eventually(lambda: inventory.allocatable() == {Offer(GPU, "nvidia"): 8}, "the node")
         assert inventory.objects() == {"pods": 5, "resourceclaims": 1, "nodes": 1}
         assert set(inventory.staleness()) == {"pods", "resourceclaims", "nodes"}
         unfinished = "status.phase!=Succeeded,status.phase!=Failed"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from policies.candidates import describe
 from policies.context import Context
 from policies.facts import Request
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
@@ -73,11 +74,18 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
             sure = (
                 "" if request.certain else " (devices of other pools satisfy the request as well)"
             )
+            offers = "offers" if len(request.pools) == 1 else "offer"
             yield _line(
-                f"{who} requests {request.what}, which pool {request.pool.name} offers{sure} "
+                f"{who} requests {request.what}, which {request.pool_names} {offers}{sure} "
                 f"(at {request.path}).",
                 indent=4,
             )
+            for exclusion in request.excluded:
+                yield _line(
+                    f"Pool {exclusion.pool.name} offers it too, but is no candidate: "
+                    f"{describe(exclusion)}.",
+                    indent=6,
+                )
     else:
         yield _title(f"Why it is not a GPU Pod{where}")
         pools = ", ".join(pool.name for pool in context.policy.pools)
@@ -107,7 +115,7 @@ def _not_requests(pod: Pod, context: Context) -> Iterator[tuple[str, str, str]]:
                 elif (count := parse_quantity(quantity)) <= 0:
                     seen.add(name)
                     yield path, f"{name}: {quantity}", _NEGATIVE if count else _ZERO
-                elif context.policy.pool_of_resource(name) is None:
+                elif not context.policy.pools_of_resource(name):
                     seen.add(name)
                     yield path, f"{name}: {quantity}", "it is not a resource of any pool"
 

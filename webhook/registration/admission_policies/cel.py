@@ -82,17 +82,17 @@ def may_be_device(policy: Policy) -> str:
 
     A DeviceClass may serve any extended resource, and only the cluster says which.
     """
-    if not policy.pool_of_class:
+    if not policy.pools_of_class:
         return any_of(*(is_in("k", pool.resources) for pool in policy.pools))
     prefix = text(IMPLICIT_RESOURCE_PREFIX)
-    implicit = names(f"{IMPLICIT_RESOURCE_PREFIX}{name}" for name in policy.pool_of_class)
+    implicit = names(f"{IMPLICIT_RESOURCE_PREFIX}{name}" for name in policy.pools_of_class)
     return f'k.contains("/") && (!k.startsWith({prefix}) || k in {implicit})'
 
 
 def may_request_device(spec: str, policy: Policy) -> str:
     """Return CEL that holds for a Pod spec that requests a device of a pool, or may do so."""
     by_resource = f"c, {requests_resource('c', may_be_device(policy))}"
-    claims = [f"has({spec}.resourceClaims)"] if policy.pool_of_class else []
+    claims = [f"has({spec}.resourceClaims)"] if policy.pools_of_class else []
     return any_of(*claims, f"{containers(spec)}.exists({by_resource})")
 
 

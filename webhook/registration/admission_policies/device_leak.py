@@ -41,7 +41,7 @@ def variables(path: str, policy: Policy, _kinds: frozenset[str]) -> Iterator[Var
     ``path`` is where the Pod's ``spec`` stands in the object.
     """
     holds = [requests_resource("c", may_be_device(policy))]
-    if policy.pool_of_class:
+    if policy.pools_of_class:
         holds.append("size(c.?resources.?claims.orValue([])) > 0")
     found = []
     for name in visible_devices_variables(policy):

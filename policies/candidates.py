@@ -1,0 +1,146 @@
+"""The candidate pools of a GPU Pod: the pools whose nodes can take it.
+
+Several pools may offer the same devices. A pool is a candidate if it offers all devices that the
+Pod requests, in that number, the Pod's own node selection can match its nodes, and the namespace
+may request it. If no pool meets a condition, the condition excludes none, and a check reports it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from policies.facts import Facts, Request
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import can_match
+from policies.policy import Policy, Pool
+from policies.requests import (
+    Condition,
+    DeviceRequest,
+    Exclusion,
+    has_several_shares,
+    is_oversized,
+    may_request,
+)
+
+Conditions = dict[Condition, Callable[[Pool], bool]]
+Labels = frozenset[tuple[str, str]]
+"""The labels of a pool's nodes. Pools with the same labels have the same nodes."""
+
+
+def with_candidates(
+    pod: Pod, requests: tuple[DeviceRequest, ...], policy: Policy, request: Request, facts: Facts
+) -> tuple[DeviceRequest, ...]:
+    """Return the requests with their candidate pools, and why the other pools are excluded."""
+    if all(len(each.pools) == 1 for each in requests):
+        return requests
+    conditions: Conditions = {
+        "selection": cache(lambda pool: can_select(pod, pool)),
+        "namespace": cache(lambda pool: may_request(pool, request, facts)),
+        "size": cache(lambda pool: not is_oversized(pod, pool, policy, facts)),
+        "shares": cache(
+            lambda pool: not any(has_several_shares(each, pool) for each in pod.device_resources())
+        ),
+    }
+    # A node has to meet all requests that cannot be met in another way.
+    certain = [each for each in requests if each.certain]
+    common = frozenset[Labels].intersection(*map(labels_of_nodes, certain)) if certain else None
+    together = _narrow(certain, common, conditions) if common else None
+    return tuple(
+        _narrowed(
+            each,
+            together
+            if together and each.certain
+            else _narrow([each], labels_of_nodes(each), conditions),
+        )
+        for each in requests
+    )
+
+
+def labels_of_nodes(request: DeviceRequest) -> frozenset[Labels]:
+    """Return the labels of the nodes of each candidate pool."""
+    return frozenset(map(_labels_of, request.pools))
+
+
+def can_select(pod: Pod, pool: Pool) -> bool:
+    """Return whether the Pod's own node selection can match nodes of the pool."""
+    return any(can_match(alternative, pool.node_selector) for alternative in pod.selection())
+
+
+def describe(exclusion: Exclusion) -> str:
+    """Return the reason why a pool is not a candidate, as a clause."""
+    return _WHY[exclusion.condition](exclusion.pool)
+
+
+def describe_others(failing: Sequence[Pool], why: Condition, request: DeviceRequest) -> str:
+    """Return what a finding about the first failing pool adds about the others of a request."""
+    others = (*(Exclusion(pool, why) for pool in failing[1:]), *request.excluded)
+    return "".join(f"; {describe(each)}" for each in others)
+
+
+def describe_labels(pool: Pool) -> str:
+    """Return the labels of the pool's nodes, for messages."""
+    return ", ".join(f"{key}={value}" for key, value in pool.node_selector.items())
+
+
+def describe_selection(pools: Iterable[Pool]) -> str:
+    """Return how a Pod selects the nodes of one of the pools, for use in remediation."""
+    return " or ".join(
+        f"nodeSelector: {json.dumps(dict(pool.node_selector))} (pool {pool.name})" for pool in pools
+    )
+
+
+_WHY: dict[Condition, Callable[[Pool], str]] = {
+    "devices": lambda pool: f"pool {pool.name} does not offer all devices that the Pod requests",
+    "selection": lambda pool: (
+        f"the Pod's node selection excludes pool {pool.name} ({describe_labels(pool)})"
+    ),
+    "namespace": lambda pool: f"pool {pool.name} is reserved for {pool.allowed_namespaces}",
+    "size": lambda pool: f"pool {pool.name} allows {pool.largest_request} devices per Pod",
+    "shares": lambda pool: f"pool {pool.name} offers shares, of which a container may request one",
+}
+
+
+class _Narrowed(NamedTuple):
+    """The nodes that remain, by their labels, and why others do not."""
+
+    kept: Collection[Labels]
+    excluded: Mapping[Labels, Exclusion]
+
+
+def _narrow(
+    requests: Sequence[DeviceRequest], nodes: Collection[Labels], conditions: Conditions
+) -> _Narrowed:
+    pools: dict[Labels, dict[Pool, None]] = {labels: {} for labels in nodes}
+    for pool in chain.from_iterable(each.pools for each in requests):
+        pools.get(_labels_of(pool), {})[pool] = None
+    kept = list(nodes)
+    excluded: dict[Labels, Exclusion] = {}
+    for condition, meets in conditions.items():
+        failing = {labels: pool for labels in kept for pool in pools[labels] if not meets(pool)}
+        if len(failing) < len(kept):
+            excluded |= {k: Exclusion(pool, condition) for k, pool in failing.items()}
+            kept = [labels for labels in kept if labels not in failing]
+    return _Narrowed(kept, excluded)
+
+
+def _narrowed(request: DeviceRequest, nodes: _Narrowed) -> DeviceRequest:
+    by_labels = [(pool, _labels_of(pool)) for pool in request.pools]
+    return replace(
+        request,
+        pools=tuple(pool for pool, labels in by_labels if labels in nodes.kept),
+        excluded=tuple(
+            nodes.excluded.get(labels, Exclusion(pool, "devices"))
+            for pool, labels in by_labels
+            if labels not in nodes.kept
+        ),
+    )
+
+
+def _labels_of(pool: Pool) -> Labels:
+    return frozenset(pool.node_selector.items())
