@@ -12,6 +12,7 @@ from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.rules import (
     check_admin_access_claim,
+    check_ambiguous_pool,
     check_device_leak,
     check_missing_device,
     check_missing_shared_memory,
@@ -126,6 +127,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_oversized_device_request, gpu_pods_only=True, devices_only=True),
     _check(check_pool_not_allowed, gpu_pods_only=True, devices_only=True),
     _check(check_unschedulable_gpu_pod),
+    _check(check_ambiguous_pool, gpu_pods_only=True),
     _check(check_missing_device, gpu_pods_only=True),
     _check(check_unrestricted_gpu_pod, gpu_pods_only=True),
     _check(check_pool_trespass),

@@ -57,6 +57,8 @@ async def _gpu_pod(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> 
     if not resource:
         return skip(check, "the pool offers only DeviceClasses, and a dry run has no claim")
     pod = _pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
+    if len(policy.pools_of_resource(resource)) > 1:
+        pod["spec"]["nodeSelector"] = dict(pool.node_selector)
     request = Request(namespace=namespace)
     before = decide(pod, policy, request)
     if not before.allowed:

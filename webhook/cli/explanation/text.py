@@ -81,11 +81,7 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
                 indent=4,
             )
             for exclusion in request.excluded:
-                yield _line(
-                    f"Pool {exclusion.pool.name} offers it too, but is no candidate: "
-                    f"{describe(exclusion)}.",
-                    indent=6,
-                )
+                yield _line(f"Excluded: {describe(exclusion)}.", indent=6)
     else:
         yield _title(f"Why it is not a GPU Pod{where}")
         pools = ", ".join(pool.name for pool in context.policy.pools)
