@@ -154,7 +154,9 @@ def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
             usage.waiting += count
         if node is not None:
             node.holdings.append(Holding(owned.namespace, owned.name, resource, count))
-    if node is None or devices or pool.name in pod.decision.pools:
+    if node is None or pool.name in pod.decision.pools:
+        return
+    if devices and not pod.decision.pools:
         return
     if pod.is_agent or pod.decision.exemption:
         node.agents += 1

@@ -100,7 +100,7 @@ class _Collector:
         self._decision: Decision | None = None
         self._error = ""
         self._seen: dict[tuple[str, str, str], _Seen] = {}
-        self._trespassing: dict[str, list[tuple[str, str]]] = {}
+        self._trespassing: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
         self._pods: dict[str, int] = {}
 
     def take(self, workload: Workload, policy: Policy, inventory: Inventory) -> None:
@@ -135,8 +135,8 @@ class _Collector:
             if policy.actions_in(owned.namespace)[TRESPASS] != "off" and not _is_excepted(
                 pod, policy, inventory
             ):
-                trespassing = self._trespassing.setdefault(state.pool.name, [])
-                trespassing.append((owned.name, pod.node))
+                key = state.pool.name, pod.decision.pools
+                self._trespassing.setdefault(key, []).append((owned.name, pod.node))
 
     def subject(self, policy: Policy, inventory: Inventory) -> Subject:
         if self._decision is None and not self._error:
@@ -171,14 +171,19 @@ class _Collector:
 
     def _trespassing_pods(self, policy: Policy) -> Iterator[Finding]:
         action = policy.actions_in(self._top.owned.namespace)[TRESPASS]
-        for pool, places in self._trespassing.items():
+        for (pool, candidates), places in self._trespassing.items():
             pods = some([f"Pod {pod} on node {node}" for pod, node in places])
+            if candidates:
+                reason = "a GPU Pod runs on a GPU node of another pool"
+                lack = f"the policy allows the Pods only pool {', '.join(candidates)}"
+            else:
+                reason = "a Pod without a GPU request runs on a GPU node"
+                lack = "the Pods request none of its devices"
             yield Finding(
                 TRESPASS,
                 "spec",
-                "a Pod without a GPU request runs on a GPU node",
-                f"{pods}: the nodes belong to pool {pool}, but the Pods request none of its "
-                "devices",
+                reason,
+                f"{pods}: the nodes belong to pool {pool}, but {lack}",
                 f"Check that the nodes have the taint of the pool. Then {_moving(self._top)}",
                 action,
             )

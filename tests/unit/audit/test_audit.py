@@ -11,9 +11,11 @@ import pytest
 from audit.fleet import LABELS, TAINT, pod_spec
 from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, workload
 from controlplane.objects import node
+from policies.document.model import parse_policy
 from policies.document.shipped import shipped_policy
 from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry
+from reviewing import default_document
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.subjects import Subject
 from webhook.kube.errors import ApiError
@@ -211,6 +213,36 @@ async def test_devices_are_counted_by_pool_node_and_namespace(
     held = [(each.pod, each.count) for each in pool.nodes["gpu"].holdings]
     assert sorted(held) == [("infer", 1), ("train", 4)]
     assert list(pool.nodes) == ["gpu"]
+
+
+async def test_the_node_tells_the_pool_of_devices_that_several_pools_offer(tmp_path: Path) -> None:
+    cluster, gpus = Cluster(), {"nvidia.com/gpu": "8"}
+    for model in ("a100", "h100"):
+        taint = {"key": model, "effect": "NoSchedule"}
+        cluster.add("Node", node(model, labels={"model": model}, taints=[taint], resources=gpus))
+    cluster.add("Pod", pod("own", pod_spec(4), node="h100", namespace="research"))
+    cluster.add("Pod", pod("waits", pod_spec(2), namespace="research"))
+    cluster.add("Pod", pod("intruder", pod_spec(1), node="h100"))
+    document = default_document()
+    document["pools"] = [
+        {
+            "name": model,
+            "resources": ["nvidia.com/gpu"],
+            "taints": [{"key": model}],
+            "nodeSelector": {"model": model},
+            **({"allowedNamespaces": {"names": ["research"]}} if model == "h100" else {}),
+        }
+        for model in ("a100", "h100")
+    ]
+    await cluster.api.start()
+    audit = await cluster.audit(tmp_path, parse_policy(document).compile())
+    await cluster.api.stop()
+    a100, h100 = audit.pools
+    assert (list(a100.nodes), list(h100.nodes)) == (["a100"], ["h100"])
+    assert (a100.allocatable, a100.requested, a100.waiting, a100.trespassers) == (8, 2, 2, 0)
+    assert (h100.allocatable, h100.requested, h100.waiting, h100.trespassers) == (8, 7, 2, 1)
+    assert audit.nodes == []
+    assert found(audit) == {"Pod intruder": ["a GPU Pod runs on a GPU node of another pool"]}
 
 
 async def test_nodes_with_devices_and_without_taint_or_label_are_named(

@@ -207,7 +207,7 @@ def test_a_trespasser_is_explained_by_what_it_could_do(gpufence: Run) -> None:
         "It requests no device of a pool. Pools of the policy: nvidia.",
         "It fits the nodes of pool nvidia: its node selection matches them, and it tolerates",
         "enforce  pool-trespass  <stdin>:9  spec.template.spec.tolerations[0]",
-        "For GPU Pods only: oversized-device-request, pool-not-allowed, missing-device, ",
+        "For GPU Pods only: oversized-device-request, pool-not-allowed, ambiguous-pool, ",
     ):
         assert said in done.out
 

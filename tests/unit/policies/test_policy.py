@@ -12,6 +12,7 @@ from cases.loading import EXAMPLES, HERE, load_all, policy_document
 from policies.document.model import FencePolicy, PolicyError, default_policy_text, parse_policy
 from policies.finding import ACTIONS
 from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
+from policies.kubernetes.nodes import Node
 from policies.registry import RULES
 
 JSON = dict[str, Any]
@@ -454,6 +455,36 @@ def test_labels_tell_pools_with_the_same_resource_apart(
         f"the policy: has {shared!r} in two pools, 'one' and 'two', but every node of 'two' is "
         "also a node of 'one'; add a label to the nodeSelector of 'one' that tells them apart"
     )
+
+
+def test_pools_whose_labels_differ_may_offer_the_same() -> None:
+    labels = ({"model": "a100"}, {"model": "h100"}, {"gpu": "other"})
+    document_ = document(*(pool(name=f"p{n}", nodeSelector=each) for n, each in enumerate(labels)))
+    policy = parse_policy(document_).compile()
+    assert policy.pools_of_resource("nvidia.com/gpu") == policy.pools
+    a100, h100, other = policy.pools
+    for node, pool_ in (
+        (Node("a", {"model": "h100"}), h100),
+        (Node("b", {"gpu": "other"}), other),
+        (Node("c", {}), a100),
+    ):
+        assert policy.pool_of_device("nvidia.com/gpu", node) is pool_
+    assert policy.pool_of_device("example.com/nic", Node("a", {"model": "h100"})) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wide"),
+    [
+        ({"gpu": "true"}, {"gpu": "true", "model": "h100"}, "one"),
+        ({"gpu": "true", "model": "h100"}, {"gpu": "true"}, "two"),
+    ],
+)
+def test_a_pool_within_another_offers_something_else(
+    first: dict[str, str], second: dict[str, str], wide: str
+) -> None:
+    pools = pool(name="one", nodeSelector=first), pool(name="two", nodeSelector=second)
+    (said,) = problems(document(*pools))
+    assert said.endswith(f"add a label to the nodeSelector of '{wide}' that tells them apart")
 
 
 def test_labels_tell_pools_with_the_same_device_class_apart() -> None:

@@ -17,6 +17,7 @@ from policies.kubernetes.scheduling import (
     accepts,
     asks_for,
     can_match,
+    confines,
     parse_int64,
     requires,
 )
@@ -242,6 +243,42 @@ class TestWhatANodeSelectionSaysOfLabels:
                     assert asks_for(way, pool)
                 if asks_for(way, pool):
                     assert pool.keys() <= labels.keys()
+
+    @pytest.mark.parametrize(
+        ("words", "confined"),
+        [
+            (["model In a"], True),
+            (["model In a b"], True),
+            (["model In a b c"], False),
+            (["model In a b c", "model In a b d"], True),
+            (["model Exists"], False),
+            (["model In c", "size In 80"], False),
+            (["model In a b c", "size In 80", "gpu In true"], True),
+            (["model In a c", "size In 80 40", "gpu In true"], False),
+            (["size In 80", "gpu In true"], True),
+            (["size In 80"], False),
+            (["model In d", "model In e"], True),
+        ],
+    )
+    def test_it_is_confined_to_nodes_that_carry_one_of_several_sets_of_labels(
+        self, words: list[str], confined: bool
+    ) -> None:
+        selectors = [{"model": "a"}, {"model": "b"}, {"size": "80", "gpu": "true"}]
+        assert confines(way_of(*words), selectors) is confined
+
+    @given(strategies.node_selections(), strategies.nodes())
+    def test_what_it_is_confined_to_is_on_every_node_that_it_accepts(
+        self, selection: JSON, node: JSON
+    ) -> None:
+        labels = node["metadata"]["labels"]
+        selectors: list[Mapping[str, str]] = [
+            {"nvidia.com/gpu.present": "true"},
+            {"node-type": "gpu", "topology.kubernetes.io/zone": "a"},
+            {"node-type": "gpu", "topology.kubernetes.io/zone": "b"},
+        ]
+        for way in alternatives(selection):
+            if confines(way, selectors) and accepts(way, node["metadata"]["name"], labels):
+                assert any(each.items() <= labels.items() for each in selectors)
 
     @pytest.mark.parametrize(
         ("words", "asks"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from clusters import FAST, Clock, gpu_node, node, policy
 from fake_apiserver import NODES, FakeApiServer, eventually
+from policies.document.model import parse_policy
 from policies.policy import Policy
+from reviewing import default_document
 from webhook.cluster.device_inventory import KEEP_SECONDS, DeviceInventory
 from webhook.cluster.holders import (
     ClaimObject,
@@ -155,7 +157,7 @@ def test_a_claim_that_only_looks_holds_nothing_nor_does_one_of_a_pods_resource()
 
 def test_a_node_offers_the_devices_of_pools() -> None:
     obj = node("a", allocatable={GPU: "8", MIG: "0", "example.com/nic": "2"})
-    assert of_node(msgspec.convert(obj, NodeObject), policy()) == {GPU: 8}
+    assert of_node(msgspec.convert(obj, NodeObject), policy()) == {Offer(GPU, "nvidia"): 8}
 
 
 # The sums.
@@ -296,7 +298,8 @@ async def test_a_count_that_ends_forgets_everything_and_can_begin_anew(
         await becomes(inventory, EVERYTHING)
         await inventory.stop()
         assert dict(inventory.holdings()) == {}
-        assert inventory.allocatable() == inventory.objects() == {}
+        assert inventory.objects() == {}
+        assert not inventory.allocatable()
         await eventually(lambda: not api.watching(PODS), "the watch to end")
         await inventory.follow(True)
         await becomes(inventory, EVERYTHING)
@@ -330,7 +333,7 @@ async def test_a_replica_that_leads_again_soon_has_nothing_to_list(
 class Known:
     """An inventory with given content."""
 
-    def __init__(self, held: dict[Holding, int], offered: dict[str, int]) -> None:
+    def __init__(self, held: dict[Holding, int], offered: Mapping[Offer, int]) -> None:
         self.policy = policy(
             resources=[GPU, "nvidia.com/mig-*"], sharedResources=[], deviceClasses=[CLASS]
         )
@@ -340,7 +343,7 @@ class Known:
     def holdings(self) -> list[tuple[Holding, int]]:
         return list(self._held.items())
 
-    def allocatable(self) -> dict[str, int]:
+    def allocatable(self) -> Mapping[Offer, int]:
         return self._offered
 
     def samples(self) -> dict[tuple[str, ...], float]:
@@ -359,7 +362,7 @@ ALLOCATABLE = "gpufence_pool_devices_allocatable"
 def test_the_metrics_tell_pool_resource_namespace_and_whether_devices_are_held() -> None:
     known = Known(
         {Holding(GPU, "ml", True): 4, Holding(GPU, "ml", False): 2, Holding(CLASS, "dra", True): 1},
-        {GPU: 8},
+        {Offer(GPU, "nvidia"): 8},
     )
     assert known.samples() == {
         (ALLOCATABLE, "nvidia", GPU): 8,
@@ -369,9 +372,50 @@ def test_the_metrics_tell_pool_resource_namespace_and_whether_devices_are_held()
     }
 
 
+def test_the_node_tells_the_pool_of_devices_that_several_pools_offer() -> None:
+    models = two_models()
+    nodes = [
+        node("a", labels={"model": "a100"}, allocatable={GPU: "8"}),
+        node("b", labels={"model": "h100"}, allocatable={GPU: "4"}),
+        node("unlabeled", taints=[{"key": "h100", "effect": "NoSchedule"}], allocatable={GPU: "1"}),
+    ]
+    offered = Counter[Offer]()
+    for each in nodes:
+        offered += of_node(msgspec.convert(each, NodeObject), models)
+    held = Counter[Holding]()
+    for name, count in (("a", 5), ("b", 3), ("unlabeled", 1), ("", 2)):
+        obj = gpu_pod(f"on-{name}", count, bound=False)
+        obj["spec"]["nodeName"] = name
+        held += of_pod(msgspec.convert(obj, PodObject), models)
+    known = Known(held, offered)
+    known.policy = models
+    assert known.samples() == {
+        (ALLOCATABLE, "a100", GPU): 8,
+        (ALLOCATABLE, "h100", GPU): 5,
+        (REQUESTED, "a100", GPU, "ml", "true"): 5,
+        (REQUESTED, "h100", GPU, "ml", "true"): 4,
+        (REQUESTED, "a100,h100", GPU, "ml", "false"): 2,
+    }
+
+
+def two_models() -> Policy:
+    """Return a policy with two pools of one resource."""
+    document = default_document()
+    document["pools"] = [
+        {
+            "name": name,
+            "resources": [GPU],
+            "taints": [{"key": name}],
+            "nodeSelector": {"model": name},
+        }
+        for name in ("a100", "h100")
+    ]
+    return parse_policy(document).compile()
+
+
 def test_resources_that_pods_make_up_are_shown_as_the_policys_pattern() -> None:
     made_up = {Holding(f"nvidia.com/mig-{number}", "ml", False): 1 for number in range(50)}
-    assert Known({**made_up, Holding(MIG, "ml", True): 2}, {MIG: 7}).samples() == {
+    assert Known({**made_up, Holding(MIG, "ml", True): 2}, {Offer(MIG, "nvidia"): 7}).samples() == {
         (ALLOCATABLE, "nvidia", MIG): 7,
         (REQUESTED, "nvidia", MIG, "ml", "true"): 2,
         (REQUESTED, "nvidia", "nvidia.com/mig-*", "ml", "false"): 50,

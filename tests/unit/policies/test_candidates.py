@@ -1,0 +1,122 @@
+"""The candidate pools of a GPU Pod, where several pools offer the same devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cases.loading import compiled, policy_document
+from policies.context import Context
+from policies.decision import Decision
+from policies.engine import decide
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
+from policies.needs import missing_facts
+from policies.policy import Policy
+from policies.rules.set_pool_node_affinity import MOST_NEW_TERMS
+from strategies import JSON
+from typed import pod_of
+
+MODELS = compiled(policy_document("models"))
+BY_SEVERAL_LABELS = compiled(policy_document("models-by-several-labels"))
+PRODUCT = "nvidia.com/gpu.product"
+
+
+def pod(*containers: JSON, **spec: Any) -> JSON:
+    made = [{"name": f"c{n}", "image": "i", **each} for n, each in enumerate(containers)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": made, **spec},
+    }
+
+
+def limits(**counts: int) -> JSON:
+    return {"resources": {"limits": {f"nvidia.com/{name}": n for name, n in counts.items()}}}
+
+
+def candidates(
+    obj: JSON, namespace: str = "research", facts: Facts | None = None, policy: Policy = MODELS
+) -> list[tuple[tuple[str, ...], dict[str, str]]]:
+    """Return for each request the names of its candidate pools, and why others are excluded."""
+    context = Context.of(pod_of(obj), policy, Request(namespace), facts or Facts())
+    return [
+        (
+            tuple(pool.name for pool in request.pools),
+            {each.pool.name: each.condition for each in request.excluded},
+        )
+        for request in context.device_requests
+    ]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "count", "selected", "pools", "excluded"),
+    [
+        ("lab", 1, None, ("a100", "h100", "l4"), {}),
+        ("research", 1, None, ("a100", "h100"), {"l4": "namespace"}),
+        ("default", 1, None, ("a100",), {"h100": "namespace", "l4": "namespace"}),
+        ("lab", 2, None, ("a100", "h100"), {"l4": "shares"}),
+        ("lab", 9, None, ("h100",), {"a100": "size", "l4": "shares"}),
+        ("lab", 1, "L4", ("l4",), {"a100": "selection", "h100": "selection"}),
+        # If no pool meets a condition, the next conditions still choose.
+        ("default", 1, "H100", ("h100",), {"a100": "selection", "l4": "selection"}),
+        ("default", 1, "V100", ("a100",), {"h100": "namespace", "l4": "namespace"}),
+        ("research", 17, None, ("a100", "h100"), {"l4": "namespace"}),
+    ],
+)
+def test_each_condition_excludes_pools_unless_none_meets_it(
+    namespace: str,
+    count: int,
+    selected: str | None,
+    pools: tuple[str, ...],
+    excluded: dict[str, str],
+) -> None:
+    spec = {"nodeSelector": {PRODUCT: selected}} if selected else {}
+    assert candidates(pod(limits(gpu=count), **spec), namespace) == [(pools, excluded)]
+
+
+def test_one_node_has_to_offer_everything_that_the_pod_requests() -> None:
+    whole, slices = candidates(pod(limits(gpu=1), limits(**{"mig-1g.10gb": 1})), "lab")
+    assert whole == (("h100",), {"a100": "devices", "l4": "devices"})
+    assert slices == (("h100-slices",), {})
+
+
+def test_a_device_class_of_several_pools_has_the_same_candidates() -> None:
+    claim = Claim((frozenset({"gpu.nvidia.com"}),))
+    facts = Facts(claims={(name, "one"): claim for name in ("research", "default")})
+    container = {"resources": {"claims": [{"name": "gpu"}]}}
+    obj = pod(container, resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}])
+    assert candidates(obj, "research", facts) == [(("a100", "h100"), {})]
+    assert candidates(obj, "default", facts) == [(("a100",), {"h100": "namespace"})]
+
+
+def test_labels_of_the_namespace_that_are_unknown_may_change_the_candidates() -> None:
+    document = policy_document("models")
+    document["pools"][1]["allowedNamespaces"] = {"matchLabels": {"tier": "gold"}, "unknown": "deny"}
+    policy, request = compiled(document), Request("default")
+    context = Context.of(pod_of(pod(limits(gpu=1))), policy, request, Facts())
+    assert [pool.name for pool in context.requested_pools] == ["a100"]
+    assert list(missing_facts(pod_of(pod(limits(gpu=1))), context)) == ["namespaces"]
+
+
+@pytest.mark.parametrize(("count", "found"), [(MOST_NEW_TERMS, 0), (MOST_NEW_TERMS + 1, 1)])
+def test_node_selector_terms_are_added_up_to_a_bound(count: int, found: int) -> None:
+    zones = [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}
+        for n in range(count)
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones}}
+    obj = pod(limits(gpu=1), affinity={"nodeAffinity": required})
+    decision = decide(obj, BY_SEVERAL_LABELS)
+    assert [finding.rule for finding in decision.findings] == ["ambiguous-pool"] * found
+    assert len(terms_of(decision)) == (count if found else 2 * count)
+
+
+def terms_of(decision: Decision) -> list[JSON]:
+    affinity = decision.mutated["spec"]["affinity"]["nodeAffinity"]
+    terms: list[JSON] = affinity["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    return terms
