@@ -183,7 +183,8 @@ class PoolSpec(Part):
     )
     resources: list[ResourcePattern] = Field(
         default_factory=list,
-        description="Extended resources of the nodes: exact names, or a prefix followed by *.",
+        description="Extended resources of the nodes: exact names, or a prefix followed by *. "
+        "Pools with the same resource must differ in nodeSelector.",
     )
     shared_resources: list[ResourcePattern] = Field(
         default_factory=list,

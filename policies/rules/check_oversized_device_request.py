@@ -3,7 +3,8 @@
 ## What it checks
 
 The number of devices of a pool that the scheduler reserves for the Pod: the sum over containers and
-sidecars, or the largest init container if that is more.
+sidecars, or the largest init container if that is more. If several pools offer the devices, the
+rule reports a Pod only if it requests too many for each of them.
 
 ## Why
 

@@ -4,6 +4,8 @@
 
 If the policy lists the namespaces that may use a pool, by name or by labels, requests from all
 other namespaces are findings. If the labels of a namespace are unknown, the policy decides.
+If several pools offer the devices, the rule reports a Pod only if it may use none of the pools that
+its node selection allows.
 
 ## Why
 

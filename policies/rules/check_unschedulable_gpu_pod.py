@@ -4,10 +4,11 @@
 
 The rule reports a GPU Pod in one of the following cases:
 
-- The Pod's own node selection excludes the nodes of the pool whose devices it requests. A node
-  selector term without expressions and fields excludes every node.
-- The Pod sets `nodeName` to a node outside of the pool. This check needs the nodes of the cluster.
-- The Pod requests devices of two pools. A node belongs to one pool.
+- The Pod's own node selection excludes the nodes of every pool that offers the requested devices.
+  A node selector term without expressions and fields excludes every node.
+- The Pod sets `nodeName` to a node outside of these pools. This check needs the nodes of the
+  cluster.
+- The Pod requests devices of two pools, and no pool offers both. A node belongs to one pool.
 - The Pod has a claim for a device, and no container uses the claim.
 - The Pod requests devices in `spec.resources`, where Kubernetes accepts only CPU, memory and huge
   pages.

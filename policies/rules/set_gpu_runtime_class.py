@@ -3,8 +3,8 @@
 ## What it adds
 
 The RuntimeClass that the policy names for the pool, if the Pod sets no `runtimeClassName` and the
-RuntimeClass exists in the cluster. gpufence adds nothing if devices of another pool can also
-satisfy the request.
+RuntimeClass exists in the cluster. gpufence adds nothing if the Pod can use several pools with
+different RuntimeClasses.
 
 ## Why
 

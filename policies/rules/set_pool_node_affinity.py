@@ -7,6 +7,11 @@ ORed, so gpufence adds the expressions to *every* term: a further term would all
 term without expressions and fields matches no node and stays as it is. gpufence does not change
 `matchFields`, and adds nothing if the `nodeSelector` or the term already requires the label.
 
+If several pools offer the devices, the Pod may use the nodes of each pool that its namespace and
+its own node selection allow. If the labels of these pools differ in one key only, the rule adds one
+expression with all values. Otherwise it copies each term for each pool. It adds nothing if that
+takes more than 100 new terms.
+
 ## Why
 
 A toleration allows the nodes of the pool, but does not require them. With the requirement, the

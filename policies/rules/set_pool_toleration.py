@@ -5,7 +5,8 @@
 One toleration for each taint of the pool from which the Pod requests devices, unless the Pod
 already tolerates the taint. gpufence compares taints and tolerations as kube-scheduler does: an
 empty key with `Exists` matches every key, and an empty effect matches every effect. If the policy
-sets no value for a taint, only `Exists` tolerates it.
+sets no value for a taint, only `Exists` tolerates it. If several pools offer the devices, gpufence
+tolerates the taints of each pool that the namespace and the Pod's own node selection allow.
 
 Taints with the effect `PreferNoSchedule` need no toleration.
 
