@@ -108,7 +108,7 @@ def test_a_claim_is_waited_for_until_its_devices_are_allocated(
     device_class = {"metadata": {"name": CLASS}, "spec": {"selectors": [driver]}}
     devices = {
         "driver": CLASS,
-        "nodeName": "plain",
+        "nodeName": "gpu",
         "pool": {"name": "plain", "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": f"gpu-{number}"} for number in range(4)],
     }

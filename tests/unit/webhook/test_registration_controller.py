@@ -275,6 +275,25 @@ async def test_a_replica_whose_ca_has_left_the_bundle_is_unready_until_it_is_bac
     assert replica.controller.untrusted == ""
 
 
+async def test_no_replica_adds_its_ca_while_registration_is_paused(make: type[Replica]) -> None:
+    replica = make()
+    await replica.reconcile()
+    assert replica.controller.source is not None
+    replica.served = replica.controller.source.read().certificate_pem
+    await pause(replica.api, "system", "gpufence", "noon")
+    other = base64.b64encode(create_authority(NOW).certificate_pem).decode()
+    for path in CONFIGURATIONS:
+        for webhook in replica.api.objects[path]["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = other
+    for _ in range(2):
+        with pytest.raises(ClusterError, match="at noon"):
+            await replica.reconcile()
+    assert "does not trust" in replica.controller.untrusted
+    for path in CONFIGURATIONS:
+        for webhook in replica.api.objects[path]["webhooks"]:
+            assert webhook["clientConfig"]["caBundle"] == other
+
+
 @pytest.mark.parametrize("upgraded", ["to files", "from files"])
 async def test_replicas_of_two_cas_are_trusted_whichever_of_them_leads(
     make: type[Replica], tmp_path: Path, upgraded: str
