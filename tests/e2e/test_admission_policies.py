@@ -159,8 +159,6 @@ def enforced(obj: JSON, policy: Policy, request: Request, known: Facts) -> list[
 
 
 UNEXPLAINED = "unexplained"
-LEAK = "device-leak"
-COMPILED_LEAK = re.compile(r"sets NVIDIA_VISIBLE_DEVICES |mounts [./]*/dev[./]*/(nvidia|dri|kfd)")
 
 
 def why_only_the_engine(finding: Finding, obj: JSON, request: Request) -> str:
@@ -184,8 +182,6 @@ def why_only_the_engine(finding: Finding, obj: JSON, request: Request) -> str:
         and (bool(selects) or "nodeName" in spec),
         "a term that compares numbers or several names": "nodeSelectorTerms" in finding.path
         and (numeric or text.count("metadata.name") > 1),
-        "another way to devices than NVIDIA's variable and its files": finding.rule == LEAK
-        and not COMPILED_LEAK.search(finding.detail),
         "an update of an object with an earlier finding": request.operation == "UPDATE",
     }
     return next((why for why, holds in explained.items() if holds), UNEXPLAINED)
