@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 
 from policies.document.model import default_policy_text, parse_policy
 from policies.policy import Policy
-from webhook.cluster.holders import Holding
+from webhook.cluster.holders import Holding, Offer
 from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics
 from webhook.metrics.controllers import ControllerMetrics
@@ -79,5 +79,5 @@ class _Inventory:
     def holdings(self) -> Iterator[tuple[Holding, int]]:
         yield Holding("nvidia.com/gpu", "ml", scheduled=True), 1
 
-    def allocatable(self) -> dict[str, int]:
-        return {"nvidia.com/gpu": 8}
+    def allocatable(self) -> dict[Offer, int]:
+        return {Offer("nvidia.com/gpu", "nvidia", ""): 8}
