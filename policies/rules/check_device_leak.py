@@ -69,7 +69,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from policies.context import Context
@@ -119,10 +119,15 @@ _VENDOR_FILES = {"habana.ai": r"accel|hl(_controlD)?[0-9]+", "huawei.com": r"dav
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each variable, volume and annotation that opens devices."""
     requesting = requesting_containers(pod, context.device_requests)
+    paths = {
+        volume_name(volume, index): path
+        for index, volume in enumerate(pod.spec.volumes or ())
+        if (path := host_path(volume))
+    }
     for container in pod.containers():
         if (container.kind, container.position) not in requesting:
             yield from _by_variable(pod, container, context)
-        yield from _by_mount(pod, container, context.policy)
+        yield from _by_mount(pod, container, paths, context.policy)
     for index, volume in enumerate(pod.spec.volumes or ()):
         path = host_path(volume)
         if path and _is_device_file(path, context.policy):
@@ -203,12 +208,10 @@ def _legacy_image(container: core_v1.Container) -> tuple[int, str] | None:
     return _last_opening(container, LEGACY_IMAGE)
 
 
-def _by_mount(pod: Pod, container: Container, policy: Policy) -> Iterator[Finding]:
-    paths = {
-        volume_name(volume, index): path
-        for index, volume in enumerate(pod.spec.volumes or ())
-        if (path := host_path(volume))
-    }
+def _by_mount(
+    pod: Pod, container: Container, paths: Mapping[str, str], policy: Policy
+) -> Iterator[Finding]:
+    """Yield a finding for each mount that opens devices; ``paths`` has the hostPath volumes."""
     for index, mount in enumerate(container.spec.volume_mounts or ()):
         where = pod.at(f"{container.field}.volumeMounts[{index}]")
         if _DEVICE_MOUNTS.fullmatch(_normal(mount.mount_path or "")):
