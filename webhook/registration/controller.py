@@ -199,8 +199,8 @@ class RegistrationController:
         served = self._served()
         name = self._options.registration.name
         untrusting: dict[str, JSONObject] = {}
-        for kind, path in KINDS.items() if served else ():
-            found = await self._api.read(f"{path}/{name}") or {}
+        registered = await self._registered() if served else {}
+        for kind, found in registered.items():
             carried = {base64.b64decode(bundle) for bundle in bundles(found) if bundle}
             if not all(is_trusted_by(served, bundle) for bundle in carried):
                 untrusting[kind] = found
@@ -248,15 +248,16 @@ class RegistrationController:
                 "API servers would reject requests until it has one"
             )
         if own := self._authorities():
-            own = self._bundle.publish(own, await self._found_bundles())
+            found = (await self._registered()).values()
+            distinct = dict.fromkeys(bundle for each in found for bundle in bundles(each))
+            own = self._bundle.publish(own, map(base64.b64decode, distinct))
         bundle = base64.b64encode(own).decode("ascii")
         return configurations(self._policy(), replace(registration, ca_bundle=bundle))
 
-    async def _found_bundles(self) -> list[bytes]:
+    async def _registered(self) -> dict[str, JSONObject]:
+        """Return the webhook configurations in the cluster by kind; empty ones do not exist."""
         name = self._options.registration.name
-        found = [await self._api.read(f"{path}/{name}") or {} for path in KINDS.values()]
-        distinct = dict.fromkeys(bundle for each in found for bundle in bundles(each))
-        return [base64.b64decode(bundle) for bundle in distinct]
+        return {kind: await self._api.read(f"{path}/{name}") or {} for kind, path in KINDS.items()}
 
     def _authorities(self) -> bytes:
         if self._certificates is not None and self._certificates.stored is not None:

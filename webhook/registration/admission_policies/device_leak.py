@@ -43,6 +43,7 @@ def variables(path: str, policy: Policy, _kinds: frozenset[str]) -> Iterator[Var
     holds = [requests_resource("c", may_be_device(policy))]
     if policy.pools_of_class:
         holds.append("size(c.?resources.?claims.orValue([])) > 0")
+    requests = any_of(*holds)
     found = []
     for name in visible_devices_variables(policy):
         # The last of several variables of one name counts.
@@ -51,7 +52,7 @@ def variables(path: str, policy: Policy, _kinds: frozenset[str]) -> Iterator[Var
             f"[{named}].exists(l, size(l) > 0 && [l[size(l) - 1]].exists(e, {_opens('e', name)}))"
         )
         found += [
-            f"{listed('s', field)}.filter(c, !{any_of(*holds)} && {last})"
+            f"{listed('s', field)}.filter(c, !{requests} && {last})"
             f".map(c, {_shown(f'{path}.{field}', name)})"
             for field in ("initContainers", "containers", "ephemeralContainers")
         ]
