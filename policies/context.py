@@ -99,6 +99,10 @@ class Context(msgspec.Struct, frozen=True):
         """Yield the claims of the Pod."""
         return named_claims(pod, self.request, self.facts)
 
+    def exists(self, pod: Pod) -> bool:
+        """Return whether the request updates the Pod itself, and not a template."""
+        return pod.kind == "Pod" and self.request.operation == "UPDATE"
+
     def may_have_device(self, pod: Pod) -> bool:
         """Return whether the Pod is a GPU Pod, as far as is known.
 
@@ -106,8 +110,7 @@ class Context(msgspec.Struct, frozen=True):
         """
         if self.device_requests:
             return True
-        exists = pod.kind == "Pod" and self.request.operation == "UPDATE"
-        if not (exists and self.policy.pools_of_class and pod.spec.resource_claims):
+        if not (self.exists(pod) and self.policy.pools_of_class and pod.spec.resource_claims):
             return False
         return any(each.entry.is_used for each in self.unresolved_claims(pod))
 

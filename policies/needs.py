@@ -8,6 +8,7 @@ from typing import Literal
 from policies.context import Context
 from policies.kubernetes.pod import Pod
 from policies.policy import Policy, Pool
+from policies.requests import describe_pools
 
 Fact = Literal["nodes", "namespaces", "runtimeclasses", "deviceclasses"]
 """The plural of a kind of which the rules need to know every object."""
@@ -25,15 +26,15 @@ def needed_facts(policy: Policy) -> dict[Fact, str]:
         )
     if pools := [pool for pool in policy.pools if _admits_by_label(pool)]:
         needs["namespaces"] = (
-            f"requests for {_names(pools)} are denied, except in the namespaces that "
+            f"requests for {describe_pools(pools)} are denied, except in the namespaces that "
             "allowedNamespaces.names lists"
         )
     if pools := [pool for pool in policy.pools if pool.runtime_class]:
-        needs["runtimeclasses"] = f"GPU Pods of {_names(pools)} get no runtime class"
+        needs["runtimeclasses"] = f"GPU Pods of {describe_pools(pools)} get no runtime class"
     if pools := [pool for pool in policy.pools if pool.device_classes]:
         needs["deviceclasses"] = (
-            f"a request for an extended resource that a device class of {_names(pools)} provides "
-            "is not found"
+            f"a request for an extended resource that a device class of {describe_pools(pools)} "
+            "provides is not found"
         )
     return needs
 
@@ -57,8 +58,3 @@ def _admits_by_label(pool: Pool) -> bool:
 def _is_on(rule: str, policy: Policy) -> bool:
     actions = (policy.actions, *policy.overrides.values())
     return any(each.get(rule) != "off" for each in actions)
-
-
-def _names(pools: list[Pool]) -> str:
-    names = ", ".join(pool.name for pool in pools)
-    return f"pool {names}" if len(pools) == 1 else f"pools {names}"

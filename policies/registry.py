@@ -148,7 +148,7 @@ def mutations_for(pod: Pod, context: Context) -> Iterator[Mutation]:
     is_gpu_pod = context.may_have_device(pod)
     if not is_gpu_pod and not pod.device_resources():
         return
-    existing = pod.kind == "Pod" and context.request.operation == "UPDATE"
+    existing = context.exists(pod)
     debugged = context.request.subresource == "ephemeralcontainers"
     for mutation in MUTATIONS:
         if existing and not (debugged and mutation.debug_containers):
