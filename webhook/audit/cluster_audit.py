@@ -50,10 +50,6 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
     # Unreadable objects are reported as well.
     owners = subjects(policy, inventory, pods, states)
     nodes = node_findings(states, inventory.node_uids)
-    unmutated = tuple(
-        f"{pod.workload.owned.namespace}/{pod.workload.owned.name}"
-        for pod in pods
-        if pod.decision.operations
-    )
+    unmutated = tuple(pod.workload.owned.full_name for pod in pods if pod.decision.operations)
     skipped = tuple(inventory.skipped)
     return Audit(owners, nodes, states, skipped, len(pods), unmutated, inventory.settled)

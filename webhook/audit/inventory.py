@@ -76,9 +76,8 @@ class Inventory:
 
     def not_judged(self, workload: Workload, error: MalformedObjectError) -> None:
         """Record that an object is malformed, so that no rule can read it."""
-        owned = workload.owned
         self.skipped.append(
-            f"{workload.kind.kind} {owned.namespace}/{owned.name}: not audited: {error}"
+            f"{workload.kind.kind} {workload.owned.full_name}: not audited: {error}"
         )
 
 

@@ -54,6 +54,11 @@ class Owned:
     owner: Reference | None
     selector: Alternative | None = None
 
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
     @classmethod
     def read(cls, obj: JSONObject, key: GroupKind) -> Owned:
         """Read an object of the API."""

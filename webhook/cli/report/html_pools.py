@@ -187,6 +187,5 @@ def _holders(node: PoolNode) -> Iterator[Markup]:
 
 def _trespassers(node: PoolNode) -> Iterator[Markup]:
     for pod in node.trespassers:
-        owned = pod.workload.owned
-        who = f"{owned.namespace}/{owned.name}"
+        who = pod.workload.owned.full_name
         yield element("li", badge("▲ trespasser", "enforce"), element("span", who))

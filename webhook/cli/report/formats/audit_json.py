@@ -58,9 +58,7 @@ def _node(node: PoolNode) -> dict[str, Any]:
             }
             for holding in node.holdings
         ],
-        "trespassers": [
-            f"{pod.workload.owned.namespace}/{pod.workload.owned.name}" for pod in node.trespassers
-        ],
+        "trespassers": [pod.workload.owned.full_name for pod in node.trespassers],
     }
 
 
