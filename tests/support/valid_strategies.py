@@ -32,30 +32,30 @@ def valid_specs(draw: st.DrawFn) -> JSON:
     """A Pod's spec that is accepted in most cases, with more ways to reach for GPU nodes."""
     spec: JSON = draw(pods())["spec"]
     claims = spec.get("resourceClaims") or []
-    mended: JSON = {
+    fixed: JSON = {
         "containers": _containers(spec["containers"], "main", claims),
         "terminationGracePeriodSeconds": 0,
     }
     if spec.get("initContainers"):
-        mended["initContainers"] = _containers(spec["initContainers"], "init", claims)
+        fixed["initContainers"] = _containers(spec["initContainers"], "init", claims)
     if claims:
-        mended["resourceClaims"] = claims
+        fixed["resourceClaims"] = claims
     if tolerations := [_toleration(t) for t in spec.get("tolerations") or ()]:
-        mended["tolerations"] = tolerations
+        fixed["tolerations"] = tolerations
     if labels := {k: v for k, v in (spec.get("nodeSelector") or {}).items() if v is not None}:
-        mended["nodeSelector"] = labels
+        fixed["nodeSelector"] = labels
     if terms := _terms(spec):
         required = {"nodeSelectorTerms": terms}
         node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
-        mended["affinity"] = {"nodeAffinity": node_affinity}
+        fixed["affinity"] = {"nodeAffinity": node_affinity}
     if spec.get("nodeName"):
-        mended["nodeName"] = spec["nodeName"]
+        fixed["nodeName"] = spec["nodeName"]
     volume: JSON | None = draw(
         st.sampled_from([None, None, {"emptyDir": {}}, {"hostPath": {"path": "/dev/kfd"}}])
     )
     if volume is not None:
-        mended["volumes"] = [{"name": "data", **volume}]
-    return mended
+        fixed["volumes"] = [{"name": "data", **volume}]
+    return fixed
 
 
 def workload(kind: str, name: str, spec: JSON) -> JSON:
@@ -111,16 +111,16 @@ def _container(given: JSON, name: str, claims: list[JSON]) -> JSON:
 
 def _toleration(given: JSON) -> JSON:
     operator = given.get("operator")
-    mended = {"operator": operator if operator in _OPERATORS else "Equal"}
+    fixed = {"operator": operator if operator in _OPERATORS else "Equal"}
     if given.get("key"):
-        mended["key"] = given["key"]
+        fixed["key"] = given["key"]
     else:
-        mended["operator"] = "Exists"
-    if mended["operator"] == "Equal" and given.get("value"):
-        mended["value"] = str(given["value"])
+        fixed["operator"] = "Exists"
+    if fixed["operator"] == "Equal" and given.get("value"):
+        fixed["value"] = str(given["value"])
     if given.get("effect") in ("NoSchedule", "NoExecute", "PreferNoSchedule"):
-        mended["effect"] = given["effect"]
-    return mended
+        fixed["effect"] = given["effect"]
+    return fixed
 
 
 def _terms(spec: JSON) -> list[JSON]:
@@ -130,10 +130,10 @@ def _terms(spec: JSON) -> list[JSON]:
 
 
 def _term(term: JSON) -> JSON:
-    mended: JSON = {}
+    fixed: JSON = {}
     expressions = [e for e in term.get("matchExpressions") or () if _is_valid(e)]
     if expressions:
-        mended["matchExpressions"] = expressions
+        fixed["matchExpressions"] = expressions
     fields = [
         field
         for field in term.get("matchFields") or ()
@@ -143,8 +143,8 @@ def _term(term: JSON) -> JSON:
         and field["values"][0]
     ]
     if fields:
-        mended["matchFields"] = fields
-    return mended
+        fixed["matchFields"] = fields
+    return fixed
 
 
 def _is_valid(expression: JSON) -> bool:

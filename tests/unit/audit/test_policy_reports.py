@@ -191,9 +191,9 @@ async def reports(tmp_path: Path) -> _Reports:
 async def test_a_report_goes_only_where_all_was_listed_that_could_be_told_in_it(
     path: str, status: int, kept: set[str], reports: _Reports, tmp_path: Path
 ) -> None:
-    mended = cluster_of(PLAIN, TAINT)
-    mended.api.refuse[path] = (status, "not now")
-    said = (await publish(reports, await audited(mended, tmp_path), NOW)).summary
+    fixed = cluster_of(PLAIN, TAINT)
+    fixed.api.refuse[path] = (status, "not now")
+    said = (await publish(reports, await audited(fixed, tmp_path), NOW)).summary
     assert reports.names == kept
     assert f" {len(EVERYTHING - kept)} deleted" in said
     assert said.endswith(
@@ -247,8 +247,8 @@ async def test_reports_that_may_not_be_deleted_are_told_and_the_nodes_are_writte
         raise ApiError(403, "cannot delete resource reports")
 
     reports.delete = refuse  # type: ignore[assignment,method-assign]
-    mended = cluster_of(PLAIN)  # But its node has lost the taint.
-    published = await publish(reports, await audited(mended, tmp_path), NOW)
+    fixed = cluster_of(PLAIN)  # But its node has lost the taint.
+    published = await publish(reports, await audited(fixed, tmp_path), NOW)
     assert published == (
         (
             "Reports of openreports.io/v1alpha1: 0 created, 0 changed, 1 unchanged, 0 deleted; "
@@ -291,9 +291,9 @@ async def test_a_report_of_somebody_else_is_named_and_left_alone_and_the_others_
 async def test_a_report_that_somebody_else_writes_at_the_same_time_is_named(
     reports: _Reports, tmp_path: Path
 ) -> None:
-    mended = cluster_of(REACHING | {"hostNetwork": True, "tolerations": [{"operator": "Exists"}]})
+    fixed = cluster_of(REACHING | {"hostNetwork": True, "tolerations": [{"operator": "Exists"}]})
     reports.write_error = ApiError(409, "the object has been modified")
-    audit = await audited(mended, tmp_path)
+    audit = await audited(fixed, tmp_path)
     published = await publish(reports, audit, NOW)
     assert len(published.conflicts) == 3
     assert published.conflicts[0] == (
