@@ -48,8 +48,23 @@ def installed(node: Node, helm: Helm) -> Installed:
     return made
 
 
+@pytest.fixture(scope="session")
+def figures() -> Iterator[list[tuple[int, int, float]]]:
+    """What each disruption cost: Pods created, failures, and the longest wait in seconds."""
+    costs: list[tuple[int, int, float]] = []
+    yield costs
+    if costs:
+        created, failed, longest = zip(*costs, strict=True)
+        counts = f"{sum(created)} created, {sum(failed)} failed"
+        print(f"\n{len(costs)} disruptions: {counts}, longest wait {max(longest):.2f} s")
+
+
 @pytest.fixture
-def under_load(installed: Installed, capsys: pytest.CaptureFixture[str]) -> Disrupt:
+def under_load(
+    installed: Installed,
+    capsys: pytest.CaptureFixture[str],
+    figures: list[tuple[int, int, float]],
+) -> Disrupt:
     """Return a function that creates GPU Pods during a disruption, and prints the figures."""
 
     def run(name: str, disrupt: Callable[[], None], tolerated: int = 0) -> None:
@@ -57,6 +72,7 @@ def under_load(installed: Installed, capsys: pytest.CaptureFixture[str]) -> Disr
             time.sleep(1)
             disrupt()
             time.sleep(1)
+        figures.append((load.created, len(load.failures), load.longest))
         with capsys.disabled():
             counts = f"{load.created} created, {len(load.failures)} failed"
             print(f"\n{name}: {counts}, longest wait {load.longest:.2f} s")

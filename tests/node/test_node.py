@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +38,17 @@ def container(name: str, command: str, **more: Any) -> dict[str, Any]:
 
 def logs(installed: Installed, pod: str, name: str) -> str:
     return installed.node.cluster.kubectl("logs", pod, "-c", name).stdout
+
+
+@contextmanager
+def busy_disk(path: Path) -> Iterator[None]:
+    """Write and read a file of 1 GiB again and again, for at most five minutes."""
+    loop = 'while dd if=/dev/zero of="$0" bs=1M count=1024 conv=fsync && cat "$0"; do :; done'
+    command = ["timeout", "300", "sh", "-c", f"({loop}) >/dev/null 2>&1", str(path)]
+    with subprocess.Popen(command) as process:
+        yield
+        process.terminate()
+    path.unlink(missing_ok=True)
 
 
 # What runs
@@ -110,15 +124,20 @@ def test_a_trespasser_is_denied(fenced: Installed) -> None:
 
 @pytest.mark.parametrize("number", range(RESTARTS))
 def test_a_rolling_restart_fails_no_admission(
-    installed: Installed, under_load: Disrupt, number: int
+    installed: Installed, under_load: Disrupt, tmp_path: Path, number: int
 ) -> None:
     def restart() -> None:
         installed.kubectl("rollout", "restart", f"deployment/{RELEASE}")
         installed.wait()
 
-    # With and without a pause: connections are idle for a while before every other restart.
+    # Connections are idle for a while before every second restart. The disk is busy during every
+    # third one: the machine then takes the pages of idle programs.
     time.sleep(5 * (number % 2))
-    under_load(f"rolling restart {number + 1}", restart)
+    if number % 3 == 2:
+        with busy_disk(tmp_path / "written"):
+            under_load(f"rolling restart {number + 1}, busy disk", restart)
+    else:
+        under_load(f"rolling restart {number + 1}", restart)
 
 
 def test_an_upgrade_of_the_image_fails_no_admission(
@@ -134,6 +153,16 @@ def test_a_deleted_pod_fails_no_admission(installed: Installed, under_load: Disr
         installed.wait()
 
     under_load("kubectl delete pod", delete)
+
+
+def test_a_pod_deleted_by_force_fails_only_what_it_was_answering(
+    installed: Installed, under_load: Disrupt
+) -> None:
+    def delete() -> None:
+        installed.kubectl("delete", "pod", installed.names()[0], "--force", "--grace-period=0")
+        installed.wait()
+
+    under_load("kubectl delete pod --force", delete, tolerated=THREADS)
 
 
 def test_a_killed_container_fails_only_what_it_was_answering(
@@ -171,6 +200,23 @@ def test_an_evicted_pod_fails_no_admission(installed: Installed, under_load: Dis
         installed.wait()
 
     under_load("eviction", evict)
+
+
+def test_a_drain_of_the_only_node_keeps_the_last_replica(
+    installed: Installed, under_load: Disrupt
+) -> None:
+    """The replacement has no other node, so the disruption budget stops the drain."""
+
+    def drain() -> None:
+        selector = f"--pod-selector=app.kubernetes.io/name={RELEASE}"
+        node = installed.node.cluster.kubectl
+        drained = node("drain", NAME, selector, "--timeout=20s", check=False, timeout=60)
+        node("uncordon", NAME)
+        assert drained.returncode, drained.stdout
+        assert "disruption budget" in drained.stderr, drained.stderr
+        installed.wait()
+
+    under_load("node drain", drain)
 
 
 def test_a_rotation_of_the_ca_fails_no_admission(installed: Installed, under_load: Disrupt) -> None:
