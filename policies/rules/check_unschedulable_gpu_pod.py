@@ -12,6 +12,13 @@ The rule reports a GPU Pod in one of the following cases:
 - The Pod has a claim for a device, and no container uses the claim.
 - The Pod requests devices in `spec.resources`, where Kubernetes accepts only CPU, memory and huge
   pages.
+- The Pod needs more devices than any known node of these pools offers, for example 16 GPUs where
+  the nodes have 8.
+
+The scheduler adds up the devices of containers and sidecars; if an init container requests more,
+that number counts. This finding is a warning at most, because a larger node may join the cluster.
+The rule says nothing if a node that the Pod selects has no devices yet, or if there is no such
+node. To deny large requests, set `pools[].largestRequest`.
 
 The rule does not detect a DaemonSet without its own toleration or node selection. The DaemonSet
 controller reads the template as it is written, and creates Pods only for nodes that this template
@@ -62,7 +69,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from policies.candidates import (
     Labels,
@@ -78,7 +85,8 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS
 from policies.policy import Pool
 from policies.reach import belongs_to, named_node
-from policies.requests import DeviceRequest
+from policies.requests import DeviceRequest, device_peaks
+from policies.supply import largest_offers
 
 ID = "unschedulable-gpu-pod"
 
@@ -110,6 +118,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 f"{'that pool' if len(request.pools) == 1 else 'these pools'}",
                 "Remove nodeName. The scheduler then finds a node with the device",
             )
+    yield from _too_large(pod, requests, context)
 
 
 def _of_other_nodes(requests: Sequence[DeviceRequest]) -> Iterator[DeviceRequest]:
@@ -121,6 +130,32 @@ def _of_other_nodes(requests: Sequence[DeviceRequest]) -> Iterator[DeviceRequest
             yield request
         else:
             common = common & nodes or nodes
+
+
+def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) -> Iterator[Finding]:
+    """Yield a finding if no node has all devices that the Pod needs at its peak.
+
+    It is a warning: the nodes of a cluster change, and the policy does not describe their size.
+    """
+    request = next((each for each in requests if each.resource), None)
+    if request is None or pod.spec.node_name:
+        return
+    needed = device_peaks(pod, context.policy)
+    if largest := largest_offers(pod, request.pools, needed, context.facts):
+        yield Finding(
+            ID,
+            request.path,
+            "no node has enough devices",
+            f"the Pod needs {_listed(needed, 'and')} on one node, but of the nodes that it selects "
+            f"in {request.pool_names}, each offers at most {_listed(largest, 'or')}; the Pod stays "
+            "Pending until a larger node joins the cluster",
+            "Split the work into several Pods, each of which fits a node",
+            "warn",
+        )
+
+
+def _listed(counts: Mapping[str, int], conjunction: str) -> str:
+    return f" {conjunction} ".join(f"{count} {resource}" for resource, count in counts.items())
 
 
 def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:

@@ -215,6 +215,17 @@ async def test_devices_are_counted_by_pool_node_and_namespace(
     assert list(pool.nodes) == ["gpu"]
 
 
+async def test_a_pod_that_is_larger_than_every_node_is_told(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add("Job", workload("train", pod_spec(16)))
+    cluster.add("Pod", pod("waiting", pod_spec(16)))
+    cluster.add("Pod", pod("fits", pod_spec(8)))
+    too_large = ["no node has enough devices"]
+    audit = await cluster.audit(tmp_path)
+    assert found(audit) == {"Job train": too_large, "Pod waiting": too_large}
+
+
 async def test_the_node_tells_the_pool_of_devices_that_several_pools_offer(tmp_path: Path) -> None:
     cluster, gpus = Cluster(), {"nvidia.com/gpu": "8"}
     for model in ("a100", "h100"):

@@ -232,6 +232,18 @@ def test_known_nodes_are_named_with_what_keeps_the_pod_off(gpufence: Run, tmp_pa
     assert "It fits none of 3 nodes of pool nvidia." in plain.out
 
 
+def test_too_many_devices_are_the_same_to_check_and_explain(gpufence: Run, tmp_path: Path) -> None:
+    big = NODES.split("---\n")[0]
+    (tmp_path / "nodes.yaml").write_text(big)
+    large = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 16")
+    for command in ("check", "explain"):
+        done = gpufence(command, "--nodes", "nodes.yaml", "-", stdin=large)
+        assert done.status == 0
+        assert "no node has enough devices: the Pod needs 16 nvidia.com/gpu" in done.out
+    assert "It fits none of 1 node of pool nvidia." in done.out
+    assert "Excluded: big, because it has 8 nvidia.com/gpu, and the Pod needs 16." in done.out
+
+
 def test_a_bound_pod_can_be_on_no_other_node(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "nodes.yaml").write_text(NODES)
     bound = GPU_POD.replace("spec:\n", "spec:\n  nodeName: big\n")

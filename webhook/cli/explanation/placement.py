@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from policies.kubernetes.nodes import Node, NodeIndex
+from policies.facts import Facts
+from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     FENCING_EFFECTS,
@@ -21,6 +22,7 @@ from policies.kubernetes.scheduling import (
 )
 from policies.policy import Policy, Pool
 from policies.requests import device_peaks
+from policies.supply import nodes_of, shortages
 
 _SIGNS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist": "does not exist"}
 
@@ -54,12 +56,12 @@ def obstacle(pod: Pod, pool: Pool) -> str:
     return "" if taint is None else f"it does not tolerate their taint {taint}"
 
 
-def placement(pod: Pod, pool: Pool, policy: Policy, nodes: NodeIndex) -> PoolPlacement:
+def placement(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> PoolPlacement:
     """Return which of the pool's nodes fit the Pod."""
     wanted = device_peaks(pod, policy)
     fitting: list[str] = []
     others: dict[str, list[str]] = {}
-    for node in sorted(nodes.with_labels(pool.node_selector), key=lambda node: node.name):
+    for node in sorted(nodes_of(pool, facts), key=lambda node: node.name):
         reason = next(_obstacles(pod, node, wanted), None)
         if reason is None:
             fitting.append(node.name)
@@ -76,10 +78,8 @@ def _obstacles(pod: Pod, node: Node, wanted: Mapping[str, int]) -> Iterator[str]
         yield "the Pod's node selection excludes it"
     if (taint := _untolerated(pod, node.taints)) is not None:
         yield f"the Pod does not tolerate its taint {taint}"
-    for resource, count in wanted.items():
-        offered = (node.allocatable or {}).get(resource, 0)
-        if offered < count:
-            yield f"it has {offered} {resource}, and the Pod needs {count}"
+    for resource, offered in shortages(node, wanted):
+        yield f"it has {offered} {resource}, and the Pod needs {wanted[resource]}"
 
 
 def _untolerated(pod: Pod, taints: tuple[Taint, ...]) -> Taint | None:

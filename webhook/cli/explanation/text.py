@@ -148,7 +148,7 @@ def _scheduling(pod: Pod, where: str, context: Context) -> Iterator[Line]:
     for pool in pools or policy.pools:
         reason = obstacle(pod, pool)
         if facts.nodes is not None:
-            yield from _nodes(placement(pod, pool, policy, facts.nodes))
+            yield from _nodes(placement(pod, pool, policy, facts))
         elif reason:
             yield _line(f"It does not fit the nodes of pool {pool.name}: {reason}.", indent=4)
         else:

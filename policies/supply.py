@@ -1,0 +1,47 @@
+"""The devices that the nodes of a pool offer, and whether one node has enough for a Pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from policies.facts import Facts
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import accepts
+from policies.policy import Pool
+
+
+def nodes_of(pool: Pool, facts: Facts) -> Iterator[Node]:
+    """Yield the known nodes of the pool."""
+    if facts.nodes is not None:
+        yield from facts.nodes.with_labels(pool.node_selector)
+
+
+def shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield each resource of which the node offers fewer than needed, and their number."""
+    offered = node.allocatable or {}
+    for resource, count in needed.items():
+        if offered.get(resource, 0) < count:
+            yield resource, offered.get(resource, 0)
+
+
+def largest_offers(
+    pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts
+) -> dict[str, int]:
+    """Return the most that a node offers of each needed resource, if no node offers all of them.
+
+    Only the nodes of the pools that the Pod selects count. The result is empty if one of them has
+    enough, if there are none, or if one of them has no devices: its device plugin may register them
+    later.
+    """
+    nodes = [node for pool in pools for node in nodes_of(pool, facts)]
+    for node in nodes:
+        is_short = any((node.allocatable or {}).values()) and any(shortages(node, needed))
+        if not is_short and _selects(pod, node):
+            return {}
+    offers = [node.allocatable or {} for node in nodes if _selects(pod, node)]
+    return {name: max(each.get(name, 0) for each in offers) for name in needed} if offers else {}
+
+
+def _selects(pod: Pod, node: Node) -> bool:
+    return any(accepts(each, node.name, node.labels) for each in pod.selection())
