@@ -1,4 +1,4 @@
-"""Compiled policies as JSON, and the compiled default policy.
+"""Compiled policies as JSON, the compiled default policy, and the presets.
 
 To validate a policy document takes pydantic, whose import alone takes longer than checking a
 thousand Pods, and memory. A compiled policy is read without it. ``make generate``
@@ -16,11 +16,18 @@ import msgspec
 from policies.policy import Policy
 
 COMPILED = Path(__file__).with_name("default.json")
+PRESETS = Path(__file__).with_name("presets")
+"""Policies to start from, one file for each vendor, platform or scheduler."""
 
 
 def shipped_policy() -> Policy:
     """Return the default policy."""
     return decoded(COMPILED.read_bytes())
+
+
+def preset_text(name: str) -> str:
+    """Return a preset as YAML, with its comments."""
+    return (PRESETS / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def encoded(policy: Policy) -> bytes:

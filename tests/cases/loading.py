@@ -11,6 +11,7 @@ import yaml
 
 from policies.decision import Decision
 from policies.document.model import default_policy_text, parse_policy
+from policies.document.shipped import PRESETS
 from policies.engine import decide
 from policies.facts import Facts, Operation, Request
 from policies.finding import Finding
@@ -22,7 +23,6 @@ from policies.policy import Policy
 from policies.registry import RULES, Mutation
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "docs" / "examples"
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -152,7 +152,7 @@ def policy_document(name: str) -> JSONObject:
     if name == "default":
         (document,) = load_all(default_policy_text())
         return document
-    files = [HERE / "policies" / f"{name}.yaml", EXAMPLES / f"policy-{name}.yaml"]
+    files = [HERE / "policies" / f"{name}.yaml", PRESETS / f"{name}.yaml"]
     (document,) = load_all(next(file for file in files if file.exists()).read_text())
     return document
 

@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from policies.document.model import default_policy_text
+from policies.document.shipped import PRESETS
 from running import Run
+from webhook.cli.commands import policy_group
 
 FAULTY = """\
 apiVersion: gpufence.dev/v1alpha1
@@ -39,6 +41,17 @@ def test_show_prints_a_file_that_is_valid(gpufence: Run, tmp_path: Path) -> None
     (tmp_path / "policy.yaml").write_text(FAULTY)
     done = gpufence("policy", "show", "--policy", "policy.yaml")
     assert (done.status, done.out) == (2, "")
+
+
+def test_show_prints_a_preset_that_is_valid(gpufence: Run, tmp_path: Path) -> None:
+    assert set(policy_group.PRESETS) == {file.stem for file in PRESETS.iterdir()}
+    for name in policy_group.PRESETS:
+        shown = gpufence("policy", "show", "--preset", name)
+        assert (shown.status, shown.err) == (0, "")
+        assert gpufence("policy", "validate", "-", stdin=shown.out).status == 0
+    both = gpufence("policy", "show", "--preset", "amd", "--policy", "policy.yaml")
+    assert (both.status, both.out) == (2, "")
+    assert "--preset and --policy exclude each other." in both.err
 
 
 def test_validate_says_what_it_has_found(gpufence: Run, tmp_path: Path) -> None:

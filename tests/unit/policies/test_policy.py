@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cases.loading import EXAMPLES, HERE, load_all, policy_document
+from cases.loading import HERE, load_all, policy_document
 from policies.document.model import FencePolicy, PolicyError, default_policy_text, parse_policy
+from policies.document.shipped import PRESETS
 from policies.finding import ACTIONS
 from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.nodes import Node
@@ -85,7 +86,7 @@ class TestTheDefaultPolicy:
 
 
 @pytest.mark.parametrize(
-    "file", [*sorted(EXAMPLES.glob("policy-*.yaml")), *sorted((HERE / "policies").glob("*.yaml"))]
+    "file", [*sorted(PRESETS.glob("*.yaml")), *sorted((HERE / "policies").glob("*.yaml"))]
 )
 def test_every_policy_on_disk_is_valid(file: Any) -> None:
     (given,) = load_all(file.read_text())

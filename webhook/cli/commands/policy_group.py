@@ -6,6 +6,8 @@ import click
 
 from webhook.cli.lazy import SuggestingGroup
 
+PRESETS = ("amd", "intel")
+
 
 @click.group(cls=SuggestingGroup)
 def policy() -> None:
@@ -17,6 +19,7 @@ def policy() -> None:
 Examples:
   gpufence policy show > policy.yaml
   gpufence policy show --policy policy.yaml
+  gpufence policy show --preset amd > policy.yaml
 """,
 )
 @click.option(
@@ -25,10 +28,21 @@ Examples:
     metavar="FILE",
     help="Policy file to show, if it is valid. The default is gpufence's default policy.",
 )
-def show(policy_path: str | None) -> None:
+@click.option(
+    "--preset",
+    type=click.Choice(PRESETS),
+    help="Show the preset of a vendor or a scheduler instead: a policy to start from.",
+)
+def show(policy_path: str | None, preset: str | None) -> None:
     """Print a policy with its comments."""
+    from policies.document.shipped import preset_text
     from webhook.cli.policy.policy_file import load_policy, policy_text
 
+    if preset is not None:
+        if policy_path is not None:
+            raise click.UsageError("--preset and --policy exclude each other.")
+        click.echo(preset_text(preset), nl=False)
+        return
     load_policy(policy_path)
     click.echo(policy_text(policy_path), nl=False)
 
