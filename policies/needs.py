@@ -52,7 +52,7 @@ def missing_facts(pod: Pod, context: Context) -> Iterator[Fact]:
 
 
 def _admits_by_label(pool: Pool) -> bool:
-    return bool(pool.allowed_namespaces and pool.allowed_namespaces.match_labels)
+    return bool(pool.allowed_namespaces and pool.allowed_namespaces.by_labels)
 
 
 def _is_on(rule: str, policy: Policy) -> bool:

@@ -8,10 +8,11 @@ from datetime import date
 from typing import Literal
 
 from policies.finding import Action
+from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node
-from policies.kubernetes.scheduling import Taint
+from policies.kubernetes.scheduling import Alternative, Taint, accepts
 
 ProfileLevel = Literal["baseline", "restricted"]
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -22,19 +23,43 @@ FailurePolicy = Literal["Fail", "Ignore"]
 class AllowedNamespaces:
     """The namespaces that may request a pool: by name, or by labels that they carry."""
 
-    names: frozenset[str] = frozenset()
+    names: NameSet = field(default_factory=NameSet)
     match_labels: Mapping[str, str] = field(default_factory=dict)
+    match_expressions: tuple[Requirement, ...] = ()
     deny_unknown: bool = False
     """Whether a namespace is denied if its labels decide and are unknown."""
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether the labels of a namespace can admit it."""
+        return bool(self.match_labels or self.match_expressions)
+
+    def accepts_labels(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a namespace with these labels meets the label selector."""
+        selector = Alternative(self.match_labels, self.match_expressions, (), "")
+        return self.by_labels and accepts(selector, "", labels)
 
     def __str__(self) -> str:
         parts = []
         if self.names:
-            parts.append(f"namespaces {', '.join(sorted(self.names))}")
-        if self.match_labels:
-            labels = ", ".join(f"{key}={value}" for key, value in sorted(self.match_labels.items()))
-            parts.append(f"namespaces with the labels {labels}")
+            parts.append(f"namespaces {', '.join(self.names.patterns)}")
+        if self.by_labels:
+            labels = [f"{key}={value}" for key, value in sorted(self.match_labels.items())]
+            labels += map(_describe, self.match_expressions)
+            parts.append(f"namespaces with the labels {', '.join(labels)}")
         return " and ".join(parts)
+
+
+def _describe(requirement: Requirement) -> str:
+    """Return a requirement on a label as kubectl writes it."""
+    key, values = requirement.key or "", ", ".join(requirement.values or ())
+    forms = {
+        "In": f"{key} in ({values})",
+        "NotIn": f"{key} notin ({values})",
+        "Exists": key,
+        "DoesNotExist": f"!{key}",
+    }
+    return forms[requirement.operator or ""]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +123,7 @@ class ExceptionEntry:
     """
 
     rules: frozenset[str]
-    namespaces: frozenset[str]
+    namespaces: NameSet
     kinds: frozenset[str]
     names: NameSet
     reason: str
@@ -126,7 +151,11 @@ class Policy:
     actions: Mapping[str, Action] = field(default_factory=dict)
     exemptions: Exemptions = Exemptions()
     overrides: Mapping[str, Mapping[str, Action]] = field(default_factory=dict)
-    """The actions of the namespaces that have actions of their own, every rule among them."""
+    """The actions of the namespaces that have actions of their own, every rule among them.
+
+    A key is the name of a namespace, or a prefix followed by ``*``. The name counts more than a
+    prefix, and a longer prefix more than a shorter one.
+    """
     exceptions: tuple[ExceptionEntry, ...] = ()
     failure_policy: FailurePolicy = "Fail"
     custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
@@ -137,6 +166,7 @@ class Policy:
     """By the key of a label or of a taint, the pools whose nodes have it."""
     _pools_of_name: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
     _pools_by_prefix: tuple[Pool, ...] = field(init=False, default=())
+    _override_prefixes: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         classes: dict[str, tuple[Pool, ...]] = {}
@@ -154,10 +184,19 @@ class Policy:
         object.__setattr__(self, "_pools_of_name", names)
         by_prefix = tuple(pool for pool in self.pools if pool.resources.prefixes)
         object.__setattr__(self, "_pools_by_prefix", by_prefix)
+        patterns = (pattern for pattern in self.overrides if pattern.endswith("*"))
+        prefixes = sorted((pattern[:-1] for pattern in patterns), key=len, reverse=True)
+        object.__setattr__(self, "_override_prefixes", tuple(prefixes))
 
     def actions_in(self, namespace: str) -> Mapping[str, Action]:
         """Return each rule's action for objects of the namespace."""
-        return self.overrides.get(namespace, self.actions)
+        actions = self.overrides.get(namespace)
+        if actions is None:
+            for prefix in self._override_prefixes:
+                if namespace.startswith(prefix):
+                    return self.overrides[f"{prefix}*"]
+            return self.actions
+        return actions
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer the extended resource."""

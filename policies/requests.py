@@ -169,12 +169,12 @@ def may_request(pool: Pool, request: Request, facts: Facts) -> bool:
     allowed = pool.allowed_namespaces
     if allowed is None or request.namespace in allowed.names:
         return True
-    if not allowed.match_labels:
+    if not allowed.by_labels:
         return False
     labels = facts.namespace_labels
     if labels is None:
         return not (allowed.deny_unknown or request.fail_closed)
-    return all(labels.get(key) == value for key, value in allowed.match_labels.items())
+    return allowed.accepts_labels(labels)
 
 
 def pools_of_resource(name: str, policy: Policy, facts: Facts) -> tuple[Pool, ...]:

@@ -27,6 +27,7 @@ from policies.document.parts import Part, sentences
 from policies.document.suggestions import unknown
 from policies.finding import Action
 from policies.kubernetes import custom_workloads
+from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.quantity import (
     is_extended_resource_name,
@@ -39,6 +40,7 @@ from policies.registry import RULES
 
 API_VERSION = "gpufence.dev/v1alpha1"
 KIND = "FencePolicy"
+SCHEMA_ID = "https://gpufence.dev/schemas/fence-policy.json"
 _MAX_UID = 2**31 - 1
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 # The names that editors and helm accept. Validators check what would need lookahead.
@@ -84,6 +86,14 @@ def _subdomain(name: str) -> str:
     return name
 
 
+def _namespace_pattern(pattern: str) -> str:
+    name = pattern.removesuffix("*")
+    # A prefix can end with a dash, where a name cannot.
+    if not (pattern == "*" or is_subdomain(name if name == pattern else f"{name}x")):
+        raise ValueError("is not the name of a namespace; use a name, or a prefix followed by *")
+    return pattern
+
+
 def _custom_group(name: str) -> str:
     if "." not in name or not is_subdomain(name):
         raise ValueError(
@@ -100,7 +110,8 @@ def _action(value: Any) -> Any:
 def _each_key_by_name(schema: dict[str, Any]) -> None:
     """List the keys of a mapping: for ``propertyNames``, helm reports a wrong path."""
     names, value = schema.pop("propertyNames")["enum"], schema["additionalProperties"]
-    schema |= {"properties": dict.fromkeys(names, value), "additionalProperties": False}
+    properties = {name: value | {"description": _TITLES[name]} for name in names}
+    schema |= {"properties": properties, "additionalProperties": False}
 
 
 def _one_of_at_least(**sizes: str) -> ConfigDict:
@@ -125,6 +136,11 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 RuleAction = Annotated[Action, BeforeValidator(_action)]
 QualifiedName = Annotated[str, AfterValidator(_qualified_name), _text(f"({_SUBDOMAIN}/)?{_NAME}")]
 LabelValue = Annotated[str, AfterValidator(_label_value), _text(f"({_NAME})?")]
+NamespacePattern = Annotated[
+    str,
+    AfterValidator(_namespace_pattern),
+    _text(rf"(\*|{_SUBDOMAIN}|{_SUBDOMAIN}[-.]?\*)", 253),
+]
 ResourcePattern = Annotated[
     str,
     AfterValidator(_extended_resource_pattern),
@@ -151,16 +167,47 @@ def _not_refuse(value: Any) -> Any:
     return value
 
 
+class LabelRequirementSpec(Part):
+    """A requirement on a label, as in the label selectors of Kubernetes."""
+
+    key: QualifiedName = Field(description="The label's key.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="In and NotIn compare the label's value with values. A namespace without the "
+        "label meets NotIn and DoesNotExist."
+    )
+    values: list[LabelValue] = Field(
+        default_factory=list, description="The values, for In and NotIn only."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> LabelRequirementSpec:
+        if bool(self.values) != (self.operator in ("In", "NotIn")):
+            problem = (
+                "has values, and takes none" if self.values else "has no values; add at least one"
+            )
+            raise ValueError(f"{problem} (operator {self.operator})")
+        return self
+
+
 class AllowedNamespacesSpec(Part):
     """The namespaces that may request a pool: by name, or by labels."""
 
-    model_config = _one_of_at_least(names="minItems", matchLabels="minProperties")
+    model_config = _one_of_at_least(
+        names="minItems", matchLabels="minProperties", matchExpressions="minItems"
+    )
 
-    names: list[SubdomainName] = Field(default_factory=list, description="Names of namespaces.")
+    names: list[NamespacePattern] = Field(
+        default_factory=list, description="Names of namespaces, or prefixes followed by *."
+    )
     match_labels: dict[QualifiedName, LabelValue] = Field(
         default_factory=dict,
         description="Labels that a namespace must have, all of them.",
         json_schema_extra=_ONLY_SUCH_KEYS,
+    )
+    match_expressions: list[LabelRequirementSpec] = Field(
+        default_factory=list,
+        description="Requirements that the labels of a namespace must meet, in addition to "
+        "matchLabels.",
     )
     unknown: Annotated[Literal["allow", "deny"], BeforeValidator(_not_refuse)] = Field(
         "allow", description="Whether to allow a namespace whose labels are unknown."
@@ -168,8 +215,8 @@ class AllowedNamespacesSpec(Part):
 
     @model_validator(mode="after")
     def _check(self) -> AllowedNamespacesSpec:
-        if not self.names and not self.match_labels:
-            raise ValueError("is empty; set names or matchLabels")
+        if not (self.names or self.match_labels or self.match_expressions):
+            raise ValueError("is empty; set names, matchLabels or matchExpressions")
         return self
 
 
@@ -256,7 +303,8 @@ class ExemptionsSpec(Part):
     )
 
 
-_RULE_IDS = [rule.id for rule in RULES]
+_TITLES = {rule.id: rule.page.partition("\n")[0] for rule in RULES}
+_RULE_IDS = list(_TITLES)
 
 
 def _known_rule(rule: str) -> str:
@@ -273,7 +321,9 @@ RuleId = Annotated[
 class OverrideSpec(Part):
     """Other actions for some namespaces."""
 
-    namespaces: list[SubdomainName] = Field(min_length=1, description="Names of namespaces.")
+    namespaces: list[NamespacePattern] = Field(
+        min_length=1, description="Names of namespaces, or prefixes followed by *."
+    )
     rules: dict[RuleId, RuleAction] = Field(
         min_length=1,
         description="The action of each rule in these namespaces.",
@@ -300,7 +350,9 @@ class ExceptionSpec(Part):
     rules: list[RuleId] = Field(
         default_factory=list, description="Names of rules. The default is all rules."
     )
-    namespaces: list[SubdomainName] = Field(min_length=1, description="Names of namespaces.")
+    namespaces: list[NamespacePattern] = Field(
+        min_length=1, description="Names of namespaces, or prefixes followed by *."
+    )
     kinds: list[NonEmpty] = Field(
         default_factory=list,
         description="Kinds of objects, for example Deployment. The default is all kinds.",
@@ -334,11 +386,26 @@ def _well_known_workloads() -> list[CustomWorkloadsSpec]:
     ]
 
 
+class MetadataSpec(Part):
+    """The metadata of the document, for other tools. gpufence ignores them."""
+
+    name: SubdomainName | None = Field(None, description="The name of the document.")
+    labels: dict[QualifiedName, LabelValue] = Field(
+        default_factory=dict, description="Labels.", json_schema_extra=_ONLY_SUCH_KEYS
+    )
+    annotations: dict[QualifiedName, str] = Field(
+        default_factory=dict, description="Annotations.", json_schema_extra=_ONLY_SUCH_KEYS
+    )
+
+
 class FencePolicy(Part):
     """The policy document of gpufence."""
 
     api_version: Literal["gpufence.dev/v1alpha1"] = Field(description="The document's version.")
     kind: Literal["FencePolicy"] = Field(description="The document's kind.")
+    metadata: MetadataSpec | None = Field(
+        None, description="The metadata of the document, for other tools."
+    )
     failure_policy: compiled.FailurePolicy = Field(
         "Fail",
         description="Whether API servers reject (Fail) or admit (Ignore) GPU Pods, and Pods that "
@@ -402,10 +469,11 @@ class FencePolicy(Part):
         """Return the compiled policy."""
         actions: dict[str, Action] = {rule.id: rule.default for rule in RULES}
         actions |= self.rules
-        overrides: dict[str, dict[str, Action]] = {}
-        for override in self.overrides:
-            for namespace in override.namespaces:
-                overrides[namespace] = overrides.get(namespace, actions) | override.rules
+        overrides = {
+            pattern: _overridden(actions, pattern, self.overrides)
+            for override in self.overrides
+            for pattern in override.namespaces
+        }
         return compiled.Policy(
             pools=tuple(_compile_pool(pool) for pool in self.pools),
             hardening=compiled.Hardening(
@@ -446,6 +514,13 @@ def parse_policy(document: Any) -> FencePolicy:
         raise PolicyError(sentences(error, FencePolicy, "the policy")) from error
 
 
+def schema_document() -> dict[str, Any]:
+    """Return the JSON schema of policy documents."""
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    schema = FencePolicy.model_json_schema(by_alias=True)
+    return {"$schema": dialect, "$id": SCHEMA_ID, "title": KIND} | schema
+
+
 def default_policy_text() -> str:
     """Return the default policy as YAML."""
     return resources.files("policies.document").joinpath("default.yaml").read_text(encoding="utf-8")
@@ -465,14 +540,29 @@ def _compile_pool(pool: PoolSpec) -> compiled.Pool:
     )
 
 
+def _overridden(
+    actions: dict[str, Action], pattern: str, overrides: Iterable[OverrideSpec]
+) -> dict[str, Action]:
+    """Return the actions in the namespaces of a pattern: those of every entry that covers it."""
+    for override in overrides:
+        # A prefix covers every pattern that starts with it.
+        if pattern in NameSet.of(override.namespaces):
+            actions = actions | override.rules
+    return actions
+
+
 def _compile_allowed_namespaces(
     allowed: AllowedNamespacesSpec | None,
 ) -> compiled.AllowedNamespaces | None:
     if allowed is None:
         return None
     return compiled.AllowedNamespaces(
-        names=frozenset(allowed.names),
+        names=NameSet.of(allowed.names),
         match_labels=dict(allowed.match_labels),
+        match_expressions=tuple(
+            Requirement(key=each.key, operator=each.operator, values=list(each.values))
+            for each in allowed.match_expressions
+        ),
         deny_unknown=allowed.unknown == "deny",
     )
 
@@ -480,7 +570,7 @@ def _compile_allowed_namespaces(
 def _compile_exception(entry: ExceptionSpec) -> compiled.ExceptionEntry:
     return compiled.ExceptionEntry(
         rules=frozenset(entry.rules),
-        namespaces=frozenset(entry.namespaces),
+        namespaces=NameSet.of(entry.namespaces),
         kinds=frozenset(entry.kinds),
         names=NameSet.of(entry.names),
         reason=entry.reason,

@@ -1,4 +1,4 @@
-"""Resource names given exactly or by prefix (``nvidia.com/mig-*``)."""
+"""Names given exactly or by prefix: of resources (``nvidia.com/mig-*``), of namespaces."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ class NameSet:
 
     def __bool__(self) -> bool:
         return bool(self.exact or self.prefixes)
+
+    @property
+    def patterns(self) -> list[str]:
+        """The names, and the prefixes followed by ``*``."""
+        return [*sorted(self.exact), *(f"{prefix}*" for prefix in sorted(self.prefixes))]
 
     def overlap(self, other: NameSet) -> str | None:
         """Return a name or pattern that both sets hold, if there is one."""

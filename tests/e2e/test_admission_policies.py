@@ -285,7 +285,7 @@ def test_an_exception_counts_until_its_day_also_if_nothing_compiles_it_again(
 ) -> None:
     entry = ExceptionEntry(
         rules=frozenset({"pool-trespass"}),
-        namespaces=frozenset({"default"}),
+        namespaces=NameSet.of(["default"]),
         kinds=frozenset({"Pod"}),
         names=NameSet.of(["pod-*"]),
         reason="moves soon",

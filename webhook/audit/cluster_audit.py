@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 
+from policies.exceptions import useless_exceptions
 from policies.policy import Policy
-from webhook.audit.inventory import Taker
+from webhook.audit.inventory import Inventory, Taker
 from webhook.audit.kinds import GroupKind
 from webhook.audit.nodes import NodeFindings, node_findings
 from webhook.audit.pods import running_pod
@@ -28,6 +30,8 @@ class Audit:
     unmutated: tuple[str, ...]
     """The running Pods that lack what the policy adds, as namespace/name: they were created while
     no webhook answered, or before gpufence was installed."""
+    exceptions: tuple[str, ...]
+    """A sentence for each exception of the policy that has expired or covers no finding."""
     settled: frozenset[GroupKind]
     """The kinds whose objects were all listed: an object that was not found does not exist."""
 
@@ -52,4 +56,17 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
     nodes = node_findings(states, inventory.node_uids)
     unmutated = tuple(pod.workload.owned.full_name for pod in pods if pod.decision.operations)
     skipped = tuple(inventory.skipped)
-    return Audit(owners, nodes, states, skipped, len(pods), unmutated, inventory.settled)
+    exceptions = tuple(_unused_exceptions(policy, inventory))
+    return Audit(
+        owners, nodes, states, skipped, len(pods), unmutated, exceptions, inventory.settled
+    )
+
+
+def _unused_exceptions(policy: Policy, inventory: Inventory) -> Iterator[str]:
+    useless = dict(useless_exceptions(policy, inventory.today))
+    for index, entry in enumerate(policy.exceptions):
+        problem = useless.get(index)
+        if problem is None and not any(entry.covers(*found) for found in inventory.excepted):
+            problem = "covers no finding of this audit"
+        if problem is not None:
+            yield f"exceptions[{index}] of the policy ({entry.reason}) {problem}"

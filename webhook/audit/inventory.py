@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from policies.decision import Decision
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.decoding import MalformedObjectError
@@ -49,6 +50,8 @@ class Inventory:
     workloads: list[Workload] = field(default_factory=list)
     owners: Owners = field(default_factory=Owners)
     skipped: list[str] = field(default_factory=list)
+    excepted: set[tuple[str, str, str, str]] = field(default_factory=set)
+    """Rule, namespace, kind and name of each finding that an exception covers."""
     facts: Facts = field(default_factory=Facts)
     """The facts of the whole cluster; ``facts_in`` returns those of a namespace."""
     today: date | None = None
@@ -73,6 +76,14 @@ class Inventory:
     def facts_in(self, namespace: str) -> Facts:
         """Return the facts for objects of the namespace."""
         return replace(self.facts, namespace_labels=self.namespace_labels.get(namespace))
+
+    def take_excepted(self, found: Workload, decision: Decision) -> None:
+        """Record the findings on an object that an exception covers."""
+        owned = found.owned
+        self.excepted.update(
+            (finding.rule, owned.namespace, found.kind.kind, owned.name)
+            for finding in decision.excepted
+        )
 
     def not_judged(self, workload: Workload, error: MalformedObjectError) -> None:
         """Record that an object is malformed, so that no rule can read it."""

@@ -54,6 +54,7 @@ def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> Runnin
     except MalformedObjectError as error:
         inventory.not_judged(found, error)
         return None
+    inventory.take_excepted(found, decision)
     [pod] = WorkloadObject(found.obj).pods()
     return RunningPod(found, decision, node, device_peaks(pod, policy), bool(username))
 

@@ -120,6 +120,7 @@ class _Collector:
             else:
                 inventory.not_judged(workload, error)
             return
+        inventory.take_excepted(workload, decision)
         self._add(workload, decision)
 
     def take_pod(self, pod: RunningPod) -> None:
@@ -216,12 +217,13 @@ def _trespassing(states: Iterable[PoolState]) -> dict[str, list[tuple[RunningPod
 def _is_excepted(pod: RunningPod, policy: Policy, inventory: Inventory) -> bool:
     owned = pod.workload.owned
     top, _ = inventory.owners.top(owned)
-    return any(
-        not entry.has_expired(inventory.today)
-        and entry.covers(TRESPASS, owned.namespace, each.key[1], each.name)
-        for entry in policy.exceptions
-        for each in (owned, top)
-    )
+    for entry in policy.exceptions:
+        for each in (owned, top):
+            found = (TRESPASS, owned.namespace, each.key[1], each.name)
+            if entry.covers(*found) and not entry.has_expired(inventory.today):
+                inventory.excepted.add(found)
+                return True
+    return False
 
 
 def _is_history(workload: Workload) -> bool:

@@ -42,8 +42,12 @@ def fence_test_markdown() -> str:
 def write_schemas(directory: Path) -> None:
     """Write the JSON schemas of the documents, for editors."""
     directory.mkdir(exist_ok=True)
-    for name, model in (("fence-policy", policy.FencePolicy), ("fence-test", fence_test.SuiteSpec)):
-        text = json.dumps(model.model_json_schema(by_alias=True), indent=2) + "\n"
+    schemas = {
+        "fence-policy": policy.schema_document(),
+        "fence-test": fence_test.SuiteSpec.model_json_schema(by_alias=True),
+    }
+    for name, schema in schemas.items():
+        text = json.dumps(schema, indent=2) + "\n"
         path = directory / f"{name}.json"
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

@@ -182,7 +182,7 @@ async def test_exempt_namespaces_and_exceptions_count_for_pods_that_sit_there(
     policy = shipped_policy()
     entry = ExceptionEntry(
         rules=frozenset({"pool-trespass"}),
-        namespaces=frozenset({"web"}),
+        namespaces=NameSet.of(["web"]),
         kinds=frozenset(),
         names=NameSet.of(["legacy"]),
         reason="moves in January",
@@ -192,6 +192,26 @@ async def test_exempt_namespaces_and_exceptions_count_for_pods_that_sit_there(
     late = replace(entry, expires=TODAY)
     audit = await cluster.audit(tmp_path, replace(policy, exceptions=(late,)))
     assert found(audit) == {"Pod legacy": [SITS]}
+
+
+async def test_exceptions_that_cover_nothing_are_named(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.add("Pod", pod("web", pod_spec(**REACHING)))
+    entry = ExceptionEntry(
+        frozenset({"pool-trespass"}), NameSet.of(["web"]), frozenset(), NameSet(), "moving"
+    )
+    exceptions = (
+        entry,
+        replace(entry, names=NameSet.of(["api"])),
+        replace(entry, expires=TODAY, reason="spring"),
+        replace(entry, namespaces=NameSet.of(["kube-system"])),
+    )
+    audit = await cluster.audit(tmp_path, replace(shipped_policy(), exceptions=exceptions))
+    assert found(audit) == {}
+    assert audit.exceptions == (
+        "exceptions[1] of the policy (moving) covers no finding of this audit",
+        f"exceptions[2] of the policy (spring) expired on {TODAY}",
+        "exceptions[3] of the policy (moving) covers nothing: its namespaces are exempt",
+    )
 
 
 async def test_a_gpu_pod_of_today_would_be_changed(cluster: Cluster, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from policies.document.model import default_policy_text
+from policies.document.model import SCHEMA_ID, default_policy_text
 from policies.document.shipped import PRESETS
 from running import Run
 from webhook.cli.commands import policy_group
@@ -73,6 +73,27 @@ def test_validate_warns_of_a_setting_that_needs_the_cluster(gpufence: Run) -> No
     assert gpufence("policy", "validate", "-", stdin=default_policy_text()).err == ""
 
 
+def test_validate_warns_of_exceptions_that_cover_nothing(gpufence: Run) -> None:
+    exceptions = """
+exceptions:
+  - {namespaces: [legacy], reason: moving}
+  - {namespaces: [legacy], reason: spring, expires: 2020-04-01}
+  - {namespaces: [kube-system], reason: exempt}
+  - {namespaces: [legacy, lab], rules: [missing-device], reason: it is off}
+  - {namespaces: ["team-*"], rules: [missing-device], reason: on in one of them}
+overrides:
+  - {namespaces: [legacy, lab], rules: {missing-device: off}}
+"""
+    done = gpufence("policy", "validate", "-", stdin=default_policy_text() + exceptions)
+    assert done.status == 0
+    cure = "Remove it, or change it"
+    assert done.err.splitlines() == [
+        f"Warning: exceptions[1] expired on 2020-04-01. {cure}.",
+        f"Warning: exceptions[2] covers nothing: its namespaces are exempt. {cure}.",
+        f"Warning: exceptions[3] covers nothing: its rules are off in its namespaces. {cure}.",
+    ]
+
+
 def test_validate_names_every_problem_with_its_line(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(FAULTY)
     done = gpufence("policy", "validate", "policy.yaml")
@@ -117,5 +138,9 @@ def test_the_schema_accepts_and_refuses_as_validation_does(gpufence: Run) -> Non
     schema: dict[str, Any] = json.loads(gpufence("policy", "schema").out)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(default_policy_text()), schema)
+    assert schema["$id"] == SCHEMA_ID
+    rules = schema["properties"]["rules"]["properties"]
+    title = "Container that uses devices without requesting them."
+    assert rules["device-leak"]["description"] == title
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(FAULTY), schema)

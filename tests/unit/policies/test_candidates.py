@@ -101,6 +101,33 @@ def test_labels_of_the_namespace_that_are_unknown_may_change_the_candidates() ->
     assert list(missing_facts(pod_of(pod(limits(gpu=1))), context)) == ["namespaces"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "allowed"),
+    [
+        ({"tier": "gold"}, True),
+        ({"tier": "gold", "paused": ""}, False),
+        ({"tier": "iron"}, False),
+        ({"tier": "gold", "region": "north"}, False),
+        ({}, False),
+    ],
+)
+def test_requirements_on_labels_of_the_namespace_are_those_of_label_selectors(
+    labels: dict[str, str], allowed: bool
+) -> None:
+    document = policy_document("models")
+    document["pools"][1]["allowedNamespaces"] = {
+        "matchExpressions": [
+            {"key": "tier", "operator": "In", "values": ["gold", "silver"]},
+            {"key": "region", "operator": "NotIn", "values": ["north"]},
+            {"key": "tier", "operator": "Exists"},
+            {"key": "paused", "operator": "DoesNotExist"},
+        ]
+    }
+    facts = Facts(namespace_labels=labels)
+    context = Context.of(pod_of(pod(limits(gpu=1))), compiled(document), Request("default"), facts)
+    assert ("h100" in {pool.name for pool in context.requested_pools}) is allowed
+
+
 @pytest.mark.parametrize(("count", "found"), [(MOST_NEW_TERMS, 0), (MOST_NEW_TERMS + 1, 1)])
 def test_node_selector_terms_are_added_up_to_a_bound(count: int, found: int) -> None:
     zones = [

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from cases.loading import HERE, load_all, policy_document
 from policies.document.model import FencePolicy, PolicyError, default_policy_text, parse_policy
-from policies.document.shipped import PRESETS
+from policies.document.shipped import PRESETS, encoded
 from policies.finding import ACTIONS
 from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.nodes import Node
@@ -54,7 +54,11 @@ class TestTheDefaultPolicy:
         assert "nvidia.com/gpu.shared" in nvidia.shared_resources
         assert [str(taint) for taint in nvidia.taints] == ["nvidia.com/gpu:NoSchedule"]
         assert nvidia.node_selector == {"nvidia.com/gpu.present": "true"}
-        assert set(policy.pools_of_class) == {"gpu.nvidia.com", "mig.nvidia.com"}
+        assert set(policy.pools_of_class) == {
+            "gpu.nvidia.com",
+            "mig.nvidia.com",
+            "vfio.gpu.nvidia.com",
+        }
         assert (policy.hardening.level, policy.hardening.run_as_user) == ("restricted", 65532)
 
     def test_names_every_rule_with_its_default_action(self) -> None:
@@ -69,6 +73,7 @@ class TestTheDefaultPolicy:
             "nvidia-device-plugin",
             "nvidia-network-operator",
             "nvidia-dra-driver-gpu",
+            "dra-driver-nvidia-gpu",
             "gpufence-system",
         ]
 
@@ -143,6 +148,40 @@ class TestWhatADocumentMeans:
             "c": ["enforce", "enforce", "off"],
         }
 
+    def test_overrides_apply_to_prefixes_of_namespaces(self) -> None:
+        overrides = [
+            {"namespaces": ["team-*"], "rules": {"pool-trespass": "warn", "device-leak": "off"}},
+            {"namespaces": ["team-a-*", "team-b"], "rules": {"pool-trespass": "audit"}},
+            {"namespaces": ["*"], "rules": {"missing-device": "warn"}},
+        ]
+        policy = parse_policy(document(overrides=overrides)).compile()
+        rules = ("pool-trespass", "device-leak", "missing-device")
+        chosen = {
+            namespace: [policy.actions_in(namespace)[rule] for rule in rules]
+            for namespace in ("team-x", "team-a-1", "team-b", "teams")
+        }
+        assert chosen == {
+            "team-x": ["warn", "off", "warn"],
+            "team-a-1": ["audit", "off", "warn"],
+            "team-b": ["audit", "off", "warn"],
+            "teams": ["enforce", "enforce", "warn"],
+        }
+
+    def test_an_exception_covers_a_prefix_of_namespaces(self) -> None:
+        entry = {"namespaces": ["team-*", "legacy"], "reason": "moving"}
+        (compiled,) = parse_policy(document(exceptions=[entry])).compile().exceptions
+        covered = [
+            namespace
+            for namespace in ("team-a", "team", "legacy", "legacy-2")
+            if compiled.covers("pool-trespass", namespace, "Pod", "a")
+        ]
+        assert covered == ["team-a", "legacy"]
+
+    def test_metadata_change_nothing(self) -> None:
+        metadata = {"name": "gpus", "labels": {"team": "infra"}, "annotations": {"a.b/c": "x y"}}
+        with_metadata = parse_policy(document(metadata=metadata)).compile()
+        assert encoded(with_metadata) == encoded(parse_policy(document()).compile())
+
     @pytest.mark.parametrize("written", ["2026-12-31", date(2026, 12, 31)])
     def test_a_day_may_come_as_text_or_as_the_date_yaml_makes_of_it(self, written: Any) -> None:
         entry = {"namespaces": ["a"], "reason": "until summer", "expires": written}
@@ -189,9 +228,9 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(pool=[]),
-            "pool: unknown field; did you mean pools? Accepted: apiVersion, kind, failurePolicy, "
-            "pools, hardening, "
-            "rules, exemptions, overrides, exceptions, customWorkloads",
+            "pool: unknown field; did you mean pools? Accepted: apiVersion, kind, metadata, "
+            "failurePolicy, pools, hardening, rules, exemptions, overrides, exceptions, "
+            "customWorkloads",
             id="a key of the document",
         ),
         pytest.param(
@@ -208,8 +247,7 @@ class TestWhatADocumentMeans:
         pytest.param(
             document(pool(allowedNamespaces={"names": ["a"], "labels": {}})),
             "pools[0].allowedNamespaces.labels: unknown field; did you mean matchLabels? "
-            "Accepted: names, matchLabels, "
-            "unknown",
+            "Accepted: names, matchLabels, matchExpressions, unknown",
             id="a key of the allowed_namespaces",
         ),
         pytest.param(
@@ -337,8 +375,22 @@ class TestWhatADocumentMeans:
         ),
         pytest.param(
             document(pool(allowedNamespaces={})),
-            "pools[0].allowedNamespaces: is empty; set names or matchLabels",
+            "pools[0].allowedNamespaces: is empty; set names, matchLabels or matchExpressions",
             id="allowed_namespaces without a namespace",
+        ),
+        pytest.param(
+            document(pool(allowedNamespaces={"names": ["*-prod"]})),
+            "pools[0].allowedNamespaces.names[0]: is not the name of a namespace; use a name, or "
+            "a prefix followed by *",
+            id="a namespace by its end",
+        ),
+        pytest.param(
+            document(
+                pool(allowedNamespaces={"matchExpressions": [{"key": "team", "operator": "In"}]})
+            ),
+            "pools[0].allowedNamespaces.matchExpressions[0]: has no values; add at least one "
+            "(operator In)",
+            id="a requirement without values",
         ),
         pytest.param(
             document(pool(largestRequest=0)),

@@ -94,6 +94,11 @@ def named(place: str, text: str) -> JSON:
             return document({**POOL, "allowedNamespaces": {"matchLabels": {text: "true"}}})
         case "a runtime class":
             return document({**POOL, "runtimeClass": text})
+        case "a requirement on a tenant's label":
+            expression = {"key": text, "operator": "Exists"}
+            return document({**POOL, "allowedNamespaces": {"matchExpressions": [expression]}})
+        case "the name of the document":
+            return document(metadata={"name": text})
         case "an exempt namespace":
             return document(exemptions={"namespaces": [text]})
         case "an override's namespace":
@@ -114,6 +119,8 @@ PLACES = (
     "a taint's value",
     "a tenant",
     "a tenant's label",
+    "a requirement on a tenant's label",
+    "the name of the document",
     "a runtime class",
     "an exempt namespace",
     "an override's namespace",

@@ -122,7 +122,8 @@ def test_it_is_read_back_as_what_was_written() -> None:
     policy = shipped_policy()
     assert compiled_text(policy) == COMPILED.read_text()
     (pool,) = policy.pools
-    assert policy.pools_of_class == {"gpu.nvidia.com": (pool,), "mig.nvidia.com": (pool,)}
+    classes = ("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com")
+    assert policy.pools_of_class == dict.fromkeys(classes, (pool,))
     assert policy.pools_of_resource("nvidia.com/mig-1g.10gb") == (pool,)
     assert str(pool.taints[0]) == "nvidia.com/gpu:NoSchedule"
     assert "kube-system" in policy.exemptions.namespaces

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from policies.document.model import parse_policy
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.finding import Action
 from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry, Policy
-from reviewing import default_policy
+from reviewing import default_document, default_policy
 from webhook.registration.admission_policies.objects import (
     BINDING_KIND,
     COMPILED_RULES,
@@ -20,6 +21,7 @@ from webhook.registration.admission_policies.objects import (
     Target,
     admission_policies,
     all_names,
+    other_action,
 )
 
 JSON = dict[str, Any]
@@ -82,6 +84,32 @@ def test_a_namespace_with_actions_of_its_own_is_in_the_policy_of_its_action() ->
     assert '!(request.namespace in ["lab"])' in warned["expression"]
 
 
+@pytest.mark.parametrize("action", ["enforce", "warn", "audit"])
+@pytest.mark.parametrize("rule", COMPILED_RULES)
+def test_law_overrides_by_prefix_are_compiled_as_the_engine_reads_them(
+    rule: str, action: Action
+) -> None:
+    document = default_document() | {
+        "overrides": [
+            {"namespaces": ["team-*", "lab"], "rules": {"pool-trespass": "warn"}},
+            {"namespaces": ["team-a-*"], "rules": {"pool-trespass": "enforce"}},
+            {"namespaces": ["team-a-1"], "rules": {"pool-trespass": "audit", "device-leak": "off"}},
+            {"namespaces": ["la*"], "rules": {"device-leak": "warn"}},
+        ]
+    }
+    policy = parse_policy(document).compile()
+    elsewhere = other_action(rule, action, policy)
+    for namespace in ("team-x", "team-a-1", "team-a-2", "team", "lab", "labs", "a"):
+        expected = policy.actions_in(namespace)[rule] != action
+        if elsewhere is None or elsewhere == "":
+            assert expected is (elsewhere is None)
+        else:
+            translated = elsewhere.replace("!", " not ").replace("&&", "and").replace("||", "or")
+            translated = translated.replace("request.namespace", repr(namespace))
+            # The expressions are the project's own.
+            assert eval(translated.replace("startsWith", "startswith")) is expected  # noqa: S307
+
+
 def test_no_policy_applies_to_namespaces_that_the_webhook_does_not_judge() -> None:
     policy = default_policy()
     exempt = {*ALWAYS_EXCLUDED, *policy.exemptions.namespaces, "release"}
@@ -109,7 +137,7 @@ def test_users_and_runtime_classes_are_exempt_before_anything_is_evaluated() -> 
 def excepting(**fields: Any) -> Policy:
     given = {
         "rules": frozenset({"pool-trespass"}),
-        "namespaces": frozenset({"legacy"}),
+        "namespaces": NameSet.of(["legacy"]),
         "kinds": frozenset({"Deployment"}),
         "names": NameSet.of(["web-*"]),
         "reason": "moves next month",

@@ -376,7 +376,7 @@ async def test_exceptions_of_the_second_line_expire_by_the_api_servers_clock(
     """The clock of the replica may be wrong."""
     exception = ExceptionEntry(
         rules=frozenset({"pool-trespass"}),
-        namespaces=frozenset({"legacy"}),
+        namespaces=NameSet.of(["legacy"]),
         kinds=frozenset(),
         names=NameSet.of(["web-*"]),
         reason="moves next month",

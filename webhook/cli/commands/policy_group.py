@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 
 from webhook.cli.lazy import SuggestingGroup
@@ -62,6 +64,7 @@ Examples:
 @click.argument("file")
 def validate(file: str) -> None:
     """Validate a policy; FILE may be - for standard input."""
+    from policies.exceptions import useless_exceptions
     from policies.needs import needed_facts
     from webhook.cli.policy.policy_file import compiled_policy, policy_name
     from webhook.cli.wording import counted
@@ -70,6 +73,9 @@ def validate(file: str) -> None:
     pools = [pool.name for pool in policy.pools]
     names = ", ".join(pools)
     click.echo(f"{policy_name(file)}: valid, with {counted(len(pools), 'pool')}: {names}")
+    for index, problem in useless_exceptions(policy, datetime.now(UTC).date()):
+        cure = "Remove it, or change it"
+        click.echo(f"Warning: exceptions[{index}] {problem}. {cure}.", err=True)
     for fact, consequence in needed_facts(policy).items():
         # Nodes and device classes are needed by every policy, or by what is the default.
         if fact in ("namespaces", "runtimeclasses"):
@@ -88,7 +94,6 @@ def schema() -> None:
     """Print the JSON schema of policies, for editors and CI."""
     import json
 
-    from policies.document.model import FencePolicy
+    from policies.document.model import schema_document
 
-    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    click.echo(json.dumps(dialect | FencePolicy.model_json_schema(by_alias=True), indent=2))
+    click.echo(json.dumps(schema_document(), indent=2))

@@ -36,12 +36,13 @@ def place_of(subject: Subject) -> str:
 
 
 def remarks(audit: Audit) -> Iterator[str]:
-    """Yield a sentence about unmutated Pods, and for each object that is not part of its owner."""
+    """Yield sentences about Pods without mutations, useless exceptions, and separate objects."""
     if pods := audit.unmutated:
         yield (
             f"{counted(len(pods), 'running Pod')} without the mutations of the policy: "
             f"{some(pods)}. The webhook did not run when they were created. Create them again"
         )
+    yield from audit.exceptions
     for subject in audit.subjects:
         if subject.remark:
             yield f"{place_of(subject)} counts by itself: {subject.remark}"

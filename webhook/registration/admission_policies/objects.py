@@ -13,6 +13,7 @@ from datetime import date
 
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.finding import Action
+from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.policy import ExceptionEntry, Policy
 from policies.rules import check_device_leak, check_pool_trespass
@@ -129,7 +130,7 @@ def admission_policies(policy: Policy, target: Target) -> tuple[JSONObject, ...]
     objects: list[JSONObject] = []
     for place in _PLACES:
         for action, (ending, validation_action) in _BINDING_ACTIONS.items():
-            rules = [rule for rule in _RULES if _namespaces(rule.id, action, policy) is not None]
+            rules = [rule for rule in _RULES if other_action(rule.id, action, policy) is not None]
             if not rules:
                 continue
             name = f"{target.name}-{place.name}-{ending}"
@@ -180,7 +181,7 @@ def _policy_spec(
         variables += rule.variables(path, policy, place.kinds)
         found = f"variables.{variables[-1][0]}"
         passes = [f"size({found}[0]) == 0", f"size({found}) > 1 && size({found}[1]) > 0"]
-        if elsewhere := _namespaces(rule.id, action, policy):
+        if elsewhere := other_action(rule.id, action, policy):
             passes.append(elsewhere)
         passes += _exceptions(rule.id, place.kinds, policy.exceptions, target.today)
         advice = text(f"; for more, run: gpufence explain {rule.id}")
@@ -237,16 +238,38 @@ def _judged(place: _Place, spec: str, policy: Policy) -> Iterator[str]:
     yield f'request.operation == "CREATE" || !{leaving} && {changed}'
 
 
-def _namespaces(rule: str, action: Action, policy: Policy) -> str | None:
+def other_action(rule: str, action: Action, policy: Policy) -> str | None:
     """Return CEL that holds where the rule has another action; None where it is so everywhere.
 
     Empty where the rule has the action in every namespace.
     """
-    if policy.actions[rule] == action:
-        others = {n for n, actions in policy.overrides.items() if actions[rule] != action}
-        return f"request.namespace in {names(others)}" if others else ""
-    same = {n for n, actions in policy.overrides.items() if actions[rule] == action}
-    return f"!(request.namespace in {names(same)})" if same else None
+    namespace = "request.namespace"
+    if not any(actions[rule] == action for actions in (policy.actions, *policy.overrides.values())):
+        return None
+    # From the least specific pattern to the most specific one, which counts.
+    other = "" if policy.actions[rule] == action else "true"
+    prefixes = sorted((n for n in policy.overrides if n.endswith("*")), key=len)
+    for pattern in prefixes:
+        within = is_in(namespace, NameSet.of([pattern]))
+        other = _unless(other, within, policy.overrides[pattern][rule] == action)
+    exact = policy.overrides.keys() - {*prefixes}
+    same = {name for name in exact if policy.overrides[name][rule] == action}
+    for group, has_action in ((exact - same, False), (same, True)):
+        if group:
+            other = _unless(other, f"{namespace} in {names(group)}", has_action)
+    return other
+
+
+def _unless(other: str, within: str, has_action: bool) -> str:
+    """Return CEL for "has another action", given the CEL that counts outside of ``within``.
+
+    ``other`` may be empty (false) or ``true``.
+    """
+    if has_action:
+        return (
+            all_of(f"!({within})", other) if other not in ("", "true") else other and f"!({within})"
+        )
+    return any_of(within, other) if other not in ("", "true") else other or within
 
 
 def _exceptions(
@@ -262,7 +285,7 @@ def _exceptions(
             continue
         if entry.kinds and not entry.kinds & kinds:
             continue
-        conditions = [f"request.namespace in {names(entry.namespaces)}"]
+        conditions = [is_in("request.namespace", entry.namespaces)]
         if entry.kinds and not kinds <= entry.kinds:
             conditions.append(f"request.kind.kind in {names(entry.kinds & kinds)}")
         if entry.names:

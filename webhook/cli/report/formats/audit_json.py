@@ -20,6 +20,7 @@ def report(content: AuditReport) -> Iterator[str]:
         content,
         pods=audit.pods,
         unmutatedPods=list(audit.unmutated),
+        uselessExceptions=list(audit.exceptions),
         notAudited=list(audit.skipped),
         pools=[_pool(state) for state in audit.pools],
         owners=list(_owners(audit)),
