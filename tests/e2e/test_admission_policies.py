@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cases.loading import Case, cases_of_check, cases_of_mutation, compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
-from in_tree import SETUP_USER, InTree, Outcome, in_tree, path_of
+from in_tree import SETUP_USER, InTree, Outcome, in_tree, path_of, registered
 from laws.profile import live_law as law
 from policies.engine import decide
 from policies.facts import Facts, Request
@@ -65,19 +65,41 @@ def all_cases() -> list[Case]:
 def test_it_rejects_no_case_that_the_engine_allows(control_plane: ControlPlane) -> None:
     groups: dict[str, list[Case]] = defaultdict(list)
     for case in all_cases():
-        for name in RUNTIME_CLASS.findall(json.dumps(case.read()[0])):
-            create_runtime_class(control_plane, name)
         groups[json.dumps(case.read()[1], sort_keys=True)].append(case)
+    prepare(control_plane, itertools.chain.from_iterable(groups.values()))
+    lines = [
+        InTree(
+            control_plane,
+            compiled(json.loads(document)),
+            frozenset(case.read()[0]["kind"] for case in cases),
+        )
+        for document, cases in groups.items()
+    ]
     tally: Counter[str] = Counter()
     alone: list[str] = []
-    for document, cases in groups.items():
-        with in_tree(control_plane, compiled(json.loads(document))) as line:
+    with registered(lines):
+        for line, cases in zip(lines, groups.values(), strict=True):
             for case in cases:
                 outcome, wrong = judge(line, case)
                 tally[outcome] += 1
                 alone += wrong
     print(f"\n{len(groups)} policies, {sum(tally.values())} cases: {dict(tally)}")
     assert not alone, "\n".join(alone)
+
+
+def prepare(cluster: ControlPlane, cases: Iterable[Case]) -> None:
+    """Create the namespaces and RuntimeClasses of cases: without, the API server rejects a Pod."""
+    namespaces: set[str] = set()
+    classes: set[str] = set()
+    for case in cases:
+        obj, _, request, _ = case.read()
+        namespaces.add(request.namespace)
+        classes.update(RUNTIME_CLASS.findall(json.dumps(obj)))
+    for name in namespaces:
+        with suppress(ApiError):
+            cluster.create_namespace(name)
+    for name in classes:
+        create_runtime_class(cluster, name)
 
 
 def create_runtime_class(cluster: ControlPlane, name: str) -> None:
@@ -91,8 +113,6 @@ def judge(line: InTree, case: Case) -> tuple[str, list[str]]:
     """Return what the API server makes of a case, and what is wrong with that."""
     obj, _, request, known = case.read()
     request = msgspec.structs.replace(request, today=TODAY if request.today else None)
-    with suppress(ApiError):
-        line.cluster.create_namespace(request.namespace)
     if request.operation == "UPDATE" and request.old is not None:
         outcome = update(line, obj, request)
     else:
@@ -115,7 +135,7 @@ def update(line: InTree, obj: JSON, request: Request) -> Outcome:
     }
     setup, path = line.api(SETUP_USER), path_of(obj, request.namespace)
     try:
-        setup.request("POST", str(path), before)
+        setup.request("POST", str(path), line.labeled(before))
     except ApiError as error:
         return Outcome("invalid", str(error))
     try:

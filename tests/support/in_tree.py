@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 from controlplane.api import Api, ApiError
@@ -61,21 +62,57 @@ def path_of(obj: JSON, namespace: str) -> str | None:
 
 
 class InTree:
-    """The registered policies of one FencePolicy."""
+    """The registered policies of one FencePolicy.
 
-    def __init__(self, cluster: ControlPlane, policy: Policy, name: str) -> None:
+    If ``kinds`` are given, other policies may be registered as well. Then these apply only to the
+    objects that are sent here, which get a label, and only those that can deny such objects are
+    registered: to compile one takes the API server a quarter of a second.
+    """
+
+    def __init__(
+        self, cluster: ControlPlane, policy: Policy, kinds: frozenset[str] = frozenset()
+    ) -> None:
         self.cluster = cluster
         self.policy = policy
-        self.name = name
+        self.name = f"in-tree-{next(_NUMBERS)}"
+        self.api = cache(lambda user: replace(cluster.api, user=user))
+        """The client that impersonates a user."""
+        self._kinds = kinds
+        self._label = {"in-tree": self.name} if kinds else {}
 
-    def api(self, user: str) -> Api:
-        return replace(self.cluster.api, user=user)
+    def objects(self) -> Iterator[JSON]:
+        """Yield the policies, each followed by its binding."""
+        exempt = self.policy.exemptions
+        exempt = replace(exempt, usernames=exempt.usernames | {SETUP_USER})
+        policy = replace(self.policy, exemptions=exempt)
+        made = iter(admission_policies(policy, Target(name=self.name)))
+        for each, binding in zip(made, made, strict=True):
+            if not self._label:
+                yield from (each, binding)
+            elif self._is_needed(each, binding):
+                # The policy itself stays as it is.
+                where = binding["spec"].get("matchResources", {})
+                assert "objectSelector" not in where
+                where = {**where, "objectSelector": {"matchLabels": self._label}}
+                yield from (each, {**binding, "spec": {**binding["spec"], "matchResources": where}})
+
+    def _is_needed(self, policy: JSON, binding: JSON) -> bool:
+        rules = policy["spec"]["matchConstraints"]["resourceRules"]
+        resources = {resource for rule in rules for resource in rule["resources"]}
+        sent = {_COLLECTIONS[kind].rpartition("/")[2] for kind in self._kinds}
+        return bool(resources & sent) and "Deny" in binding["spec"]["validationActions"]
 
     def create(self, obj: JSON, namespace: str = "default", user: str = "alice") -> Outcome:
         """Create the object as a dry run."""
         path = path_of(obj, namespace)
         assert path is not None, obj["kind"]
-        return self._send("POST", path, obj, user)
+        return self._send("POST", path, self.labeled(obj), user)
+
+    def labeled(self, obj: JSON) -> JSON:
+        """Return the object as it is sent."""
+        metadata = obj.get("metadata", {})
+        labels = {**(metadata.get("labels") or {}), **self._label}
+        return {**obj, "metadata": {**metadata, "labels": labels}} if self._label else obj
 
     def update(
         self, obj: JSON, namespace: str = "default", user: str = "alice", subresource: str = ""
@@ -84,7 +121,8 @@ class InTree:
         path = path_of(obj, namespace)
         assert path is not None, obj["kind"]
         tail = f"/{subresource}" if subresource else ""
-        return self._send("PUT", f"{path}/{obj['metadata']['name']}{tail}", obj, user)
+        named = f"{path}/{obj['metadata']['name']}{tail}"
+        return self._send("PUT", named, self.labeled(obj), user)
 
     def _send(self, method: str, path: str, obj: JSON, user: str) -> Outcome:
         try:
@@ -99,25 +137,28 @@ class InTree:
 
 
 @contextmanager
-def in_tree(cluster: ControlPlane, policy: Policy, **fields: Any) -> Iterator[InTree]:
+def in_tree(cluster: ControlPlane, policy: Policy) -> Iterator[InTree]:
     """Register the policies inside the block only, under a separate name."""
-    name = f"in-tree-{next(_NUMBERS)}"
-    exemptions = replace(policy.exemptions, usernames=policy.exemptions.usernames | {SETUP_USER})
-    objects = (
-        *admission_policies(replace(policy, exemptions=exemptions), Target(name=name, **fields)),
-        *_sentinel(name),
-    )
-    api = cluster.api
+    line = InTree(cluster, policy)
+    with registered([line]):
+        yield line
+
+
+@contextmanager
+def registered(lines: Sequence[InTree]) -> Iterator[None]:
+    """Register several at once, inside the block only."""
+    api, last = lines[-1].cluster.api, lines[-1].name
+    objects = [obj for line in lines for obj in line.objects()] + [*_sentinel(last)]
     try:
         for obj in objects:
             api.request("POST", collection(obj["kind"]), obj)
-        until(lambda: _denies_sentinel(api, name), "the API server to know the policies")
-        yield InTree(cluster, policy, name)
+        until(lambda: _denies_sentinel(api, last), "the API server to know the policies", 120)
+        yield
     finally:
         for obj in reversed(objects):
             with suppress(ApiError):
                 api.request("DELETE", f"{collection(obj['kind'])}/{obj['metadata']['name']}")
-        until(lambda: not _denies_sentinel(api, name), "the API server to forget the policies")
+        until(lambda: not _denies_sentinel(api, last), "the API server to forget the policies")
 
 
 def _sentinel(name: str) -> tuple[JSON, JSON]:

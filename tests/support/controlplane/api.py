@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import weakref
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,10 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Api:
-    """Talks HTTPS to one server on the loopback interface, with a client certificate or without."""
+    """Talks HTTPS to one server on the loopback interface, with a client certificate or without.
+
+    It keeps connections: a handshake costs both sides more than most requests.
+    """
 
     port: int
     authority: Path
@@ -38,12 +43,16 @@ class Api:
     group: str = "system:masters"
     """The group of that user: by default, that of cluster administrators."""
     _context: ssl.SSLContext = field(init=False, repr=False, compare=False)
+    _idle: deque[http.client.HTTPSConnection] = field(
+        init=False, repr=False, compare=False, default_factory=deque
+    )
 
     def __post_init__(self) -> None:
         context = ssl.create_default_context(cafile=str(self.authority))
         if self.client is not None:
             context.load_cert_chain(*self.client)
         object.__setattr__(self, "_context", context)
+        weakref.finalize(self, _close, self._idle)
 
     def request(
         self,
@@ -83,17 +92,38 @@ class Api:
     def _exchange(
         self, method: str, path: str, body: bytes | None, content_type: str
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", self.port, context=self._context, timeout=self.timeout
-        )
         headers = {"Accept": "application/json"} if content_type else {}
         if body is not None:
             headers["Content-Type"] = content_type
         if self.user:
             headers |= {"Impersonate-User": self.user, "Impersonate-Group": self.group}
-        try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+        while True:
+            try:
+                connection, used = self._idle.pop(), True
+            except IndexError:
+                connection, used = self._connection(), False
+            try:
+                connection.request(method, path, body, headers)
+                response = connection.getresponse()
+                answer = response.status, response.read()
+            except BaseException as error:
+                connection.close()
+                # The server closed an idle connection, or is another one now: nothing was read.
+                if used and isinstance(error, (ConnectionError, ssl.SSLError)):
+                    continue
+                raise
+            if response.will_close:
+                connection.close()
+            else:
+                self._idle.append(connection)
+            return answer
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, context=self._context, timeout=self.timeout
+        )
+
+
+def _close(connections: deque[http.client.HTTPSConnection]) -> None:
+    while connections:
+        connections.pop().close()

@@ -39,6 +39,7 @@ class ControlPlane:
 
     `apiserver_flags` come last on the API server's command line, so a single value wins over the
     default. `addresses` are further names and IP addresses of its certificate.
+    `without_controllers` do not run.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class ControlPlane:
         *,
         apiserver_flags: Sequence[str] = (),
         addresses: Sequence[str] = (),
+        without_controllers: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -76,7 +78,10 @@ class ControlPlane:
         self.manager = self._process(
             "kube-controller-manager",
             flags.controller_manager(
-                self._layout, self._manager_port, self._component("kube-controller-manager")
+                self._layout,
+                self._manager_port,
+                self._component("kube-controller-manager"),
+                without_controllers,
             ),
         )
         self.scheduler = self._process(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,11 +70,14 @@ def apiserver(layout: Layout) -> list[str]:
     ]
 
 
-def controller_manager(layout: Layout, port: int, kubeconfig: Path) -> list[str]:
+def controller_manager(
+    layout: Layout, port: int, kubeconfig: Path, without: Sequence[str]
+) -> list[str]:
     _, private = layout.service_accounts
+    left_out = ",".join(f"-{name}-controller" for name in ("node-lifecycle", *without))
     return [
         *client(layout, port, kubeconfig),
-        "--controllers=*,-node-lifecycle-controller",
+        f"--controllers=*,{left_out}",
         f"--root-ca-file={layout.authority}",
         f"--service-account-private-key-file={private}",
         "--use-service-account-credentials=true",
