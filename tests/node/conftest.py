@@ -40,8 +40,9 @@ def installed(node: Node, helm: Helm) -> Installed:
     node.cluster.create_namespace(NAMESPACE)
     made.upgrade({})
 
+    probe = Probe(node.cluster.api)
+
     def called() -> bool:
-        probe = Probe(node.cluster.api)
         return probe.called() == BOTH and probe.answer == "created"
 
     until(called, "the API server to call the webhooks", 60)
@@ -68,7 +69,7 @@ def under_load(
     """Return a function that creates GPU Pods during a disruption, and prints the figures."""
 
     def run(name: str, disrupt: Callable[[], None], tolerated: int = 0) -> None:
-        with Load(installed.node.cluster.api, "default", threads=THREADS, dry_run=True) as load:
+        with Load(installed.node.cluster.api, "default", threads=THREADS) as load:
             time.sleep(1)
             disrupt()
             time.sleep(1)

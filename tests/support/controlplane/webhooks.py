@@ -17,9 +17,8 @@ from paths import PROJECT
 if TYPE_CHECKING:
     from controlplane.cluster import ControlPlane
 
-SERIES = re.compile(
-    r"^apiserver_admission_webhook_request_total\{(?P<labels>.*)\} (?P<count>\S+)$", re.MULTILINE
-)
+CALLS = "apiserver_admission_webhook_request_total"
+SERIES = re.compile(rf"^{CALLS}\{{(?P<labels>.*)\}} (?P<count>\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 BOTH = frozenset({"admit", "validating"})
 """The API server's words for its two kinds of webhooks (k8s.io/apiserver, admission/metrics)."""
@@ -112,24 +111,28 @@ class Probe:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._counted = calls(api.text("/metrics"))
         self.answer = ""
         """What the last creation was answered with."""
 
     def called(self) -> set[str]:
-        """Return the kinds of webhooks (see BOTH) that a GPU Pod's creation (dry-run) calls."""
-        before = calls(self._api.text("/metrics"))
+        """Create a GPU Pod (dry-run), and return the kinds (see BOTH) that were called since."""
         try:
             self._api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", GPU_POD)
             self.answer = "created"
         except ApiError as error:
             self.answer = str(error)
-        return {kind for kind, _ in calls(self._api.text("/metrics")) - before}
+        before, self._counted = self._counted, calls(self._api.text("/metrics"))
+        return {kind for kind, _ in self._counted - before}
 
 
 def calls(metrics: str) -> Counter[tuple[str, str]]:
     """Return how often gpufence's webhooks were called, by kind and name, from /metrics."""
     counts: Counter[tuple[str, str]] = Counter()
-    for series in SERIES.finditer(metrics):
+    # Between megabytes of other metrics.
+    start = metrics.find(f"# TYPE {CALLS} ")
+    end = metrics.find("\n# HELP ", start)
+    for series in SERIES.finditer(metrics, max(start, 0), end if start >= 0 else 0):
         labels = dict(LABEL.findall(series["labels"]))
         if labels["name"].endswith(".gpufence.dev"):
             counts[labels["type"], labels["name"]] += int(float(series["count"]))

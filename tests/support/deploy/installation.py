@@ -65,8 +65,9 @@ class Installation:
     def wait_called(self) -> None:
         """Wait until the API server calls both webhooks and gets through to them."""
 
+        probe = Probe(self.cluster.api)
+
         def called() -> bool:
-            probe = Probe(self.cluster.api)
             return probe.called() == BOTH and probe.answer == "created"
 
         until(called, "the API server to call the webhooks through their Service")

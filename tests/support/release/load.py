@@ -1,4 +1,4 @@
-"""A steady load of GPU Pods: each creation is tried once, and what it was answered is kept."""
+"""A steady load of GPU Pods: each creation (dry-run) is tried once, and its outcome is kept."""
 
 from __future__ import annotations
 
@@ -23,15 +23,7 @@ GPU_POD: dict[str, Any] = {
 class Load:
     """Creates GPU Pods in a namespace, one after the other, in a few threads, in the block."""
 
-    def __init__(
-        self,
-        api: Api,
-        namespace: str,
-        threads: int = 2,
-        every: float = 0.05,
-        *,
-        dry_run: bool = False,
-    ) -> None:
+    def __init__(self, api: Api, namespace: str, threads: int = 2, every: float = 0.05) -> None:
         self.created = 0
         """How many were created, each with the toleration that gpufence adds."""
         self.failures: list[str] = []
@@ -39,8 +31,8 @@ class Load:
         self.longest = 0.0
         """The seconds that the slowest creation took."""
         self._api = api
-        self._path = f"/api/v1/namespaces/{namespace}/pods"
-        self._create = f"{self._path}?dryRun=All" if dry_run else self._path
+        # Stored Pods would keep scheduler and controllers busy, and nothing here is about those.
+        self._path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         self._every = every
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -50,7 +42,7 @@ class Load:
         while not self._over.wait(self._every):
             began = time.monotonic()
             try:
-                made = self._api.request("POST", self._create, GPU_POD)
+                made = self._api.request("POST", self._path, GPU_POD)
                 tolerations = made["spec"]["tolerations"]
                 missed = all(t.get("key") != "nvidia.com/gpu" for t in tolerations)
                 problem = "created without gpufence" if missed else ""
@@ -79,5 +71,3 @@ class Load:
         self._over.set()
         for thread in self._threads:
             thread.join()
-        # Not one by one: what the scheduler has to look through grows with each of them.
-        self._api.request("DELETE", f"{self._path}?gracePeriodSeconds=0")
