@@ -9,6 +9,7 @@ from webhook.doctor import (
     admission_policies,
     certificate,
     cluster_facts,
+    exempt_namespaces,
     registered,
     running,
     trials,
@@ -37,6 +38,7 @@ async def diagnose(
         *certificate.check(found, names, now),
         await certificate.check_served(found),
         *registered.check(found),
+        await exempt_namespaces.check(api, found),
         *admission_policies.check(found, now.date()),
         *[line async for line in trials.check(api, found, try_in)],
     ]

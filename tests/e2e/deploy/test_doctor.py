@@ -241,6 +241,19 @@ def test_a_node_with_devices_and_no_taint_is_named(installed: Installation) -> N
     assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
 
 
+def test_an_exempt_namespace_that_nothing_needs_is_named(installed: Installation) -> None:
+    check, kubectl = "exempt namespaces", installed.cluster.kubectl
+    kubectl("create", "namespace", "gpu-operator-resources")
+    try:
+        told = doctor(installed)
+        assert told.status == 0
+        assert "runs in gpu-operator-resources" in told.found("warn", check)
+        kubectl("create", "deployment", "operator", "--image=a", "-n", "gpu-operator-resources")
+        assert doctor(installed).found("ok", check) == "each has a workload: gpu-operator-resources"
+    finally:
+        kubectl("delete", "namespace", "gpu-operator-resources", "--wait=false")
+
+
 def test_a_policy_that_is_none_is_named(installed: Installation) -> None:
     with restored(installed, CONFIG_MAP):
         spoilt = {"data": {"policy.yaml": "kind: FencePolicy\n"}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
@@ -27,8 +28,10 @@ def diagnose_containers(
     registered: Registration | None = None,
     try_in: str = "default",
     forbidden: frozenset[str] = frozenset(),
+    objects: Mapping[str, JSONObject] = {},
 ) -> list[Line]:
     api = FakeKubeApi(FakeApiServer(NODES))
+    api.objects.update(objects)
     api.server.forbidden |= forbidden
     api.objects["/apis/apps/v1/namespaces/fence/deployments/gpufence"] = {
         "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}},
@@ -78,6 +81,27 @@ def test_a_missing_right_to_read_cluster_facts_fails() -> None:
     assert line.found.startswith(f"{account} may not list and watch nodes: Pods with spec.nodeName")
     [line] = [line for line in diagnose_containers(own) if line.check == "cluster facts"]
     assert (line.status, line.found) == ("ok", f"{account} may read nodes, deviceclasses")
+
+
+def exempt_namespaces(*workloads: str) -> Line:
+    """Return the line for a cluster with two exempt namespaces and workloads of these kinds."""
+    own = [{"name": "gpufence", "args": SERVE}]
+    existing: dict[str, JSONObject] = {
+        f"/api/v1/namespaces/{name}": {} for name in ("gpu-operator", "kube-flannel")
+    }
+    listed: dict[str, JSONObject] = {
+        f"/apis/apps/v1/namespaces/{each}": {"items": [{}]} for each in workloads
+    }
+    lines = diagnose_containers(own, objects=existing | listed)
+    return next(line for line in lines if line.check == "exempt namespaces")
+
+
+def test_an_exempt_namespace_without_a_workload_is_reported() -> None:
+    line = exempt_namespaces("gpu-operator/deployments")
+    assert line.status == "warn"
+    assert line.found.startswith("no DaemonSet, Deployment or StatefulSet runs in kube-flannel:")
+    line = exempt_namespaces("gpu-operator/deployments", "kube-flannel/daemonsets")
+    assert (line.status, line.found) == ("ok", "each has a workload: gpu-operator, kube-flannel")
 
 
 @pytest.mark.parametrize(
