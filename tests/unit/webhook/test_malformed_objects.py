@@ -282,3 +282,22 @@ async def test_an_old_object_of_the_wrong_types_excuses_nothing(hook: Hook) -> N
     old = with_value(new, "spec.containers.0.image", 5)
     response = await hook.response("/validate", review(new, operation="UPDATE", oldObject=old))
     assert response["status"]["code"] == 403
+
+
+@pytest.mark.parametrize("spec", ["text", 7, [], None, {"containers": 5}])
+@pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
+async def test_an_old_spec_of_the_wrong_type_is_no_internal_error(
+    hook: Hook, endpoint: str, spec: object
+) -> None:
+    """Every API server sends a valid one. Any other excuses nothing of the new object."""
+    debugged = gpu_pod()
+    debugged["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "busybox"}]
+    old = with_value(debugged, "spec", spec)
+    asked = review(debugged, operation="UPDATE", subResource="ephemeralcontainers", oldObject=old)
+    response = await hook.response(endpoint, asked)
+    assert response["uid"] == UID
+    if endpoint == "/mutate":
+        assert response["patchType"] == "JSONPatch"
+    else:
+        assert response["status"]["code"] == 403
+    assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
