@@ -22,6 +22,7 @@ from policies.rules import (
     check_privileged_near_devices,
     check_shared_device_count,
     check_unequal_device_limits,
+    check_unknown_device_resource,
     check_unrestricted_gpu_pod,
     check_unschedulable_gpu_pod,
     set_device_requests,
@@ -135,6 +136,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_privileged_near_devices, default="warn"),
     _check(check_missing_shared_memory, default="warn"),
     _check(check_admin_access_claim, default="warn"),
+    _check(check_unknown_device_resource, default="warn"),
 )
 
 RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)

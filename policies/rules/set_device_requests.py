@@ -3,7 +3,7 @@
 ## What it adds
 
 For every extended resource of a container (any `vendor.example/device`, not only GPUs), the missing
-one of request and limit.
+one of request and limit. gpufence does not copy an empty quantity (`nvidia.com/gpu:`).
 
 ## Why
 
@@ -76,5 +76,5 @@ def _missing(present: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     return {
         name: quantity
         for name, quantity in other.items()
-        if name not in present and is_extended_resource_name(name)
+        if name not in present and quantity is not None and is_extended_resource_name(name)
     }

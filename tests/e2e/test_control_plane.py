@@ -73,6 +73,28 @@ def test_nodes_come_and_go_when_the_scheduler_has_seen_it(control_plane: Control
     assert "short-lived" not in scheduler_cache.nodes(scheduler)
 
 
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        ({"nvidia.com/gpu": None}, {"nvidia.com/gpu": "0"}),
+        ({"nvidia.com/gpus": 1}, {"nvidia.com/gpus": "1"}),
+        ({"nvidia.com/GPU": 1}, {"nvidia.com/GPU": "1"}),
+    ],
+)
+def test_slips_in_device_requests_are_no_errors(
+    control_plane: ControlPlane,
+    namespace: str,
+    written: dict[str, int | None],
+    stored: dict[str, str],
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    slip = pod()
+    slip["spec"]["containers"][0]["resources"] = {"limits": written}  # type: ignore[index]
+    made = control_plane.api.request("POST", path, slip)
+    resources = made["spec"]["containers"][0]["resources"]
+    assert resources == {"limits": stored, "requests": stored}
+
+
 def pause(process: Process, seconds: float) -> None:
     """Stop a process, and let it go on by itself `seconds` from now."""
     assert process.pid is not None

@@ -12,6 +12,7 @@ import yaml
 
 from policies.document.model import SCHEMA_ID, default_policy_text
 from policies.document.shipped import PRESETS
+from policies.rules.check_unknown_device_resource import ACCELERATORS
 from running import Run
 from webhook.cli.commands import policy_group
 
@@ -52,6 +53,11 @@ def test_show_prints_a_preset_that_is_valid(gpufence: Run, tmp_path: Path) -> No
     both = gpufence("policy", "show", "--preset", "amd", "--policy", "policy.yaml")
     assert (both.status, both.out) == (2, "")
     assert "--preset and --policy exclude each other." in both.err
+
+
+def test_messages_name_presets_that_exist() -> None:
+    named = {preset for preset in ACCELERATORS.values() if preset}
+    assert named <= {*policy_group.PRESETS}
 
 
 def test_validate_says_what_it_has_found(gpufence: Run, tmp_path: Path) -> None:
