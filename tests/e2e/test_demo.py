@@ -11,6 +11,7 @@ import pytest
 
 from controlplane import stage, story
 from controlplane.screen import StoryError, expect
+from deploy.kubelet import unavailable
 
 
 def play(folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -23,13 +24,32 @@ def play(folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[s
     )
 
 
+PYTHON_ONLY = {"PATH": str(Path(sys.executable).parent)}
+"""Without the `ip` command, so without network namespaces."""
+
+
 @pytest.mark.usefixtures("found_binaries")  # so that they are built before the clock runs
-def test_the_demo_plays_every_chapter(tmp_path: Path) -> None:
-    played = play(tmp_path, {})
+@pytest.mark.parametrize(
+    ("environ", "replicas"),
+    [
+        pytest.param(
+            {},
+            "kubectl rollout status deployment/gpufence",
+            id="as Pods",
+            marks=pytest.mark.skipif(bool(unavailable()), reason=unavailable()),
+        ),
+        pytest.param(PYTHON_ONLY, "gpufence serve", id="as a process"),
+    ],
+)
+def test_the_demo_plays_every_chapter(
+    environ: dict[str, str], replicas: str, tmp_path: Path
+) -> None:
+    played = play(tmp_path, environ)
     assert played.returncode == 0, played.stdout + played.stderr
     chapters = [line for line in played.stdout.splitlines() if line.startswith("== ")]
     assert len(chapters) == len(story.FILES) + len(story.CLUSTER) + 2
     assert chapters[-1].startswith("== Every chapter succeeded")
+    assert f"$ {replicas} " in played.stdout
     assert "\x1b" not in played.stdout
 
 

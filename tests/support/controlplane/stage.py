@@ -11,21 +11,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from controlplane.binaries import binaries
-from controlplane.cluster import ControlPlane, free_ports
+from controlplane.cluster import ControlPlane
 from controlplane.errors import ControlPlaneError
-from controlplane.gpufence import COMMAND, Server
+from controlplane.gpufence import COMMAND
 from controlplane.kubectl import KubectlError
+from controlplane.replicas import replicas
 from controlplane.screen import Screen, StoryError
 from controlplane.story import Stage, play_cluster, play_files
 from paths import PROJECT
 
+WAIT = """
+The next chapters need a control plane. It is ready in some seconds, or in some minutes if it is
+built for the first time. To use your own binaries, set KUBEBUILDER_ASSETS to their directory."""
 NEXT = """\
-Next:
+Next, with `export PATH=$PWD/.venv/bin:$PATH`:
   gpufence check MANIFESTS    check your own manifests
+  gpufence explain FILE       see what gpufence adds to a Pod, and why it denies one
   gpufence audit              check what runs in your cluster, without installing anything
   docs/operate/install.md     install the chart, first with checks that only warn
 """
@@ -52,40 +59,69 @@ def main(arguments: list[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
+class Started(NamedTuple):
+    """A control plane that runs, and the seconds that it took to start."""
+
+    cluster: ControlPlane
+    seconds: float
+
+
 def perform(folder: Path, *, keep: bool) -> int:
     """Play every chapter, and stop everything; return the exit code."""
-    started = time.monotonic()
+    began = time.monotonic()
     programs = [str(COMMAND.parent)]
     screen = Screen(PROJECT, _environ(programs))
     with ExitStack() as stack:
-        build = stack.enter_context(building())
+        starting = stack.enter_context(control_plane(folder))
         try:
             play_files(screen)
-            screen.say(f"\n(first chapters: {since(started)})")
-            wait_for(build, screen)
-            found = binaries()
-            programs.insert(0, str(found["kubectl"].parent))
-            starting = time.monotonic()
-            cluster = stack.enter_context(ControlPlane(folder.absolute() / "cluster", found))
-            # The registered URL has the port, which a restart must keep.
-            [port] = free_ports(1)
-            server = Server(folder, ["--port", str(port)])
-            stack.callback(server.stop)
+            if not starting.done():
+                screen.say(WAIT)
+            cluster, seconds = starting.result()
+            programs.insert(0, str(cluster.kubectl.binary.parent))
             screen = Screen(PROJECT, cluster.kubectl.environ() | _environ(programs))
             screen.chapter("A Kubernetes control plane")
             screen.run("kubectl", "version")
-            screen.good(f"etcd, API server, controllers, scheduler: up in {since(starting)}")
-            play_cluster(Stage(screen, cluster, server, folder))
+            screen.good(f"etcd, API server, controllers, scheduler: up in {seconds:.0f} s")
+            play_cluster(Stage(screen, cluster, replicas(cluster, folder, stack)))
         except FAILURES as error:
             screen.bad(str(error))
             return 1
-        screen.chapter(f"Every chapter succeeded, in {since(started)}")
+        screen.chapter(f"Every chapter succeeded, in {time.monotonic() - began:.0f} s")
         screen.say(NEXT)
         if keep:
             _keep(screen, cluster, programs)
         else:
-            screen.say("Everything is stopped now; `make demo ARGS=--keep` leaves it running.")
+            screen.say("Everything is stopped now. `make demo ARGS=--keep` leaves it running.")
     return 0
+
+
+@contextmanager
+def control_plane(folder: Path) -> Iterator[Future[Started]]:
+    """Build and start a control plane during the block, and stop it at its end."""
+    # Each component ends with the thread that started it: the pool keeps this thread.
+    with building() as build, ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(_start, folder, build)
+        try:
+            yield starting
+        finally:
+            build.terminate()
+            with suppress(ControlPlaneError):
+                starting.result().cluster.close()
+
+
+def _start(folder: Path, build: subprocess.Popen[bytes]) -> Started:
+    """Start the control plane once it is built.
+
+    Raises:
+        ControlPlaneError: it cannot be built, and the build has printed the reason; or a component
+            did not start.
+    """
+    if build.wait():
+        raise ControlPlaneError("There is no control plane to continue with: see above.")
+    began = time.monotonic()
+    cluster = ControlPlane(folder.absolute() / "cluster", binaries()).__enter__()
+    return Started(cluster, time.monotonic() - began)
 
 
 @contextmanager
@@ -99,18 +135,6 @@ def building() -> Iterator[subprocess.Popen[bytes]]:
     finally:
         build.terminate()
         build.wait()
-
-
-def wait_for(build: subprocess.Popen[bytes], screen: Screen) -> None:
-    """Wait until the control plane is built.
-
-    Raises:
-        ControlPlaneError: it cannot be built. The process has printed the reason.
-    """
-    if build.poll() is None:
-        screen.say("The next chapters need a control plane. The first build takes some minutes ...")
-    if build.wait():
-        raise ControlPlaneError("There is no control plane to continue with: see above.")
 
 
 def _environ(programs: Sequence[str]) -> dict[str, str]:
@@ -142,11 +166,7 @@ def alone_in(folder: Path) -> Iterator[None]:
             raise ControlPlaneError(
                 f"A demo is running in {folder.absolute()} already: end it first (Ctrl-C there)."
             ) from None
-        for name in ("cluster", "certs"):
+        for name in ("cluster", "pods"):
             shutil.rmtree(folder / name, ignore_errors=True)
         (folder / "gpufence.log").unlink(missing_ok=True)
         yield
-
-
-def since(started: float) -> str:
-    return f"{time.monotonic() - started:.0f} s"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from controlplane import webhooks
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import Server
 from controlplane.objects import node, taint
 from controlplane.poll import until
+from controlplane.replicas import Replicas
 from controlplane.screen import Screen, expect, names
 
 SAMPLES = "deploy/samples"
@@ -28,6 +27,9 @@ FENCES = (
     "custom-columns=NODE:.metadata.name,GPUS:.status.allocatable.nvidia\\.com/gpu,"
     "TAINT:.spec.taints[*].key,LABEL:.metadata.labels.nvidia\\.com/gpu\\.present"
 )
+REGISTERED = (
+    "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies"
+)
 ADDED = (
     "jsonpath={range .items[*].spec}"
     'tolerations: {.tolerations}{"\\n\\n"}affinity: {.affinity}{"\\n\\n"}'
@@ -42,8 +44,7 @@ class Stage:
 
     screen: Screen
     cluster: ControlPlane
-    server: Server
-    folder: Path
+    replicas: Replicas
 
 
 def play_files(screen: Screen) -> None:
@@ -74,26 +75,28 @@ def check(screen: Screen) -> None:
     checked = screen.run("gpufence", "check", *files, check=False)
     expect(checked.returncode == 1, f"gpufence check exits with 1, not {checked.returncode}")
     expect("pool-trespass" in checked.stdout, "the check names its rule")
-    screen.good("one manifest is denied, before it reaches a cluster; the others are accepted")
+    screen.good("one manifest is denied before it reaches a cluster; the others are accepted")
+
+
+def explain(screen: Screen) -> None:
+    shown = screen.run("gpufence", "explain", f"{SAMPLES}/web-on-gpu-nodes.yaml", check=False)
+    expect("It requests no device of a pool" in shown.stdout, "the reason is named")
+    screen.good("the Deployment tolerates the taint of GPU nodes, but requests no GPU")
 
 
 def mutate(screen: Screen) -> None:
     screen.run("gpufence", "mutate", f"{SAMPLES}/gpu-job.yaml")
-    screen.good("the Pod of this Job, with what the webhook will add to it")
-
-
-def explain(screen: Screen) -> None:
-    screen.run("gpufence", "explain", "pool-trespass")
-    screen.good("each rule has such a page")
+    screen.good("the Job, with what the webhook adds to its Pod")
 
 
 def nodes(stage: Stage) -> None:
     gpus, labels = {"nvidia.com/gpu": "8"}, {LABEL: "true"}
-    for name in sorted(GPU_NODES):
-        stage.cluster.create_nodes(node(name, labels=labels, taints=[FENCE], resources=gpus))
-    stage.cluster.create_nodes(*(node(name) for name in sorted(PLAIN_NODES)))
+    stage.cluster.create_nodes(
+        *(node(name, labels=labels, taints=[FENCE], resources=gpus) for name in sorted(GPU_NODES)),
+        *(node(name) for name in sorted(PLAIN_NODES)),
+    )
     stage.screen.run("kubectl", "get", "nodes", "-o", FENCES)
-    stage.screen.say("(The nodes are simulated: Pods are bound to them for real, but do not run.)")
+    stage.screen.say("(The nodes are simulated: the scheduler binds Pods to them, but none runs.)")
 
 
 def before(stage: Stage) -> None:
@@ -103,21 +106,22 @@ def before(stage: Stage) -> None:
     reason = stage.cluster.unschedulable(namespace, pod["metadata"]["name"])
     stage.screen.run("kubectl", "get", "pods", "-n", namespace, "-o", f"{PLACED},{WHY}")
     expect("untolerated taint" in reason, f"the taint keeps the Pod away, but: {reason}")
-    stage.screen.good("the Job requests a GPU and stays pending: it does not tolerate the taint")
+    stage.screen.good("the Pod requests a GPU and stays pending: it does not tolerate the taint")
     stage.screen.run("kubectl", "delete", "job", "train", "-n", namespace)
 
 
 def install(stage: Stage) -> None:
-    screen, server = stage.screen, stage.server
-    screen.run("gpufence", *server.issue)
-    screen.command("gpufence", *server.serve)
-    server.start()
-    screen.say(f"  (in the background; it serves on {server.url}, its log is {server.process.log})")
-    manifest = stage.folder / "configurations.yaml"
-    screen.save(manifest, "gpufence", *server.manifests)
-    screen.run("kubectl", "apply", "-f", str(manifest))
+    screen = stage.screen
+    screen.run("kubectl", "apply", "--server-side", "-f", "deploy/install.yaml")
+    screen.say("(This is the chart, rendered with its default values.)")
+    stage.replicas.start(screen)
     webhooks.wait_until_called(stage.cluster)
-    screen.good("the API server calls gpufence for new Pods and workloads that reach for GPU nodes")
+    until(
+        lambda: "gpufence-" in webhooks.in_tree_denial(stage.cluster.api),
+        "the API server to evaluate the admission policies",
+    )
+    screen.run("kubectl", "get", REGISTERED, "-o", "name")
+    screen.good("gpufence is registered for GPU Pods and for Pods that touch GPU nodes")
 
 
 def gpu_job(stage: Stage) -> None:
@@ -130,7 +134,7 @@ def gpu_job(stage: Stage) -> None:
     placed = stage.cluster.bound_to("ml", pod["metadata"]["name"])
     screen.run("kubectl", "get", "pods", "-n", "ml", "-o", PLACED)
     expect(placed in GPU_NODES, f"the Pod lands on a GPU node, but it is on {placed}")
-    screen.good(f"the same Job, and its Pod is on {placed}. gpufence added:")
+    screen.good(f"its Pod is on {placed}. gpufence added:")
     screen.run("kubectl", "get", "pods", "-n", "ml", "-o", ADDED)
     expect_fenced_and_hardened(pod["spec"])
     job = stage.cluster.kubectl.json("get", "job", "train", "-n", "ml")
@@ -170,55 +174,45 @@ def web(stage: Stage) -> None:
         expect(tolerated <= KUBERNETES_OWN, f"no toleration is added, but: {names(tolerated)}")
         added = [key for key in ("affinity", "securityContext") if spec.get(key)]
         expect(not added, f"a Pod without a GPU is left alone, but given {names(added)}")
-    screen.good("its Pods are on plain nodes, without a change")
+    screen.good("its Pods are on plain nodes, and gpufence changed nothing")
 
 
 def trespass(stage: Stage) -> None:
     screen = stage.screen
-    manifest = f"{SAMPLES}/web-on-gpu-nodes.yaml"
     for extra in (["--dry-run=server"], []):
-        denied = screen.run("kubectl", "apply", *extra, "-n", "shop", "-f", manifest, check=False)
-        expect(denied.returncode != 0, "the Deployment is denied")
-        by = 'admission webhook "workloads.gpufence.dev" denied the request'
-        expect(by in denied.stderr, "gpufence denies it")
-        expect("tolerations[0]" in denied.stderr, "the message names the toleration")
+        expect_denied_trespass(stage, *extra)
     there = screen.quiet("kubectl", "get", "deployment", "web-on-gpu-nodes", "-n", "shop")
     expect("NotFound" in there.stderr, "the Deployment does not exist")
     screen.good("denied, in a dry run as well: a pipeline reports it before it applies anything")
 
 
-def unequal(stage: Stage) -> None:
-    screen = stage.screen
-    manifest = f"{SAMPLES}/gpu-job-unequal.yaml"
-    checked = screen.run("gpufence", "check", manifest, check=False)
-    expect(checked.returncode == 1, f"gpufence check exits with 1, not {checked.returncode}")
-    expect("unequal-device-limits" in checked.stdout, "the check names its rule")
-    denied = screen.run(
-        "kubectl", "apply", "--dry-run=server", "-n", "ml", "-f", manifest, check=False
-    )
-    expect(denied.returncode != 0, "the Job is rejected")
-    expect("must be equal to nvidia.com/gpu limit" in denied.stderr, "the message says why")
-    screen.good("gpufence check denies the file, and the API server itself rejects the Job")
+def expect_denied_trespass(stage: Stage, *extra: str) -> None:
+    manifest = f"{SAMPLES}/web-on-gpu-nodes.yaml"
+    denied = stage.screen.run("kubectl", "apply", *extra, "-n", "shop", "-f", manifest, check=False)
+    expect(denied.returncode != 0, "the Deployment is denied")
+    expect("pool-trespass" in denied.stderr, "the message names the rule")
+    expect("tolerations[0]" in denied.stderr, "the message names the toleration")
 
 
 def outage(stage: Stage) -> None:
     screen = stage.screen
-    stage.server.stop()
-    screen.say("  (gpufence is stopped: no replica answers)")
+    stage.replicas.stop(screen)
     screen.run("kubectl", "run", "plain", "-n", "shop", f"--image={PAUSE}")
-    denied = screen.run(
-        "kubectl", "apply", "-n", "before", "-f", f"{SAMPLES}/gpu-job.yaml", check=False
-    )
+    screen.good("plain Pods do not depend on gpufence")
+    job = ("kubectl", "apply", "-n", "before", "-f", f"{SAMPLES}/gpu-job.yaml")
+    denied = screen.run(*job, check=False)
     expect(denied.returncode != 0, "the GPU Job has to wait")
     expect("failed calling webhook" in denied.stderr, "the message names the webhook")
-    screen.good("plain Pods are created without gpufence; only GPU Pods wait for it")
-    stage.server.start()
-    screen.say("  (gpufence is back)")
-    screen.run("kubectl", "apply", "-n", "before", "-f", f"{SAMPLES}/gpu-job.yaml")
+    screen.good("GPU Pods wait for it, and the error says so")
+    expect_denied_trespass(stage, "--dry-run=server")
+    screen.good("GPU nodes stay fenced: the API server evaluates the admission policies by itself")
+    stage.replicas.start(screen)
+    webhooks.wait_until_called(stage.cluster)
+    screen.run(*job)
     [pod] = pods(stage, "before", 1)
     placed = stage.cluster.bound_to("before", pod["metadata"]["name"])
     expect(placed in GPU_NODES, f"the Pod lands on a GPU node, but it is on {placed}")
-    screen.good(f"the Pod of the Job is on {placed}")
+    screen.good(f"a replica answers again, and the Pod of the Job is on {placed}")
 
 
 def pods(stage: Stage, namespace: str, count: int) -> list[dict[str, Any]]:
@@ -233,9 +227,9 @@ def pods(stage: Stage, namespace: str, count: int) -> list[dict[str, Any]]:
 
 
 FILES: dict[str, Callable[[Screen], None]] = {
-    "Manifests, checked in files": check,
-    "A GPU Job, as the cluster admits it": mutate,
-    "Why a manifest is denied": explain,
+    "Three manifests, checked as files": check,
+    "Why one of them is denied": explain,
+    "What gpufence adds to a GPU Job": mutate,
 }
 CLUSTER: dict[str, Callable[[Stage], None]] = {
     "Two GPU nodes behind a taint, two plain nodes": nodes,
@@ -244,6 +238,5 @@ CLUSTER: dict[str, Callable[[Stage], None]] = {
     "The same Job again, in a namespace that enforces Pod Security restricted": gpu_job,
     "A web Deployment": web,
     "A web Deployment that tolerates the GPU taint": trespass,
-    "One GPU requested, two as the limit": unequal,
-    "An outage: no replica of gpufence answers": outage,
+    "An outage: no replica of gpufence runs": outage,
 }

@@ -1,0 +1,106 @@
+"""How the demo runs the replicas of an installation, on nodes that no kubelet serves."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from controlplane import webhooks
+from controlplane.cluster import ControlPlane, free_ports
+from controlplane.gpufence import COMMAND, HOST
+from controlplane.poll import until
+from controlplane.process import Process
+from deploy.chart import NAMESPACE, RELEASE
+from deploy.kubelet import kubelet, unavailable, wait_ready
+
+if TYPE_CHECKING:
+    from controlplane.screen import Screen
+
+DEPLOYMENT = f"deployment/{RELEASE}"
+COUNT = 2
+"""The replicas of the chart."""
+READY_WITHIN = 60.0
+
+
+class Replicas(Protocol):
+    def start(self, screen: Screen) -> None:
+        """Show how replicas start, and wait until one is ready."""
+
+    def stop(self, screen: Screen) -> None:
+        """Show how all replicas stop, and wait until the API server reaches none."""
+
+
+class Pods:
+    """The Pods of the Deployment: each runs as a process in a network namespace of its own."""
+
+    def __init__(self, cluster: ControlPlane, folder: Path, stack: ExitStack) -> None:
+        self._cluster = cluster
+        self._stopped = False
+        self._kubelet = stack.enter_context(kubelet(cluster, NAMESPACE, folder / "pods"))
+
+    def start(self, screen: Screen) -> None:
+        if self._stopped:
+            self._scale(screen, COUNT)
+        else:
+            screen.say("(The demo runs the containers of its Pods as processes.)")
+        wait_ready(self._kubelet, COUNT)
+        screen.run("kubectl", "rollout", "status", DEPLOYMENT, "-n", NAMESPACE, "--timeout=60s")
+
+    def stop(self, screen: Screen) -> None:
+        self._scale(screen, 0)
+        self._stopped = True
+        probe = webhooks.Probe(self._cluster.api)
+
+        def unreachable() -> bool:
+            probe.called()
+            return "failed calling webhook" in probe.answer
+
+        until(unreachable, "the API server to find no replica")
+
+    def _scale(self, screen: Screen, count: int) -> None:
+        screen.run("kubectl", "scale", DEPLOYMENT, "-n", NAMESPACE, f"--replicas={count}")
+
+
+class OneProcess:
+    """A replica outside of the cluster, at an address of this machine."""
+
+    def __init__(self, cluster: ControlPlane, folder: Path, stack: ExitStack) -> None:
+        port, metrics_port = map(str, free_ports(2))
+        self._command = [
+            "serve",
+            *("--host", HOST, "--port", port),
+            *("--metrics-host", HOST, "--metrics-port", metrics_port),
+            *("--register", "true", "--url", f"https://localhost:{port}"),
+            *("--namespace", NAMESPACE, "--owner", f"clusterrole/{RELEASE}"),
+            *("--drain-seconds", "0"),
+        ]
+        self._process = Process(
+            "gpufence",
+            [COMMAND, *self._command],
+            folder / "gpufence.log",
+            environ=cluster.kubectl.environ(),
+        )
+        stack.callback(self._process.stop)
+
+    def start(self, screen: Screen) -> None:
+        screen.say("(Nothing runs Pods here: the demo runs a replica as a process.)")
+        screen.command("gpufence", *self._command)
+        before = self._ready_events() if self._process.log.exists() else 0
+        self._process.start()
+        self._process.wait(
+            lambda: "" if self._ready_events() > before else "it is not ready", READY_WITHIN
+        )
+
+    def stop(self, screen: Screen) -> None:
+        self._process.stop()
+        screen.say("(gpufence is stopped: no replica answers.)")
+
+    def _ready_events(self) -> int:
+        return sum('"event":"ready"' in line for line in self._process.log_lines())
+
+
+def replicas(cluster: ControlPlane, folder: Path, stack: ExitStack) -> Replicas:
+    """Return what runs the replicas; all of it ends with ``stack``."""
+    runs = OneProcess if unavailable() else Pods
+    return runs(cluster, folder.absolute(), stack)
