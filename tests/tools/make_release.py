@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 from collections.abc import Mapping
@@ -65,7 +66,21 @@ def bump(wanted: str, today: date) -> dict[Path, str]:
         texts[path], count = re.subn(pattern, replacement, path.read_text())
         if count != 1:
             raise ReleaseError(f"{path.relative_to(PROJECT)} does not have one version")
+    current = re.compile(rf"(?<![\d.]){re.escape(version())}(?!\.?\d)")
+    for path in examples():
+        text = path.read_text()
+        if current.search(text):
+            texts[path] = current.sub(wanted, text)
     return texts
+
+
+def examples() -> list[Path]:
+    """Return the files whose examples name the current version: images, tags and revisions."""
+    pages = (PROJECT / "docs").rglob("*.md")
+    return [
+        DEPLOY / "Dockerfile",
+        *sorted(path for path in pages if not {"decisions", "changelog.md"} & set(path.parts)),
+    ]
 
 
 def section(changelog: str, name: str) -> str:
@@ -97,7 +112,11 @@ def build(helm: Helm, wanted: str) -> None:
     # Archives carry the time of the commit, so that two builds are equal.
     environ = {**os.environ, "SOURCE_DATE_EPOCH": _run("git", "log", "-1", "--format=%ct").strip()}
     python = [sys.executable, "-m"]
-    _run(*python, "hatchling", "build", "-d", str(DIST), environ=environ)
+    hatchling = (*python, "hatchling", "build", "-d")
+    _run(*hatchling, str(DIST), environ=environ)
+    with tempfile.TemporaryDirectory() as again:
+        _run(*hatchling, again, cwd=checkout(Path(again)), environ=environ)
+        compare(DIST, Path(again))
     helm("lint", "--strict", str(CHART))
     helm("package", str(CHART), "--destination", str(DIST))
     bom = ["--pyproject", "pyproject.toml", "--output-reproducible"]
@@ -108,6 +127,29 @@ def build(helm: Helm, wanted: str) -> None:
     files = sorted(path for path in DIST.iterdir() if path.is_file())
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (DIST / SUMS).write_text("".join(sums))
+
+
+def checkout(directory: Path) -> Path:
+    """Write the files of the commit into a directory below ``directory``, and return it."""
+    archive, target = directory / "commit.tar", directory / "commit"
+    _run("git", "archive", f"--output={archive}", "HEAD")
+    with tarfile.open(archive) as files:
+        files.extractall(target, filter="data")
+    return target
+
+
+def compare(built: Path, again: Path) -> None:
+    """Compare wheel and sdist with those of another build.
+
+    Raises:
+        ReleaseError: they differ.
+    """
+    for path in sorted([*built.glob("*.whl"), *built.glob("*.tar.gz")]):
+        if path.read_bytes() != (again / path.name).read_bytes():
+            raise ReleaseError(
+                f"{path.name} differs from a build of the commit: commit or remove your changes "
+                "(git status), or report that the build is not reproducible"
+            )
 
 
 def try_out() -> str:

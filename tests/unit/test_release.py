@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import make_release as release
-from make_release import ReleaseError, bump, section
+from make_release import ReleaseError, bump, compare, examples, section
 from paths import CHART, PROJECT
 
 TODAY = date(2026, 12, 1)
@@ -32,6 +32,26 @@ def test_the_version_is_the_same_everywhere_after_a_bump(changelog: Path) -> Non
     chart = yaml.safe_load(texts[CHART / "Chart.yaml"])
     assert (chart["version"], chart["appVersion"]) == ("7.8.9", "7.8.9")
     assert f"## [7.8.9] - {TODAY}\n" in texts[changelog]
+
+
+def test_examples_name_the_version_that_they_need_after_a_bump() -> None:
+    texts = bump("7.8.9", TODAY)
+    quickstart = texts[PROJECT / "docs/get-started/quickstart.md"]
+    assert "kind load docker-image gpufence:7.8.9" in quickstart
+    assert "rev: v7.8.9" in texts[PROJECT / "docs/ci/pre-commit.md"]
+    after = {path: texts.get(path, path.read_text()) for path in examples()}
+    assert [path for path, text in after.items() if release.version() in text] == []
+
+
+def test_builds_that_differ_are_rejected(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "gpufence.whl").write_text("same")
+        (tmp_path / name / "gpufence.tar.gz").write_text("same")
+    compare(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "b" / "gpufence.tar.gz").write_text("other")
+    with pytest.raises(ReleaseError, match=r"gpufence\.tar\.gz differs from a build of the commit"):
+        compare(tmp_path / "a", tmp_path / "b")
 
 
 def test_the_unreleased_changes_become_the_section_of_the_version(changelog: Path) -> None:
