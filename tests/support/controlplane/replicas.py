@@ -25,7 +25,7 @@ READY_WITHIN = 60.0
 
 class Replicas(Protocol):
     def start(self, screen: Screen) -> None:
-        """Show how replicas start, and wait until one is ready."""
+        """Show how replicas start. The API server may call them a moment later."""
 
     def stop(self, screen: Screen) -> None:
         """Show how all replicas stop, and wait until the API server reaches none."""
@@ -37,13 +37,15 @@ class Pods:
     def __init__(self, cluster: ControlPlane, folder: Path, stack: ExitStack) -> None:
         self._cluster = cluster
         self._stopped = False
-        self._kubelet = stack.enter_context(kubelet(cluster, NAMESPACE, folder / "pods"))
+        # Nothing here needs the time in which a replica serves the last requests.
+        running = kubelet(cluster, NAMESPACE, folder / "pods", longest_grace=0.1)
+        self._kubelet = stack.enter_context(running)
 
     def start(self, screen: Screen) -> None:
         if self._stopped:
             self._scale(screen, COUNT)
-        else:
-            screen.say("(The demo runs the containers of its Pods as processes.)")
+            return
+        screen.say("(The demo runs the containers of its Pods as processes.)")
         wait_ready(self._kubelet, COUNT)
         screen.run("kubectl", "rollout", "status", DEPLOYMENT, "-n", NAMESPACE, "--timeout=60s")
 

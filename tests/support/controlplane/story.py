@@ -116,10 +116,6 @@ def install(stage: Stage) -> None:
     screen.say("(This is the chart, rendered with its default values.)")
     stage.replicas.start(screen)
     webhooks.wait_until_called(stage.cluster)
-    until(
-        lambda: "gpufence-" in webhooks.in_tree_denial(stage.cluster.api),
-        "the API server to evaluate the admission policies",
-    )
     screen.run("kubectl", "get", REGISTERED, "-o", "name")
     screen.good("gpufence is registered for GPU Pods and for Pods that touch GPU nodes")
 
@@ -179,6 +175,10 @@ def web(stage: Stage) -> None:
 
 def trespass(stage: Stage) -> None:
     screen = stage.screen
+    until(
+        lambda: "gpufence-" in webhooks.in_tree_denial(stage.cluster.api),
+        "the API server to evaluate the admission policies",
+    )
     for extra in (["--dry-run=server"], []):
         expect_denied_trespass(stage, *extra)
     there = screen.quiet("kubectl", "get", "deployment", "web-on-gpu-nodes", "-n", "shop")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import math
 import os
 import re
 import shlex
@@ -108,8 +109,11 @@ class Sandbox:
 class RunningPod:
     """One Pod of one container."""
 
-    def __init__(self, cluster: ControlPlane, pod: Object, folder: Path) -> None:
+    def __init__(
+        self, cluster: ControlPlane, pod: Object, folder: Path, longest_grace: float
+    ) -> None:
         self._cluster = cluster
+        self._longest_grace = longest_grace
         self.name: str = pod["metadata"]["name"]
         self._namespace: str = pod["metadata"]["namespace"]
         self.spec = pod["spec"]
@@ -205,7 +209,7 @@ class RunningPod:
             [*enter, str(self._folder), str(COMMAND), *arguments],
             self._folder / "log",
             environ=environ,
-            stop_within=float(self.spec["terminationGracePeriodSeconds"]),
+            stop_within=min(float(self.spec["terminationGracePeriodSeconds"]), self._longest_grace),
         )
 
     def _inside(self, argument: str) -> str:
@@ -280,13 +284,16 @@ class RunningPod:
 class Kubelet:
     """Runs the Pods of one namespace that the scheduler has bound, whatever the node."""
 
-    def __init__(self, cluster: ControlPlane, namespace: str, folder: Path) -> None:
+    def __init__(
+        self, cluster: ControlPlane, namespace: str, folder: Path, longest_grace: float
+    ) -> None:
         self.pods: dict[str, RunningPod] = {}
         """The Pods that run, by uid."""
         self.problem: Exception | None = None
         self._cluster = cluster
         self._namespace = namespace
         self._folder = folder
+        self._longest_grace = longest_grace
         self._stopping = threading.Event()
         self._ending: list[threading.Thread] = []
         # A process ends with the thread that started it, so all are started by this one.
@@ -332,7 +339,7 @@ class Kubelet:
                 self._end(uid)
             elif uid not in self.pods and not leaving and pod["spec"].get("nodeName"):
                 folder = self._folder / pod["metadata"]["name"]
-                self.pods[uid] = RunningPod(self._cluster, {**pod}, folder)
+                self.pods[uid] = RunningPod(self._cluster, {**pod}, folder, self._longest_grace)
         for uid in self.pods.keys() - found.keys():
             self._end(uid)
         for pod in self.pods.values():
@@ -346,9 +353,11 @@ class Kubelet:
 
 
 @contextmanager
-def kubelet(cluster: ControlPlane, namespace: str, folder: Path) -> Iterator[Kubelet]:
-    """Have a kubelet inside the block."""
-    running = Kubelet(cluster, namespace, folder)
+def kubelet(
+    cluster: ControlPlane, namespace: str, folder: Path, longest_grace: float = math.inf
+) -> Iterator[Kubelet]:
+    """Have a kubelet inside the block. It gives no Pod more than ``longest_grace`` seconds."""
+    running = Kubelet(cluster, namespace, folder, longest_grace)
     running.start()
     try:
         yield running
