@@ -126,7 +126,7 @@ def is_ours(code: CodeType) -> bool:
 
 def code_of(function: Any) -> CodeType:
     """Return the code of a function, or that of a class' constructor."""
-    made = function.__init__ if isinstance(function, type) else function
+    made = vars(function)["__init__"] if isinstance(function, type) else function
     code: CodeType = made.__code__
     return code
 
