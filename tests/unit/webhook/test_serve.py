@@ -104,6 +104,13 @@ async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> No
         assert await readiness(running.operations) == (200, "ok")
 
 
+async def test_a_server_without_cluster_facts_says_what_it_cannot_judge(pair: Path) -> None:
+    async with ready_server(pair) as running:
+        status, said = await get(f"{running.operations}/readyz")
+        assert status == 200
+        assert "cluster facts are off: Pods with spec.nodeName are denied" in said
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_an_idle_server_ends_at_once(pair: Path, number: signal.Signals) -> None:
     async with ready_server(pair) as running:
