@@ -104,6 +104,39 @@ def test_a_plain_deployment_is_created_and_becomes_pods(
     until(lambda: count() == 2, "two Pods of the Deployment")
 
 
+def test_a_node_agent_starts_on_a_new_node(abandoned: ControlPlane, namespace: str) -> None:
+    """The Pods of a DaemonSet may tolerate every taint, in any namespace."""
+    labels = {"app": "agent"}
+    spec = {**pod()["spec"], "tolerations": [{"operator": "Exists"}]}
+    agents = {
+        "metadata": {"name": "agent"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+    path, pods = (
+        f"/apis/apps/v1/namespaces/{namespace}/daemonsets",
+        f"/api/v1/namespaces/{namespace}/pods",
+    )
+    abandoned.api.request("POST", path, agents)
+    with abandoned.nodes(node("joined", taints=[taint("nvidia.com/gpu", "present")])):
+
+        def placed() -> list[str]:
+            items = abandoned.api.request("GET", pods)["items"]
+            return [item["spec"].get("nodeName", "") for item in items]
+
+        until(lambda: placed() == ["joined"], "the agent's Pod on the node")
+        abandoned.api.request("DELETE", f"{path}/agent")
+        # No kubelet is there to end it.
+        abandoned.api.request("DELETE", f"{pods}?gracePeriodSeconds=0")
+    # A Pod that its author creates is no agent, whatever owner it names.
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1"}
+    metadata = {"generateName": "forged-", "ownerReferences": [{**owner, "controller": True}]}
+    with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"|denied'):
+        abandoned.api.request("POST", pods, {"metadata": metadata, "spec": spec})
+
+
 def test_a_gpu_pod_is_refused_with_a_message_that_names_the_webhook(
     abandoned: ControlPlane, namespace: str
 ) -> None:

@@ -153,6 +153,10 @@ TOLERATING = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 MAIN = {"name": "main", "image": "app"}
 ENV = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 
+NOT_GPU = {"key": "nvidia.com/gpu.present", "operator": "NotIn", "values": ["true"]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+KEPT_OFF = {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [NOT_GPU]}]}}
+
 
 def spec(**fields: Any) -> JSON:
     return {"containers": [MAIN], **fields}
@@ -183,6 +187,58 @@ TRIED: dict[str, tuple[str, JSON]] = {
         "default",
         spec(containers=[{**MAIN, "resources": GPU, "securityContext": {"privileged": True}}]),
     ),
+    "Pod that keeps off GPU nodes": ("default", spec(affinity={"nodeAffinity": KEPT_OFF})),
+    "hostPath of logs": (
+        "default",
+        spec(volumes=[{"name": "logs", "hostPath": {"path": "/var/log"}}]),
+    ),
+    "hostPath of another device": (
+        "default",
+        spec(volumes=[{"name": "fuse", "hostPath": {"path": "/dev/fuse"}}]),
+    ),
+    "hostPath of device plugins": (
+        "default",
+        spec(volumes=[{"name": "p", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]),
+    ),
+    "CPU and memory of the Pod": (
+        "default",
+        spec(resources={"limits": {"cpu": "1", "memory": "1Gi"}}),
+    ),
+    "device of a class of no pool": (
+        "default",
+        spec(
+            containers=[
+                {
+                    **MAIN,
+                    "resources": {
+                        "limits": {"deviceclass.resource.kubernetes.io/nic.example.com": "1"}
+                    },
+                }
+            ]
+        ),
+    ),
+    "resource of another vendor": (
+        "default",
+        spec(containers=[{**MAIN, "resources": {"limits": {"example.com/fpga": "1"}}}]),
+    ),
+    "claim for another device": (
+        "default",
+        spec(
+            containers=[{**MAIN, "resources": {"claims": [{"name": "nic"}]}}],
+            resourceClaims=[{"name": "nic", "resourceClaimTemplateName": "nic"}],
+        ),
+    ),
+    "hostPath of /dev": (
+        "default",
+        spec(volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]),
+    ),
+    "every toleration, with a node selection": (
+        "default",
+        spec(
+            tolerations=[{"operator": "Exists"}],
+            nodeSelector={"node.kubernetes.io/instance-type": "m7i.large"},
+        ),
+    ),
 }
 """What is created in an outage: the namespace, and the Pod's spec."""
 
@@ -202,6 +258,16 @@ OUTAGE: dict[str, dict[str, tuple[str, str]]] = {
         "device leak by path": (DENIED, WAITS),
         "trespasser that only the nodes tell": (WAITS, WAITS),
         "privileged GPU Pod": (WAITS, WAITS),
+        "Pod that keeps off GPU nodes": (CREATED, CREATED),
+        "hostPath of logs": (CREATED, CREATED),
+        "hostPath of another device": (CREATED, CREATED),
+        "hostPath of device plugins": (CREATED, CREATED),
+        "CPU and memory of the Pod": (CREATED, CREATED),
+        "device of a class of no pool": (CREATED, CREATED),
+        "resource of another vendor": (WAITS, WAITS),
+        "claim for another device": (WAITS, WAITS),
+        "hostPath of /dev": (WAITS, WAITS),
+        "every toleration, with a node selection": (WAITS, WAITS),
     },
     "Ignore": {
         "plain Pod": (CREATED, CREATED),
@@ -216,6 +282,16 @@ OUTAGE: dict[str, dict[str, tuple[str, str]]] = {
         "device leak by path": (DENIED, CREATED),
         "trespasser that only the nodes tell": (CREATED, CREATED),
         "privileged GPU Pod": (CREATED, CREATED),
+        "Pod that keeps off GPU nodes": (CREATED, CREATED),
+        "hostPath of logs": (CREATED, CREATED),
+        "hostPath of another device": (CREATED, CREATED),
+        "hostPath of device plugins": (CREATED, CREATED),
+        "CPU and memory of the Pod": (CREATED, CREATED),
+        "device of a class of no pool": (CREATED, CREATED),
+        "resource of another vendor": (CREATED, CREATED),
+        "claim for another device": (CREATED, CREATED),
+        "hostPath of /dev": (CREATED, CREATED),
+        "every toleration, with a node selection": (CREATED, CREATED),
     },
 }
 

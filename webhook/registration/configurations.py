@@ -48,6 +48,7 @@ class _Place:
     """Where Pods stand in objects. ``judged`` and ``spec`` are CEL below the object."""
 
     name: str
+    kinds: frozenset[str]
     judged: str
     spec: str
     rules: tuple[JSONObject, ...]
@@ -57,6 +58,7 @@ class _Place:
 _PLACES = (
     _Place(
         "pods",
+        frozenset({"Pod"}),
         "spec",
         "spec",
         (
@@ -66,6 +68,16 @@ _PLACES = (
     ),
     _Place(
         "workloads",
+        frozenset(
+            {
+                "DaemonSet",
+                "Deployment",
+                "Job",
+                "ReplicaSet",
+                "ReplicationController",
+                "StatefulSet",
+            }
+        ),
         "spec.template",
         "spec.template.spec",
         (
@@ -78,12 +90,17 @@ _PLACES = (
     ),
     _Place(
         "cronjobs",
+        frozenset({"CronJob"}),
         "spec.jobTemplate.spec.template",
         "spec.jobTemplate.spec.template.spec",
         (_rule("batch", "v1", ["cronjobs"], _WRITES),),
     ),
     _Place(
-        "podtemplates", "template", "template.spec", (_rule("", "v1", ["podtemplates"], _WRITES),)
+        "podtemplates",
+        frozenset({"PodTemplate"}),
+        "template",
+        "template.spec",
+        (_rule("", "v1", ["podtemplates"], _WRITES),),
     ),
 )
 
@@ -132,7 +149,7 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
             _rule("", "v1", ["pods"], ["CREATE"]),
             _rule("", "v1", ["pods/ephemeralcontainers"], ["UPDATE"]),
         ],
-        condition=names_devices("object.spec", defaulted=True),
+        condition=names_devices("object.spec", policy, defaulted=True),
     )
     webhook["reinvocationPolicy"] = "IfNeeded"
     return _configuration("MutatingWebhookConfiguration", [webhook], registration)
@@ -175,11 +192,11 @@ def _conditions(place: _Place, policy: Policy, registration: Registration) -> tu
 
     For a plain Pod, the later parts of each condition are not evaluated.
     """
-    spec, defaulted = f"object.{place.spec}", place.name == "pods"
-    concern = concerns(spec, policy, defaulted=defaulted)
-    selects = selects_nodes(spec, defaulted=defaulted, with_nodes=registration.with_nodes)
+    spec = f"object.{place.spec}"
+    concern = concerns(spec, policy, place.kinds)
+    selects = selects_nodes(spec, place.kinds, with_nodes=registration.with_nodes)
     changes = differs(place.judged)
-    if place.name == "pods":
+    if "Pod" in place.kinds:
         # The annotations of a Pod that no kubelet runs yet still count.
         changes = f"{changes} || {adds_devices('object.metadata')}"
     return f"{concern} && ({changes})", f"{selects} && !{concern} && ({changes})"

@@ -26,47 +26,53 @@ from policies.rules.check_device_leak import (
     CDI_PREFIX,
     DEVICE_MOUNTS,
     LEGACY_IMAGE,
+    device_files,
     visible_devices_variables,
 )
+from webhook.registration.admission_policies.cel import any_of, is_daemon_set, may_be_device
 
 
-def names_devices(spec: str, *, defaulted: bool) -> str:
+def names_devices(spec: str, policy: Policy, *, defaulted: bool) -> str:
     """Return CEL that holds for a Pod spec whose resources or claims name a device.
 
     ``spec`` is CEL for the spec. Where it is ``defaulted`` (a Pod's, not a template's), the API
     server has copied limits into requests, and looking at requests is enough.
     """
-    container = _device(defaulted)
-    return _any(
-        f"has({spec}.resourceClaims)",
+    container = _device(policy, defaulted)
+    return any_of(
+        *_claims(spec, policy),
         f"{spec}.containers.exists(c, {container})",
         f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
     )
 
 
-def concerns(spec: str, policy: Policy, *, defaulted: bool) -> str:
+def concerns(spec: str, policy: Policy, kinds: frozenset[str]) -> str:
     """Return CEL that holds for a Pod spec that names a device, or names a pool's taint or label.
 
-    For a plain Pod, every alternative is evaluated.
+    ``kinds`` are those of the objects. Node agents, the Pods of a DaemonSet that tolerate every
+    taint, are left to ``selects_nodes``. For a plain Pod, every alternative is evaluated.
     """
+    defaulted = "Pod" in kinds
     variables = _list({*visible_devices_variables(policy), LEGACY_IMAGE})
     env = f"has(c.env) && c.env.exists(e, e.name in {variables})"
-    mounted = _any(
+    mounted = any_of(
         f"m.mountPath.contains({json.dumps(DEVICE_MOUNTS)})",
-        'has(m.subPath) && m.subPath.contains("dev")',
+        'has(m.subPath) && m.subPath.contains("dev/")',
     )
     mount = f"has(c.volumeMounts) && c.volumeMounts.exists(m, {mounted})"
-    container = _any(_device(defaulted), env, mount)
-    debug = _any(env, mount)
-    return _any(
-        f"has({spec}.resourceClaims)",
-        f"has({spec}.resources) && {_device_at(f'{spec}.resources', ('limits', 'requests'))}",
+    container = any_of(_device(policy, defaulted), env, mount)
+    debug = any_of(env, mount)
+    volume = f"has(v.hostPath) && v.hostPath.path.matches({json.dumps(device_directory(policy))})"
+    resources = f"{spec}.resources"
+    return any_of(
+        *_claims(spec, policy),
+        f"has({resources}) && {_device_at(resources, ('limits', 'requests'), policy)}",
         *_pool_labels(spec, policy),
-        *_tolerations(spec, policy),
+        *_tolerations(spec, policy, any_of(*is_daemon_set(kinds))),
         f"{spec}.containers.exists(c, {container})",
         f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
         f"has({spec}.ephemeralContainers) && {spec}.ephemeralContainers.exists(c, {debug})",
-        f"has({spec}.volumes) && {spec}.volumes.exists(v, {_device_directory('v')})",
+        f"has({spec}.volumes) && {spec}.volumes.exists(v, {volume})",
         adds_devices(f"{spec.removesuffix('spec')}metadata"),
     )
 
@@ -78,22 +84,25 @@ def adds_devices(metadata: str) -> str:
     return f"{has_some} && {annotations}.exists(k, k.startsWith({json.dumps(CDI_PREFIX)}))"
 
 
-def selects_nodes(spec: str, *, defaulted: bool, with_nodes: bool) -> str:
+def selects_nodes(spec: str, kinds: frozenset[str], *, with_nodes: bool) -> str:
     """Return CEL that holds for a Pod spec that may select a pool's nodes by other labels or names.
 
-    ``with_nodes`` says that gpufence knows the cluster's nodes; without, it judges no node
-    selection. It rejects ``nodeName`` in either case, unless it knows the node: the scheduler does
-    not check taints then. Of an existing Pod that is ``defaulted``, the node is fixed.
+    It also holds for node agents. ``with_nodes`` says that gpufence knows the cluster's nodes;
+    without, it judges no node selection. It rejects ``nodeName`` in either case, unless it knows
+    the node: the scheduler does not check taints then. Of an existing Pod, the node is fixed.
     """
     named = f"has({spec}.nodeName)"
-    alternatives = [f'request.operation == "CREATE" && {named}' if defaulted else named]
+    alternatives = [f'request.operation == "CREATE" && {named}' if "Pod" in kinds else named]
+    if agents := tuple(is_daemon_set(kinds)):
+        every_taint = f"has({spec}.tolerations) && {spec}.tolerations.exists(t, !has(t.key))"
+        alternatives.append(f"{every_taint} && {any_of(*agents)}")
     if with_nodes:
         ignored = _list(EVERY_NODE)
         alternatives += [
             f"has({spec}.nodeSelector) && {spec}.nodeSelector.exists(k, !(k in {ignored}))",
             _has_required_terms(spec),
         ]
-    return _any(*alternatives)
+    return any_of(*alternatives)
 
 
 def differs(field: str) -> str:
@@ -112,32 +121,37 @@ def differs_where_there_is(field: str) -> str:
     return f'request.operation == "CREATE" || !({there}) || object.{field} != oldObject.{field}'
 
 
-def _device(defaulted: bool) -> str:
-    """Return CEL that holds for a container ``c`` whose resources name a device.
+def _claims(spec: str, policy: Policy) -> tuple[str, ...]:
+    return (f"has({spec}.resourceClaims)",) if policy.pools_of_class else ()
 
-    Device resources carry a domain (``nvidia.com/gpu``), the others do not.
-    """
+
+def _device(policy: Policy, defaulted: bool) -> str:
+    """Return CEL that holds for a container ``c`` whose resources may name a device of a pool."""
     sides = ("requests",) if defaulted else ("limits", "requests")
-    return f"has(c.resources) && {_device_at('c.resources', sides)}"
+    return f"has(c.resources) && {_device_at('c.resources', sides, policy)}"
 
 
-def _device_at(resources: str, sides: Iterable[str]) -> str:
-    return _any(
-        *(
-            f'has({resources}.{side}) && {resources}.{side}.exists(k, k.contains("/"))'
-            for side in sides
-        )
+def _device_at(resources: str, sides: Iterable[str], policy: Policy) -> str:
+    named = may_be_device(policy)
+    return any_of(
+        *(f"has({resources}.{side}) && {resources}.{side}.exists(k, {named})" for side in sides)
     )
 
 
-def _device_directory(v: str) -> str:
-    """Return CEL that holds for a volume of the node's device files, wherever they are."""
-    return f'has({v}.hostPath) && {v}.hostPath.path.contains("dev")'
+def device_directory(policy: Policy) -> str:
+    """Return a regular expression for paths of the pools' device files, or of a whole /dev.
+
+    It finds every path that the engine may judge, also before normalization; the engine puts the
+    subPath of a mount behind a whole /dev.
+    """
+    return f"(^|/)dev([./]*$|/[./]*({device_files(policy)}|char)(/|$))"
 
 
 def _pool_labels(spec: str, policy: Policy) -> tuple[str, ...]:
     labels = _list({key for pool in policy.pools for key in pool.node_selector})
-    in_term = f"has(t.matchExpressions) && t.matchExpressions.exists(e, e.key in {labels})"
+    # A node without the label meets the other operators, so that they select no pool.
+    selecting = f'e.key in {labels} && !(e.operator in ["NotIn", "DoesNotExist"])'
+    in_term = f"has(t.matchExpressions) && t.matchExpressions.exists(e, {selecting})"
     terms = f"{spec}.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
     return (
         f"has({spec}.nodeSelector) && {spec}.nodeSelector.exists(k, k in {labels})",
@@ -150,19 +164,16 @@ def _has_required_terms(spec: str) -> str:
     return f"has({spec}.affinity) && has({node_affinity}) && has({node_affinity}.{REQUIRED})"
 
 
-def _tolerations(spec: str, policy: Policy) -> tuple[str, ...]:
+def _tolerations(spec: str, policy: Policy, is_agent: str) -> tuple[str, ...]:
     fencing = [t for pool in policy.pools for t in pool.taints if t.effect in FENCING_EFFECTS]
     if not fencing:
         return ()
-    # An empty key or effect is that of every taint.
-    keys = _list({"", *(t.key for t in fencing)})
-    effects = _list({"", *(t.effect for t in fencing)})
-    toleration = f"(!has(t.key) || t.key in {keys}) && (!has(t.effect) || t.effect in {effects})"
+    # Without a key or an effect, it is for every taint.
+    keys = _list({t.key for t in fencing})
+    effects = _list({t.effect for t in fencing})
+    key = f"has(t.key) ? t.key in {keys} : !{is_agent}"
+    toleration = f"({key}) && (!has(t.effect) || t.effect in {effects})"
     return (f"has({spec}.tolerations) && {spec}.tolerations.exists(t, {toleration})",)
-
-
-def _any(*alternatives: str) -> str:
-    return "(" + " || ".join(f"({alternative})" for alternative in alternatives) + ")"
 
 
 def _list(names: Iterable[str]) -> str:

@@ -70,8 +70,8 @@ has(object.spec.tolerations) && object.spec.tolerations.exists(t,
 
 def admission_policies(policy: Policy) -> list[JSON]:
     """Return both policies and their bindings, on the conditions that gpufence registers with."""
-    gpu = names_devices("object.spec", defaulted=True)
-    asked = concerns("object.spec", policy, defaulted=True)
+    gpu = names_devices("object.spec", policy, defaulted=True)
+    asked = concerns("object.spec", policy, frozenset({"Pod"}))
     mutating = _policy("Mutating", gpu)
     mutating["spec"] |= {
         "reinvocationPolicy": "IfNeeded",

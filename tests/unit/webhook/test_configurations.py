@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from policies.engine import validate
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
 from policies.policy import FailurePolicy, Policy
-from reviewing import default_policy
+from reviewing import default_document, default_policy, plain_pod
 from webhook.registration.configurations import Registration, configurations
+from webhook.registration.match_conditions import device_directory
 
 CUSTOM = "custom-workloads.gpufence.dev"
 
@@ -62,3 +67,41 @@ def test_what_a_cluster_needs_to_come_up_is_never_asked_about() -> None:
         [selector] = webhook["namespaceSelector"]["matchExpressions"]
         assert selector["operator"] == "NotIn"
         assert set(selector["values"]) == {"more", *ALWAYS_EXCLUDED, *policy.exemptions.namespaces}
+
+
+def test_a_binding_is_never_asked_about() -> None:
+    asked = {
+        resource
+        for webhook in webhooks(default_policy()).values()
+        for rule in webhook["rules"]
+        for resource in rule["resources"]
+    }
+    assert {each for each in asked if each.startswith("pods/")} == {
+        "pods/ephemeralcontainers",
+        "pods/resize",
+    }
+
+
+STEPS = ["", ".", "dev", "devices", "char", "dri", "nvidia0", "kfd", "fuse", "proc", "1", "root"]
+PATHS = st.lists(st.sampled_from(STEPS), max_size=6).map("/".join)
+RULES = dict.fromkeys(default_document()["rules"], "off") | {"device-leak": "enforce"}
+
+
+@given(path=PATHS, sub_path=PATHS)
+@example(path="/dev", sub_path="nvidia0")
+@example(path="/./dev//char", sub_path="195:0")
+@example(path="/", sub_path="dev/./dri")
+def test_law_a_path_of_devices_meets_the_conditions(path: str, sub_path: str) -> None:
+    policy = default_policy(**RULES)
+    pod = plain_pod()
+    pod["spec"]["volumes"] = [{"name": "v", "hostPath": {"path": path}}]
+    mount = {"name": "v", "mountPath": "/v", "subPath": sub_path}
+    pod["spec"]["containers"][0]["volumeMounts"] = [mount]
+    if validate(pod, policy).findings:
+        # RE2, which CEL uses, and Python read this expression alike.
+        assert re.search(device_directory(policy), path) or "dev/" in sub_path
+
+
+@pytest.mark.parametrize("path", ["/dev/fuse", "/var/lib/kubelet/device-plugins", "/sys/devices"])
+def test_other_paths_are_left_to_the_api_server(path: str) -> None:
+    assert not re.search(device_directory(default_policy()), path)

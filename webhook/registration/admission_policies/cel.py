@@ -1,4 +1,4 @@
-"""Pieces of CEL (Common Expression Language) that the in-tree rules share.
+"""Pieces of CEL (Common Expression Language) that the in-tree rules and match conditions share.
 
 Every function returns the text of an expression. ``spec`` is the CEL of a Pod spec and ``c`` the
 CEL of a container. The API leaves empty fields out, so each optional field is read with ``.?`` and
@@ -8,11 +8,12 @@ a default. Everything used here is part of Kubernetes 1.30.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
+from policies.reach import DAEMON_SET_CONTROLLER
 from policies.requests import IMPLICIT_RESOURCE_PREFIX
 
 Variable = tuple[str, str]
@@ -94,6 +95,18 @@ def may_request_device(spec: str, policy: Policy) -> str:
     by_resource = f"c, {requests_resource('c', may_be_device(policy))}"
     claims = [f"has({spec}.resourceClaims)"] if policy.pools_of_class else []
     return any_of(*claims, f"{containers(spec)}.exists({by_resource})")
+
+
+def is_daemon_set(kinds: frozenset[str]) -> Iterator[str]:
+    """Yield CEL that holds for a DaemonSet, or for a Pod that its controller creates."""
+    if "DaemonSet" in kinds:
+        yield 'request.kind.kind == "DaemonSet"'
+    if "Pod" in kinds:
+        owners = listed("object.metadata", "ownerReferences")
+        yield (
+            f"request.userInfo.username == {text(DAEMON_SET_CONTROLLER)} && "
+            f'{owners}.exists(o, o.?controller.orValue(false) && o.kind == "DaemonSet")'
+        )
 
 
 def required_terms(spec: str) -> str:

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint, parse_int64
 from policies.policy import Policy, Pool
-from policies.reach import DAEMON_SET_CONTROLLER, MIRROR_ANNOTATION, node_labels
+from policies.reach import MIRROR_ANNOTATION, node_labels
 from webhook.registration.admission_policies.cel import (
     Variable,
     all_of,
     any_of,
     has_required_terms,
+    is_daemon_set,
     listed,
     mapped,
     may_request_device,
@@ -92,7 +93,7 @@ def _by_toleration(path: str, pool: Pool, labels: str, kinds: frozenset[str]) ->
         return
     spec, tolerations = "s", listed("s", "tolerations")
     reaching = any_of(*(_may_tolerate(taint) for taint in fencing))
-    by_agent = any_of(*_is_daemon_set(kinds))
+    by_agent = any_of(*is_daemon_set(kinds))
     reaching = all_of(reaching, f"has(t.key) || !{by_agent}" if by_agent != "false" else "true")
     selector = mapped(spec, "nodeSelector")
     surely = (
@@ -221,18 +222,6 @@ def _may_tolerate(taint: Taint) -> str:
         't.?operator.orValue("Equal") in ["Equal", "Exists"]',
         value,
     )
-
-
-def _is_daemon_set(kinds: frozenset[str]) -> Iterator[str]:
-    """Yield CEL that holds for a DaemonSet, or for a Pod that its controller creates."""
-    if "DaemonSet" in kinds:
-        yield 'request.kind.kind == "DaemonSet"'
-    if "Pod" in kinds:
-        owners = listed("object.metadata", "ownerReferences")
-        yield (
-            f"request.userInfo.username == {text(DAEMON_SET_CONTROLLER)} && "
-            f'{owners}.exists(o, o.?controller.orValue(false) && o.kind == "DaemonSet")'
-        )
 
 
 def _is_mirror_pod(spec: str) -> str:
