@@ -434,6 +434,14 @@ def test_a_device_class_can_stand_behind_an_extended_resource_and_always_has_an_
     assert metric(server, 'gpufence_cluster_objects{resource="deviceclasses"}') == 0
 
 
+def test_a_fraction_of_a_device_counts_where_the_api_server_accepts_it(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    implicit = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+    assert is_gpu_pod(create(control_plane, namespace, pod({implicit: "1m"})))
+    assert "must be an integer" in refusal(control_plane, namespace, pod({"nvidia.com/gpu": "1m"}))
+
+
 def test_a_limit_that_reserves_nothing_opens_nothing(
     control_plane: ControlPlane, namespace: str
 ) -> None:
