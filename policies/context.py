@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
 
@@ -35,6 +35,8 @@ class Context(msgspec.Struct, frozen=True):
     request: Request
     facts: Facts
     device_requests: tuple[DeviceRequest, ...] = ()
+    requested_pools: dict[Pool, None] = {}
+    """The candidate pools of the Pod, in the order of its requests."""
     written_devices: tuple[DeviceResource, ...] | None = None
     """For the template of a core workload, its devices without mutations: the API server validates
     the template in that form."""
@@ -43,8 +45,11 @@ class Context(msgspec.Struct, frozen=True):
     def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:
         """Return the context of a Pod."""
         requests = device_requests(pod, policy, request, facts)
+        if not requests:
+            return cls(policy, request, facts)
         requests = with_candidates(pod, requests, policy, request, facts)
-        return cls(policy, request, facts, requests)
+        pools = dict.fromkeys(pool for each in requests for pool in each.pools)
+        return cls(policy, request, facts, requests, pools)
 
     @property
     def old_spec(self) -> PodSpec | None:
@@ -54,11 +59,6 @@ class Context(msgspec.Struct, frozen=True):
             return convert(old, PodTemplate).spec if isinstance(old, dict) else old.spec
         except MalformedObjectError:
             return None
-
-    @property
-    def requested_pools(self) -> dict[Pool, None]:
-        """The candidate pools of the Pod, in the order of its requests."""
-        return dict.fromkeys(pool for request in self.device_requests for pool in request.pools)
 
     @property
     def offering_pools(self) -> dict[Pool, None]:
@@ -95,9 +95,9 @@ class Context(msgspec.Struct, frozen=True):
         """Return the claims of the Pod that nothing is known of."""
         return [each for each in self.claims(pod) if each.claim is None]
 
-    def claims(self, pod: Pod) -> Iterator[NamedClaim]:
-        """Yield the claims of the Pod."""
-        return named_claims(pod, self.request, self.facts)
+    def claims(self, pod: Pod) -> Iterable[NamedClaim]:
+        """Return the claims of the Pod."""
+        return named_claims(pod, self.request, self.facts) if pod.spec.resource_claims else ()
 
     def exists(self, pod: Pod) -> bool:
         """Return whether the request updates the Pod itself, and not a template."""

@@ -152,7 +152,8 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
     for pod in pods:
         context = Context.of(pod, policy, request, scope.facts)
         pools |= dict.fromkeys(pool.name for pool in context.requested_pools)
-        missing |= dict.fromkeys(missing_facts(pod, context))
+        if not scope.pods_are_final:
+            missing |= dict.fromkeys(missing_facts(pod, context))
         if not (scope.pods_are_final and pod.kind == "Pod"):
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources())

@@ -7,7 +7,7 @@ that is there is changed. Parents that are absent, or null, are added with it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -111,12 +111,11 @@ class Editor:
             return
         if isinstance(target, dict):
             target.update(members)
-        else:
-            struct: Any = type(target)
-            made = msgspec.convert(members, struct)
-            for key in members:
-                attribute = _attributes(struct)[key]
-                setattr(target, attribute, getattr(made, attribute))
+            return
+        struct: Any = type(target)
+        attributes, made = _attributes(struct), msgspec.convert(members, struct)
+        for key in members:
+            setattr(target, attributes[key], getattr(made, attributes[key]))
 
     def _append(self, parent: Any, path: Path, entries: list[Any], value: list[Any]) -> None:
         """Append entries to a list, which ``parent`` has at the end of the path."""
@@ -171,6 +170,7 @@ def _attributes(struct: Any) -> dict[Any, str]:
     return {field.encode_name: field.name for field in fields(struct)}
 
 
+@lru_cache(maxsize=1024)
 def _pointer(path: Path) -> str:
     """Return a path as a JSON pointer (RFC 6901)."""
     text = "/" + "/".join(map(str, path))

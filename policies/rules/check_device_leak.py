@@ -69,13 +69,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes import core_v1
-from policies.kubernetes.core_v1 import host_path, volume_name
+from policies.kubernetes.core_v1 import EnvVar, host_path, volume_name
 from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy
 from policies.requests import requesting_containers
@@ -90,6 +89,8 @@ LEGACY_IMAGE = "CUDA_VERSION"
 """Shows every GPU to a container without NVIDIA_VISIBLE_DEVICES and NVIDIA_REQUIRE_CUDA.
 
 Source: NVIDIA Container Toolkit, ``internal/config/image/cuda_image.go``, ``IsLegacy``."""
+
+_MODERN_IMAGE = frozenset({VISIBLE_DEVICES, "NVIDIA_REQUIRE_CUDA"})
 
 CDI_PREFIX = "cdi.k8s.io/"
 """Annotations in which a runtime reads CDI devices."""
@@ -119,24 +120,23 @@ _VENDOR_FILES = {"habana.ai": r"accel|hl(_controlD)?[0-9]+", "huawei.com": r"dav
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each variable, volume and annotation that opens devices."""
     requesting = requesting_containers(pod, context.device_requests)
-    paths = {
-        volume_name(volume, index): path
+    host_paths = [
+        (index, volume_name(volume, index), path)
         for index, volume in enumerate(pod.spec.volumes or ())
-        if (path := host_path(volume))
-    }
+        if "hostPath" in volume and (path := host_path(volume))
+    ]
+    paths = {name: path for _, name, path in host_paths}
     for container in pod.containers():
         if (container.kind, container.position) not in requesting:
             yield from _by_variable(pod, container, context)
         yield from _by_mount(pod, container, paths, context.policy)
-    for index, volume in enumerate(pod.spec.volumes or ()):
-        path = host_path(volume)
-        if path and _is_device_file(path, context.policy):
+    for index, name, path in host_paths:
+        if _is_device_file(path, context.policy):
             yield Finding(
                 ID,
                 pod.at(f"spec.volumes[{index}].hostPath.path"),
                 "a volume mounts device files of the node",
-                f'volume "{volume_name(volume, index)}" mounts {path}, whichever device the '
-                "scheduler assigns",
+                f'volume "{name}" mounts {path}, whichever device the scheduler assigns',
                 VOLUME_REMEDIATION,
             )
     yield from _by_annotation(pod, context)
@@ -163,10 +163,11 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     env, resources = container.spec.env, container.spec.resources
     if not env:
         return
-    names = visible_devices_variables(context.policy)
-    found = [_last_opening(container.spec, name) for name in names]
-    legacy = _legacy_image(container.spec)
-    for index, shown in filter(None, [*found, legacy]):
+    given = {variable.name for variable in env}
+    names = [name for name in visible_devices_variables(context.policy) if name in given]
+    if LEGACY_IMAGE in given and given.isdisjoint(_MODERN_IMAGE):
+        names.append(LEGACY_IMAGE)
+    for index, shown in filter(None, [_last_opening(env, name) for name in names]):
         name = env[index].name
         consequence = "accepted values are void, none and the empty string"
         remediation = REMEDIATION.format(name)
@@ -185,10 +186,10 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
         )
 
 
-def _last_opening(container: core_v1.Container, name: str) -> tuple[int, str] | None:
+def _last_opening(env: Sequence[EnvVar], name: str) -> tuple[int, str] | None:
     """Return index and value of the variable that counts (the last), where it opens devices."""
     found = None
-    for index, variable in enumerate(container.env or ()):
+    for index, variable in enumerate(env):
         if variable.name != name:
             continue
         if variable.value_from:
@@ -200,26 +201,18 @@ def _last_opening(container: core_v1.Container, name: str) -> tuple[int, str] | 
     return found
 
 
-def _legacy_image(container: core_v1.Container) -> tuple[int, str] | None:
-    """Return index and value of the variable that lets the runtime show every GPU."""
-    names = [variable.name for variable in container.env or ()]
-    if LEGACY_IMAGE not in names or VISIBLE_DEVICES in names or "NVIDIA_REQUIRE_CUDA" in names:
-        return None
-    return _last_opening(container, LEGACY_IMAGE)
-
-
 def _by_mount(
     pod: Pod, container: Container, paths: Mapping[str, str], policy: Policy
 ) -> Iterator[Finding]:
     """Yield a finding for each mount that opens devices; ``paths`` has the hostPath volumes."""
     for index, mount in enumerate(container.spec.volume_mounts or ()):
-        where = pod.at(f"{container.field}.volumeMounts[{index}]")
-        if _DEVICE_MOUNTS.fullmatch(_normal(mount.mount_path or "")):
+        mount_path = mount.mount_path or ""
+        if DEVICE_MOUNTS in mount_path and _DEVICE_MOUNTS.fullmatch(_normal(mount_path)):
             yield Finding(
                 ID,
-                f"{where}.mountPath",
+                pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),
                 "a volume mount selects GPUs of the node",
-                f'container "{container.name}" mounts a volume at {mount.mount_path}, with which '
+                f'container "{container.name}" mounts a volume at {mount_path}, with which '
                 "the NVIDIA runtime selects GPUs",
                 "Remove the volume mount and request a device",
             )
@@ -227,7 +220,7 @@ def _by_mount(
         if path and mount.sub_path and _is_device_file(f"{path}/{mount.sub_path}", policy):
             yield Finding(
                 ID,
-                f"{where}.subPath",
+                pod.at(f"{container.field}.volumeMounts[{index}].subPath"),
                 "a volume mounts device files of the node",
                 f'container "{container.name}" mounts {mount.sub_path} below {path}, whichever '
                 "device the scheduler assigns",

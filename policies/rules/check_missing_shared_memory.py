@@ -65,7 +65,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.pod import Container, Pod
+from policies.kubernetes.pod import Container, DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS, parse_quantity
 
 ID = "missing-shared-memory"
@@ -79,10 +79,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each container with several devices and no volume for shared memory."""
     if pod.spec.host_ipc or pod.kind in _ADDED_BY_OPERATOR:
         return
-    for container in pod.containers():
-        if container.kind == "ephemeralContainers":
-            continue
-        for name, count in _several(container, context):
+    for resource in pod.device_resources():
+        container, name = resource.container, resource.name
+        count = _count(resource, context)
+        if count > 1 and not _mounts_shared_memory(container):
             yield Finding(
                 ID,
                 pod.at(container.field),
@@ -94,15 +94,22 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             )
 
 
-def _several(container: Container, context: Context) -> Iterator[tuple[str, int]]:
-    """Yield each device resource of which the container requests several, and their number."""
-    for mount in container.spec.volume_mounts or ():
-        if posixpath.normpath(mount.mount_path or "") == SHARED_MEMORY:
-            return
-    quantities = {**container.resources("requests"), **container.resources("limits")}
-    for name, quantity in quantities.items():
-        pools = context.candidates(name)
-        count = parse_quantity(quantity) // NANOS
-        # Several shares can be of one device.
-        if count > 1 and any(name not in pool.shared_resources for pool in pools):
-            yield name, count
+def _count(resource: DeviceResource, context: Context) -> int:
+    """Return how many devices of a pool the container requests; shares do not count.
+
+    Several shares can be of one device.
+    """
+    limit_or_request = next(iter(resource.quantities.values()))
+    count = parse_quantity(limit_or_request) // NANOS
+    if count > 1 and any(
+        resource.name not in pool.shared_resources for pool in context.candidates(resource.name)
+    ):
+        return count
+    return 0
+
+
+def _mounts_shared_memory(container: Container) -> bool:
+    return any(
+        posixpath.normpath(mount.mount_path or "") == SHARED_MEMORY
+        for mount in container.spec.volume_mounts or ()
+    )

@@ -96,7 +96,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     yield from _pod_level(pod, context)
     yield from _unused_claims(pod, context)
     requests = [each for each in context.distinct_requests if each.certain]
-    conflicts = list(_of_other_nodes(requests))
+    conflicts = list(_of_other_nodes(requests)) if len(requests) > 1 else []
     if conflicts:
         yield from (_two_pools(requests[0], other) for other in conflicts)
         return
@@ -138,7 +138,7 @@ def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) ->
     It is a warning: the nodes of a cluster change, and the policy does not describe their size.
     """
     request = next((each for each in requests if each.resource), None)
-    if request is None or pod.spec.node_name:
+    if request is None or pod.spec.node_name or context.facts.nodes is None:
         return
     needed = device_peaks(pod, context.policy)
     if largest := largest_offers(pod, request.pools, needed, context.facts):

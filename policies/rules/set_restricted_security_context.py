@@ -117,9 +117,13 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
             yield from _fill(pod, container, wanted)
         return
     containers = pod.containers()
-    are_root = [_is_root(pod, each.security_context) for each in containers]
+    pod_is_root = _is_root(pod, NO_CONTEXT)
+    are_root = [
+        pod_is_root if own is NO_CONTEXT else _is_root(pod, own)
+        for own in [each.security_context for each in containers]
+    ]
     each_container: Fields = {}
-    if any(are_root) or _is_root(pod, NO_CONTEXT):
+    if pod_is_root or any(are_root):
         # Some containers run as root on purpose: the user goes into each of the others.
         each_container, identity = _unset(identity, common), {}
     whole = {**identity, **_confinement(pod)}

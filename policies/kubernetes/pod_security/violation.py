@@ -82,11 +82,10 @@ class Offenders(NamedTuple):
 
 def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders | None:
     """Return the Pod and the containers whose security context is bad, if there are any."""
-    containers = [container for container in pod.containers if bad(container.security_context)]
-    pod_is_bad = bad(pod.context)
-    if not pod_is_bad and not containers:
+    if not any(map(bad, pod.contexts)):
         return None
-    return Offenders(pod if pod_is_bad else None, containers)
+    containers = [container for container in pod.containers if bad(container.security_context)]
+    return Offenders(pod if bad(pod.context) else None, containers)
 
 
 def subjects(faults: Iterable[tuple[str, str]]) -> frozenset[str]:
