@@ -216,7 +216,7 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
 def _by_unknown_node(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding if the Pod's author bound it to a node of which nothing is known."""
     name, nodes = pod.spec.node_name, context.facts.nodes
-    if not context.request.fail_closed or is_mirror_pod(pod, context):
+    if not name or not context.request.fail_closed or is_mirror_pod(pod, context):
         return
     if nodes is not None and nodes.get(name) is not None:
         return
