@@ -1,24 +1,28 @@
-"""What the API server answered to the creation of Pods and workloads, from its audit log."""
+"""What the API server answered to requests for Pods and workloads, from its audit log."""
 
 from __future__ import annotations
 
+import http
 import json
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 RESOURCES = ("pods", "jobs", "statefulsets", "deployments", "replicasets")
-QUIET_FOR = 4.0
+QUIET_FOR = 6.0
 """Seconds without another creation after which an operator is done."""
 WAIT_AT_MOST = 30.0
 
 
 class Outcome(NamedTuple):
-    """The answer to one creation: ``verdict`` is allowed, mutated, denied or failed."""
+    """The answer to a creation, or to an update that failed.
+
+    ``verdict`` is allowed, mutated, denied or failed.
+    """
 
     resource: str
     verdict: str
@@ -26,9 +30,13 @@ class Outcome(NamedTuple):
 
 
 class AuditLog:
-    """The audit log of an API server, read while it is written."""
+    """The audit log of an API server, read by several threads while it is written."""
 
     def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._read = 0
+        self._outcomes: dict[str, list[Outcome]] = defaultdict(list)
         self._log = directory / "audit.log"
         self._policy = directory / "audit-policy.yaml"
         groups = [{"group": group} for group in ("", "batch", "apps")]
@@ -39,7 +47,7 @@ class AuditLog:
             "kind": "Policy",
             "omitStages": ["RequestReceived"],
             "rules": [
-                {"level": "Metadata", "verbs": ["create", "patch"], "resources": groups},
+                {"level": "Metadata", "verbs": ["create", "patch", "update"], "resources": groups},
                 {"level": "None"},
             ],
         }
@@ -56,7 +64,7 @@ class AuditLog:
         outcomes: list[Outcome] = []
         while True:
             now = time.monotonic()
-            found = list(self._outcomes(namespace))
+            found = self.outcomes(namespace)
             if len(found) != len(outcomes):
                 outcomes, changed = found, now
             quiet = outcomes and now - changed > QUIET_FOR
@@ -64,19 +72,30 @@ class AuditLog:
                 return outcomes
             time.sleep(0.2)
 
-    def _outcomes(self, namespace: str) -> Iterator[Outcome]:
+    def outcomes(self, namespace: str) -> list[Outcome]:
+        """Return the answers to all creations in the namespace up to now."""
+        with self._lock:
+            for event in self._new_events():
+                reference = event["objectRef"]
+                # Server-side apply, which LeaderWorkerSet creates with, is a patch. A conflict is
+                # tried again.
+                code = event["responseStatus"]["code"]
+                if event["verb"] != "create" and (code < 400 or code == http.HTTPStatus.CONFLICT):
+                    continue
+                if "subresource" not in reference:
+                    outcome = _outcome(reference["resource"], event)
+                    self._outcomes[reference["namespace"]].append(outcome)
+            return list(self._outcomes[namespace])
+
+    def _new_events(self) -> list[dict[str, Any]]:
         if not self._log.exists():
-            return
-        for line in self._log.read_text().splitlines():
-            if f'"namespace":"{namespace}"' not in line or not line.endswith("}"):
-                continue
-            event = json.loads(line)
-            reference = event["objectRef"]
-            # Server-side apply, which LeaderWorkerSet creates with, is a patch.
-            if event["verb"] == "patch" and event["responseStatus"]["code"] < 400:
-                continue
-            if reference["namespace"] == namespace and "subresource" not in reference:
-                yield _outcome(reference["resource"], event)
+            return []
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            # The API server may be in the middle of a line.
+            lines, newline, _ = log.read().rpartition(b"\n")
+        self._read += len(lines) + len(newline)
+        return [json.loads(line) for line in lines.splitlines()]
 
 
 def _outcome(resource: str, event: dict[str, Any]) -> Outcome:

@@ -44,13 +44,13 @@ def source(operator: Operator) -> Path:
     return Path(module["Dir"])
 
 
-def binary(operator: Operator, directory: Path) -> Path:
+def binary(operator: Operator) -> Path:
     """Return the operator's binary, built from its source if the cache does not have it.
 
     Raises:
         ControlPlaneError: the build failed.
     """
     what = f"{operator.name} {operator.version}"
-    module = GoModule(directory, {operator.binary: operator.package}, "-s -w", what)
+    module = GoModule(source(operator), {operator.binary: operator.package}, "-s -w", what)
     root = cache.root().with_name("operators")
     return module.binaries([operator.binary], root)[operator.binary]

@@ -7,7 +7,7 @@ configurations and the examples of that version.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,26 @@ class Operator:
     webhooks: str
     """The file with the webhook configurations; empty if the operator runs without them."""
     examples: tuple[str, ...]
+    """The patterns of the examples in the module, or in this directory."""
     kinds: frozenset[str]
     """The kinds of the examples that make Pods by way of the operator."""
     settings: Callable[[Start], tuple[list[str], JSON | None]]
     served: frozenset[str] = frozenset()
     """The resources whose webhooks are registered; empty for all of them."""
+    examples_in_module: bool = True
+    requires: tuple[str, ...] = ()
+    """The operators that run next to it."""
+    before: tuple[JSON, ...] = ()
+    """What it expects in the cluster when it starts."""
+    after: tuple[str, ...] = ()
+    """The patterns of the module's manifests that its custom resources refer to."""
+    ready: tuple[int, str] = (0, "/readyz")
+    """The port of its health endpoint, 0 for the one in ``Start``, and the path."""
+    certificates: Path | None = None
+    """The directory of its serving certificate, if it cannot be chosen."""
+    environment: dict[str, str] = field(default_factory=dict)
+    completes: bool = False
+    """Whether each Pod must succeed before the operator creates the next ones."""
 
 
 def _component_config(
@@ -87,7 +102,73 @@ def _kuberay(start: Start) -> tuple[list[str], None]:
     ], None
 
 
+def _argo_workflows(start: Start) -> tuple[list[str], None]:
+    return [
+        "--namespace=argo",
+        "--executor-image=argoexec",
+        "--qps=100",
+        "--burst=200",
+    ], None
+
+
+def _mpi_operator(start: Start) -> tuple[list[str], None]:
+    return ["--kube-api-qps=100", "--kube-api-burst=200"], None
+
+
+def _trainer(start: Start) -> tuple[list[str], None]:
+    return [
+        f"--health-probe-bind-address=127.0.0.1:{start.health_port}",
+        f"--webhook-server-port={start.webhook_port}",
+    ], None
+
+
+def _training_operator(start: Start) -> tuple[list[str], None]:
+    return [
+        "--metrics-bind-address=127.0.0.1:0",
+        "--controller-threads=8",
+        f"--health-probe-bind-address=127.0.0.1:{start.health_port}",
+        f"--webhook-server-port={start.webhook_port}",
+    ], None
+
+
+def _namespace(name: str) -> JSON:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _named(kind: str, namespace: str, name: str, **more: Any) -> JSON:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **more}
+
+
+SERVING_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108
+"""Where the operators of Kubeflow expect their Secret to be mounted; it cannot be configured."""
+
 OPERATORS = (
+    Operator(
+        name="Argo Workflows",
+        module="github.com/argoproj/argo-workflows/v3",
+        version="v3.7.0",
+        sum="h1:TDijZztm6dLruB7yZLH+Ps4OJKRwu0YSAJ4/NvceON0=",
+        package="./cmd/workflow-controller",
+        binary="workflow-controller",
+        definitions="manifests/base/crds/minimal/argoproj.io_*.yaml",
+        webhooks="",
+        examples=("examples/*.yaml", "examples/container-set-template/*.yaml"),
+        kinds=frozenset({"Workflow"}),
+        settings=_argo_workflows,
+        before=(
+            _namespace("argo"),
+            _named(
+                "ConfigMap",
+                "argo",
+                "workflow-controller-configmap",
+                data={"metricsConfig": "enabled: false\n"},
+            ),
+        ),
+        ready=(6060, "/healthz"),
+        environment={"LEADER_ELECTION_DISABLE": "true"},
+        completes=True,
+    ),
     Operator(
         name="JobSet",
         module="sigs.k8s.io/jobset",
@@ -145,5 +226,63 @@ OPERATORS = (
             integrations={"frameworks": ["batch/job"]},
         ),
         served=frozenset({"jobs", "clusterqueues", "resourceflavors", "workloads"}),
+    ),
+    Operator(
+        name="Kubeflow Trainer",
+        module="github.com/kubeflow/trainer/v2",
+        version="v2.0.0",
+        sum="h1:mnQSR9iPKItxyUR8mq66XsmxqKNVHwr9YYOB7BTU9dU=",
+        package="./cmd/trainer-controller-manager",
+        binary="trainer-controller-manager",
+        definitions="manifests/base/crds/trainer.kubeflow.org_*.yaml",
+        webhooks="manifests/base/webhook/manifests.yaml",
+        # Its examples are notebooks.
+        examples=("trainjobs.yaml",),
+        examples_in_module=False,
+        kinds=frozenset({"TrainJob"}),
+        settings=_trainer,
+        requires=("JobSet",),
+        before=(
+            _namespace("kubeflow-system"),
+            _named("Secret", "kubeflow-system", "kubeflow-trainer-webhook-cert"),
+        ),
+        after=("manifests/base/runtimes/**/*_*.yaml",),
+        certificates=SERVING_CERTIFICATES,
+        environment={"TMPDIR": str(SERVING_CERTIFICATES.parents[1])},
+        completes=True,
+    ),
+    Operator(
+        name="Kubeflow Training Operator",
+        module="github.com/kubeflow/training-operator",
+        version="v1.8.1",
+        sum="h1:mVvoBSCInbMBX0gGSn4+Ihj3ycwoLO1iEAw+0qPhQfc=",
+        package="./cmd/training-operator.v1",
+        binary="training-operator.v1",
+        definitions="manifests/base/crds/kubeflow.org_*.yaml",
+        webhooks="manifests/base/webhook/manifests.yaml",
+        examples=("examples/**/*.yaml",),
+        kinds=frozenset({"MPIJob", "MXJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"}),
+        settings=_training_operator,
+        before=(
+            _namespace("kubeflow"),
+            _named("Secret", "kubeflow", "training-operator-webhook-cert"),
+        ),
+        certificates=SERVING_CERTIFICATES,
+        environment={"TMPDIR": str(SERVING_CERTIFICATES.parents[1])},
+    ),
+    Operator(
+        name="MPI Operator",
+        module="github.com/kubeflow/mpi-operator",
+        version="v0.6.0",
+        sum="h1:RzzG03oyQIiHe/SH2k19N+Hp4QkxEsG2l9G1T7US+ys=",
+        package="./cmd/mpi-operator",
+        binary="mpi-operator",
+        definitions="manifests/base/kubeflow.org_mpijobs.yaml",
+        webhooks="",
+        examples=("examples/v2beta1/**/*.yaml",),
+        kinds=frozenset({"MPIJob"}),
+        settings=_mpi_operator,
+        before=(_namespace("mpi-operator"),),
+        ready=(8080, "/healthz"),
     ),
 )

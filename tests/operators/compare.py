@@ -14,6 +14,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +29,11 @@ from operators import kueue_scenario
 from operators.audit import AuditLog, Outcome, verdict
 from operators.build import binary, source
 from operators.catalog import KUEUE, OPERATORS, Operator
-from operators.process import running
+from operators.process import running, succeeding
 from operators.variants import service_accounts, variants
 
 HERE = Path(__file__).parent
+AT_A_TIME = 12
 CUSTOM_RESOURCES = "custom-workloads.gpufence.dev"
 """The webhook that judges custom resources early: it would keep the operators from their Pods."""
 
@@ -59,33 +62,41 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("build/operators.md"))
     options = parser.parse_args(arguments)
     chosen = [o for o in OPERATORS if not options.only or o.name in options.only.split(",")]
-    built = []
-    for operator in chosen:
-        module = source(operator)
-        built.append((operator, module, binary(operator, module)))
     reasons = yaml.safe_load((HERE / "differences.yaml").read_text()) or []
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="gpufence-operators-") as temporary:
         directory = Path(temporary)
-        audit = AuditLog(directory)
-        cluster = ControlPlane(directory / "cluster", found=binaries(), apiserver_flags=audit.flags)
-        with cluster, Server(directory / "gpufence") as server:
-            _register(cluster, server)
-            for operator, module, program in built:
-                with running(operator, cluster, directory / operator.name, module, program):
-                    found = (
-                        _of_kueue(cluster, audit, reasons)
-                        if operator.name == KUEUE
-                        else _rows(operator, module, cluster, audit, reasons)
-                    )
-                    for row in found:
-                        rows.append(row)
-                        print(_line(row), flush=True)
+        with Server(directory / "gpufence") as server:
+            for operator in chosen:
+                for row in _of_operator(operator, server, directory / operator.binary, reasons):
+                    rows.append(row)
+                    print(_line(row), flush=True)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(_table(rows))
     unexplained = [row for row in rows if not (row.equal or row.note)]
     print(f"{len(rows)} workloads, {len(unexplained)} differences without a reason")
     return 1 if unexplained else 0
+
+
+def _of_operator(
+    operator: Operator, server: Server, directory: Path, reasons: list[JSON]
+) -> Iterator[Row]:
+    """Run an operator, and those that it requires, on a control plane of its own."""
+    started = [o for o in OPERATORS if o.name in operator.requires] + [operator]
+    programs = [(each, source(each), binary(each)) for each in started]
+    audit = AuditLog(directory)
+    cluster = ControlPlane(directory / "cluster", found=binaries(), apiserver_flags=audit.flags)
+    with ExitStack() as stack:
+        stack.enter_context(cluster)
+        _register(cluster, server)
+        for each, module, program in programs:
+            stack.enter_context(running(each, cluster, directory / each.name, module, program))
+        if operator.completes:
+            stack.enter_context(succeeding(cluster))
+        if operator.name == KUEUE:
+            yield from _of_kueue(cluster, audit, reasons)
+        else:
+            yield from _rows(operator, cluster, audit, reasons)
 
 
 def _register(cluster: ControlPlane, server: Server) -> None:
@@ -99,46 +110,62 @@ def _register(cluster: ControlPlane, server: Server) -> None:
 
 
 def _rows(
-    operator: Operator, module: Path, cluster: ControlPlane, audit: AuditLog, reasons: list[JSON]
+    operator: Operator, cluster: ControlPlane, audit: AuditLog, reasons: list[JSON]
 ) -> Iterator[Row]:
-    for file, obj in _examples(operator, module):
-        for name, changed in variants(obj):
-            namespace = cluster.create_namespace("workload-")
-            changed["metadata"] = {
-                key: value for key, value in changed["metadata"].items() if key != "namespace"
-            }
-            resource = _check(changed)
-            for account in service_accounts(changed):
-                if account != "default":
-                    cluster.kubectl("create", "serviceaccount", account, "-n", namespace)
-            done = cluster.kubectl(
-                *("create", "-n", namespace, "-f", "-"), stdin=json.dumps(changed), check=False
-            )
-            title = f"{file} {obj['kind']}/{obj['metadata'].get('name', '')}"
-            if done.returncode:
-                yield Row(
-                    operator.name, title, name, resource, [], f"rejected: {done.stderr[:200]}"
-                )
-            else:
-                row = Row(operator.name, title, name, resource, audit.settled(namespace))
-                yield row if row.equal else row._replace(note=_reason(row, reasons))
-            cluster.kubectl(
-                "delete", obj["kind"], "--all", "-n", namespace, "--wait=false", check=False
-            )
-            cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+    workloads = [
+        (f"{file} {obj['kind']}/{_name(obj)}", variant, _without_namespace(changed))
+        for file, obj in _examples(operator)
+        for variant, changed in variants(obj)
+    ]
+
+    verdicts = _check([obj for _, _, obj in workloads])
+
+    def row(workload: tuple[str, str, JSON], resource: str) -> Row:
+        title, variant, obj = workload
+        outcomes, note = _create(obj, cluster, audit)
+        row = Row(operator.name, title, variant, resource, outcomes, note)
+        return row if row.equal or note else row._replace(note=_reason(row, reasons))
+
+    # Almost all of the time goes into waiting for the operator.
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        yield from pool.map(row, workloads, verdicts)
+
+
+def _create(obj: JSON, cluster: ControlPlane, audit: AuditLog) -> tuple[list[Outcome], str]:
+    """Create the workload in a namespace of its own; return the answers to its Pods, or a note."""
+    namespace = cluster.create_namespace("workload-")
+    for account in service_accounts(obj) - {"default"}:
+        cluster.kubectl("create", "serviceaccount", account, "-n", namespace)
+    create = ("create", "-n", namespace, "-f", "-")
+    done = cluster.kubectl(*create, stdin=json.dumps(obj), check=False)
+    if done.returncode:
+        return [], f"rejected: {done.stderr.strip()[:200]}"
+    outcomes = audit.settled(namespace)
+    cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+    return outcomes, ""
+
+
+def _name(obj: JSON) -> str:
+    return str(obj["metadata"].get("name") or f"{obj['metadata'].get('generateName', '')}*")
+
+
+def _without_namespace(obj: JSON) -> JSON:
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
+    return {**obj, "metadata": metadata}
 
 
 def _of_kueue(cluster: ControlPlane, audit: AuditLog, reasons: list[JSON]) -> Iterator[Row]:
     for name, variant, job, outcomes in kueue_scenario.rows(cluster, audit):
-        row = Row(KUEUE, name, variant, _check(job), outcomes)
+        row = Row(KUEUE, name, variant, _check([job])[0], outcomes)
         yield row if row.equal else row._replace(note=_reason(row, reasons))
 
 
-def _examples(operator: Operator, module: Path) -> Iterator[tuple[str, JSON]]:
+def _examples(operator: Operator) -> Iterator[tuple[str, JSON]]:
     """Yield the objects of the examples that the operator makes Pods from, each once."""
     seen = set()
+    root = source(operator) if operator.examples_in_module else HERE
     for pattern in operator.examples:
-        for file in sorted(module.glob(pattern)):
+        for file in sorted(root.glob(pattern)):
             try:
                 objects = [obj for obj in yaml.safe_load_all(file.read_text()) if obj]
             except yaml.YAMLError:
@@ -147,18 +174,21 @@ def _examples(operator: Operator, module: Path) -> Iterator[tuple[str, JSON]]:
                 text = json.dumps(obj, sort_keys=True, default=str)
                 if obj.get("kind") in operator.kinds and text not in seen:
                     seen.add(text)
-                    yield str(file.relative_to(module)), obj
+                    yield str(file.relative_to(root)), obj
 
 
-def _check(obj: JSON) -> str:
+def _check(objects: list[JSON]) -> list[str]:
+    """Return what `gpufence check` says of each object."""
     done = subprocess.run(
         [COMMAND, "check", "--output", "json", "-"],
-        input=json.dumps(obj),
+        input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
         capture_output=True,
         text=True,
         check=False,
     )
-    return str(json.loads(done.stdout)["results"][0]["verdict"])
+    results = json.loads(done.stdout)["results"]
+    verdicts = {result["source"]["item"]: result["verdict"] for result in results}
+    return [verdicts[index] for index in range(len(objects))]
 
 
 def _reason(row: Row, reasons: Iterable[JSON]) -> str:

@@ -57,6 +57,7 @@ _SETUP: list[JSON] = [
     _flavor("cpu"),
     _flavor("racks", nodeLabels=LABELS, tolerations=[TOLERATION], topologyName="racks"),
     _cluster_queue("queue", {"gpu": [GPU], "cpu": ["cpu"]}),
+    _cluster_queue("held", {"gpu": [GPU], "cpu": ["cpu"]}),
     _cluster_queue("racks", {"racks": [GPU, "cpu"]}),
     {
         "apiVersion": "kueue.x-k8s.io/v1alpha1",
@@ -82,6 +83,7 @@ def rows(cluster: ControlPlane, audit: AuditLog) -> Iterator[tuple[str, str, JSO
         if _create(cluster, namespace, job):
             _evict_and_resume(cluster, namespace)
         yield name, resumed, job, audit.settled(namespace)
+    yield from _changed_while_suspended(cluster, audit)
     labels = {**LABELS, RACK: "a"}
     taints = [objects.taint(GPU)]
     with cluster.nodes(
@@ -95,6 +97,34 @@ def rows(cluster: ControlPlane, audit: AuditLog) -> Iterator[tuple[str, str, JSO
         _create(cluster, namespace, job)
         until(lambda: _is_placed(cluster, namespace), "Kueue to open the gate", ADMITTED_WITHIN)
         yield "a GPU Job in one rack", "gated, placed", job, audit.settled(namespace)
+
+
+def _changed_while_suspended(
+    cluster: ControlPlane, audit: AuditLog
+) -> Iterator[tuple[str, str, JSON, list[Outcome]]]:
+    """Change the requests of suspended Jobs, which Kubernetes 1.36 permits, and admit them."""
+    one, two = ({"limits": {GPU: count, "cpu": 1}} for count in (1, 2))
+    plain = {"requests": {"cpu": 1}}
+    for name, before, after in (
+        ("a GPU Job gets a second GPU", _job(one), _job(two)),
+        ("a plain Job gets a GPU", _job(plain), _job(one)),
+        ("a GPU Job loses its GPU", _job(one), _job(plain)),
+        (
+            "a GPU Job with a toleration loses its GPU",
+            _job(one, tolerations=[TOLERATION]),
+            _job(plain, tolerations=[TOLERATION]),
+        ),
+    ):
+        namespace = _namespace(cluster, "held")
+        _stop(cluster, "held", "Hold")
+        _create(cluster, namespace, before)
+        containers = after["spec"]["template"]["spec"]["containers"]
+        changed = {"spec": {"template": {"spec": {"containers": containers}}}}
+        patch = ("patch", "job", "train", "-n", namespace, "--type=merge", "-p")
+        cluster.kubectl(*patch, json.dumps(changed), check=False)
+        _stop(cluster, "held", "None")
+        _wait_for(cluster, namespace, suspended=False)
+        yield name, "changed while suspended, admitted", after, audit.settled(namespace)
 
 
 def _namespace(cluster: ControlPlane, queue: str) -> str:
@@ -126,11 +156,16 @@ def _is_placed(cluster: ControlPlane, namespace: str) -> bool:
 
 def _evict_and_resume(cluster: ControlPlane, namespace: str) -> None:
     _wait_for(cluster, namespace, suspended=False)
-    patch = ("patch", "clusterqueue", "queue", "--type=merge", "-p")
-    cluster.kubectl(*patch, json.dumps({"spec": {"stopPolicy": "HoldAndDrain"}}))
+    _stop(cluster, "queue", "HoldAndDrain")
     _wait_for(cluster, namespace, suspended=True)
-    cluster.kubectl(*patch, json.dumps({"spec": {"stopPolicy": "None"}}))
+    _stop(cluster, "queue", "None")
     _wait_for(cluster, namespace, suspended=False)
+
+
+def _stop(cluster: ControlPlane, queue: str, policy: str) -> None:
+    """Set how a queue is stopped; `None` starts it."""
+    patch = ("patch", "clusterqueue", queue, "--type=merge", "-p")
+    cluster.kubectl(*patch, json.dumps({"spec": {"stopPolicy": policy}}))
 
 
 def _wait_for(cluster: ControlPlane, namespace: str, *, suspended: bool) -> None:

@@ -7,14 +7,16 @@ import http.client
 import os
 import shutil
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from controlplane import cache, pki
+from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane, free_ports
 from controlplane.poll import until
 from controlplane.process import Process
@@ -33,6 +35,8 @@ def running(
         ControlPlaneError: it does not start; the message shows the end of its log.
     """
     directory.mkdir()
+    if operator.before:
+        cluster.kubectl.apply(*operator.before)
     for file in sorted(source.glob(operator.definitions)):
         cluster.kubectl("apply", "--server-side", "-f", str(file))
     established = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
@@ -41,8 +45,8 @@ def running(
         lambda: cluster.kubectl(*established, check=False).returncode == 0, "the definitions", 60.0
     )
     authority = pki.Authority(directory)
-    certificates = directory / "certificates"
-    certificates.mkdir()
+    certificates = operator.certificates or directory / "certificates"
+    certificates.mkdir(parents=True, exist_ok=True)
     pair = authority.server("operator", "127.0.0.1", "localhost")
     for file, name in zip(pair, ("tls.crt", "tls.key"), strict=True):
         shutil.copy(file, certificates / name)
@@ -54,12 +58,15 @@ def running(
         operator.name,
         [binary, *arguments],
         directory / "operator.log",
-        environ=os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "TMPDIR": str(directory)},
+        environ=os.environ
+        | {"KUBECONFIG": str(cluster.kubeconfig), "TMPDIR": str(directory)}
+        | operator.environment,
     )
+    port, path = operator.ready
     configurations: list[dict[str, Any]] = []
     process.start()
     try:
-        process.wait(lambda: _unready(start.health_port, "/readyz"), START_WITHIN)
+        process.wait(lambda: _unready(port or start.health_port, path), START_WITHIN)
         if operator.webhooks:
             # Kueue is ready before its webhooks are.
             process.wait(lambda: _closed(start.webhook_port), START_WITHIN)
@@ -69,6 +76,8 @@ def running(
                 _make_local(configuration, operator, start.webhook_port, bundle)
                 configurations.append(configuration)
             cluster.kubectl.apply(*configurations)
+        for file in (file for pattern in operator.after for file in sorted(source.glob(pattern))):
+            cluster.kubectl("apply", "--server-side", "-f", str(file))
         yield
     except Exception:
         cache.say(f"the log of {operator.name} ends with:\n{process.tail()}")
@@ -78,6 +87,50 @@ def running(
             kind, name = configuration["kind"], configuration["metadata"]["name"]
             cluster.kubectl("delete", kind, name, check=False)
         process.stop()
+        shutil.rmtree(certificates)
+
+
+@contextmanager
+def succeeding(cluster: ControlPlane) -> Iterator[None]:
+    """Have each Pod succeed a moment after its creation, as if a kubelet ran it."""
+    stop = threading.Event()
+
+    def succeed() -> None:
+        while not stop.wait(0.5):
+            pods = cluster.api.request("GET", "/api/v1/pods?fieldSelector=status.phase%3DPending")
+            for pod in pods["items"]:
+                _succeed(cluster, pod)
+
+    thread = threading.Thread(target=succeed, name="kubelet")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _succeed(cluster: ControlPlane, pod: dict[str, Any]) -> None:
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    terminated = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    statuses = [
+        {
+            "name": container["name"],
+            "image": container["image"],
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": terminated,
+        }
+        for container in pod["spec"]["containers"]
+    ]
+    with suppress(ApiError):  # The Pod is gone.
+        cluster.api.request(
+            "PATCH",
+            f"/api/v1/namespaces/{namespace}/pods/{name}/status",
+            {"status": {"phase": "Succeeded", "containerStatuses": statuses}},
+            "application/merge-patch+json",
+        )
 
 
 def _make_local(configuration: dict[str, Any], operator: Operator, port: int, bundle: str) -> None:
