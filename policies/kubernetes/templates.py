@@ -76,20 +76,65 @@ _GROUPS_WITHOUT_PODS = frozenset(
 )
 _KINDS_WITHOUT_PODS = frozenset({("kueue.x-k8s.io", "ResourceFlavor")})
 _NOT_SEARCHED = frozenset({"apiVersion", "kind", "metadata", "status"})
-_PRESET = "the operator creates its Pods from a preset"
-_PODS_FROM_ELSEWHERE = {
-    ("kaito.sh", "InferenceSet"): _PRESET,
-    ("kaito.sh", "RAGEngine"): _PRESET,
-    ("kaito.sh", "Workspace"): _PRESET,
-    ("monitoring.coreos.com", "Alertmanager"): _PRESET,
-    ("monitoring.coreos.com", "Prometheus"): _PRESET,
-    ("monitoring.coreos.com", "PrometheusAgent"): _PRESET,
-    ("monitoring.coreos.com", "ThanosRuler"): _PRESET,
-    ("ray.io", "RayJob"): "its submitter Pod comes from the RayCluster that it selects",
-    ("resource.nvidia.com", "ComputeDomain"): "the DRA driver runs a DaemonSet for it",
+_KINDS_OF_OPERATORS = {
+    "amd.com": frozenset({"DeviceConfig"}),
+    "apps.nvidia.com": frozenset(
+        {
+            "NIMBuild",
+            "NIMCache",
+            "NIMPipeline",
+            "NIMService",
+            "NemoCustomizer",
+            "NemoDatastore",
+            "NemoEntitystore",
+            "NemoEvaluator",
+            "NemoGuardrail",
+        }
+    ),
+    "inference.llmaz.io": frozenset({"Playground"}),
+    "kai.scheduler": frozenset({"Config", "SchedulingShard"}),
+    "kaito.sh": frozenset({"InferenceSet", "MultiRoleInference", "RAGEngine", "Workspace"}),
+    "kubeai.org": frozenset({"Model"}),
+    "kubevirt.io": frozenset(
+        {"VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"}
+    ),
+    "machinelearning.seldon.io": frozenset({"SeldonDeployment"}),
+    "mlops.seldon.io": frozenset({"Server"}),
+    "monitoring.coreos.com": frozenset(
+        {"Alertmanager", "Prometheus", "PrometheusAgent", "ThanosRuler"}
+    ),
+    "nvidia.com": frozenset(
+        {
+            "ClusterPolicy",
+            "DynamoComponentDeployment",
+            "DynamoGraphDeployment",
+            "DynamoGraphDeploymentRequest",
+            "NVIDIADriver",
+        }
+    ),
+    "ome.io": frozenset({"BenchmarkJob", "InferenceService"}),
+    # A RayJob that selects a RayCluster has a submitter Pod.
+    "ray.io": frozenset({"RayJob"}),
+    # The DRA driver runs a DaemonSet for each.
+    "resource.nvidia.com": frozenset({"ComputeDomain"}),
+    "run.ai": frozenset(
+        {"DistributedWorkload", "InferenceWorkload", "InteractiveWorkload", "TrainingWorkload"}
+    ),
+    "tekton.dev": frozenset({"ClusterTask", "Pipeline", "PipelineRun", "Task", "TaskRun"}),
+    "virtualservers.coreweave.com": frozenset({"VirtualServer"}),
 }
-"""Kinds that make Pods without any field of a Pod in them."""
+"""Kinds, by API group, that make Pods without any field of a Pod in them."""
+_COMPLETED_BY = {
+    "ClusterServingRuntime": "an InferenceService completes its containers",
+    "ClusterTrainingRuntime": "a TrainJob completes its containers",
+    "ServingRuntime": "an InferenceService completes its containers",
+    "TrainingRuntime": "a TrainJob completes its containers",
+}
+"""Kinds of templates for other objects, which may add devices to their Pods."""
+_FROM_PRESET = "its operator creates Pods that this object does not describe"
 _FRAGMENT = "gpufence does not know how its operator creates Pods"
+_DEVICES = "gpufence does not know which Pods get these devices"
+_MAY_GET_DEVICES = "its operator may add devices to its containers"
 _NODE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _VOLUME_RESOURCES = frozenset({"storage"})
 
@@ -106,6 +151,8 @@ def find(obj: JSONObject) -> Found:
     if _key(obj) == ("", "Pod"):
         return Found((Template(obj, ("spec",), "Pod"),))
     found = list(_in_object(obj, (), _kind(obj, "")))
+    if any(isinstance(part, Unjudged) and part.reason is _DEVICES for part in found):
+        found = [_without_doubt(part) for part in found]
     whole = tuple(part for part in found if isinstance(part, Template))
     unjudged = (part for part in found if isinstance(part, Unjudged))
     return Found(whole, tuple(part for part in unjudged if not (whole and _is_sidecar(obj, part))))
@@ -147,8 +194,8 @@ def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unju
             if field not in _NOT_SEARCHED
             for part in _search(value, (field,), kind)
         ]
-        if not found and (reason := _PODS_FROM_ELSEWHERE.get(key)):
-            found.append(Unjudged(("spec",), reason))
+        if not found and key[1] in _KINDS_OF_OPERATORS.get(key[0], ()):
+            found.append(Unjudged(("spec",), _FROM_PRESET))
         yield from found
 
 
@@ -178,8 +225,7 @@ def _in_mapping(value: JSONObject, path: Path, kind: str) -> Iterator[Template |
             if key not in _POD_SPEC_FIELDS:
                 yield from _search(item, (*path, key), kind)
     else:
-        if fragment := _fragment(value):
-            yield Unjudged((*path, fragment), _FRAGMENT)
+        yield from _fragments(value, path)
         for key, item in value.items():
             yield from _search(item, (*path, key), kind)
 
@@ -189,10 +235,29 @@ def _judgeable(template: Template) -> Template | Unjudged:
 
     An operator that adds the images of containers may add devices, too.
     """
-    containers = template.raw["spec"]["containers"]
-    if any(map(names_device, containers)) or all("image" in container for container in containers):
+    if _has_devices(template):
+        return template
+    if reason := _COMPLETED_BY.get(template.kind):
+        return Unjudged(template.spec_path, reason)
+    if all("image" in container for container in template.raw["spec"]["containers"]):
         return template
     return Unjudged(template.spec_path, "an operator completes its containers")
+
+
+def _without_doubt(part: Template | Unjudged) -> Template | Unjudged:
+    """Return a template only if its containers request devices."""
+    if isinstance(part, Unjudged) or _has_devices(part):
+        return part
+    return Unjudged(part.spec_path, _MAY_GET_DEVICES)
+
+
+def _has_devices(template: Template) -> bool:
+    spec = template.raw["spec"]
+    return any(
+        names_device(container)
+        for kind in ("containers", "initContainers")
+        for _, container in mappings(spec.get(kind))
+    )
 
 
 def _is_sidecar(obj: JSONObject, part: Unjudged) -> bool:
@@ -205,8 +270,7 @@ def _is_sidecar(obj: JSONObject, part: Unjudged) -> bool:
     resources: Any = obj
     for step in part.path:
         resources = resources[step]
-    named = {*mapping(resources.get("limits")), *mapping(resources.get("requests"))}
-    return named <= _NODE_RESOURCES
+    return _named_resources(resources) <= _NODE_RESOURCES
 
 
 def _kind(obj: JSONObject, outer: str) -> str:
@@ -241,17 +305,38 @@ def _lists_containers(spec: JSONObject) -> bool:
     )
 
 
-def _fragment(value: JSONObject) -> str:
-    """Return a field of the mapping that only a Pod, or a description of one, has; "" if none."""
+def _fragments(value: JSONObject, path: Path) -> Iterator[Unjudged]:
+    """Yield what only a Pod, or a description of one, has: of each mapping, the first field."""
+    if isinstance(value.get("deviceClassName"), str):
+        yield Unjudged(path, _DEVICES)
+    elif named := _named_resources(value):
+        yield Unjudged(path, _DEVICES if any(map(_is_device, named)) else _FRAGMENT)
+    elif field := _placement_field(value):
+        yield Unjudged((*path, field), _FRAGMENT)
+
+
+def _named_resources(value: JSONObject) -> set[str]:
+    """Return the resources that limits and requests in the mapping name.
+
+    Operators call the mapping ``resources``, or give it another name for the same.
+    """
+    return {*mapping(value.get("limits")), *mapping(value.get("requests"))} - _VOLUME_RESOURCES
+
+
+def _is_device(resource: str) -> bool:
+    return "/" in resource or resource == "gpu"
+
+
+def _placement_field(value: JSONObject) -> str:
     for field in ("tolerations", "resourceClaims"):
         if mappings(value.get(field)):
             return field
     affinity = mapping(value.get("affinity"))
     if any(mapping(affinity.get(f)) for f in ("nodeAffinity", "podAffinity", "podAntiAffinity")):
         return "affinity"
-    resources = mapping(value.get("resources"))
-    named = {*mapping(resources.get("limits")), *mapping(resources.get("requests"))}
-    return "resources" if named - _VOLUME_RESOURCES else ""
+    labels = mapping(value.get("nodeSelector"))
+    is_selector = bool(labels) and all(isinstance(label, str) for label in labels.values())
+    return "nodeSelector" if is_selector else ""
 
 
 _POD_SPEC_FIELDS = frozenset(

@@ -2,7 +2,8 @@
 
 Sources: kserve/kserve, ``pkg/apis/serving/v1beta1`` (``predictor.go``, ``component.go``),
 ``pkg/controller/v1beta1/inferenceservice/components/predictor.go`` (the runtime is the base, the
-service is merged over it), ``pkg/apis/serving/v1alpha1/llm_inference_service_types.go``.
+service is merged over it), ``pkg/apis/serving/v1alpha1/llm_inference_service_types.go``,
+``pkg/controller/v1alpha2/llmisvc/managed_dra.go``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _SERVERS = frozenset(
 )
 _FROM_RUNTIME = "its container and its resources come from a ServingRuntime"
 _FROM_PRESET = "its container comes from an LLMInferenceServiceConfig"
+_MANAGED_CLAIM = "serving.kserve.io/exp-dra-device-class"
 _LLM_TEMPLATES: tuple[tuple[str, ...], ...] = (
     ("template",),
     ("worker",),
@@ -70,7 +72,8 @@ def _component(holder: JSONObject, path: Path, kind: str) -> Iterator[Template |
         if isinstance(value, dict) and (key in _SERVERS or "resources" in value)
     ]
     for key, server in servers:
-        if not mapping(server.get("resources")):
+        # Its resources are merged over those of the runtime.
+        if not names_device(server):
             yield Unjudged((*path, key), _FROM_RUNTIME)
             return
     if not listed and not servers:
@@ -89,20 +92,31 @@ def _component(holder: JSONObject, path: Path, kind: str) -> Iterator[Template |
 def compose_llm_service(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
     """Yield the Pods of an LLMInferenceService: its templates are merged over presets."""
     spec = mapping(obj.get("spec"))
+    reason = _completed_by(obj, spec)
     found = False
     for below in _LLM_TEMPLATES:
         template = descend(spec, below)
         if isinstance(template, dict):
             found = True
             path = (*at, "spec", *below)
-            if spec.get("baseRefs"):
-                yield from _overlay(template, path, obj["kind"], _FROM_PRESET)
+            if reason:
+                yield from _overlay(template, path, obj["kind"], reason)
             elif template.get("containers"):
                 yield Template({"spec": template}, path, obj["kind"])
             else:
                 yield Unjudged(path, _FROM_PRESET)
     if not found and obj["kind"] == "LLMInferenceService":
         yield Unjudged((*at, "spec"), _FROM_PRESET)
+
+
+def _completed_by(obj: JSONObject, spec: JSONObject) -> str:
+    """Return what may add devices to the containers of the templates; empty if nothing does."""
+    if obj["kind"] != "LLMInferenceService":
+        return "an LLMInferenceService completes its containers"
+    annotations = mapping(mapping(obj.get("metadata")).get("annotations"))
+    if annotations.get(_MANAGED_CLAIM):
+        return "KServe adds a resource claim for its annotation"
+    return _FROM_PRESET if spec.get("baseRefs") else ""
 
 
 def _overlay(spec: JSONObject, path: Path, kind: str, reason: str) -> Iterator[Template | Unjudged]:
