@@ -13,6 +13,9 @@ from policies.requests import describe_pools
 Fact = Literal["nodes", "namespaces", "runtimeclasses", "deviceclasses"]
 """The plural of a kind of which the rules need to know every object."""
 
+MissingFact = Fact | Literal["resourceclaims"]
+"""A fact that a decision lacks; of claims, rules need only those that the Pod names."""
+
 _BOUND_POD_RULES = ("pool-trespass", "missing-device")
 
 
@@ -39,7 +42,7 @@ def needed_facts(policy: Policy) -> dict[Fact, str]:
     return needs
 
 
-def missing_facts(pod: Pod, context: Context) -> Iterator[Fact]:
+def missing_facts(pod: Pod, context: Context) -> Iterator[MissingFact]:
     """Yield the facts that are unknown and that may change the verdict on the Pod."""
     if pod.spec.node_name and context.facts.nodes is None:
         yield "nodes"
@@ -49,6 +52,12 @@ def missing_facts(pod: Pod, context: Context) -> Iterator[Fact]:
         if pool.allowed_namespaces
     ):
         yield "namespaces"
+    if (
+        pod.spec.resource_claims
+        and context.policy.pools_of_class
+        and any(each.entry.is_used for each in context.unresolved_claims(pod))
+    ):
+        yield "resourceclaims"
 
 
 def _admits_by_label(pool: Pool) -> bool:

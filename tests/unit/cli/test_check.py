@@ -536,6 +536,33 @@ def test_a_note_says_which_verdicts_also_depend_on_the_cluster(
     assert "1 object: the webhook also checks whether spec.nodeName is a GPU node" in by_nodes
 
 
+def test_a_note_names_the_claims_that_are_unknown_and_how_to_pass_them(gpufence: Run) -> None:
+    claims = "  resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]\n"
+    pod = PLAIN_POD.replace("spec:\n", f"spec:\n{claims}", 1)
+    unused = gpufence("check", "-o", "json", "-", stdin=pod)
+    assert (unused.status, unused.verdicts, unused.err) == (0, ["allowed"], "")
+    used = pod.rstrip() + "\n      resources: {claims: [{name: gpu}]}\n"
+    done = gpufence("check", "-o", "json", "-", stdin=used)
+    assert (done.status, done.verdicts) == (0, ["allowed"])
+    assert done.err == (
+        "Note: 1 object: the verdict also depends on resource claims that are unknown. Add the "
+        "manifests of the claims or of their templates, or --cluster.\n"
+    )
+
+
+TASK = "apiVersion: tekton.dev/v1\nkind: TaskRun\nmetadata: {name: a}\nspec: {taskRef: {name: b}}\n"
+
+
+def test_an_object_that_is_not_judged_is_unknown_and_an_error_with_strict(gpufence: Run) -> None:
+    note = "Note: 1 object has Pods that gpufence cannot judge before they are created."
+    done = gpufence("check", "-", stdin=f"{TASK}---\n{PLAIN_POD}")
+    assert (done.status, done.err) == (0, f"{note} To fail on them, add --strict.\n")
+    assert done.out.startswith("unknown  TaskRun a  ")
+    strict = gpufence("check", "--strict", "-", stdin=f"{TASK}---\n{PLAIN_POD}")
+    assert (strict.status, strict.err, strict.out) == (1, f"{note}\n", done.out)
+    assert gpufence("check", "--strict", "-", stdin=PLAIN_POD).status == 0
+
+
 def test_a_namespace_is_labelled_with_its_name_as_api_servers_have_it(
     gpufence: Run, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from clusters import policy
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.needs import needed_facts
 
@@ -94,6 +95,16 @@ def test_a_file_is_judged_without_a_cluster_and_says_what_is_missing(
     assert decision.missing_facts == missing
     known = Facts(nodes=NodeIndex([Node("n", {})]), namespace_labels={"team": "ml"})
     assert decide(obj, BY_LABEL, Request(namespace="ml"), known).missing_facts == ()
+
+
+def test_a_claim_that_a_container_uses_and_that_is_unknown_is_missing() -> None:
+    obj = pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}])
+    assert decide(obj, policy()).missing_facts == ()
+    obj["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    assert decide(obj, policy()).missing_facts == ("resourceclaims",)
+    assert decide(obj, policy(deviceClasses=[])).missing_facts == ()
+    claims = {("default", "one"): Claim((frozenset({"net.example.com"}),))}
+    assert decide(obj, policy(), facts=Facts(claims=claims)).missing_facts == ()
 
 
 def test_a_policy_needs_what_its_rules_read() -> None:

@@ -66,6 +66,8 @@ _MISSING_FACTS = {
     "--cluster or --nodes FILE",
     "namespaces": "the webhook denies the request unless the labels of the namespace match "
     "allowedNamespaces. To check this, add --cluster or the manifest of the Namespace",
+    "resourceclaims": "the verdict also depends on resource claims that are unknown. Add the "
+    "manifests of the claims or of their templates, or --cluster",
 }
 
 
@@ -73,7 +75,7 @@ _MISSING_FACTS = {
     epilog="""\b
 Exit status:
   0    no findings that fail the check (--fail-on)
-  1    at least one such finding
+  1    at least one such finding; with --strict, also an unknown object
   2    invalid input or usage; all other manifests are checked
   70   a bug in gpufence
   130  interrupted
@@ -133,8 +135,8 @@ To enforce a policy before all findings are fixed:
 @click.option(
     "--strict",
     is_flag=True,
-    help="Report templates and patches in directories as errors. By default, gpufence skips "
-    "documents in a directory that have placeholders or no apiVersion, and says so.",
+    help="Fail if gpufence cannot judge something: an unknown object, or a document in a directory "
+    "with placeholders or without apiVersion. By default, it reports and skips them.",
 )
 @click.option(
     "--allow-empty",
@@ -219,6 +221,7 @@ def check(
                 results = list(results)
             write(CheckReport(results, policy_choice.title, now, quiet))
     tally.print_skipped()
+    tally.print_unknown(strict)
     tally.print_missing_facts()
     if Output(TEXT) not in outputs:
         tally.print_errors()
@@ -235,7 +238,11 @@ def check(
         tally.verdicts.discard("denied")
     if tally.errors:
         return EXIT_INPUT
-    failed = "denied" in tally.verdicts or (fail_on == "warn" and tally.warned)
+    failed = (
+        "denied" in tally.verdicts
+        or (fail_on == "warn" and tally.warned)
+        or (strict and tally.unknown)
+    )
     return EXIT_FOUND if failed else 0
 
 
@@ -259,7 +266,7 @@ class _Tally:
         self.verdicts: set[Verdict] = set()
         self.warned = False
         self.errors: list[str] = []
-        self.skipped = 0
+        self.skipped = self.unknown = 0
         self.missing_facts: Counter[str] = Counter()
 
     def counting(self, results: Iterable[Result]) -> Iterator[Result]:
@@ -269,6 +276,7 @@ class _Tally:
         for result in results:
             self.verdicts.add(result.verdict)
             self.skipped += bool(result.note)
+            self.unknown += bool(result.decision and result.decision.unjudged)
             if result.error is not None:
                 self.errors.append(sentence(result.manifest.document, result.error))
             if result.decision is not None:
@@ -287,6 +295,19 @@ class _Tally:
                 f"Note: skipped {documents} with placeholders or without apiVersion. {cure}.",
                 err=True,
             )
+
+    def print_unknown(self, strict: bool) -> None:
+        """Write to standard error how many objects have Pods that are not judged."""
+        from webhook.cli.wording import counted
+
+        if self.unknown:
+            have = "has" if self.unknown == 1 else "have"
+            text = (
+                f"{counted(self.unknown, 'object')} {have} Pods that gpufence cannot judge before "
+                "they are created"
+            )
+            cure = "" if strict else " To fail on them, add --strict."
+            click.echo(f"Note: {text}.{cure}", err=True)
 
     def print_missing_facts(self) -> None:
         """Write to standard error how many verdicts also depend on the cluster."""

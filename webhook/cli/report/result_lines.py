@@ -21,7 +21,6 @@ from webhook.cli.wording import counted, printable
 if TYPE_CHECKING:
     from webhook.cli.report.difference import Mark, Marked
 
-# The rare verdict unjudged is longer, and moves the rest of its line.
 _WIDTH = len("allowed")
 _MAX_UNJUDGED = 3
 """The parts of an object that are listed; the JSON report lists all of them."""
