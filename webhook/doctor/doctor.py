@@ -10,6 +10,7 @@ from webhook.doctor import (
     certificate,
     cluster_facts,
     exempt_namespaces,
+    kubernetes,
     registered,
     running,
     trials,
@@ -32,6 +33,7 @@ async def diagnose(
         ClusterError: a request failed.
     """
     return [
+        kubernetes.check(found),
         *policy.check(found),
         *running.check(found, now),
         *[line async for line in cluster_facts.check(api, found)],

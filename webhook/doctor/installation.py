@@ -49,6 +49,10 @@ class Installation:
 
     namespace: str
     name: str
+    version: str = ""
+    """The version of the API server, such as v1.36.3; empty if it is unknown."""
+    claim_versions: tuple[str, ...] = ()
+    """The versions of the API group resource.k8s.io that the API server serves."""
     policy: Policy | None = None
     policy_source: str = ""
     policy_problem: str = ""
@@ -106,6 +110,9 @@ async def examine(
             found.forbidden[what] = str(error)
             return None
 
+    found.version = (await read("version", "/version") or {}).get("gitVersion", "")
+    claims = await read("API groups", "/apis/resource.k8s.io") or {}
+    found.claim_versions = tuple(each["version"] for each in claims.get("versions") or ())
     core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
     read_policy(await read("policy", f"{core}/configmaps/{name}-policy"), found)
     found.deployment = await read("replicas", f"{apps}/deployments/{name}")
