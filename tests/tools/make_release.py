@@ -112,11 +112,9 @@ def build(helm: Helm, wanted: str) -> None:
     # Archives carry the time of the commit, so that two builds are equal.
     environ = {**os.environ, "SOURCE_DATE_EPOCH": _run("git", "log", "-1", "--format=%ct").strip()}
     python = [sys.executable, "-m"]
-    hatchling = (*python, "hatchling", "build", "-d")
-    _run(*hatchling, str(DIST), environ=environ)
+    _run(*python, "hatchling", "build", "-d", str(DIST), environ=environ)
     with tempfile.TemporaryDirectory() as again:
-        _run(*hatchling, again, cwd=checkout(Path(again)), environ=environ)
-        compare(DIST, Path(again))
+        compare(DIST, build_again(Path(again), environ))
     helm("lint", "--strict", str(CHART))
     helm("package", str(CHART), "--destination", str(DIST))
     bom = ["--pyproject", "pyproject.toml", "--output-reproducible"]
@@ -129,13 +127,23 @@ def build(helm: Helm, wanted: str) -> None:
     (DIST / SUMS).write_text("".join(sums))
 
 
-def checkout(directory: Path) -> Path:
-    """Write the files of the commit into a directory below ``directory``, and return it."""
-    archive, target = directory / "commit.tar", directory / "commit"
-    _run("git", "archive", f"--output={archive}", "HEAD")
+def build_again(directory: Path, environ: Mapping[str, str]) -> Path:
+    """Build the sdist from the commit, and the wheel from this sdist; return their directory."""
+    commit, built = directory / "commit", directory / "built"
+    _run("git", "archive", f"--output={commit}.tar", "HEAD")
+    _extract(commit.with_suffix(".tar"), commit)
+    hatchling = (sys.executable, "-m", "hatchling", "build", "-d", str(built), "-t")
+    _run(*hatchling, "sdist", cwd=commit, environ=environ)
+    [sdist] = built.iterdir()
+    _extract(sdist, directory / "sdist")
+    [unpacked] = (directory / "sdist").iterdir()
+    _run(*hatchling, "wheel", cwd=unpacked, environ=environ)
+    return built
+
+
+def _extract(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as files:
         files.extractall(target, filter="data")
-    return target
 
 
 def compare(built: Path, again: Path) -> None:
