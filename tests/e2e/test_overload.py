@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import itertools
+import resource
 import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,7 @@ from release.load import GPU_POD
 from release.release import Release, release
 from release.replica import Replica
 from reviewing import encode, plain_pod, review
+from soak.floods import IDLE, ONE_BYTE, Flood, flooding
 
 OVERLOADED = (
     "gpufence_admission_requests_total"
@@ -57,6 +60,38 @@ def narrow(
         made.replicas(1, *flags),
     ):
         yield made
+
+
+@pytest.fixture
+def descriptors() -> Iterator[None]:
+    """As many open files as the machine allows: each connection of a flood is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("descriptors")
+def test_every_gpu_pod_is_created_during_two_floods(
+    control_plane: ControlPlane, tmp_path: Path, namespace: str
+) -> None:
+    with release(control_plane, tmp_path) as made, made.replicas(1) as [replica]:
+        context = ssl.create_default_context(cadata=made.secret()["ca.crt"].decode())
+        slow = Flood(replica.port, ["127.0.0.2"], 230, ONE_BYTE, context)
+        idle = Flood(replica.port, ["127.0.0.3", "127.0.0.4"], 400, IDLE, context)
+        path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+        seconds = []
+        with flooding(slow, idle):
+            until(lambda: slow.opened >= 230 and idle.opened >= 500, "the connections", 60)
+            for _ in range(20):
+                began = time.monotonic()
+                created = made.cluster.api.request("POST", path, GPU_POD)
+                seconds.append(time.monotonic() - began)
+                assert "affinity" in created["spec"]
+        opened = slow.opened + idle.opened
+        print(
+            f"\n{len(seconds)} GPU Pods created, longest {max(seconds):.2f} s; {opened} connections"
+        )
 
 
 @contextmanager

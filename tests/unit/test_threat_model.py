@@ -51,3 +51,12 @@ def test_every_row_of_an_attempt_has_a_proof() -> None:
     assert [row for row in rows if len(row) != 3] == []
     proof = re.compile(r"`test_\w+`|`tests/[\w./-]+`|\]\([\w./#-]*certificates\.md[\w#-]*\)")
     assert [row[0] for row in rows if not proof.search(row[2])] == []
+
+
+def test_every_limitation_that_a_test_can_show_names_it() -> None:
+    [section] = [each for each in PAGE.split("\n## ") if each.startswith("What is not defended")]
+    limitations = re.findall(r"^- \*\*(.+?)\*\*(.*?)(?=^- |\Z)", section, re.MULTILINE | re.DOTALL)
+    assert len(limitations) > 12
+    without = [name for name, text in limitations if not re.search("`test_|`tests/", text)]
+    # A race of milliseconds, and hardware.
+    assert [name.split()[0:2] for name in without] == [["A", "claim"], ["Side", "channels"]]

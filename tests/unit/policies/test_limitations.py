@@ -1,0 +1,77 @@
+"""What a Pod does not show, and the policy therefore admits: docs/concepts/threat-model.md.
+
+A test that fails here because a Pod is denied is good news: then the page is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.engine import decide
+from policies.facts import Facts, Request
+from policies.kubernetes.claims import Claim
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.scheduling import Taint
+from reviewing import default_policy
+
+JSON = dict[str, Any]
+ZONE = "topology.kubernetes.io/zone"
+REQUEST = Request(namespace="default", fail_closed=True)
+
+
+def pod(container: JSON | None = None, **spec: Any) -> JSON:
+    main = {"name": "main", "image": "nvidia/cuda", **(container or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [main], **spec},
+    }
+
+
+def volume(**source: Any) -> list[JSON]:
+    return [{"name": "v", **source}]
+
+
+ADMITTED = {
+    "variables of a ConfigMap": pod({"envFrom": [{"configMapRef": {"name": "visible-devices"}}]}),
+    "hostPath /": pod(volumes=volume(hostPath={"path": "/"})),
+    "hostPath /dev": pod(volumes=volume(hostPath={"path": "/dev"})),
+    "hostPath /proc": pod(volumes=volume(hostPath={"path": "/proc"})),
+    "a block volume": pod(
+        {"volumeDevices": [{"name": "v", "devicePath": "/dev/xvda"}]},
+        volumes=volume(persistentVolumeClaim={"claimName": "local"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ADMITTED)
+def test_a_plain_pod_that_does_not_show_its_devices_is_admitted(what: str) -> None:
+    assert decide(ADMITTED[what], default_policy(), REQUEST).verdict == "allowed"
+
+
+def test_a_container_that_uses_another_request_of_a_claim_counts_as_one_with_a_device() -> None:
+    claims = [{"name": "both", "request": "nic"}]
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    entry = {"name": "both", "resourceClaimName": "gpu-and-nic"}
+    obj = pod({"resources": {"claims": claims}, "env": env}, resourceClaims=[entry])
+    requests = frozenset({"gpu.nvidia.com"}), frozenset({"nic.example.com"})
+    facts = Facts(claims={("default", "gpu-and-nic"): Claim(requests)})
+    assert decide(obj, default_policy(), REQUEST, facts).verdict == "mutated"
+
+
+def test_a_pod_that_waits_is_not_judged_again_when_a_gpu_node_joins() -> None:
+    waiting = pod(
+        nodeSelector={ZONE: "a"}, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    )
+    plain = Node("cpu-1", {ZONE: "a"})
+    late = Node("gpu-1", {ZONE: "a"}, taints=(Taint("nvidia.com/gpu", "NoSchedule"),))
+
+    def verdict(*nodes: Node) -> str:
+        facts = Facts(nodes=NodeIndex(nodes))
+        return decide(waiting, default_policy(), REQUEST, facts).verdict
+
+    assert verdict(plain) == "allowed"
+    assert verdict(plain, late) == "denied"
