@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http
 import json
 import threading
 import time
@@ -19,7 +18,7 @@ WAIT_AT_MOST = 30.0
 
 
 class Outcome(NamedTuple):
-    """The answer to a creation, or to an update that failed.
+    """The answer to a creation, or to an update that gpufence denied.
 
     ``verdict`` is allowed, mutated, denied or failed.
     """
@@ -73,17 +72,15 @@ class AuditLog:
             time.sleep(0.2)
 
     def outcomes(self, namespace: str) -> list[Outcome]:
-        """Return the answers to all creations in the namespace up to now."""
+        """Return the answers in the namespace up to now."""
         with self._lock:
             for event in self._new_events():
                 reference = event["objectRef"]
-                # Server-side apply, which LeaderWorkerSet creates with, is a patch. A conflict is
-                # tried again.
-                code = event["responseStatus"]["code"]
-                if event["verb"] != "create" and (code < 400 or code == http.HTTPStatus.CONFLICT):
+                if "subresource" in reference:
                     continue
-                if "subresource" not in reference:
-                    outcome = _outcome(reference["resource"], event)
+                outcome = _outcome(reference["resource"], event)
+                # Server-side apply, which LeaderWorkerSet creates with, is a patch.
+                if event["verb"] == "create" or outcome.verdict == "denied":
                     self._outcomes[reference["namespace"]].append(outcome)
             return list(self._outcomes[namespace])
 
