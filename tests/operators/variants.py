@@ -66,10 +66,13 @@ def _request_everywhere(found: list[Template]) -> None:
 
 
 def _trespass(found: list[Template]) -> None:
-    for container in found[-1].containers:
-        for side in ("limits", "requests"):
-            (container.get("resources") or {}).get(side, {}).pop("nvidia.com/gpu", None)
-    found[-1].spec["tolerations"] = [TOLERATION]
+    # Which step of a workflow runs last depends on the outputs of the others.
+    is_workflow = found[-1].host is not found[-1].spec
+    for template in found if is_workflow else found[-1:]:
+        for container in template.containers:
+            for side in ("limits", "requests"):
+                (container.get("resources") or {}).get(side, {}).pop("nvidia.com/gpu", None)
+        template.spec["tolerations"] = [TOLERATION]
 
 
 def _share_the_network(found: list[Template]) -> None:
@@ -79,7 +82,7 @@ def _share_the_network(found: list[Template]) -> None:
 
 _CHANGES: dict[str, Callable[[list[Template]], None]] = {
     "every Pod requests a GPU": _request_everywhere,
-    "the last Pod trespasses": _trespass,
+    "a Pod trespasses": _trespass,
     "a GPU Pod on the host network": _share_the_network,
 }
 

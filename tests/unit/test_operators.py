@@ -53,9 +53,15 @@ def test_one_container_of_each_pod_requests_a_gpu(obj: JSON, count: int) -> None
     assert text.count('"limits": {"nvidia.com/gpu": 1}') == count
 
 
-def test_the_last_template_of_a_workflow_trespasses() -> None:
-    obj = changed(WORKFLOW, "the last Pod trespasses")
-    assert [bool(t.get("tolerations")) for t in obj["spec"]["templates"]] == [False, False, True]
+def test_the_last_pod_trespasses() -> None:
+    first, last = changed(JOB_SET, "a Pod trespasses")["spec"]["replicatedJobs"]
+    assert "tolerations" not in json.dumps(first)
+    assert "tolerations" in json.dumps(last)
+
+
+def test_each_step_of_a_workflow_trespasses() -> None:
+    obj = changed(WORKFLOW, "a Pod trespasses")
+    assert [bool(t.get("tolerations")) for t in obj["spec"]["templates"]] == [False, True, True]
 
 
 def test_the_workflow_shares_the_network() -> None:
