@@ -62,6 +62,27 @@ def _describe(requirement: Requirement) -> str:
     return forms[requirement.operator or ""]
 
 
+@dataclass(frozen=True, slots=True)
+class AnnotationRequest:
+    """Annotations by which a Pod requests a device of one scheduler.
+
+    They request nothing of another scheduler, which does not read them.
+    """
+
+    annotations: tuple[str, ...]
+    scheduler_name: str
+    container_annotation: str = ""
+    """The annotation that names the container with the device; without it, the first has it."""
+    count_annotation: str = ""
+    """The annotation with the number of devices; without it, the number is one."""
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of all annotations that matter."""
+        keys = {*self.annotations, self.container_annotation, self.count_annotation}
+        return frozenset(filter(None, keys))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """A set of GPU nodes: what they offer, the taints that fence them, the labels on them."""
@@ -77,6 +98,9 @@ class Pool:
     """The namespaces that may request the pool's devices; ``None`` for every namespace."""
     largest_request: int | None = None
     """How many devices one Pod may request; ``None`` for any number."""
+    fractional_resources: NameSet = field(default_factory=NameSet)
+    """The resources that are an amount of a device (its memory), and no number of devices."""
+    annotation_requests: tuple[AnnotationRequest, ...] = ()
 
     def contains(self, node: Node) -> bool:
         """Return whether the node belongs to the pool: it carries all of the pool's labels."""
@@ -86,7 +110,8 @@ class Pool:
     def example_request(self) -> str:
         """How a container requests one device of the pool, for use in remediation."""
         if self.resources.exact:
-            return f"{min(self.resources.exact)}: 1 under resources.limits"
+            whole = [name for name in self.resources.exact if name not in self.fractional_resources]
+            return f"{min(whole or self.resources.exact)}: 1 under resources.limits"
         if self.resources.prefixes:
             return f"{self.resources.prefixes[0]}...: 1 under resources.limits"
         return f"a resource claim on device class {min(self.device_classes)}"
@@ -164,6 +189,10 @@ class Policy:
     """By DeviceClass, the pools that offer its devices."""
     pools_by_key: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
     """By the key of a label or of a taint, the pools whose nodes have it."""
+    pools_of_annotations: Mapping[AnnotationRequest, tuple[Pool, ...]] = field(
+        init=False, default_factory=dict
+    )
+    """By the annotations that request a device, the pools that offer it."""
     _pools_of_name: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
     _pools_by_prefix: tuple[Pool, ...] = field(init=False, default=())
     _override_prefixes: tuple[str, ...] = field(init=False, default=())
@@ -172,15 +201,19 @@ class Policy:
         classes: dict[str, tuple[Pool, ...]] = {}
         keys: dict[str, tuple[Pool, ...]] = {}
         names: dict[str, tuple[Pool, ...]] = {}
+        annotations: dict[AnnotationRequest, tuple[Pool, ...]] = {}
         for pool in self.pools:
             for name in pool.device_classes:
                 classes[name] = (*classes.get(name, ()), pool)
             for key in {*pool.node_selector, *(taint.key for taint in pool.taints)}:
                 keys[key] = (*keys.get(key, ()), pool)
+            for each in pool.annotation_requests:
+                annotations[each] = (*annotations.get(each, ()), pool)
             for name in pool.resources.exact:
                 names[name] = tuple(each for each in self.pools if name in each.resources)
         object.__setattr__(self, "pools_of_class", classes)
         object.__setattr__(self, "pools_by_key", keys)
+        object.__setattr__(self, "pools_of_annotations", annotations)
         object.__setattr__(self, "_pools_of_name", names)
         by_prefix = tuple(pool for pool in self.pools if pool.resources.prefixes)
         object.__setattr__(self, "_pools_by_prefix", by_prefix)
@@ -204,6 +237,11 @@ class Policy:
         if pools is None:
             pools = tuple(pool for pool in self._pools_by_prefix if name in pool.resources)
         return pools
+
+    def counts(self, resource: str) -> bool:
+        """Return whether a quantity of the resource is a number of devices of a pool."""
+        pools = self.pools_of_resource(resource)
+        return bool(pools) and all(resource not in pool.fractional_resources for pool in pools)
 
     def pool_of_device(self, name: str, node: Node) -> Pool | None:
         """Return the pool of a node's devices of an extended resource.

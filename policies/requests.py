@@ -1,7 +1,8 @@
-"""Which pools a Pod requests devices of: by extended resource, by claim, by device class."""
+"""Which pools a Pod requests devices of: by extended resource, claim, device class, annotation."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -12,13 +13,15 @@ from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import Pod as PodObject
 from policies.kubernetes.decoding import MalformedObjectError, convert
 from policies.kubernetes.peak import device_peak
-from policies.kubernetes.pod import ContainerKind, DeviceResource, Pod, ResourceSide
+from policies.kubernetes.pod import Container, ContainerKind, DeviceResource, Pod, ResourceSide
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, parse_quantity
-from policies.policy import Policy, Pool
+from policies.policy import AnnotationRequest, Policy, Pool
 
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """A container can request a DeviceClass under this name in its resources (KEP-5004)."""
 
+_AMOUNT = re.compile(r"[0-9]{0,18}(\.[0-9]{1,18})?", re.ASCII)
+_COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 Condition = Literal["devices", "selection", "namespace", "size", "shares"]
 """What a pool does not meet that offers a requested device and is not a candidate."""
@@ -47,6 +50,8 @@ class DeviceRequest(msgspec.Struct, frozen=True):
     container: tuple[ContainerKind, int] | None = None
     claim: str = ""
     resource: str = ""
+    scheduler_name: str = ""
+    """Of a request by annotation, the scheduler that gives the device to the container."""
     excluded: tuple[Exclusion, ...] = ()
     """The other pools that offer the devices (``policies.candidates``)."""
 
@@ -61,9 +66,10 @@ def device_requests(
 ) -> tuple[DeviceRequest, ...]:
     """Return every request of the Pod for a pool's devices; none if it is not a GPU Pod."""
     by_resource = _by_resource(pod, policy, facts) if pod.device_resources() else ()
+    by_annotation = _by_annotation(pod, policy, request) if policy.pools_of_annotations else ()
     claims = pod.spec.resource_claims
     by_claim = _by_claim(pod, policy, request, facts) if claims else ()
-    return (*by_resource, *by_claim)
+    return (*by_resource, *by_claim, *by_annotation)
 
 
 def requesting_containers(
@@ -198,11 +204,12 @@ def describe_pools(pools: Iterable[Pool]) -> str:
 
 def peak_in_pool(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
     """Return how many devices are reserved for the Pod if it runs on the pool's nodes."""
-    return sum(
+    by_resource = sum(
         device_peak(pod.spec.init_containers, pod.spec.containers, name)
         for name in {resource.name for resource in pod.device_resources()}
-        if pool in pools_of_resource(name, policy, facts)
+        if pool in pools_of_resource(name, policy, facts) and name not in pool.fractional_resources
     )
+    return by_resource + max((_count(pod, each) for each in pool.annotation_requests), default=0)
 
 
 def is_oversized(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> bool:
@@ -225,7 +232,7 @@ def device_peaks(pod: Pod, policy: Policy) -> dict[str, int]:
         InvalidQuantityError: (policies.kubernetes.quantity) a requested quantity is invalid.
     """
     names = {resource.name for resource in pod.device_resources()}
-    offered = sorted(name for name in names if policy.pools_of_resource(name))
+    offered = sorted(name for name in names if policy.counts(name))
     spec = pod.spec
     counts = {name: device_peak(spec.init_containers, spec.containers, name) for name in offered}
     return {name: count for name, count in counts.items() if count > 0}
@@ -246,6 +253,65 @@ def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceReque
                 container=(whose.kind, whose.position),
                 resource=resource.name,
             )
+
+
+def ignored_annotations(pod: Pod, policy: Policy) -> Iterator[tuple[str, AnnotationRequest]]:
+    """Yield the annotations of the Pod that would request a device of another scheduler."""
+    for each in policy.pools_of_annotations:
+        if each.scheduler_name != pod.spec.scheduler_name:
+            for name, _ in _amounts(pod, each):
+                yield name, each
+
+
+def _by_annotation(pod: Pod, policy: Policy, request: Request) -> Iterator[DeviceRequest]:
+    """Yield the requests by annotations that the Pod's scheduler reads.
+
+    Any client can write an annotation, and only the scheduler keeps a Pod off the nodes that have
+    no device for it. So it counts for the Pods of this scheduler only, and not if the author
+    bypasses the scheduler with ``nodeName``. An existing Pod has its node from the scheduler.
+    """
+    is_bound = pod.spec.node_name and not (pod.kind == "Pod" and request.operation == "UPDATE")
+    if is_bound or not pod.metadata.annotations:
+        return
+    for each, pools in policy.pools_of_annotations.items():
+        if each.scheduler_name == pod.spec.scheduler_name:
+            container = _container(pod, each)
+            for name, amount in _amounts(pod, each):
+                yield DeviceRequest(
+                    pools,
+                    pod.at(f"metadata.annotations[{name}]"),
+                    f"{name}: {amount}",
+                    container=(container.kind, container.position) if container else None,
+                    scheduler_name=each.scheduler_name,
+                )
+
+
+def _amounts(pod: Pod, request: AnnotationRequest) -> Iterator[tuple[str, str]]:
+    """Yield the annotations that request an amount of a device: their value is above 0."""
+    annotations = pod.metadata.annotations or {}
+    for name in request.annotations:
+        value = annotations.get(name) or ""
+        if _AMOUNT.fullmatch(value) and value.strip("0."):
+            yield name, value
+
+
+def _container(pod: Pod, request: AnnotationRequest) -> Container | None:
+    """Return the container that gets the device of a request by annotation."""
+    name = (pod.metadata.annotations or {}).get(request.container_annotation)
+    for container in pod.containers():
+        if container.kind == "ephemeralContainers":
+            continue
+        if container.spec.name == name or (name is None and container.kind == "containers"):
+            return container
+    return None
+
+
+def _count(pod: Pod, request: AnnotationRequest) -> int:
+    """Return how many devices the Pod requests by annotations; a part of a device counts as one."""
+    if request.scheduler_name != pod.spec.scheduler_name or not any(_amounts(pod, request)):
+        return 0
+    count = (pod.metadata.annotations or {}).get(request.count_annotation) or ""
+    return int(count) if _COUNT.fullmatch(count) else 1
 
 
 def _requested(resource: DeviceResource) -> tuple[ResourceSide, Any] | None:

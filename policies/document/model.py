@@ -220,6 +220,38 @@ class AllowedNamespacesSpec(Part):
         return self
 
 
+def _other_scheduler(name: str) -> str:
+    if name == "default-scheduler":
+        raise ValueError(
+            "is the scheduler that Pods have by default, which gives devices by resources and "
+            "claims only; use the name of a scheduler that reads the annotations"
+        )
+    return name
+
+
+class AnnotationRequestSpec(Part):
+    """Annotations by which a Pod requests a device of a scheduler."""
+
+    annotations: list[QualifiedName] = Field(
+        min_length=1,
+        description="Keys of annotations. Each of them is a request if its value is a positive "
+        "number.",
+    )
+    scheduler_name: Annotated[SubdomainName, AfterValidator(_other_scheduler)] = Field(
+        description="The scheduler that reads the annotations. For Pods with another "
+        "schedulerName, they are no request."
+    )
+    container_annotation: QualifiedName | None = Field(
+        None,
+        description="The annotation that names the container with the device. The default is the "
+        "first container.",
+    )
+    count_annotation: QualifiedName | None = Field(
+        None,
+        description="The annotation with the number of devices. The default is one device.",
+    )
+
+
 class PoolSpec(Part):
     """A set of GPU nodes."""
 
@@ -237,6 +269,15 @@ class PoolSpec(Part):
         default_factory=list,
         description="Resources of the pool that are shares of a device (time-slicing, MPS). A "
         "container may request one.",
+    )
+    fractional_resources: list[ResourcePattern] = Field(
+        default_factory=list,
+        description="Resources of the pool that are an amount of a device, such as its memory in "
+        "MiB. They make a GPU Pod, and do not count as devices.",
+    )
+    annotation_requests: list[AnnotationRequestSpec] = Field(
+        default_factory=list,
+        description="Annotations by which Pods request a device of a scheduler.",
     )
     device_classes: list[SubdomainName] = Field(
         default_factory=list, description="DeviceClasses (DRA) of the nodes' devices."
@@ -262,12 +303,16 @@ class PoolSpec(Part):
         if not self.resources and not self.device_classes:
             raise ValueError("offers no devices; set resources or deviceClasses")
         offered = NameSet.of(self.resources)
-        for shared in self.shared_resources:
-            if offered.overlap(NameSet.of([shared])) is None:
-                raise ValueError(
-                    f"has the shared resource {shared!r}, which is not in resources; add it there "
-                    "as well"
-                )
+        for kind, names in (
+            ("shared", self.shared_resources),
+            ("fractional", self.fractional_resources),
+        ):
+            for name in names:
+                if offered.overlap(NameSet.of([name])) is None:
+                    raise ValueError(
+                        f"has the {kind} resource {name!r}, which is not in resources; add it "
+                        "there as well"
+                    )
         return self
 
 
@@ -537,6 +582,16 @@ def _compile_pool(pool: PoolSpec) -> compiled.Pool:
         runtime_class=pool.runtime_class,
         allowed_namespaces=_compile_allowed_namespaces(pool.allowed_namespaces),
         largest_request=pool.largest_request,
+        fractional_resources=NameSet.of(pool.fractional_resources),
+        annotation_requests=tuple(
+            compiled.AnnotationRequest(
+                tuple(each.annotations),
+                each.scheduler_name,
+                each.container_annotation or "",
+                each.count_annotation or "",
+            )
+            for each in pool.annotation_requests
+        ),
     )
 
 

@@ -201,6 +201,7 @@ class PodSpec(Type):
     tolerations: list[Toleration] | None = None
     node_selector: dict[str, str | None] | None = None
     node_name: str | None = None
+    scheduler_name: str | None = None
     affinity: Affinity | None = None
     scheduling_gates: list[Any] | None = None
     resource_claims: list[PodResourceClaim] | None = None

@@ -15,7 +15,9 @@
 - A volume mount at `/var/run/nvidia-container-devices`, with which the NVIDIA runtime selects GPUs.
 - An annotation `cdi.k8s.io/*` that names a device of a pool's vendor.
 
-A container requests a device in its resources, or with a resource claim (DRA).
+A container requests a device in its resources, or with a resource claim (DRA). If an annotation of
+the Pod requests the device (`pools[].annotationRequests`), no device plugin sets the variable, but
+the scheduler does, by `valueFrom`. In this container, a value is a finding, and `valueFrom` is not.
 
 The rule does not detect a variable that the image sets, or that comes from `envFrom`. It does not
 check the variable in a container that requests a device. A `hostPath` of `/dev` or `/` is not a
@@ -126,9 +128,17 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if "hostPath" in volume and (path := host_path(volume))
     ]
     paths = {name: path for _, name, path in host_paths}
+    by_scheduler = {
+        request.container: request.scheduler_name
+        for request in context.device_requests
+        if request.scheduler_name
+    }
     for container in pod.containers():
-        if (container.kind, container.position) not in requesting:
+        place = container.kind, container.position
+        if place not in requesting:
             yield from _by_variable(pod, container, context)
+        elif place in by_scheduler:
+            yield from _beside_scheduler(pod, container, by_scheduler[place], context.policy)
         yield from _by_mount(pod, container, paths, context.policy)
     for index, name, path in host_paths:
         if _is_device_file(path, context.policy):
@@ -184,6 +194,24 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
             f"{consequence}",
             remediation,
         )
+
+
+def _beside_scheduler(
+    pod: Pod, container: Container, scheduler: str, policy: Policy
+) -> Iterator[Finding]:
+    """Yield a finding for each variable by which a container chooses other devices than it gets."""
+    for name in visible_devices_variables(policy):
+        env = container.spec.env or ()
+        found = _last_opening(env, name)
+        if found and not env[found[0]].value_from:
+            yield Finding(
+                ID,
+                pod.at(f"{container.field}.env[{found[0]}]"),
+                "a container with a part of a GPU makes other GPUs visible",
+                f'container "{container.name}" sets {name} to {found[1]}, but the scheduler '
+                f"{scheduler} chooses the GPU and sets the variable",
+                f"Remove {name}",
+            )
 
 
 def _last_opening(env: Sequence[EnvVar], name: str) -> tuple[int, str] | None:

@@ -95,14 +95,16 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 
 
 def _count(resource: DeviceResource, context: Context) -> int:
-    """Return how many devices of a pool the container requests; shares do not count.
+    """Return how many devices of a pool the container requests; shares and parts do not count.
 
     Several shares can be of one device.
     """
     limit_or_request = next(iter(resource.quantities.values()))
     count = parse_quantity(limit_or_request) // NANOS
     if count > 1 and any(
-        resource.name not in pool.shared_resources for pool in context.candidates(resource.name)
+        resource.name not in pool.shared_resources
+        and resource.name not in pool.fractional_resources
+        for pool in context.candidates(resource.name)
     ):
         return count
     return 0

@@ -19,6 +19,9 @@ A node that has the taint or the devices of the pool, and the labels of no pool,
 pool: new nodes get their labels late. In a cluster, a Pod that is bound to an unknown node is
 denied.
 
+An annotation is a request (`pools[].annotationRequests`) only for Pods of the scheduler that reads
+it, and without `nodeName`.
+
 A toleration is not a finding if the Pod's own node selection excludes the nodes of the pool.
 
 A Pod counts as a Pod of a DaemonSet only if the DaemonSet controller creates it, because any client
@@ -107,6 +110,7 @@ from policies.reach import (
     named_node,
     unlabeled_nodes,
 )
+from policies.requests import ignored_annotations
 
 ID = "pool-trespass"
 
@@ -295,6 +299,9 @@ def _way_in(pod: Pod, pool: Pool, context: Context) -> str:
     if unused := [each for each in context.claims(pod) if not each.entry.is_used]:
         name = unused[0].entry.name
         return f", or use claim {name} in a container, under resources.claims"
+    for name, each in ignored_annotations(pod, context.policy):
+        if pool in context.policy.pools_of_annotations[each]:
+            return f", or set schedulerName: {each.scheduler_name}, the scheduler that reads {name}"
     others = [
         request.what
         for request in context.device_requests

@@ -88,9 +88,12 @@ ACCELERATORS: Mapping[str, str | None] = {
     "metax-tech.com/gpu": None,
     "mthreads.com/vgpu": None,
     "nvidia.com/gpu": "",
+    "nvidia.com/gpucores": "hami",
+    "nvidia.com/gpumem": "hami",
     "nvidia.com/mig-": "",
     "tencent.com/vcuda-": None,
-    "volcano.sh/vgpu-number": None,
+    "volcano.sh/vgpu-memory": "volcano-vgpu",
+    "volcano.sh/vgpu-number": "volcano-vgpu",
 }
 """How the resources of accelerators begin, and the preset with a pool for them.
 

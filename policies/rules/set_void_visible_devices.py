@@ -59,6 +59,8 @@ from policies.requests import requesting_containers
 from policies.rules.check_device_leak import VISIBLE_DEVICES
 
 ID = "void-visible-devices"
+_NVIDIA = ("nvidia.com/", "volcano.sh/vgpu-")
+"""How the resources of NVIDIA GPUs begin."""
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
 
 
@@ -85,6 +87,6 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
 def _is_nvidia(pool: Pool) -> bool:
     # Checked for every GPU Pod, and pools live as long as their policy.
     names = {*pool.resources.exact, *pool.resources.prefixes}
-    return any(name.startswith("nvidia.com/") for name in names) or any(
+    return any(name.startswith(_NVIDIA) for name in names) or any(
         name.endswith(".nvidia.com") for name in pool.device_classes
     )

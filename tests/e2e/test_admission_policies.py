@@ -167,7 +167,7 @@ def compare(
         return "denied by both", [f"{name}: {outcome.message}" for r in rules if rule not in r]
     if not verdicts[0]:
         return "allowed by both", []
-    reasons = {why_only_the_engine(finding, obj, request) for finding in verdicts[0]}
+    reasons = {why_only_the_engine(finding, obj, request, line.policy) for finding in verdicts[0]}
     wrong = [f"{name}: {verdicts[0]}"] if UNEXPLAINED in reasons else []
     return f"engine only: {min(reasons)}", wrong
 
@@ -181,7 +181,7 @@ def enforced(obj: JSON, policy: Policy, request: Request, known: Facts) -> list[
 UNEXPLAINED = "unexplained"
 
 
-def why_only_the_engine(finding: Finding, obj: JSON, request: Request) -> str:
+def why_only_the_engine(finding: Finding, obj: JSON, request: Request, policy: Policy) -> str:
     """Return the kind of a finding that the in-tree policies do not have, as the page lists it."""
     if finding.rule not in COMPILED_RULES:
         return f"the rule {finding.rule}"
@@ -200,6 +200,11 @@ def why_only_the_engine(finding: Finding, obj: JSON, request: Request) -> str:
         or any("/" in key for key in re.findall(r'"([^"]+)": "?[0-9]', text)),
         "a toleration beside another placement": "tolerations" in finding.path
         and (bool(selects) or "nodeName" in spec),
+        "what may be a request by annotation": any(
+            each.scheduler_name == spec.get("schedulerName") and f'"{name}"' in json.dumps(obj)
+            for each in policy.pools_of_annotations
+            for name in each.annotations
+        ),
         "a term that compares numbers or several names": "nodeSelectorTerms" in finding.path
         and (numeric or text.count("metadata.name") > 1),
         "an update of an object with an earlier finding": request.operation == "UPDATE",

@@ -58,11 +58,11 @@ def valid_specs(draw: st.DrawFn) -> JSON:
     return fixed
 
 
-def workload(kind: str, name: str, spec: JSON) -> JSON:
-    """Return a workload of that kind whose template has the spec."""
+def workload(kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
+    """Return a workload of that kind whose template has the spec, and these metadata."""
     labels = {"app": name}
     restarts = {"restartPolicy": "Never"} if kind in ("Job", "CronJob") else {}
-    template = {"metadata": {"labels": labels}, "spec": {**spec, **restarts}}
+    template = {"metadata": {"labels": labels, **metadata}, "spec": {**spec, **restarts}}
     obj: JSON = {"apiVersion": WORKLOADS[kind][0], "kind": kind, "metadata": {"name": name}}
     match kind:
         case "PodTemplate":

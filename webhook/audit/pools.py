@@ -123,7 +123,7 @@ def _offered(node: Node, pool: Pool, policy: Policy) -> dict[str, int]:
     return {
         name: count
         for name, count in (node.allocatable or {}).items()
-        if count > 0 and policy.pool_of_device(name, node) is pool
+        if count > 0 and policy.counts(name) and policy.pool_of_device(name, node) is pool
     }
 
 

@@ -125,6 +125,7 @@ def _devices(policy: Policy) -> set[object]:
         (
             pool.name,
             pool.resources,
+            pool.fractional_resources,
             pool.device_classes,
             pool.taints,
             frozenset(pool.node_selector.items()),

@@ -128,7 +128,7 @@ def pools_of(device: str, policy: Policy) -> tuple[Pool, ...]:
 def of_pod(pod: PodObject, policy: Policy) -> Counter[Holding]:
     """Return the devices that the scheduler reserves for a Pod, of every pool's resources."""
     spec, namespace = pod.spec, pod.metadata.namespace
-    names = {name for name in _resources(spec) if pools_of(name, policy)}
+    names = {name for name in _resources(spec) if _is_counted(name, policy)}
     if not names:
         return Counter()
     scheduled = bool(spec.node_name)
@@ -168,10 +168,15 @@ def of_node(node: NodeObject, policy: Policy) -> Counter[Offer]:
     found: Counter[Offer] = Counter()
     known = node_from(node, policy)
     for resource, count in (known.allocatable or {}).items():
-        if pool := policy.pool_of_device(resource, known):
+        if policy.counts(resource) and (pool := policy.pool_of_device(resource, known)):
             several = len(policy.pools_of_resource(resource)) > 1
             found[Offer(resource, pool.name, known.name if several else "")] = count
     return +found
+
+
+def _is_counted(resource: str, policy: Policy) -> bool:
+    pools = pools_of(resource, policy)
+    return bool(pools) and all(resource not in pool.fractional_resources for pool in pools)
 
 
 def _resources(spec: PodSpec) -> Iterator[str]:

@@ -16,6 +16,7 @@ from webhook.registration.match_conditions import (
     adds_devices,
     concerns,
     differs,
+    differs_in_requests,
     differs_where_there_is,
     names_devices,
     selects_nodes,
@@ -198,7 +199,9 @@ def _conditions(place: _Place, policy: Policy, registration: Registration) -> tu
     changes = differs(place.judged)
     if "Pod" in place.kinds:
         # The annotations of a Pod that no kubelet runs yet still count.
-        changes = f"{changes} || {adds_devices('object.metadata')}"
+        changes = " || ".join(
+            (changes, adds_devices("object.metadata"), *differs_in_requests(policy))
+        )
     return f"{concern} && ({changes})", f"{selects} && !{concern} && ({changes})"
 
 

@@ -33,7 +33,7 @@ from webhook.registration.admission_policies.cel import any_of, is_daemon_set, m
 
 
 def names_devices(spec: str, policy: Policy, *, defaulted: bool) -> str:
-    """Return CEL that holds for a Pod spec whose resources or claims name a device.
+    """Return CEL that holds for a Pod whose resources, claims or annotations name a device.
 
     ``spec`` is CEL for the spec. Where it is ``defaulted`` (a Pod's, not a template's), the API
     server has copied limits into requests, and looking at requests is enough.
@@ -43,6 +43,7 @@ def names_devices(spec: str, policy: Policy, *, defaulted: bool) -> str:
         *_claims(spec, policy),
         f"{spec}.containers.exists(c, {container})",
         f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
+        *_annotated(f"{spec.removesuffix('spec')}metadata", policy),
     )
 
 
@@ -74,6 +75,7 @@ def concerns(spec: str, policy: Policy, kinds: frozenset[str]) -> str:
         f"has({spec}.ephemeralContainers) && {spec}.ephemeralContainers.exists(c, {debug})",
         f"has({spec}.volumes) && {spec}.volumes.exists(v, {volume})",
         adds_devices(f"{spec.removesuffix('spec')}metadata"),
+        *_annotated(f"{spec.removesuffix('spec')}metadata", policy),
     )
 
 
@@ -82,6 +84,18 @@ def adds_devices(metadata: str) -> str:
     annotations = f"{metadata}.annotations"
     has_some = f"has({metadata}) && has({annotations})"
     return f"{has_some} && {annotations}.exists(k, k.startsWith({json.dumps(CDI_PREFIX)}))"
+
+
+def differs_in_requests(policy: Policy) -> tuple[str, ...]:
+    """Return CEL that holds for a Pod whose annotations request something else than before.
+
+    Without its annotation, a Pod that still waits for a node is no GPU Pod.
+    """
+    keys = {key for each in policy.pools_of_annotations for key in each.keys}
+    if not keys:
+        return ()
+    new, old = (_value("k", f"{obj}.metadata.annotations") for obj in ("object", "oldObject"))
+    return (f"{_list(keys)}.exists(k, {new} != {old})",)
 
 
 def selects_nodes(spec: str, kinds: frozenset[str], *, with_nodes: bool) -> str:
@@ -123,6 +137,24 @@ def differs_where_there_is(field: str) -> str:
 
 def _claims(spec: str, policy: Policy) -> tuple[str, ...]:
     return (f"has({spec}.resourceClaims)",) if policy.pools_of_class else ()
+
+
+def _annotated(metadata: str, policy: Policy) -> tuple[str, ...]:
+    """Return CEL that holds for metadata with an annotation that requests a device.
+
+    For any scheduler: another mutating webhook may set ``schedulerName`` after this one.
+    """
+    keys = {key for each in policy.pools_of_annotations for key in each.annotations}
+    if not keys:
+        return ()
+    annotations = f"{metadata}.annotations"
+    has_some = f"has({metadata}) && has({annotations})"
+    return (f"{has_some} && {annotations}.exists(k, k in {_list(keys)})",)
+
+
+def _value(key: str, mapping: str) -> str:
+    """Return CEL for the value of a key in a mapping of strings, or an empty string."""
+    return f'(has({mapping}) && {key} in {mapping} ? {mapping}[{key}] : "")'
 
 
 def _device(policy: Policy, defaulted: bool) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from audit.fleet import LABELS, TAINT, pod_spec
 from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, workload
+from cases.loading import policy_document
 from controlplane.objects import node
 from policies.document.model import parse_policy
 from policies.document.shipped import shipped_policy
@@ -244,6 +245,28 @@ async def test_a_pod_that_is_larger_than_every_node_is_told(
     too_large = ["no node has enough devices"]
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Job train": too_large, "Pod waiting": too_large}
+
+
+async def test_a_part_of_a_gpu_belongs_on_gpu_nodes_and_is_no_device(tmp_path: Path) -> None:
+    cluster = Cluster()
+    offered = {"nvidia.com/gpu": "8", "nvidia.com/gpumem": "81920"}
+    cluster.add("Node", node("gpu", labels=LABELS, taints=[TAINT], resources=offered))
+    await cluster.api.start()
+    for name, scheduler in (("half", "kai-scheduler"), ("plain", "default-scheduler")):
+        sitting = pod(name, pod_spec(schedulerName=scheduler), node="gpu")
+        sitting["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+        cluster.add("Pod", sitting)
+    part = pod("part", pod_spec(1), node="gpu")
+    part["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpumem": "3000"}
+    cluster.add("Pod", part)
+    policy = parse_policy(policy_document("fractions")).compile()
+    try:
+        audit = await cluster.audit(tmp_path, policy)
+    finally:
+        await cluster.api.stop()
+    assert found(audit) == {"Pod plain": [SITS]}
+    [pool] = audit.pools
+    assert (pool.allocatable, pool.requested, pool.trespassers) == (8, 1, 1)
 
 
 async def test_the_node_tells_the_pool_of_devices_that_several_pools_offer(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from paths import CASES
-from policies.document.shipped import shipped_policy
+from policies.document.shipped import preset_text, shipped_policy
 from policies.facts import Request
 from policies.kubernetes.decoding import pod_of
 from policies.kubernetes.templates import templates
@@ -263,6 +263,21 @@ def test_what_only_looks_like_a_request_is_said_to_be_none(gpufence: Run) -> Non
         "Claim mine is unknown and does not count as a request (at spec.resourceClaims[0]).",
     ):
         assert said in done.out
+
+
+def test_an_annotation_for_another_scheduler_is_said_to_be_none(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text(preset_text("kai"))
+    text = PLAIN_POD.replace("metadata:\n", 'metadata:\n  annotations: {gpu-fraction: "0.5"}\n', 1)
+    done = gpufence("explain", "--policy", "policy.yaml", "-", stdin=text)
+    assert (
+        "gpu-fraction does not request a device of a pool: schedulerName is default-scheduler, and "
+        "kai-scheduler reads the annotation (at metadata.annotations[gpu-fraction])."
+    ) in done.out
+    text = text.replace("spec:\n", "spec:\n  schedulerName: kai-scheduler\n", 1)
+    done = gpufence("explain", "--policy", "policy.yaml", "-", stdin=text)
+    assert "The Pod requests gpu-fraction: 0.5, which pool nvidia offers" in done.out
 
 
 def test_a_negative_count_is_said_to_be_none_that_the_api_takes(gpufence: Run) -> None:

@@ -17,6 +17,7 @@ from policies.kubernetes.nodes import Node
 from policies.registry import RULES
 
 JSON = dict[str, Any]
+DEFAULT = "default-scheduler"
 
 POOL: JSON = {
     "name": "nvidia",
@@ -344,6 +345,19 @@ class TestWhatADocumentMeans:
             "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not in resources; "
             "add it there as well",
             id="a share of nothing",
+        ),
+        pytest.param(
+            document(pool(fractionalResources=["nvidia.com/gpumem"])),
+            "pools[0]: has the fractional resource 'nvidia.com/gpumem', which is not in resources; "
+            "add it there as well",
+            id="an amount of nothing",
+        ),
+        pytest.param(
+            document(pool(annotationRequests=[{"annotations": ["a"], "schedulerName": DEFAULT}])),
+            "pools[0].annotationRequests[0].schedulerName: is the scheduler that Pods have by "
+            "default, which gives devices by resources and claims only; use the name of a "
+            "scheduler that reads the annotations",
+            id="annotations that no scheduler reads",
         ),
         pytest.param(
             document(pool(deviceClasses=[""])),

@@ -8,17 +8,65 @@ import pytest
 from hypothesis import given
 
 import strategies
+from cases.loading import policy_document
 from policies.context import Context
+from policies.document.model import parse_policy
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.quantity import parse_quantity
 from policies.kubernetes.template import Template
-from policies.requests import device_requests, pools_of_resource
+from policies.requests import device_requests, peak_in_pool, pools_of_resource
 from strategies import JSON
 from typed import pod_of
 
 TWO_POOLS = strategies.policies()["two pools"]
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
+
+
+SHARED = parse_policy(policy_document("fractions")).compile()
+
+
+@pytest.mark.parametrize(
+    ("value", "counts"),
+    [
+        ("0.5", True),
+        (".5", True),
+        ("2000", True),
+        ("010", True),
+        ("0", False),
+        ("0.000", False),
+        ("", False),
+        ("-1", False),
+        ("half", False),
+        ("1" * 40, False),
+        (None, False),
+    ],
+)
+def test_an_annotation_is_a_request_if_it_is_a_number_above_zero(
+    value: str | None, counts: bool
+) -> None:
+    pod = pod_of(
+        {
+            "metadata": {"annotations": {"gpu-memory": value}},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "a"}]},
+        }
+    )
+    assert bool(device_requests(pod, SHARED, Request(), Facts())) == counts
+
+
+@pytest.mark.parametrize(
+    ("annotations", "count"),
+    [
+        ({"gpu-fraction": "0.5"}, 1),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "3"}, 3),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "many"}, 1),
+        ({"gpu-fraction-num-devices": "3"}, 0),
+    ],
+)
+def test_a_part_of_a_device_counts_as_one(annotations: dict[str, str], count: int) -> None:
+    spec = {"schedulerName": "kai-scheduler", "containers": [{"name": "a"}]}
+    pod = pod_of({"metadata": {"annotations": annotations}, "spec": spec})
+    assert peak_in_pool(pod, SHARED.pools[0], SHARED, Facts()) == count
 
 
 def claim(*requests: set[str]) -> Claim:

@@ -26,6 +26,8 @@ MUTATION_PAGE = ["What it adds", "Why", "Before", "After", "Settings"]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 each_check = pytest.mark.parametrize("rule", CHECKS, ids=lambda rule: rule.id)
 GPU_NODE = Node("gpu-1", {"nvidia.com/gpu.present": "true"}, (), {"nvidia.com/gpu": 8})
+SHARED = {"nvidia.com/gpu.shared": 10, "nvidia.com/mig-1g.10gb": 7}
+SHARED_NODE = Node("gpu-2", {"nvidia.com/gpu.present": "true"}, (), SHARED)
 
 each_mutation = pytest.mark.parametrize("rule", MUTATIONS, ids=lambda rule: rule.id)
 
@@ -123,7 +125,7 @@ def decide_as_on_page(rule: Mutation | Check, heading: str) -> Decision:
     facts = Facts(
         claims=claims,
         claim_templates=templates,
-        nodes=NodeIndex([GPU_NODE, Node("cpu-1", {}, (), {})]),
+        nodes=NodeIndex([GPU_NODE, SHARED_NODE, Node("cpu-1", {}, (), {})]),
         namespace_labels={},
         runtime_classes=frozenset({"nvidia"}),
     )

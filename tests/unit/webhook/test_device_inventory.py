@@ -160,6 +160,15 @@ def test_a_node_offers_the_devices_of_pools() -> None:
     assert of_node(msgspec.convert(obj, NodeObject), policy()) == {Offer(GPU, "nvidia"): 8}
 
 
+def test_amounts_of_a_device_are_no_devices() -> None:
+    memory = "volcano.sh/vgpu-memory"
+    pools = policy(resources=[GPU, memory], sharedResources=[], fractionalResources=[memory])
+    offering = node("a", allocatable={GPU: "8", memory: "81920"})
+    assert of_node(msgspec.convert(offering, NodeObject), pools) == {Offer(GPU, "nvidia"): 8}
+    both = pod("a", container({GPU: "1", memory: "3000"}))
+    assert of_pod(msgspec.convert(both, PodObject), pools) == {Holding(GPU, "ml", True): 1}
+
+
 # The sums.
 
 

@@ -8,7 +8,7 @@ import click
 
 from webhook.cli.lazy import SuggestingGroup
 
-PRESETS = ("amd", "intel")
+PRESETS = ("amd", "hami", "intel", "kai", "volcano-vgpu")
 
 
 @click.group(cls=SuggestingGroup)

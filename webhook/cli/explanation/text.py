@@ -14,7 +14,7 @@ from policies.kubernetes.pod import RESOURCE_SIDES, Pod
 from policies.kubernetes.quantity import parse_quantity
 from policies.policy import ExceptionEntry, Policy
 from policies.registry import CHECKS, Mutation
-from policies.requests import device_peaks
+from policies.requests import device_peaks, ignored_annotations
 from webhook.cli.explanation.placement import PoolPlacement, obstacle, placement, selection
 from webhook.cli.explanation.pod_trace import Explanation, Step
 from webhook.cli.report.difference import difference
@@ -88,6 +88,13 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
         yield _line(f"It requests no device of a pool. Pools of the policy: {pools}.", indent=4)
     for path, name, why in _not_requests(pod, context):
         yield _line(f"{name} does not request a device of a pool: {why} (at {path}).", indent=4)
+    for name, annotation in ignored_annotations(pod, context.policy):
+        yield _line(
+            f"{name} does not request a device of a pool: schedulerName is "
+            f"{pod.spec.scheduler_name or 'default-scheduler'}, and {annotation.scheduler_name} "
+            f"reads the annotation (at {pod.at(f'metadata.annotations[{name}]')}).",
+            indent=4,
+        )
     for each in context.unresolved_claims(pod):
         yield _line(
             f"Claim {each.entry.claim} is unknown and does not count as a request (at "

@@ -90,11 +90,31 @@ def may_be_device(policy: Policy) -> str:
     return f'k.contains("/") && (!k.startsWith({prefix}) || k in {implicit})'
 
 
-def may_request_device(spec: str, policy: Policy) -> str:
-    """Return CEL that holds for a Pod spec that requests a device of a pool, or may do so."""
+def may_request_device(spec: str, path: str, policy: Policy) -> str:
+    """Return CEL that holds for a Pod spec that requests a device of a pool, or may do so.
+
+    ``path`` is where the Pod's ``spec`` stands in the object.
+    """
     by_resource = f"c, {requests_resource('c', may_be_device(policy))}"
     claims = [f"has({spec}.resourceClaims)"] if policy.pools_of_class else []
-    return any_of(*claims, f"{containers(spec)}.exists({by_resource})")
+    annotated = may_request_by_annotation(spec, path, policy)
+    return any_of(*claims, f"{containers(spec)}.exists({by_resource})", *annotated)
+
+
+def may_request_by_annotation(spec: str, path: str, policy: Policy) -> tuple[str, ...]:
+    """Return CEL that holds for a Pod spec whose scheduler may read a request from an annotation.
+
+    ``path`` is where the Pod's ``spec`` stands in the object. The annotations are those of the new
+    object. Their values are left to the engine.
+    """
+    annotations = mapped("object", f"{path.removesuffix('spec')}metadata.?annotations")
+    return tuple(
+        all_of(
+            f'{spec}.?schedulerName.orValue("") == {text(each.scheduler_name)}',
+            f"{annotations}.exists(k, k in {names(each.annotations)})",
+        )
+        for each in policy.pools_of_annotations
+    )
 
 
 def is_daemon_set(kinds: frozenset[str]) -> Iterator[str]:

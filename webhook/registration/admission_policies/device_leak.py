@@ -18,6 +18,7 @@ from webhook.registration.admission_policies.cel import (
     containers,
     listed,
     may_be_device,
+    may_request_by_annotation,
     names,
     requests_resource,
     text,
@@ -43,7 +44,7 @@ def variables(path: str, policy: Policy, _kinds: frozenset[str]) -> Iterator[Var
     holds = [requests_resource("c", may_be_device(policy))]
     if policy.pools_of_class:
         holds.append("size(c.?resources.?claims.orValue([])) > 0")
-    requests = any_of(*holds)
+    requests = any_of(*holds, *may_request_by_annotation("s", path, policy))
     found = []
     for name in visible_devices_variables(policy):
         # The last of several variables of one name counts.

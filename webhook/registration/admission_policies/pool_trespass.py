@@ -45,7 +45,9 @@ def concerns(spec: str, policy: Policy) -> str:
     if fencing:
         covered = f"t, !has(t.key) || t.key in {names({taint.key for taint in fencing})}"
         placing.append(f"{listed(spec, 'tolerations')}.exists({covered})")
-    return all_of(any_of(*placing), f"!{may_request_device(spec, policy)}")
+    return all_of(
+        any_of(*placing), f"!{may_request_device(spec, spec.removeprefix('object.'), policy)}"
+    )
 
 
 def variables(path: str, policy: Policy, kinds: frozenset[str]) -> Iterator[Variable]:
@@ -54,7 +56,7 @@ def variables(path: str, policy: Policy, kinds: frozenset[str]) -> Iterator[Vari
     ``path`` is where the Pod's ``spec`` stands in the object, and ``kinds`` are the object's. Each
     pool has variables of its own, because the API server limits the length of an expression.
     """
-    excused = [may_request_device("s", policy)]
+    excused = [may_request_device("s", path, policy)]
     if "Pod" in kinds:
         excused.append(_is_mirror_pod("s"))
     yield "excused", f"variables.specs.map(s, {any_of(*excused)})"
