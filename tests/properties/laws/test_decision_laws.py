@@ -25,6 +25,7 @@ from strategies import JSON
 pytestmark = pytest.mark.timeout(3600)
 
 POLICIES = strategies.policies()
+SHARED = compiled(policy_document("fractions") | {"rules": {"device-requests": "off"}})
 objects = st.one_of(strategies.pods(), strategies.workloads())
 policies = st.sampled_from(list(POLICIES.values()))
 anything = st.recursive(
@@ -47,6 +48,25 @@ def test_a_decision_only_adds_and_settles_at_once(obj: JSON, policy: Policy, fac
     assert_settled(decision, policy, facts)
     assert_readable(decision)
     assert_unchanged_update_passes(obj, policy, facts)
+
+
+@law
+@given(strategies.gpu_pods())
+def test_a_part_of_a_device_is_treated_as_a_whole_one(whole: JSON) -> None:
+    assume(not whole["spec"].get("nodeName"))
+    part = clone(whole)
+    del part["spec"]["containers"][0]["resources"]
+    part["spec"]["schedulerName"] = "kai-scheduler"
+    part["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+    decisions = [decide(each, SHARED) for each in (whole, part)]
+    event(decisions[0].verdict)
+    # Only the variables of the container with the device differ: a device plugin sets its own.
+    first, second = (
+        Counter((f.rule, f.reason) for f in each.findings if f.rule != "device-leak")
+        for each in decisions
+    )
+    assert first == second
+    assert decisions[0].operations == decisions[1].operations
 
 
 @law
