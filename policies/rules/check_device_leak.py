@@ -78,7 +78,7 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import EnvVar, host_path, volume_name
 from policies.kubernetes.pod import Container, Pod
-from policies.policy import Policy
+from policies.policy import Policy, Pool
 from policies.requests import requesting_containers
 
 ID = "device-leak"
@@ -99,6 +99,9 @@ CDI_PREFIX = "cdi.k8s.io/"
 
 DEVICE_MOUNTS = "nvidia-container-devices"
 _DEVICE_MOUNTS = re.compile(rf"/(var/)?run/{DEVICE_MOUNTS}(/.*)?")
+
+_VENDOR_OF = {"volcano.sh": "nvidia.com"}
+"""Vendors of devices whose resources have the domain of a scheduler."""
 
 _VARIABLES = {
     "amd.com": "AMD_VISIBLE_DEVICES",
@@ -161,12 +164,16 @@ def visible_devices_variables(policy: Policy) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def _vendors(policy: Policy) -> frozenset[str]:
-    """Return the domains of the pools' devices, as nvidia.com of nvidia.com/gpu."""
-    names = {name for pool in policy.pools for name in pool.resources.exact}
-    names |= {prefix for pool in policy.pools for prefix in pool.resources.prefixes}
+    return frozenset[str]().union(*map(vendors, policy.pools))
+
+
+@lru_cache(maxsize=256)
+def vendors(pool: Pool) -> frozenset[str]:
+    """Return the vendors of the pool's devices by domain, as nvidia.com of nvidia.com/gpu."""
+    names = {*pool.resources.exact, *pool.resources.prefixes}
     domains = {name.partition("/")[0] for name in names}
-    classes = {name for pool in policy.pools for name in pool.device_classes}
-    return frozenset(domains | {".".join(name.split(".")[-2:]) for name in classes})
+    domains |= {".".join(name.split(".")[-2:]) for name in pool.device_classes}
+    return frozenset(_VENDOR_OF.get(domain, domain) for domain in domains)
 
 
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:

@@ -51,7 +51,8 @@ pools:
 ```
 
 - `pools[].largestRequest`: the largest number of the pool's devices that one Pod may request.
-  Resource claims (DRA) do not count.
+  Resource claims (DRA) and `fractionalResources` do not count. A part of a device that an
+  annotation requests (`annotationRequests`) counts as one device.
 """
 
 from __future__ import annotations

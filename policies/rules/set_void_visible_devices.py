@@ -49,18 +49,14 @@ None beyond the rule's action.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from policies.context import Context
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod, new_debug_containers
-from policies.policy import Pool
 from policies.requests import requesting_containers
-from policies.rules.check_device_leak import VISIBLE_DEVICES
+from policies.rules.check_device_leak import VISIBLE_DEVICES, vendors
 
 ID = "void-visible-devices"
-_NVIDIA = ("nvidia.com/", "volcano.sh/vgpu-")
-"""How the resources of NVIDIA GPUs begin."""
 SUMMARY = f"{VISIBLE_DEVICES}: void in containers that request no device"
 
 
@@ -68,7 +64,7 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Hide the node's GPUs from the containers that request none."""
     # Of an existing Pod with unresolved claims, the pool is unknown.
     pools = context.requested_pools or context.policy.pools
-    if not any(_is_nvidia(pool) for pool in pools):
+    if not any("nvidia.com" in vendors(pool) for pool in pools):
         return
     if context.request.subresource == "ephemeralcontainers":
         containers = new_debug_containers(pod, context.old_spec)
@@ -81,12 +77,3 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
         if VISIBLE_DEVICES not in [variable.name for variable in container.spec.env or ()]:
             path = (container.kind, container.position, "env")
             yield Addition(path, [{"name": VISIBLE_DEVICES, "value": "void"}])
-
-
-@lru_cache(maxsize=256)
-def _is_nvidia(pool: Pool) -> bool:
-    # Checked for every GPU Pod, and pools live as long as their policy.
-    names = {*pool.resources.exact, *pool.resources.prefixes}
-    return any(name.startswith(_NVIDIA) for name in names) or any(
-        name.endswith(".nvidia.com") for name in pool.device_classes
-    )
