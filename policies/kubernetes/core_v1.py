@@ -126,9 +126,14 @@ class Container(Type):
 
 
 class VolumeSource(msgspec.Struct, gc=False):
-    """A volume source of any type. Of a ``hostPath``, ``path`` is the path on the node."""
+    """A volume source of any type.
+
+    Of a ``hostPath``, ``path`` is the path on the node. Of an ``emptyDir``, ``medium`` is Memory or
+    empty.
+    """
 
     path: Any = None
+    medium: Any = None
 
 
 Volume = dict[str, VolumeSource | list[Any] | str | bool | int | float | None]
@@ -145,6 +150,12 @@ def host_path(volume: Volume) -> str | None:
     source = volume.get("hostPath")
     path = source.path if isinstance(source, VolumeSource) else None
     return path if isinstance(path, str) else None
+
+
+def is_on_disk(volume: Volume) -> bool:
+    """Return whether the volume is an ``emptyDir`` on the disk of the node."""
+    source = volume.get("emptyDir")
+    return isinstance(source, VolumeSource) and source.medium != "Memory"
 
 
 class Toleration(Type):

@@ -3,14 +3,16 @@
 ## What it checks
 
 A container requests two or more devices of a pool in its resources, and mounts no volume at
-`/dev/shm`. The rule skips Pods with `hostIPC: true`, which use the `/dev/shm` of the node. It also
-skips Ray clusters and LLMInferenceServices: their operators add the volume.
+`/dev/shm`, or an `emptyDir` on disk. The rule skips Pods with `hostIPC: true`, which use the
+`/dev/shm` of the node. It also skips Ray clusters and LLMInferenceServices: their operators add the
+volume.
 
 ## Why
 
 Container runtimes limit `/dev/shm` to 64 MiB. Training on several GPUs needs more: NCCL exchanges
 data between the GPUs of a Pod there, and so do the workers of PyTorch data loaders. Without the
 volume, they fail with `No space left on device` or `Bus error`, often only after hours of training.
+An `emptyDir` without `medium: Memory` is large enough, but the data goes to the disk of the node.
 
 ## Denied
 
@@ -65,6 +67,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
+from policies.kubernetes.core_v1 import is_on_disk, volume_name
 from policies.kubernetes.pod import Container, DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS, parse_quantity
 
@@ -80,18 +83,15 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if pod.spec.host_ipc or pod.kind in _ADDED_BY_OPERATOR:
         return
     for resource in pod.device_resources():
-        container, name = resource.container, resource.name
-        count = _count(resource, context)
-        if count > 1 and not _mounts_shared_memory(container):
-            yield Finding(
-                ID,
-                pod.at(container.field),
-                "a container with several GPUs has no volume for shared memory",
-                f'container "{container.name}" requests {name}: {count} and mounts no volume at '
-                f"{SHARED_MEMORY}, which container runtimes limit to 64 MiB",
-                "Add volumes: [{name: shm, emptyDir: {medium: Memory}}] to the Pod, and "
-                f"volumeMounts: [{{name: shm, mountPath: {SHARED_MEMORY}}}] to the container",
-            )
+        container = resource.container
+        if count := _count(resource, context):
+            requests = f'container "{container.name}" requests {resource.name}: {count}'
+            volume = _volume_at_shared_memory(container)
+            if volume is None:
+                yield _without_volume(pod.at(container.field), requests)
+            elif (index := _index_on_disk(pod, volume)) is not None:
+                path = pod.at(f"spec.volumes[{index}].emptyDir")
+                yield _with_disk(path, requests, volume)
 
 
 def _count(resource: DeviceResource, context: Context) -> int:
@@ -110,8 +110,40 @@ def _count(resource: DeviceResource, context: Context) -> int:
     return 0
 
 
-def _mounts_shared_memory(container: Container) -> bool:
-    return any(
-        posixpath.normpath(mount.mount_path or "") == SHARED_MEMORY
-        for mount in container.spec.volume_mounts or ()
+def _without_volume(path: str, requests: str) -> Finding:
+    return Finding(
+        ID,
+        path,
+        "a container with several GPUs has no volume for shared memory",
+        f"{requests} and mounts no volume at {SHARED_MEMORY}, which container runtimes limit to "
+        "64 MiB",
+        "Add volumes: [{name: shm, emptyDir: {medium: Memory}}] to the Pod, and "
+        f"volumeMounts: [{{name: shm, mountPath: {SHARED_MEMORY}}}] to the container",
     )
+
+
+def _with_disk(path: str, requests: str, volume: str) -> Finding:
+    return Finding(
+        ID,
+        path,
+        "the shared memory of a container with several GPUs is on disk",
+        f'{requests} and mounts volume "{volume}" at {SHARED_MEMORY}, an emptyDir on the disk of '
+        "the node",
+        "Set emptyDir: {medium: Memory}",
+    )
+
+
+def _volume_at_shared_memory(container: Container) -> str | None:
+    """Return the name of the volume that is mounted at /dev/shm, if there is one."""
+    for mount in container.spec.volume_mounts or ():
+        if posixpath.normpath(mount.mount_path or "") == SHARED_MEMORY:
+            return mount.name or ""
+    return None
+
+
+def _index_on_disk(pod: Pod, name: str) -> int | None:
+    """Return the index of the volume, if it is an emptyDir on the disk of the node."""
+    for index, volume in enumerate(pod.spec.volumes or ()):
+        if volume_name(volume, index) == name and is_on_disk(volume):
+            return index
+    return None

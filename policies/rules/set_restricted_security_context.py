@@ -87,13 +87,12 @@ from policies.context import Context
 from policies.kubernetes.core_v1 import SecurityContext
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import NO_CONTEXT, Container, Pod, new_debug_containers
-from policies.kubernetes.pod_security.privileges import excludes_no_escalation
+from policies.kubernetes.pod_security.privileges import excludes_no_escalation, locks_memory
 from policies.policy import Hardening
 
 ID = "restricted-security-context"
 SUMMARY = 'the security context that Pod Security "restricted" requires'
 
-_LOCK_MEMORY = frozenset({"IPC_LOCK", "CAP_IPC_LOCK"})
 # The root user of Windows, in any case (kubelet, security_context_windows.go).
 _WINDOWS_ROOT = "containeradministrator"
 
@@ -166,10 +165,7 @@ def _is_root(pod: Pod, own: SecurityContext) -> bool:
     if non_root is False:
         return True
     if not pod.is_windows:
-        # Runtimes set no ambient capabilities, so added capabilities have an effect for root only.
-        added = (own.capabilities.add if own.capabilities else None) or ()
-        locks_memory = not _LOCK_MEMORY.isdisjoint(added)
-        return user_id == 0 or (locks_memory and non_root is None and user_id is None)
+        return user_id == 0 or (locks_memory(own) and non_root is None and user_id is None)
     user = _windows_user(own) or _windows_user(common)
     return user.lower() == _WINDOWS_ROOT
 

@@ -36,11 +36,14 @@ _SHARED_MEMORY = (
 # Directories of drivers and their tools: elsewhere, "nvidia" can be in the name of user data.
 _SYSTEM = ("/bin/", "/etc/", "/home/kubernetes/", "/lib", "/opt/", "/run/", "/usr/", "/var/")
 
+_GPU_FILES = re.compile(r"/dev/(accel|davinci|dri|dxg|kfd|nvidia|vfio|/*$)")
 _CACHE = re.compile(r"cache|huggingface|models?(/|$)", re.IGNORECASE)
 
 _INSTEAD = {
     "device": "remove the volume of devices or drivers: a container gets the files of the devices "
     "that it requests",
+    "other device": "for other device files, for example of RDMA, request the resource of their "
+    "device plugin, or an exception from the cluster administrator",
     "shared memory": f"for shared memory, set {_SHARED_MEMORY}",
     "model cache": "for a model cache, use persistentVolumeClaim: {claimName: NAME} (replicas can "
     "share a claim with access mode ReadWriteMany)",
@@ -247,6 +250,8 @@ def _purpose(volume: Volume) -> str:
     if path.startswith(("/dev/shm", "/run/shm")):  # noqa: S108 - read from a manifest
         return "shared memory"
     driver = "nvidia" in path and path.startswith(_SYSTEM)
-    if driver or f"{path}/".startswith("/dev/"):
+    if driver or _GPU_FILES.match(f"{path}/"):
         return "device"
+    if path.startswith("/dev/"):
+        return "other device"
     return "model cache" if _CACHE.search(path) else "data"

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from policies.kubernetes.core_v1 import SecurityContext
+from policies.kubernetes.pod_security.privileges import locks_memory
 from policies.kubernetes.pod_security.view import PodView
 from policies.kubernetes.pod_security.violation import Offenders, Violation, offenders
 
 _NON_ROOT = "securityContext: {runAsNonRoot: true, runAsUser: 65532}"
+_WITHOUT_IPC_LOCK = (
+    "Remove IPC_LOCK: gpufence then sets a user. With IPC_LOCK, it keeps the user of the image, "
+    "which may be root, because the capability has no effect for other users"
+)
 
 
 def run_as_non_root(pod: PodView) -> Violation | None:
@@ -38,12 +43,13 @@ def run_as_non_root(pod: PodView) -> Violation | None:
     if not silent:
         return None
     unset = Offenders(None, silent)
+    keep_user = all(locks_memory(container.security_context) for container in silent)
     return Violation(
         "runAsNonRoot != true",
         unset.path("runAsNonRoot"),
         f"neither the Pod nor {unset.named} sets securityContext.runAsNonRoot",
         "only true",
-        unset.remediation(f"Set {_NON_ROOT} in the Pod's spec"),
+        unset.remediation(_WITHOUT_IPC_LOCK if keep_user else f"Set {_NON_ROOT} in the Pod's spec"),
         unset.subjects(lambda _: ["unset"]),
     )
 

@@ -40,6 +40,7 @@ _WITHOUT = {
     "NET_ADMIN": "a service mesh with a CNI plugin works without NET_ADMIN",
 }
 _SYS_ADMIN = frozenset({"SYS_ADMIN", "CAP_SYS_ADMIN"})
+_LOCK_MEMORY = frozenset({"IPC_LOCK", "CAP_IPC_LOCK"})
 
 
 def privileged(pod: PodView) -> Violation | None:
@@ -102,6 +103,15 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         bad.remediation(remediation),
         bad.subjects(lambda context: ["true" if context.allow_privilege_escalation else "unset"]),
     )
+
+
+def locks_memory(context: SecurityContext) -> bool:
+    """Return whether a container adds ``IPC_LOCK``, which has an effect for root only.
+
+    Runtimes set no ambient capabilities.
+    """
+    added = (context.capabilities.add if context.capabilities else None) or ()
+    return not _LOCK_MEMORY.isdisjoint(added)
 
 
 def excludes_no_escalation(context: SecurityContext) -> bool:

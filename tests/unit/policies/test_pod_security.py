@@ -448,6 +448,15 @@ REFUSED = {
         "Remove the volume of devices or drivers: a container gets the files of the devices that "
         "it requests",
     ),
+    "devices other than GPUs as a volume": Refusal(
+        pod(volumes=[{"name": "rdma", "hostPath": {"path": "/dev/infiniband"}}]),
+        "restricted volume types",
+        "spec.volumes[0].hostPath",
+        'volume "rdma" uses hostPath',
+        VOLUME_TYPES,
+        "For other device files, for example of RDMA, request the resource of their device plugin, "
+        "or an exception from the cluster administrator",
+    ),
     "drivers of the node as a volume": Refusal(
         pod(volumes=[{"name": "cuda", "hostPath": {"path": "/home/kubernetes/bin/nvidia/lib64"}}]),
         "restricted volume types",
@@ -587,6 +596,16 @@ class TestRestricted:
             f'{case.found}; Pod Security "restricted" accepts {case.accepted}'
         )
         assert finding.remediation == case.remediation
+
+    def test_says_what_a_container_that_locks_memory_costs(self) -> None:
+        locks = container(capabilities={"drop": ["ALL"], "add": ["IPC_LOCK"]})
+        other = container("b", runAsNonRoot=True)
+        raw = pod({"runAsNonRoot": None}, containers=[locks, other])
+        (finding,) = [each for each in findings(raw) if each.path.endswith("runAsNonRoot")]
+        assert finding.remediation == (
+            "Remove IPC_LOCK: gpufence then sets a user. With IPC_LOCK, it keeps the user of the "
+            "image, which may be root, because the capability has no effect for other users"
+        )
 
     def test_finds_privileges_that_exclude_giving_up_escalation(self) -> None:
         """The API server rejects the pair, so the remediation must not lead to it."""
