@@ -352,30 +352,62 @@ def claiming(entry: JSON, **spec: Any) -> JSON:
     return obj
 
 
-@pytest.mark.usefixtures("nodes")
-def test_a_pod_with_a_claim_template_is_placed_hardened_and_bound_to_the_node_with_the_device(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+@contextmanager
+def driver_devices(control_plane: ControlPlane, node_name: str) -> Iterator[None]:
+    """Let a DRA driver offer one GPU of a node."""
     devices = {
         "metadata": {"name": "gpu-devices"},
         "spec": {
             "driver": "gpu.nvidia.com",
-            "nodeName": "gpu",
-            "pool": {"name": "gpu", "generation": 1, "resourceSliceCount": 1},
+            "nodeName": node_name,
+            "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
             "devices": [{"name": "gpu-0"}],
         },
     }
-    driver = {"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}
     slices = f"{RESOURCE}/resourceslices"
     control_plane.api.request("POST", slices, devices)
     try:
-        with device_classes(control_plane, device_class("gpu.nvidia.com", selectors=[driver])):
-            template = create_template(control_plane, namespace, "gpu.nvidia.com")
-            obj = claiming({"resourceClaimTemplateName": template})
-            assert is_gpu_pod(create(control_plane, namespace, obj, dry=False))
-            assert control_plane.bound_to(namespace, "p") == "gpu"
+        yield
     finally:
         control_plane.api.request("DELETE", f"{slices}/gpu-devices")
+
+
+DRIVER = {"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_pod_with_a_claim_template_is_placed_hardened_and_bound_to_the_node_with_the_device(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    named = device_class("gpu.nvidia.com", selectors=[DRIVER])
+    with driver_devices(control_plane, "gpu"), device_classes(control_plane, named):
+        template = create_template(control_plane, namespace, "gpu.nvidia.com")
+        obj = claiming({"resourceClaimTemplateName": template})
+        assert is_gpu_pod(create(control_plane, namespace, obj, dry=False))
+        assert control_plane.bound_to(namespace, "p") == "gpu"
+
+
+def test_an_extended_resource_that_a_driver_serves_is_had_on_a_node_that_does_not_list_it(
+    control_plane: ControlPlane, server: Server, namespace: str
+) -> None:
+    driven = node("driven", labels={PRESENT: "true"}, taints=[taint(GPU, "present")])
+    serving = device_class("gpu.nvidia.com", selectors=[DRIVER], extendedResourceName=GPU)
+    path = f"/api/v1/namespaces/{namespace}/pods/p"
+    label = {"metadata": {"labels": {"team": "ml"}}}
+    with (
+        control_plane.nodes(driven),
+        driver_devices(control_plane, "driven"),
+        device_classes(control_plane, serving),
+    ):
+        until(lambda: known_nodes(server) == 1, "the node to be known", SEEN_WITHIN)
+        assert is_gpu_pod(create(control_plane, namespace, pod({GPU: 1}), dry=False))
+        assert control_plane.bound_to(namespace, "p") == "driven"
+        status = control_plane.api.request("GET", path)["status"]["extendedResourceClaimStatus"]
+        assert [each["resourceName"] for each in status["requestMappings"]] == [GPU]
+        control_plane.api.request("PATCH", path, label, "application/merge-patch+json")
+        # Without the scheduler, there is no claim.
+        message = refusal(control_plane, namespace, pod({GPU: 1}, "q", nodeName="driven"))
+        assert "missing-device" in message
 
 
 def test_a_pod_with_a_claim_by_name_is_a_gpu_pod_and_so_is_one_with_a_choice_of_gpus(

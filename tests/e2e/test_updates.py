@@ -412,3 +412,46 @@ def test_a_new_image_in_a_template_that_is_no_better_is_stopped_at_its_replica_s
     until(lambda: complaint(control_plane, old_deployment), "the rollout to fail")
     assert "tolerates the taint of GPU nodes" in complaint(control_plane, old_deployment)
     assert all(pod["spec"]["containers"][0]["image"] == "nginx:1.29" for pod in space.pods())
+
+
+# ----------------------------------------------------------------------------------------- Jobs
+
+
+def suspended_job(space: Namespace, spec: JSON) -> str:
+    template = {"spec": {**spec, "restartPolicy": "Never"}}
+    return space.workload("Job", {"spec": {"suspend": True, "template": template}})
+
+
+def requesting(count: int) -> JSON:
+    """Return a patch of the devices of a suspended Job, which Kubernetes 1.36 accepts."""
+    devices = {"limits": {GPU: str(count)}, "requests": {GPU: str(count)}}
+    containers = [{"name": "train", "resources": devices}]
+    return {"spec": {"template": {"spec": {"containers": containers}}}}
+
+
+def test_a_suspended_job_that_gives_up_its_devices_and_keeps_the_toleration_is_refused(
+    control_plane: ControlPlane, space: Namespace
+) -> None:
+    job = suspended_job(space, gpu_spec(tolerations=[TOLERATION]))
+    strategic(control_plane, job, requesting(2))
+    with pytest.raises(ApiError, match="pool-trespass: a Pod without a GPU request tolerates"):
+        strategic(control_plane, job, requesting(0))
+    container = get(control_plane, job)["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"][GPU] == "2"
+
+
+def test_a_suspended_job_that_requests_devices_later_gets_what_a_gpu_job_gets(
+    control_plane: ControlPlane, space: Namespace
+) -> None:
+    plain = gpu_spec()
+    plain["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
+    with control_plane.nodes(GPU_NODE):
+        job = suspended_job(space, plain)
+        strategic(control_plane, job, requesting(1))
+        merge(control_plane, job, {"spec": {"suspend": False}})
+        [pod] = space.wait_for_pods(1)
+        assert TOLERATION in pod["spec"]["tolerations"]
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert control_plane.bound_to(space.name, pod["metadata"]["name"]) == "gpu"
+        merge(control_plane, job, {"spec": {"suspend": True}})
+        space.wait_for_pods(0)

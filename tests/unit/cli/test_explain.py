@@ -375,3 +375,35 @@ def test_nothing_to_explain_is_no_success(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin="")
     assert done.status == 2
     assert "no objects in <stdin>" in done.err
+
+
+SPARK = manifest("""
+    apiVersion: sparkoperator.k8s.io/v1beta2
+    kind: SparkApplication
+    metadata: {name: s}
+    spec:
+      driver: {}
+      executor:
+        gpu: {name: nvidia.com/gpu, quantity: 1}
+    """)
+
+
+def test_pods_that_their_object_cannot_describe_are_explained_with_their_mutations(
+    gpufence: Run,
+) -> None:
+    done = gpufence("explain", "-", stdin=SPARK)
+    lines = [line.strip() for line in done.out.splitlines()]
+    assert (
+        "Container spark-kubernetes-executor requests nvidia.com/gpu: 1, which pool nvidia offers "
+        "(at spec.executor.gpu.quantity)."
+    ) in lines
+    assert (
+        "The webhook mutates the Pods at spec.executor when they are created: a SparkApplication "
+        "cannot hold all mutations."
+    ) in lines
+    executors = lines[lines.index("Scheduling (Pod at spec.executor)") :]
+    assert executors[3] == (
+        "It fits the nodes of pool nvidia: its node selection matches them, and it tolerates their "
+        "taints."
+    )
+    assert not any(line.startswith("No additions by") for line in lines)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from policies.context import Context
 from policies.engine import decide
+from policies.evaluator import mutate_pod
 from policies.facts import Facts, Request
 from policies.finding import Action
 from policies.kubernetes.objects import JSONObject
@@ -38,6 +39,11 @@ class Template:
     written: Pod
     made: Pod
     context: Context
+
+    @property
+    def is_mutated_later(self) -> bool:
+        """Whether the object has no fields for the mutations, so that only its Pods get them."""
+        return not self.written.template.editable and bool(self.context.device_requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,9 @@ def _explanation(result: Result, policy: Policy, request: Request, facts: Facts)
         Template(pod, created, Context.of(pod, policy, request, facts))
         for pod, created in zip(written, made, strict=True)
     )
+    for template in found:
+        if template.is_mutated_later:
+            mutate_pod(template.made, template.context)
     steps = tuple(map(Step, MUTATIONS, stages, stages[1:]))
     exceptions = tuple(
         entry

@@ -67,10 +67,10 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
     """Yield why the Pod is a GPU Pod, or why it is not one although it may look like one."""
     if context.device_requests:
         yield _title(f"Why it is a GPU Pod{where}")
-        containers = {pod.at(container.field): container.name for container in pod.containers()}
+        containers = {(each.kind, each.position): each.name for each in pod.containers()}
         for request in context.device_requests:
-            holder = next((n for at, n in containers.items() if request.path.startswith(at)), None)
-            who = "The Pod" if holder is None else f"Container {holder}"
+            holder = request.container
+            who = f"Container {containers[holder]}" if holder else "The Pod"
             sure = (
                 "" if request.certain else " (devices of other pools satisfy the request as well)"
             )
@@ -131,8 +131,15 @@ def _mutations(explanation: Explanation) -> Iterator[Line]:
             yield _line(f"Why: {_reason(step.mutation)}", role="aside", indent=6)
             for marked in difference(step.before, step.after):
                 yield marked_line(marked, indent=6)
+    later = [each for each in explanation.templates if each.is_mutated_later]
+    for template in later:
+        yield _line(
+            f"The webhook mutates the Pods at {template.written.at('spec')} when they are created: "
+            f"a {template.written.kind} cannot hold all mutations.",
+            indent=4,
+        )
     silent = [_silent(step, explanation) for step in explanation.steps if not step.adds]
-    if silent:
+    if silent and not later:
         yield _line(f"No additions by {', '.join(silent)}.", indent=4)
 
 
