@@ -4,8 +4,8 @@
 
 A container requests two or more devices of a pool in its resources, and mounts no volume at
 `/dev/shm`, or an `emptyDir` on disk. The rule skips Pods with `hostIPC: true`, which use the
-`/dev/shm` of the node. It also skips Ray clusters and LLMInferenceServices: their operators add the
-volume.
+`/dev/shm` of the node. It also skips Ray clusters, LLMInferenceServices and containers without an
+image: their operators or runtimes add the volume.
 
 ## Why
 
@@ -75,7 +75,9 @@ ID = "missing-shared-memory"
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount path of a container
 # Sources: ray-project/kuberay, controllers/ray/common/pod.go; kserve/kserve, config/llmisvcconfig.
-_ADDED_BY_OPERATOR = frozenset({"LLMInferenceService", "RayCluster", "RayJob", "RayService"})
+_ADDED_BY_OPERATOR = frozenset(
+    {"LLMInferenceService", "LLMInferenceServiceConfig", "RayCluster", "RayJob", "RayService"}
+)
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -84,7 +86,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         return
     for resource in pod.device_resources():
         container = resource.container
-        if count := _count(resource, context):
+        # Whatever adds the image of a container may add its volumes.
+        if container.spec.image is not None and (count := _count(resource, context)):
             requests = f'container "{container.name}" requests {resource.name}: {count}'
             volume = _volume_at_shared_memory(container)
             if volume is None:
