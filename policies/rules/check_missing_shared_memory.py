@@ -2,10 +2,10 @@
 
 ## What it checks
 
-A container requests two or more devices of a pool in its resources, and mounts no volume at
-`/dev/shm`, or an `emptyDir` on disk. The rule skips Pods with `hostIPC: true`, which use the
-`/dev/shm` of the node. It also skips Ray clusters, LLMInferenceServices and containers without an
-image: their operators or runtimes add the volume.
+A container requests two or more devices of a pool, in its resources or by a claim, and mounts no
+volume at `/dev/shm`, or an `emptyDir` on disk. The rule skips Pods with `hostIPC: true`, which use
+the `/dev/shm` of the node. It also skips Ray clusters, LLMInferenceServices and containers without
+an image: their operators or runtimes add the volume.
 
 ## Why
 
@@ -84,23 +84,39 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each container with several devices and no volume for shared memory."""
     if pod.spec.host_ipc or pod.kind in _ADDED_BY_OPERATOR:
         return
-    for resource in pod.device_resources():
-        container = resource.container
+    for container, devices in _several(pod, context):
         # Whatever adds the image of a container may add its volumes.
-        if container.spec.image is not None and (count := _count(resource, context)):
-            requests = f'container "{container.name}" requests {resource.name}: {count}'
-            volume = _volume_at_shared_memory(container)
-            if volume is None:
-                yield _without_volume(pod.at(container.field), requests)
-            elif (index := _index_on_disk(pod, volume)) is not None:
-                path = pod.at(f"spec.volumes[{index}].emptyDir")
-                yield _with_disk(path, requests, volume)
+        if container.spec.image is None:
+            continue
+        requests = f'container "{container.name}" requests {devices}'
+        volume = _volume_at_shared_memory(container)
+        if volume is None:
+            yield _without_volume(pod.at(container.field), requests)
+        elif (index := _index_on_disk(pod, volume)) is not None:
+            yield _with_disk(pod.at(f"spec.volumes[{index}].emptyDir"), requests, volume)
+
+
+def _several(pod: Pod, context: Context) -> Iterator[tuple[Container, str]]:
+    """Yield each container that requests several devices of a pool, and its request."""
+    for resource in pod.device_resources():
+        if count := _count(resource, context):
+            yield resource.container, f"{resource.name}: {count}"
+    if not pod.spec.resource_claims:
+        return
+    requested = {request.claim for request in context.device_requests}
+    for each in context.claims(pod):
+        claim, entry = each.claim, each.entry
+        if entry.name in requested and claim and claim.is_for_several and not claim.admin_access:
+            for container in pod.containers():
+                resources = container.spec.resources
+                if any(use.name == entry.name for use in (resources and resources.claims) or ()):
+                    yield container, f"claim {entry.claim} for several devices"
 
 
 def _count(resource: DeviceResource, context: Context) -> int:
-    """Return how many devices of a pool the container requests; shares and parts do not count.
+    """Return how many devices of a pool the container requests.
 
-    Several shares can be of one device.
+    Shares and parts of a device do not count: several can be of one device.
     """
     limit_or_request = next(iter(resource.quantities.values()))
     count = parse_quantity(limit_or_request) // NANOS
