@@ -19,6 +19,7 @@ class CustomWorkloads(NamedTuple):
 WELL_KNOWN: tuple[CustomWorkloads, ...] = (
     CustomWorkloads("argoproj.io", ("cronworkflows", "rollouts", "workflows", "workflowtemplates")),
     CustomWorkloads("batch.volcano.sh", ("jobs",)),
+    CustomWorkloads("flink.apache.org", ("flinkdeployments",)),
     CustomWorkloads("jobset.x-k8s.io", ("jobsets",)),
     CustomWorkloads(
         "kubeflow.org",
@@ -33,11 +34,13 @@ WELL_KNOWN: tuple[CustomWorkloads, ...] = (
         ),
     ),
     CustomWorkloads("leaderworkerset.x-k8s.io", ("leaderworkersets",)),
+    CustomWorkloads("machinelearning.seldon.io", ("seldondeployments",)),
     CustomWorkloads("ray.io", ("rayclusters", "rayjobs", "rayservices")),
     CustomWorkloads("serving.knative.dev", ("services",)),
     CustomWorkloads(
         "serving.kserve.io", ("inferenceservices", "llminferenceservices", "servingruntimes")
     ),
+    CustomWorkloads("sparkoperator.k8s.io", ("scheduledsparkapplications", "sparkapplications")),
     CustomWorkloads("trainer.kubeflow.org", ("trainingruntimes", "trainjobs")),
     CustomWorkloads("workload.codeflare.dev", ("appwrappers",)),
 )

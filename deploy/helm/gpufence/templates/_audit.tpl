@@ -21,18 +21,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [cronworkflows, rollouts, workflows, workflowtemplates]
 - group: batch.volcano.sh
   resources: [jobs]
+- group: flink.apache.org
+  resources: [flinkdeployments]
 - group: jobset.x-k8s.io
   resources: [jobsets]
 - group: kubeflow.org
   resources: [jaxjobs, mpijobs, notebooks, paddlejobs, pytorchjobs, tfjobs, xgboostjobs]
 - group: leaderworkerset.x-k8s.io
   resources: [leaderworkersets]
+- group: machinelearning.seldon.io
+  resources: [seldondeployments]
 - group: ray.io
   resources: [rayclusters, rayjobs, rayservices]
 - group: serving.knative.dev
   resources: [services]
 - group: serving.kserve.io
   resources: [inferenceservices, llminferenceservices, servingruntimes]
+- group: sparkoperator.k8s.io
+  resources: [scheduledsparkapplications, sparkapplications]
 - group: trainer.kubeflow.org
   resources: [trainingruntimes, trainjobs]
 - group: workload.codeflare.dev
