@@ -91,6 +91,8 @@ _KINDS_OF_OPERATORS = {
             "NemoGuardrail",
         }
     ),
+    # With a workloadRef, its Pods are those of a Deployment.
+    "argoproj.io": frozenset({"Rollout"}),
     "inference.llmaz.io": frozenset({"Playground"}),
     "kai.scheduler": frozenset({"Config", "SchedulingShard"}),
     "kaito.sh": frozenset({"InferenceSet", "MultiRoleInference", "RAGEngine", "Workspace"}),
@@ -120,6 +122,8 @@ _KINDS_OF_OPERATORS = {
     "run.ai": frozenset(
         {"DistributedWorkload", "InferenceWorkload", "InteractiveWorkload", "TrainingWorkload"}
     ),
+    "serving.kserve.io": frozenset({"InferenceGraph", "LocalModelCache"}),
+    "sparkoperator.k8s.io": frozenset({"SparkConnect"}),
     "tekton.dev": frozenset({"ClusterTask", "Pipeline", "PipelineRun", "Task", "TaskRun"}),
     "virtualservers.coreweave.com": frozenset({"VirtualServer"}),
 }
