@@ -115,6 +115,28 @@ def test_what_is_not_enforced_is_no_error(
     assert [r["severity"] for r in yaml.safe_load(done.out)["results"]] == [severity]
 
 
+TASK_RUN = """\
+apiVersion: tekton.dev/v1
+kind: TaskRun
+metadata: {name: build}
+spec: {taskRef: {name: build}}
+"""
+
+
+def test_what_is_not_judged_is_a_result_for_information(gpufence: Run) -> None:
+    done = run(gpufence, resource_list(TASK_RUN))
+    assert done.status == 0
+    assert yaml.safe_load(done.out)["results"] == [
+        {
+            "message": "Not judged: its operator creates Pods that this object does not describe. "
+            "The webhook judges the Pods when they are created.",
+            "severity": "info",
+            "resourceRef": {"apiVersion": "tekton.dev/v1", "kind": "TaskRun", "name": "build"},
+            "field": {"path": "spec"},
+        }
+    ]
+
+
 def test_check_changes_nothing(gpufence: Run) -> None:
     given = resource_list(GPU_POD, config=options(mode="check"))
     assert yaml.safe_load(run(gpufence, given).out) == given | {"results": []}

@@ -155,7 +155,8 @@ def _is_resource_list(value: Any) -> bool:
 
 
 def _entries(result: Result) -> Iterator[JSONObject]:
-    """Yield a result as in the specification for each finding, and for an error."""
+    """Yield a result as in the specification for an error, each finding, and each unjudged part."""
+    from policies.kubernetes.template import field_path
     from webhook.cli.report.findings import paragraph
 
     reference = {
@@ -180,6 +181,14 @@ def _entries(result: Result) -> Iterator[JSONObject]:
             **common,
             "field": {"path": finding.path},
             "tags": {"rule": finding.rule, "action": finding.action},
+        }
+    for part in result.decision.unjudged if result.decision else ():
+        yield {
+            "message": f"Not judged: {part.reason}. The webhook judges the Pods when they are "
+            "created.",
+            "severity": "info",
+            **common,
+            "field": {"path": field_path(part.path)},
         }
 
 
