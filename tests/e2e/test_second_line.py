@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -296,46 +296,54 @@ OUTAGE: dict[str, dict[str, tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("failure_policy", OUTAGE)
-@pytest.mark.parametrize("second_line", [True, False], ids=["with", "without"])
-def test_what_holds_with_every_replica_dead(
-    installed: Installed, failure_policy: str, second_line: bool
-) -> None:
-    installed.use(failurePolicy=failure_policy)
-    given = () if second_line else ("--no-admission-policies",)
-    with installed.release.replicas(1, *flags(installed), *given) as [replica]:
-        if second_line:
-            until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
-        replica.kill()
-        found = {what: tried(installed.api, *where) for what, where in TRIED.items()}
+class Outage(NamedTuple):
+    """A release whose last replica is dead."""
+
+    installed: Installed
+    failure_policy: str
+    second_line: bool
+
+
+WITH_SECOND_LINE = {policy: (policy, True) for policy in OUTAGE}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[*WITH_SECOND_LINE.values(), *((policy, False) for policy in OUTAGE)],
+    ids=lambda given: f"{given[0]}-{'with' if given[1] else 'without'}",
+)
+def outage(
+    request: pytest.FixtureRequest,
+    control_plane: ControlPlane,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Outage]:
+    failure_policy, second_line = request.param
+    folder = tmp_path_factory.mktemp("outage")
+    with release(control_plane, folder) as made:
+        installed = Installed(made, folder / "policy.yaml")
+        installed.use(failurePolicy=failure_policy)
+        given = () if second_line else ("--no-admission-policies",)
+        with made.replicas(1, *flags(installed), *given) as [replica]:
+            if second_line:
+                until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
+            until(lambda: "-placement." in placements(installed.api), "the placement webhooks")
+            replica.kill()
+            yield Outage(installed, failure_policy, second_line)
+
+
+def test_what_holds_with_every_replica_dead(outage: Outage) -> None:
+    found = {what: tried(outage.installed.api, *where) for what, where in TRIED.items()}
     for what, outcome in found.items():
-        print(f"| {failure_policy} | {second_line} | {what} | {outcome} |")
-    index = 0 if second_line else 1
-    assert found == {what: each[index] for what, each in OUTAGE[failure_policy].items()}
+        print(f"| {outage.failure_policy} | {outage.second_line} | {what} | {outcome} |")
+    index = 0 if outage.second_line else 1
+    assert found == {what: each[index] for what, each in OUTAGE[outage.failure_policy].items()}
 
 
-def test_an_audit_lists_the_gpu_pods_that_an_outage_let_in_unchanged(installed: Installed) -> None:
-    installed.use(failurePolicy="Ignore")
-    with installed.release.replicas(1, *flags(installed)) as [replica]:
-        replica.kill()
-        _, spec = TRIED["GPU Pod"]
-        pod = {"metadata": {"name": "unchanged"}, "spec": spec}
-        created = installed.api.request("POST", "/api/v1/namespaces/default/pods", pod)
-        assert "affinity" not in created["spec"]
-        try:
-            said = installed.release.run(
-                "audit", "--policy", str(installed.file), "--fail-on", "never"
-            )
-        finally:
-            installed.api.request("DELETE", "/api/v1/namespaces/default/pods/unchanged")
-    # Other tests leave Pods behind in the shared cluster.
-    assert "without the mutations of the policy: default/unchanged" in said
-
-
+@pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Fail"]], indirect=True)
 def test_no_plain_pod_is_stopped_with_every_replica_dead(
-    installed: Installed, control_plane: ControlPlane
+    outage: Outage, control_plane: ControlPlane
 ) -> None:
-    api, namespace = installed.api, control_plane.create_namespace("outage-")
+    api, namespace = outage.installed.api, control_plane.create_namespace("outage-")
     by_type = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i"]}
     required = {"nodeSelectorTerms": [{"matchExpressions": [by_type]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
@@ -346,12 +354,23 @@ def test_no_plain_pod_is_stopped_with_every_replica_dead(
         ("kube-system", spec(nodeSelector={"kubernetes.io/hostname": "some-node"})),
         ("kube-system", spec(tolerations=[{"operator": "Exists"}])),
     ]
-    with installed.release.replicas(1, *flags(installed)) as [replica]:
-        until(lambda: DENYING in in_tree_denial(api), "the second line")
-        until(lambda: "-placement." in placements(api), "the webhooks for node selections")
-        replica.kill()
-        outcomes = [created(api, *plain[number % len(plain)]) for number in range(100)]
+    outcomes = [created(api, *plain[number % len(plain)]) for number in range(100)]
     assert outcomes == [CREATED] * 100
+
+
+@pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Ignore"]], indirect=True)
+def test_an_audit_lists_the_gpu_pods_that_an_outage_let_in_unchanged(outage: Outage) -> None:
+    installed = outage.installed
+    _, spec = TRIED["GPU Pod"]
+    pod = {"metadata": {"name": "unchanged"}, "spec": spec}
+    created = installed.api.request("POST", "/api/v1/namespaces/default/pods", pod)
+    assert "affinity" not in created["spec"]
+    try:
+        said = installed.release.run("audit", "--policy", str(installed.file), "--fail-on", "never")
+    finally:
+        installed.api.request("DELETE", "/api/v1/namespaces/default/pods/unchanged")
+    # Other tests leave Pods behind in the shared cluster.
+    assert "without the mutations of the policy: default/unchanged" in said
 
 
 def placements(api: Api) -> str:

@@ -2,7 +2,7 @@
 
 What the Pod says is what is run: the container's arguments, its ports, volumes, probes and grace
 period, and the token of its service account at the place where Kubernetes puts it. What is left out
-is the image (the command is this environment's) and the user.
+is the image (the command is this environment's) and the user. Two waits are shorter.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 EVERY = 0.2
+SHORT_WAITS = ("--ca-propagation-delay=5s", "--poll-seconds=1")
+"""What a replica here is started with in addition, so that tests wait for seconds."""
 _ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 # The namespace of its own that `ip netns exec` has made for mounts is where these are done.
 _ENTER = f"""
@@ -186,7 +188,7 @@ class RunningPod:
             )
 
     def _process(self) -> Process:
-        arguments = [self._inside(each) for each in self._container["args"]]
+        arguments = [*map(self._inside, self._container["args"]), *SHORT_WAITS]
         environ = {
             "PATH": os.environ["PATH"],
             "HOSTNAME": self.name,
