@@ -109,8 +109,10 @@ def phone() -> Iterator[webdriver.Chrome]:
     for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
         options.add_argument(f"--{flag}")
     options.add_experimental_option(
-        "mobileEmulation", {"deviceMetrics": {"width": PHONE, "height": 800, "pixelRatio": 2.0}}
+        "mobileEmulation", {"deviceMetrics": {"width": PHONE, "height": 800, "pixelRatio": 1.0}}
     )
+    # Styles are there by then, images count by the size that the page gives them.
+    options.page_load_strategy = "eager"
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
     try:

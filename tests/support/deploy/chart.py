@@ -23,6 +23,9 @@ Object = dict[str, Any]
 Values = dict[str, Any]
 Result = subprocess.CompletedProcess[str]
 
+# Most tests of the chart take no longer than to parse it.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 VERSION = "v3.22.0"
 RELEASE = "gpufence"
 NAMESPACE = "gpufence-system"
@@ -101,7 +104,7 @@ class Helm:
 
     def objects(self, values: Values, namespace: str = NAMESPACE) -> list[Object]:
         """Return the objects that ``helm template`` prints."""
-        return [each for each in yaml.safe_load_all(self.text(values, namespace)) if each]
+        return [each for each in yaml.load_all(self.text(values, namespace), _LOADER) if each]
 
     def refusal(self, values: Values) -> str:
         """Return what ``helm template`` says against ``values``."""

@@ -55,7 +55,7 @@ class Replica:
             *("--host", "127.0.0.1", "--port", str(self.port)),
             *("--metrics-host", "127.0.0.1", "--metrics-port", str(self.metrics_port)),
             *("--kubeconfig", str(cluster.kubeconfig), "--register=true", "--url", url),
-            *("--poll-seconds", "0.3", "--lease-seconds", "3", "--drain-seconds", "1"),
+            *("--poll-seconds", "0.5", "--lease-seconds", "3", "--drain-seconds", "1"),
             *flags,
         ]
         log = folder / f"replica-{self.port}.log"

@@ -15,7 +15,7 @@ from typing import Self
 
 from release.replica import Replica
 
-PROBE_EVERY = 0.1
+PROBE_EVERY = 0.2
 
 
 class Service:
