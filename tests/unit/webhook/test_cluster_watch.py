@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,12 +61,19 @@ async def has(cluster: ClusterFacts, names: set[str]) -> None:
     assert await node_names(cluster) == names
 
 
+@asynccontextmanager
+async def watched(api: FakeApiServer, folder: Path, **options: Any) -> AsyncIterator[ClusterFacts]:
+    """Provide cluster facts that have all nodes, and watch them."""
+    async with facts_of(api, folder, **options) as cluster:
+        await has(cluster, ALL)
+        await eventually(lambda: api.watching(NODES), "a watch")
+        yield cluster
+
+
 async def test_a_list_of_several_pages_is_followed_by_a_watch_from_its_version(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
-    async with facts_of(api, tmp_path) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path) as cluster:
         version = api.version
         api.put(NODES, gpu_node("n7"))
         api.remove(NODES, "n0")
@@ -126,9 +135,7 @@ async def test_a_lost_connection_is_taken_up_from_the_last_event_without_a_new_l
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
-    async with facts_of(api, tmp_path, observer=counts) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path, observer=counts) as cluster:
         api.put(NODES, node("n7"))
         await has(cluster, ALL | {"n7"})
         version = api.version
@@ -161,9 +168,7 @@ async def test_a_version_that_is_too_old_leads_to_a_new_list_and_what_is_gone_go
 ) -> None:
     api.gone_as_event = as_event
     counts = Counts()
-    async with facts_of(api, tmp_path, observer=counts) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path, observer=counts) as cluster:
         await api.stop()
         api.remove(NODES, "n3")
         api.put(NODES, node("n9"))
@@ -261,9 +266,7 @@ async def test_a_bookmark_moves_the_version_on_from_which_a_lost_watch_is_taken_
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     clock = Clock()
-    async with facts_of(api, tmp_path, clock=clock) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path, clock=clock) as cluster:
         clock.now += 30
         assert cluster.staleness()["nodes"] == 30
         api.bookmark(NODES)
@@ -292,9 +295,7 @@ async def test_a_watch_that_ends_before_its_time_is_counted(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
-    async with facts_of(api, tmp_path, observer=counts) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path, observer=counts) as cluster:
         api.end(NODES)
         await eventually(lambda: counts.restarts["nodes"] == 1, "it to be counted")
 
@@ -315,9 +316,7 @@ async def test_a_line_that_is_no_event_is_a_lost_watch(
     api: FakeApiServer, tmp_path: Path, line: bytes
 ) -> None:
     counts = Counts()
-    async with facts_of(api, tmp_path, observer=counts) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path, observer=counts) as cluster:
         api.send(NODES, line)
         api.end(NODES)
         await eventually(lambda: counts.restarts["nodes"] == 1, "it to be counted")
@@ -330,9 +329,7 @@ async def test_an_event_of_an_unknown_type_is_passed_over(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
-    async with facts_of(api, tmp_path, observer=counts) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path, observer=counts) as cluster:
         api.send(NODES, b'{"type": "SPLIT", "object": {"metadata": {"name": "n1"}}}\n')
         api.put(NODES, node("n7"))
         await has(cluster, ALL | {"n7"})
@@ -342,9 +339,7 @@ async def test_an_event_of_an_unknown_type_is_passed_over(
 async def test_a_version_that_no_watch_can_begin_from_is_given_up_after_a_few_failures(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
-    async with facts_of(api, tmp_path) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path) as cluster:
         api.refuse_watch[NODES] = (504, "Too large resource version")
         api.cut()
         await eventually(lambda: len(api.lists(NODES)) > 3, "a new list")
@@ -398,9 +393,7 @@ async def test_credentials_that_are_no_longer_accepted_are_read_again(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     api.accepted = "first"
-    async with facts_of(api, tmp_path) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path) as cluster:
         api.accepted = "newer"
         api.kubeconfig(tmp_path / "kubeconfig", "newer")
         api.cut()
@@ -528,9 +521,7 @@ async def test_another_policy_has_other_things_watched_and_other_resources_taken
 
 async def test_a_stop_leaves_nothing_behind(api: FakeApiServer, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
-    async with facts_of(api, tmp_path, timing=FAST) as cluster:
-        await has(cluster, ALL)
-        await eventually(lambda: api.watching(NODES), "a watch")
+    async with watched(api, tmp_path, timing=FAST) as cluster:
     ours = {task for task in asyncio.all_tasks() - before if "watch of" in task.get_name()}
     assert not ours
 
