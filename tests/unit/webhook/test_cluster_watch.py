@@ -295,7 +295,7 @@ async def test_a_watch_that_ends_before_its_time_is_counted(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
-    async with watched(api, tmp_path, observer=counts) as cluster:
+    async with watched(api, tmp_path, observer=counts):
         api.end(NODES)
         await eventually(lambda: counts.restarts["nodes"] == 1, "it to be counted")
 
