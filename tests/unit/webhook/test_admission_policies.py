@@ -85,7 +85,7 @@ def test_a_namespace_with_actions_of_its_own_is_in_the_policy_of_its_action() ->
 
 
 @pytest.mark.parametrize("action", ["enforce", "warn", "audit"])
-@pytest.mark.parametrize("rule", COMPILED_RULES)
+@pytest.mark.parametrize("rule", sorted(COMPILED_RULES))
 def test_law_overrides_by_prefix_are_compiled_as_the_engine_reads_them(
     rule: str, action: Action
 ) -> None:
