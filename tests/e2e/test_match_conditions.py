@@ -279,6 +279,10 @@ ALONE: dict[str, tuple[JSON, bool]] = {
         reaching(initContainers=[{**MAIN, "name": "init", "resources": GPU}]),
         False,
     ),
+    "a device with a misspelled name": (
+        reaching(containers=[{**MAIN, "resources": {"limits": {"nvidia.com/gpus": "1"}}}]),
+        False,
+    ),
     "a claim": (reaching(resourceClaims=[{"name": "c", "resourceClaimName": "one"}]), False),
     "a toleration": (
         reaching(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED
 from policies.policy import Policy
 from policies.reach import EVERY_NODE
+from policies.requests import IMPLICIT_RESOURCE_PREFIX
 from policies.rules.check_device_leak import (
     CDI_PREFIX,
     DEVICE_MOUNTS,
@@ -29,7 +30,7 @@ from policies.rules.check_device_leak import (
     device_files,
     visible_devices_variables,
 )
-from webhook.registration.admission_policies.cel import any_of, is_daemon_set, may_be_device
+from webhook.registration.admission_policies.cel import any_of, is_daemon_set
 
 
 def names_devices(spec: str, policy: Policy, *, defaulted: bool) -> str:
@@ -158,13 +159,20 @@ def _value(key: str, mapping: str) -> str:
 
 
 def _device(policy: Policy, defaulted: bool) -> str:
-    """Return CEL that holds for a container ``c`` whose resources may name a device of a pool."""
+    """Return CEL that holds for a container ``c`` whose resources may name a device."""
     sides = ("requests",) if defaulted else ("limits", "requests")
     return f"has(c.resources) && {_device_at('c.resources', sides, policy)}"
 
 
 def _device_at(resources: str, sides: Iterable[str], policy: Policy) -> str:
-    named = may_be_device(policy)
+    """Return CEL that holds for resources that may name a device.
+
+    Any extended resource may be one with a misspelled name. An implicit name of a device class is
+    one if a pool has the class.
+    """
+    prefix = json.dumps(IMPLICIT_RESOURCE_PREFIX)
+    implicit = _list(f"{IMPLICIT_RESOURCE_PREFIX}{name}" for name in policy.pools_of_class)
+    named = f'k.contains("/") && (!k.startsWith({prefix}) || k in {implicit})'
     return any_of(
         *(f"has({resources}.{side}) && {resources}.{side}.exists(k, {named})" for side in sides)
     )
