@@ -76,7 +76,18 @@ def without_classes() -> Policy:
     return replace(_default(), pools=(replace(nvidia, device_classes=frozenset()),))
 
 
-POLICIES = {"default": _default(), "ten pools": ten_pools(), "no classes": without_classes()}
+def kai() -> Policy:
+    """Return the policy for the KAI Scheduler, whose annotations request devices."""
+    document = yaml.safe_load(preset_text("kai"))
+    return parse_policy({**document, "exemptions": {}}).compile()
+
+
+POLICIES = {
+    "default": _default(),
+    "ten pools": ten_pools(),
+    "no classes": without_classes(),
+    "kai": kai(),
+}
 
 
 MARKS = itertools.count()
@@ -379,44 +390,40 @@ def test_a_debug_container_is_asked_about_if_it_opens_devices(
     assert hook.asked(mark) == ({"/validate"} if asked else set())
 
 
-def test_annotations_that_request_a_device_are_asked_about(
-    control_plane: ControlPlane, recorder: Recorder
-) -> None:
-    document = yaml.safe_load(preset_text("kai"))
-    policy = parse_policy({**document, "exemptions": {}}).compile()
+@pytest.mark.parametrize("hook", [("kai", False)], indirect=True, ids=["kai"])
+def test_annotations_that_request_a_device_are_asked_about(hook: Registered) -> None:
     path = "/api/v1/namespaces/default/pods"
     shared = reaching(schedulerName="kai-scheduler", schedulingGates=[{"name": "example.com/wait"}])
     fraction = {"gpu-fraction": "0.5"}
-    before = failures(control_plane)
-    with registered(control_plane, recorder, policy, with_nodes=False) as hook:
-        mark, _ = hook.send("POST", path, pod(shared, annotations=fraction))
-        assert hook.asked(mark) == {"/mutate", "/validate"}
-        mark, _ = hook.send("POST", path, pod(shared, annotations={"another": "0.5"}))
-        assert hook.asked(mark) == set()
-        for kind in ("Deployment", "CronJob", "PodTemplate"):
-            job = workload(kind, "shared", shared, annotations=fraction)
-            mark, _ = hook.send("POST", WORKLOADS[kind][1].format("default"), job)
-            assert hook.asked(mark) == {"/validate"}
-        made = hook.cluster.api.request(
-            "POST",
-            path,
-            pod(
-                {**shared, "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
-                annotations=fraction,
-            ),
-        )
-        try:
-            where = f"{path}/{made['metadata']['name']}"
-            labeled = {**made, "metadata": {**made["metadata"], "labels": {"app": "train"}}}
-            assert hook.asked(hook.send("PUT", where, labeled)[0]) == set()
-            removed = {**made, "metadata": {**made["metadata"], "annotations": {}}}
-            assert hook.asked(hook.send("PUT", where, removed)[0]) == {"/validate"}
-            other = {"gpu-fraction": "0.5", "gpu-fraction-container-name": "peek"}
-            moved = {**made, "metadata": {**made["metadata"], "annotations": other}}
-            assert hook.asked(hook.send("PUT", where, moved)[0]) == {"/validate"}
-        finally:
-            hook.cluster.api.request("DELETE", f"{where}?gracePeriodSeconds=0")
-    assert failures(control_plane) == before
+    before = failures(hook.cluster)
+    mark, _ = hook.send("POST", path, pod(shared, annotations=fraction))
+    assert hook.asked(mark) == {"/mutate", "/validate"}
+    mark, _ = hook.send("POST", path, pod(shared, annotations={"another": "0.5"}))
+    assert hook.asked(mark) == set()
+    for kind in ("Deployment", "CronJob", "PodTemplate"):
+        job = workload(kind, "shared", shared, annotations=fraction)
+        mark, _ = hook.send("POST", WORKLOADS[kind][1].format("default"), job)
+        assert hook.asked(mark) == {"/validate"}
+    made = hook.cluster.api.request(
+        "POST",
+        path,
+        pod(
+            {**shared, "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
+            annotations=fraction,
+        ),
+    )
+    try:
+        where = f"{path}/{made['metadata']['name']}"
+        labeled = {**made, "metadata": {**made["metadata"], "labels": {"app": "train"}}}
+        assert hook.asked(hook.send("PUT", where, labeled)[0]) == set()
+        removed = {**made, "metadata": {**made["metadata"], "annotations": {}}}
+        assert hook.asked(hook.send("PUT", where, removed)[0]) == {"/validate"}
+        other = {"gpu-fraction": "0.5", "gpu-fraction-container-name": "peek"}
+        moved = {**made, "metadata": {**made["metadata"], "annotations": other}}
+        assert hook.asked(hook.send("PUT", where, moved)[0]) == {"/validate"}
+    finally:
+        hook.cluster.api.request("DELETE", f"{where}?gracePeriodSeconds=0")
+    assert failures(hook.cluster) == before
 
 
 def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(hook: Registered) -> None:
