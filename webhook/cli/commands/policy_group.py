@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
+from webhook.cli.errors import InputError
 from webhook.cli.lazy import SuggestingGroup
+from webhook.cli.options.kubeconfig import context_option, kubeconfig_option, with_api
 
-PRESETS = ("amd", "hami", "intel", "kai", "volcano-vgpu")
+PRESETS = (
+    "aks",
+    "amd",
+    "eks",
+    "gaudi",
+    "gke",
+    "hami",
+    "intel",
+    "kai",
+    "openshift",
+    "volcano-vgpu",
+)
 
 
 @click.group(cls=SuggestingGroup)
@@ -33,7 +47,7 @@ Examples:
 @click.option(
     "--preset",
     type=click.Choice(PRESETS),
-    help="Show the preset of a vendor or a scheduler instead: a policy to start from.",
+    help="Show the preset of a platform, a vendor or a scheduler instead: a policy to start from.",
 )
 def show(policy_path: str | None, preset: str | None) -> None:
     """Print a policy with its comments."""
@@ -82,6 +96,53 @@ def validate(file: str) -> None:
             without = f"without the {fact} of the cluster, {consequence}"
             cure = "Keep cluster facts on (clusterFacts in the chart), and check with --cluster"
             click.echo(f"Warning: {without}. {cure}.", err=True)
+
+
+@policy.command(
+    epilog="""\b
+Exit status:
+  0  a policy was written; its first comment lists what is inconsistent about the nodes
+  2  no node offers devices of a known vendor, or the cluster cannot be read
+
+\b
+Examples:
+  gpufence policy discover > policy.yaml
+  kubectl get nodes,nodepools,deviceclasses -o json | gpufence policy discover --nodes -
+""",
+)
+@click.option(
+    "--nodes",
+    metavar="FILE",
+    help="File with the cluster's nodes, as kubectl get -o json prints them, or - for standard "
+    "input. NodePools, NodeClaims, MachineDeployments and DeviceClasses in it count as well.",
+)
+@kubeconfig_option
+@context_option
+def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) -> None:
+    """Write a policy for the nodes of a cluster.
+
+    The policy has a pool for each accelerator model, by the resources, labels and taints of the
+    nodes. If an autoscaler adds nodes (Karpenter, Cluster API), the pools use labels that it knows
+    in advance. Without --nodes, gpufence reads the cluster.
+    """
+    from webhook.cli.cluster_facts.node_sources import from_cluster, from_file
+    from webhook.cli.policy.discover.drafts import draft
+    from webhook.cli.policy.discover.text import policy_text
+    from webhook.cli.policy.policy_file import read_policy
+
+    if nodes is not None and (kubeconfig or context):
+        raise click.UsageError("--nodes excludes --kubeconfig and --context.")
+    found = with_api(kubeconfig, from_cluster, context) if nodes is None else from_file(nodes)
+    made = draft(found.nodes, found.templates, found.device_classes)
+    for finding in made.findings:
+        click.echo(f"Warning: {finding}.", err=True)
+    if not made.pools:
+        problem = "no node offers devices of a known vendor"
+        cure = "Install the device plugin, or start from gpufence policy show"
+        raise InputError([f"{problem}. {cure}."])
+    text = policy_text(made, found.nodes, len(found.templates), found.namespaces)
+    read_policy("the discovered policy", text)
+    click.echo(text, nl=False)
 
 
 @policy.command(

@@ -1,0 +1,79 @@
+"""Nodes that do not exist yet: what an autoscaler knows of the nodes that it can add.
+
+An autoscaler adds a node for a pending Pod if the Pod fits its template. Labels that other software
+adds once the node is up, such as those of GPU feature discovery, are not part of it. A Pod that
+requires such a label stays Pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from policies.kubernetes.core_v1 import Requirement
+from policies.kubernetes.scheduling import Alternative, Taint, accepts
+
+# sigs.k8s.io/karpenter/pkg/apis/v1/labels.go, WellKnownLabels.
+WELL_KNOWN_LABELS = frozenset(
+    {
+        "karpenter.sh/capacity-type",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "node.kubernetes.io/windows-build",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTemplate:
+    """Nodes that an autoscaler can add: a NodePool of Karpenter, a MachineDeployment.
+
+    ``requirements`` restrict labels whose values the autoscaler chooses. ``provider`` is the prefix
+    of labels that a cloud provider sets, of which any value is possible.
+    """
+
+    name: str
+    """Kind and name, for messages."""
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+    provider: str = ""
+    chooses: bool = False
+    """Whether the autoscaler chooses the values of the well-known labels."""
+    allocatable: Mapping[str, int] | None = None
+    """The number of devices of a node, by extended resource; ``None`` if it varies."""
+
+    def promises(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a node can have the labels when it joins, as far as is known."""
+        return all(self._promises(key, value) for key, value in labels.items())
+
+    def offers(self, needed: Mapping[str, int]) -> bool:
+        """Return whether a node can have so many devices."""
+        offered = self.allocatable
+        return offered is None or all(offered.get(name, 0) >= n for name, n in needed.items())
+
+    def values(self, key: str) -> Iterator[str]:
+        """Yield the values of a label that the template names."""
+        if key in self.labels:
+            yield self.labels[key]
+        else:
+            named = (
+                each.values or ()
+                for each in self.requirements
+                if (each.key, each.operator) == (key, "In")
+            )
+            yield from (v for v in next(named, ()) if self.promises({key: v}))
+
+    def _promises(self, key: str, value: str) -> bool:
+        if key in self.labels:
+            return self.labels[key] == value
+        about = tuple(each for each in self.requirements if each.key == key)
+        is_known = key in WELL_KNOWN_LABELS or bool(
+            self.provider and key.startswith(f"{self.provider}/")
+        )
+        if not about and not (self.chooses and is_known):
+            return False
+        return accepts(Alternative({}, about, (), ""), "", {key: value})

@@ -1,0 +1,162 @@
+"""A discovered policy is valid, and keeps no GPU Pod from a node that it could use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from laws.profile import law
+from policies.document.model import parse_policy
+from policies.engine import decide
+from policies.kubernetes.core_v1 import PodSpec, Requirement
+from policies.kubernetes.decoding import convert
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.scheduling import Taint, alternatives, matches_node, tolerates
+from strategies import JSON
+from webhook.cli.manifests.documents import read_documents
+from webhook.cli.policy.discover.drafts import draft
+from webhook.cli.policy.discover.text import policy_text
+from webhook.cli.policy.discover.vendors import CAPACITY_TAINTS
+
+TAINTS = (
+    Taint("nvidia.com/gpu", "NoSchedule", "present"),
+    Taint("nvidia.com/gpu", "NoExecute", ""),
+    Taint("gpu-model", "NoSchedule", "h100"),
+    Taint("team", "NoSchedule", "a"),
+    Taint("node.kubernetes.io/unreachable", "NoExecute", ""),
+    Taint("cloud.google.com/gke-spot", "NoSchedule", "true"),
+)
+LABELS = {
+    "nvidia.com/gpu.present": ["true"],
+    "nvidia.com/gpu.product": ["A100", "H100"],
+    "cloud.google.com/gke-accelerator": ["nvidia-a100", "nvidia-h100"],
+    "karpenter.k8s.aws/instance-gpu-name": ["a100", "h100"],
+    "karpenter.k8s.aws/instance-gpu-manufacturer": ["nvidia", "amd"],
+    "karpenter.sh/nodepool": ["one", "two"],
+    "nvidia.com/mig.config": ["all-disabled", "mixed"],
+    "nvidia.com/gpu.sharing-strategy": ["none", "time-slicing"],
+    "node.kubernetes.io/instance-type": ["p4", "p5"],
+    "feature.node.kubernetes.io/amd-gpu": ["true"],
+    "amd.com/gpu.product-name": ["MI300X"],
+    "team": ["a", "b"],
+}
+RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", "amd.com/gpu")
+
+_labels = st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in LABELS.items()})
+_taints = st.lists(st.sampled_from(TAINTS), unique=True, max_size=3).map(tuple)
+_devices = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from([0, 1, 8]), max_size=2)
+
+
+@st.composite
+def node_lists(draw: st.DrawFn) -> list[Node]:
+    found = draw(st.lists(st.tuples(_labels, _taints, _devices), max_size=6))
+    return [Node(f"n{i}", *each) for i, each in enumerate(found)]
+
+
+@st.composite
+def template_lists(draw: st.DrawFn) -> list[NodeTemplate]:
+    made = []
+    for number in range(draw(st.integers(0, 2))):
+        restricted = draw(st.lists(st.sampled_from(sorted(LABELS)), unique=True, max_size=2))
+        requirements = tuple(
+            Requirement(
+                key=key,
+                operator="In",
+                values=draw(st.lists(st.sampled_from(LABELS[key]), min_size=1, unique=True)),
+            )
+            for key in restricted
+        )
+        labels = {k: v for k, v in draw(_labels).items() if k not in restricted}
+        karpenter = draw(st.booleans())
+        made.append(
+            NodeTemplate(
+                f"template {number}",
+                labels,
+                draw(_taints),
+                requirements if karpenter else (),
+                provider="karpenter.k8s.aws" if karpenter else "",
+                chooses=karpenter,
+                allocatable=None if karpenter else draw(_devices),
+            )
+        )
+    return made
+
+
+def gpu_pod(resource: str, **spec: Any) -> JSON:
+    container = {"name": "c", "image": "i", "resources": {"limits": {resource: 1}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml"},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def fits_template(spec: PodSpec, template: NodeTemplate) -> bool:
+    """Return whether the node selection of a Pod can be met by a node of the template."""
+    return any(
+        template.promises(each.labels)
+        and all(
+            any(template.promises({e.key or "": value}) for value in e.values or ())
+            for e in each.expressions
+        )
+        for each in alternatives(spec)
+    )
+
+
+@law
+@given(node_lists(), template_lists(), st.sampled_from([[], ["gpu.nvidia.com"]]))
+def test_a_discovered_policy_keeps_no_gpu_pod_from_its_nodes(
+    nodes: list[Node], templates: list[NodeTemplate], classes: list[str]
+) -> None:
+    made = draft(nodes, templates, classes)
+    assume(made.pools)
+    text = policy_text(made, nodes, len(templates), None)
+    [document] = read_documents("policy.yaml", text)
+    policy = parse_policy(document.value).compile()
+    event(f"pools: {len(made.pools)}")
+    for pool in made.pools:
+        for site in pool.sites:
+            for resource in site.devices:
+                mutated = decide(gpu_pod(resource), policy).mutated
+                spec = convert(mutated["spec"], PodSpec)
+                if isinstance(site.source, Node):
+                    assert matches_node(spec, site.name, site.source.labels)
+                for taint in pool.taints:
+                    assert any(tolerates(each, taint) for each in spec.tolerations or ())
+
+
+@law
+@given(node_lists(), template_lists(), st.data())
+def test_a_pod_that_fits_a_template_fits_it_after_mutation(
+    nodes: list[Node], templates: list[NodeTemplate], data: st.DataObject
+) -> None:
+    made = draft(nodes, templates, [])
+    sites = [(pool, site) for pool in made.pools for site in pool.sites if site.is_template]
+    assume(sites)
+    text = policy_text(made, nodes, len(templates), None)
+    [document] = read_documents("policy.yaml", text)
+    policy = parse_policy(document.value).compile()
+    pool, site = data.draw(st.sampled_from(sites))
+    template = site.source
+    assert isinstance(template, NodeTemplate)
+    offered = [name.replace("*", "1g.10gb") for name in pool.resources]
+    resource = data.draw(st.sampled_from(offered))
+    assume(template.offers({resource: 1}))
+    keys = [key for key in LABELS if any(template.values(key))]
+    selection = {
+        key: data.draw(st.sampled_from(sorted(template.values(key))))
+        for key in data.draw(st.lists(st.sampled_from(keys), unique=True) if keys else st.just([]))
+    }
+    pod = gpu_pod(resource, nodeSelector=selection)
+    assert fits_template(convert(pod["spec"], PodSpec), template)
+    spec = convert(decide(pod, policy).mutated["spec"], PodSpec)
+    event(f"selection: {len(selection)}")
+    assert fits_template(spec, template)
+    fences = {taint for taint in site.taints if taint.key not in CAPACITY_TAINTS}
+    common = {t for node in nodes for t in node.taints}
+    for taint in fences - common:
+        assert any(tolerates(each, taint) for each in spec.tolerations or ())

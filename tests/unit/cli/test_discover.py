@@ -1,0 +1,79 @@
+"""``gpufence policy discover``: the policies for nodes as platforms set them up.
+
+``GPUFENCE_GOLDEN=1`` writes the policies; read the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from running import Run
+
+HERE = Path(__file__).with_name("discover")
+PLATFORMS = ("aks", "bare-metal", "eks", "gke", "openshift")
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_policy_for_the_nodes_of_a_platform(gpufence: Run, platform: str) -> None:
+    done = gpufence("policy", "discover", "--nodes", str(HERE / f"{platform}.nodes.yaml"))
+    golden = HERE / f"{platform}.policy.yaml"
+    if os.environ.get("GPUFENCE_GOLDEN"):
+        golden.write_text(done.out)
+    assert (done.status, done.out) == (0, golden.read_text())
+    # Comments are wrapped.
+    comments = " ".join(line.removeprefix("#").strip() for line in done.out.splitlines())
+    for warning in done.err.splitlines():
+        assert warning.removeprefix("Warning: ") in comments
+    validated = gpufence("policy", "validate", "-", stdin=done.out)
+    assert (validated.status, validated.err) == (0, "")
+
+
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata: {name: gpu-1, labels: {nvidia.com/gpu.present: "true"}}
+status: {allocatable: {cpu: "8"}}
+"""
+
+
+def test_nodes_without_devices_get_no_policy(gpufence: Run) -> None:
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=NODE)
+    assert (done.status, done.out) == (2, "")
+    warning, error = done.err.splitlines()
+    assert warning.startswith(
+        "Warning: 1 node with nvidia labels and without nvidia.com/gpu: gpu-1."
+    )
+    assert error.startswith("Error: no node offers devices of a known vendor.")
+
+
+def test_a_template_without_a_label_is_named(gpufence: Run) -> None:
+    template = """\
+apiVersion: cluster.x-k8s.io/v1beta1
+kind: MachineDeployment
+metadata:
+  name: gpu
+  namespace: infra
+  annotations:
+    capacity.cluster-autoscaler.kubernetes.io/gpu-type: nvidia.com/gpu
+    capacity.cluster-autoscaler.kubernetes.io/gpu-count: "8"
+"""
+    offering = NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=f"{offering}---\n{template}")
+    assert done.status == 0
+    assert "MachineDeployment infra/gpu promises no label that identifies nvidia nodes" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "<stdin> holds no nodes."),
+        ("apiVersion: v1\nkind: Node\nspec: {taints: 1}\n", "is not a valid Node: "),
+    ],
+)
+def test_what_is_no_list_of_nodes_is_rejected(gpufence: Run, text: str, problem: str) -> None:
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
+    assert (done.status, done.out) == (2, "")
+    assert problem in done.err

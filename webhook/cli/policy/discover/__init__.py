@@ -1,0 +1,1 @@
+"""``gpufence policy discover``: a policy for the nodes of a cluster."""

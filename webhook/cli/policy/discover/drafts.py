@@ -1,0 +1,327 @@
+"""Pools for the accelerators of a cluster, and what is inconsistent about its nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.scheduling import Taint
+from webhook.audit.names import some
+from webhook.cli.policy.discover.sites import Site, sites_of
+from webhook.cli.policy.discover.vendors import (
+    CAPACITY_TAINTS,
+    INSTANCE_TYPE,
+    NODE_GROUPS,
+    PARTITION_LABELS,
+    VENDORS,
+    Vendor,
+)
+
+_LONGEST_NAME = 63
+# Labels of other domains are the administrator's own.
+_OWNED_DOMAINS = re.compile(
+    r"(^|\.)(kubernetes\.io|k8s\.io|nvidia\.com|amd\.com|intel\.com|google\.com|amazonaws\.com|aws|"
+    r"azure\.com|openshift\.io|karpenter\.sh|habana\.ai)/"
+)
+
+
+@dataclass(slots=True)
+class PoolDraft:
+    """A pool: its labels, and the nodes and node templates that have them."""
+
+    vendor: Vendor
+    node_selector: dict[str, str]
+    sites: list[Site]
+    name: str = ""
+    taints: list[Taint] = field(default_factory=list)
+    device_classes: list[str] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> list[str]:
+        return [site.name for site in self.sites if not site.is_template]
+
+    @property
+    def templates(self) -> list[str]:
+        return [site.name for site in self.sites if site.is_template]
+
+    @property
+    def resources(self) -> list[str]:
+        """The resources of the nodes; those of MIG as one pattern."""
+        names = {name for site in self.sites for name in site.devices} or {self.vendor.resource}
+        mig = "nvidia.com/mig-"
+        return sorted({f"{mig}*" if name.startswith(mig) else name for name in names})
+
+    @property
+    def shared_resources(self) -> list[str]:
+        """The resources that are shares on every node that offers them."""
+        whole = {name for site in self.sites for name in site.devices - site.shared}
+        return sorted({name for site in self.sites for name in site.shared} - whole)
+
+    @property
+    def instance_types(self) -> list[str]:
+        return sorted({value for site in self.sites for value in site.values(INSTANCE_TYPE)})
+
+
+@dataclass(slots=True)
+class Draft:
+    """The pools of a cluster, and a sentence for each inconsistency."""
+
+    pools: list[PoolDraft] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+
+def draft(
+    nodes: Sequence[Node], templates: Sequence[NodeTemplate], device_classes: Iterable[str]
+) -> Draft:
+    """Return the pools of the accelerators that nodes offer, and that templates will offer."""
+    made = Draft()
+    known_classes = frozenset(device_classes)
+    by_vendor = {vendor: sites_of(vendor, nodes, templates) for vendor in VENDORS}
+    offering = {site.source.name for sites in by_vendor.values() for site in sites}
+    common = {taint for node in nodes if node.name not in offering for taint in node.taints}
+    for vendor, sites in by_vendor.items():
+        classes = [name for name in vendor.device_classes if name in known_classes]
+        if not sites:
+            continue
+        if not (classes or any(site.devices or site.is_template for site in sites)):
+            made.findings.append(_without_devices(vendor, sites))
+            continue
+        parts = [
+            part
+            for node_selector, members in _labelled(vendor, sites, made.findings)
+            for part in _split(PoolDraft(vendor, node_selector, members), made.findings)
+        ]
+        for pool in _merged(parts):
+            pool.device_classes = classes
+            _set_taints(pool, common, made.findings)
+            bare = [each for each in pool.sites if not (each.devices or each.is_template)]
+            if bare and not classes:
+                made.findings.append(_without_devices(vendor, bare))
+            made.pools.append(pool)
+    _set_names(made.pools)
+    return made
+
+
+def _labelled(
+    vendor: Vendor, sites: list[Site], findings: list[str]
+) -> Iterator[tuple[dict[str, str], list[Site]]]:
+    """Yield labels that identify nodes, and the nodes and templates that have them.
+
+    A label that all templates promise comes first: a Pod that requires another label would not make
+    an autoscaler add a node.
+    """
+    marks = dict(vendor.marks)
+    preference: list[Sequence[str]] = [vendor.products, tuple(marks), (INSTANCE_TYPE, *NODE_GROUPS)]
+    rest = sites
+    while rest:
+        taken = [site for site in sites if site not in rest]
+        key = next(_keys(vendor, rest, taken, preference), None)
+        if key is None:
+            findings += _unlabelled(vendor, rest, preference[-1])
+            return
+        if not any(site.is_template for site in rest):
+            # A less specific label of the other nodes would cover these nodes as well.
+            level = next(n for n, keys in enumerate(preference) if key in keys)
+            preference = preference[: level + 1]
+        groups: dict[str, list[Site]] = {}
+        mark = marks.get(key)
+        for site in rest:
+            values = site.values(key) if mark is None else (mark,) * site.has(key, mark)
+            for value in values:
+                groups.setdefault(value, []).append(site)
+        for value in sorted(groups):
+            yield {key: value}, groups[value]
+        grouped = {site for group in groups.values() for site in group}
+        rest = [site for site in rest if site not in grouped]
+
+
+def _keys(
+    vendor: Vendor, rest: list[Site], taken: list[Site], preference: Iterable[Iterable[str]]
+) -> Iterator[str]:
+    """Yield the keys of labels that identify nodes, in the order of preference.
+
+    Without templates, these are the labels of some nodes. Otherwise, all templates must promise the
+    label, or at least the first of them.
+    """
+    marks = dict(vendor.marks)
+    covered: dict[str, list[Site]] = {}
+    for keys in preference:
+        found = {
+            key: [s for s in rest if (s.has(key, marks[key]) if key in marks else s.values(key))]
+            for key in keys
+        }
+        # The sort is stable: of two keys for as many nodes, the preferred one comes first.
+        covered |= sorted(found.items(), key=lambda each: len(each[1]), reverse=True)
+    templates = [site for site in rest if site.is_template]
+    for wanted in (templates, templates[:1], []):
+        found_keys = [key for key, sites in covered.items() if sites and {*wanted} <= {*sites}]
+        yield from (key for key in found_keys if not _overlaps(key, covered[key], taken))
+        yield from found_keys
+
+
+def _overlaps(key: str, sites: Iterable[Site], taken: Iterable[Site]) -> bool:
+    """Return whether nodes of earlier pools have one of the values of a label as well."""
+    values = {value for site in sites for value in site.values(key)}
+    return any(not values.isdisjoint(site.values(key)) for site in taken)
+
+
+def _unlabelled(vendor: Vendor, rest: list[Site], keys: Sequence[str]) -> Iterator[str]:
+    nodes = [site.name for site in rest if not site.is_template]
+    templates = [site.name for site in rest if site.is_template]
+    if nodes:
+        yield (
+            f"{_counted(nodes, 'node')} with {vendor.name} devices and without the label of a "
+            f"pool: {some(nodes)}. GPU Pods are not placed there. Add the label {keys[0]}"
+        )
+    if templates:
+        yield (
+            f"{some(templates)} promises no label that identifies {vendor.name} nodes. An "
+            "autoscaler adds no node for a Pod that requires another label. Add one to the template"
+        )
+
+
+def _split(pool: PoolDraft, findings: list[str]) -> Iterator[PoolDraft]:
+    """Yield the pool, or a pool for each kind of devices and set of taints, if labels differ."""
+    for part in _split_by(pool, lambda site: site.kind, "devices", findings):
+        yield from _split_by(part, _taints_of, "taints", findings)
+
+
+def _split_by(
+    pool: PoolDraft,
+    trait: Callable[[Site], frozenset[Any]],
+    what: str,
+    findings: list[str],
+) -> Iterator[PoolDraft]:
+    groups: dict[frozenset[object], list[Site]] = {}
+    for site in pool.sites:
+        if trait(site) and not site.is_template:
+            groups.setdefault(trait(site), []).append(site)
+    if len(groups) < 2:
+        yield pool
+        return
+    keys = [key for key in _telling_keys(pool) if _tells(key, groups.values(), pool)]
+    key = min(keys, key=lambda key: len(_values(key, pool.sites)), default=None)
+    if key is None:
+        findings.append(
+            f"Nodes with {_labels(pool.node_selector)} differ in their {what} "
+            f"({_alternatives(groups)}), and no label tells them apart, so they are one pool. To "
+            "separate them, label the nodes"
+        )
+        yield pool
+        return
+    for value in sorted(_values(key, pool.sites)):
+        members = [site for site in pool.sites if value in site.values(key)]
+        yield PoolDraft(pool.vendor, {**pool.node_selector, key: value}, members)
+
+
+def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
+    """Return the pools, where one that has only nodes of another becomes part of it."""
+    merged: list[PoolDraft] = []
+    for pool in sorted(pools, key=lambda pool: len(pool.node_selector)):
+        labels = pool.node_selector.items()
+        wide = next((each for each in merged if each.node_selector.items() <= labels), None)
+        if wide is None:
+            merged.append(pool)
+        else:
+            wide.sites += [site for site in pool.sites if site not in wide.sites]
+    return merged
+
+
+def _telling_keys(pool: PoolDraft) -> Iterator[str]:
+    yield from PARTITION_LABELS
+    yield from NODE_GROUPS
+    labels = {key for site in pool.sites for key in site.source.labels}
+    yield from sorted(key for key in labels if not _OWNED_DOMAINS.search(key))
+
+
+def _tells(key: str, groups: Iterable[list[Site]], pool: PoolDraft) -> bool:
+    """Return whether each group has values of its own, and every site one of them."""
+    values = [_values(key, group) for group in groups]
+    known = set().union(*values)
+    if not all(values) or sum(map(len, values)) != len(known):
+        return False
+    return all(len(site.values(key)) == 1 and site.values(key)[0] in known for site in pool.sites)
+
+
+def _values(key: str, sites: Iterable[Site]) -> set[str]:
+    return {value for site in sites for value in site.values(key)}
+
+
+def _taints_of(site: Site) -> frozenset[object]:
+    return frozenset(taint for taint in site.taints if taint.key not in CAPACITY_TAINTS)
+
+
+def _alternatives(groups: Iterable[frozenset[object]]) -> str:
+    return " or ".join(sorted(" and ".join(sorted(map(str, group))) for group in groups))
+
+
+def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> None:
+    """Set the taints that fence the nodes, and report nodes without them."""
+    where = f"Nodes with {_labels(pool.node_selector)}"
+    fencing = {taint for site in pool.sites for taint in site.taints}
+    for taint in sorted(t for t in fencing if t in common and t.key != pool.vendor.taint):
+        findings.append(
+            f"{where} have the taint {taint}, which nodes without accelerators have as well. It is "
+            "not part of the pool, so GPU Pods must tolerate it themselves"
+        )
+        fencing.discard(taint)
+    for taint in sorted(t for t in fencing if t.key in CAPACITY_TAINTS):
+        findings.append(
+            f"{where} have the taint {taint}, by which Pods choose the kind of capacity. It is not "
+            "part of the pool, so GPU Pods must tolerate it themselves"
+        )
+        fencing.discard(taint)
+    customary = Taint(pool.vendor.taint, "NoSchedule")
+    fenced = [site for site in pool.sites if not fencing.isdisjoint(site.taints)]
+    for taint in sorted(fencing):
+        lacking = [site.name for site in fenced if taint not in site.taints]
+        findings += [f"{where} have the taint {taint}, except {some(lacking)}"] * bool(lacking)
+    if bare := [site.name for site in pool.sites if site not in fenced]:
+        wanted = min(fencing, default=Taint(pool.vendor.taint, "NoSchedule", "present"))
+        findings.append(
+            f"{where} must have a taint that keeps other Pods away. These have none: {some(bare)}. "
+            f"Add {wanted} to their node group"
+        )
+    pool.taints = sorted(
+        {
+            Taint(t.key, t.effect) if t.key == pool.vendor.taint else t
+            for t in fencing or {customary}
+        }
+    )
+
+
+def _without_devices(vendor: Vendor, sites: list[Site]) -> str:
+    names = [site.name for site in sites]
+    return (
+        f"{_counted(names, 'node')} with {vendor.name} labels and without {vendor.resource}: "
+        f"{some(names)}. Check the device plugin of the node"
+    )
+
+
+def _set_names(pools: list[PoolDraft]) -> None:
+    taken: set[str] = set()
+    for pool in pools:
+        values = [value for key, value in pool.node_selector.items() if value != "true"]
+        name = _slug("-".join(values)) or pool.vendor.name
+        unique, number = name, 1
+        while unique in taken:
+            number += 1
+            unique = f"{name[: _LONGEST_NAME - 3]}-{number}"
+        taken.add(unique)
+        pool.name = unique
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_LONGEST_NAME].strip("-")
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return " and ".join(f"{key}={value}" for key, value in labels.items())
+
+
+def _counted(names: Sequence[str], noun: str) -> str:
+    return f"{len(names)} {noun}{'s' if len(names) != 1 else ''}"

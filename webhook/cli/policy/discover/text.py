@@ -1,0 +1,129 @@
+"""A discovered policy as YAML, with comments for the administrator who completes it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.scheduling import Taint
+from webhook.audit.names import some
+from webhook.cli.manifests.yaml_writer import to_yaml
+from webhook.cli.policy.discover.drafts import Draft, PoolDraft
+from webhook.cli.policy.discover.vendors import INSTANCE_TYPE
+from webhook.cli.wording import counted, printable
+
+_WIDTH = 98
+_ALWAYS_EXEMPT = ("kube-system", "gpufence-system", "node-feature-discovery")
+_OF_PLATFORMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("cloud.google.com/", ("gke-managed-system",)),
+    ("kubernetes.azure.com/", ("gpu-resources",)),
+    ("node.openshift.io/", ("nvidia-gpu-operator", "openshift-nfd")),
+)
+"""By the prefix of a label of all nodes, the namespaces of a platform's device plugins."""
+_OPENSHIFT = "node.openshift.io/"
+
+
+def policy_text(
+    draft: Draft, nodes: Sequence[Node], templates: int, namespaces: frozenset[str] | None
+) -> str:
+    """Return the policy as YAML, with comments.
+
+    ``namespaces`` are those of the cluster; ``None`` if they are unknown.
+    """
+    lines = _lines(draft, nodes, templates, namespaces)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(
+    draft: Draft, nodes: Sequence[Node], templates: int, namespaces: frozenset[str] | None
+) -> Iterator[str]:
+    source = counted(len(nodes), "node")
+    if templates:
+        source += f" and {counted(templates, 'node template')}"
+    yield from _comment(
+        f"A policy for {source}, by gpufence policy discover. Every namespace may use every pool. "
+        "To reserve a pool, set its allowedNamespaces. Rules that are not listed have their "
+        "default action (gpufence policy show)."
+    )
+    if draft.findings:
+        yield "#"
+        yield "# Findings:"
+        for finding in draft.findings:
+            yield from _comment(finding + ".", first="# - ", later="#   ")
+    yield "apiVersion: gpufence.dev/v1alpha1"
+    yield "kind: FencePolicy"
+    yield ""
+    yield "pools:"
+    for pool in draft.pools:
+        yield from _pool(pool)
+    keys = {key for node in nodes for key in node.labels}
+    if any(key.startswith(_OPENSHIFT) for key in keys):
+        yield ""
+        yield from _comment("OpenShift assigns user IDs by namespace, and rejects others.")
+        yield from _yaml({"hardening": {"runAsUser": None}})
+    yield ""
+    advice = " Remove those that the cluster does not have." if namespaces is None else ""
+    yield from _comment(
+        f"The namespaces of the platform, to which the policy does not apply.{advice}"
+    )
+    exempt = _exempt(draft, keys)
+    if namespaces is not None:
+        exempt = [name for name in exempt if name in {*namespaces, *_ALWAYS_EXEMPT[:2]}]
+    yield from _yaml({"exemptions": {"namespaces": exempt}})
+
+
+def _pool(pool: PoolDraft) -> Iterator[str]:
+    found = []
+    if pool.nodes:
+        found.append(f"{counted(len(pool.nodes), 'node')}: {some(pool.nodes)}")
+    if pool.templates:
+        found.append(f"node templates: {some(pool.templates)}")
+    yield from _comment("; ".join(found), first="  # ", later="  # ")
+    types = pool.instance_types
+    if len(types) > 1 and not any(key in pool.vendor.products for key in pool.node_selector):
+        yield from _comment(
+            f"Instance types: {', '.join(types)}. For a pool of each, select by {INSTANCE_TYPE}.",
+            first="  # ",
+            later="  # ",
+        )
+    body: dict[str, object] = {"name": pool.name, "resources": pool.resources}
+    if shared := pool.shared_resources:
+        body["sharedResources"] = shared
+    if pool.device_classes:
+        body["deviceClasses"] = pool.device_classes
+    body["taints"] = list(map(_taint, pool.taints))
+    body["nodeSelector"] = pool.node_selector
+    first, *others = _yaml([body])
+    yield f"  {first}"
+    yield from (f"  {line}" for line in others)
+
+
+def _taint(taint: Taint) -> dict[str, str]:
+    value = {} if taint.value is None else {"value": taint.value}
+    return {"key": taint.key, **value, "effect": taint.effect}
+
+
+def _exempt(draft: Draft, keys: Iterable[str]) -> list[str]:
+    names = [*_ALWAYS_EXEMPT]
+    for vendor in dict.fromkeys(pool.vendor for pool in draft.pools):
+        names += vendor.namespaces
+    for prefix, namespaces in _OF_PLATFORMS:
+        if any(key.startswith(prefix) for key in keys):
+            names += namespaces
+    return names
+
+
+def _yaml(value: object) -> list[str]:
+    return to_yaml(value).splitlines()
+
+
+def _comment(text: str, first: str = "# ", later: str = "# ") -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

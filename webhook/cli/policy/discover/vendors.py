@@ -1,0 +1,161 @@
+"""The resources, labels and taints of accelerator nodes, by vendor.
+
+The labels come from the documentation of GPU feature discovery, Node Feature Discovery, Karpenter,
+the AMD node labeller, the Intel device plugins, and the cloud providers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.kubernetes.names import NameSet
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """A vendor of accelerators, and how its nodes are recognized.
+
+    ``products`` are the keys of labels whose value is the model. ``marks`` are labels of all nodes
+    of the vendor. Both start with the preferred one. ``taint`` is the key of the customary taint.
+    """
+
+    name: str
+    resource: str
+    """The resource of a whole device."""
+    resources: NameSet
+    taint: str
+    products: tuple[str, ...] = ()
+    marks: tuple[tuple[str, str], ...] = ()
+    device_classes: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    """Where the vendor's documentation installs its operators and drivers."""
+
+
+VENDORS = (
+    Vendor(
+        "nvidia",
+        "nvidia.com/gpu",
+        NameSet.of(["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*"]),
+        "nvidia.com/gpu",
+        products=(
+            "nvidia.com/gpu.product",
+            "cloud.google.com/gke-accelerator",
+            "karpenter.k8s.aws/instance-gpu-name",
+            "eks.amazonaws.com/instance-gpu-name",
+            "karpenter.azure.com/sku-gpu-name",
+        ),
+        marks=(
+            ("nvidia.com/gpu.present", "true"),
+            ("karpenter.k8s.aws/instance-gpu-manufacturer", "nvidia"),
+            ("eks.amazonaws.com/instance-gpu-manufacturer", "nvidia"),
+            ("karpenter.azure.com/sku-gpu-manufacturer", "nvidia"),
+            ("kubernetes.azure.com/accelerator", "nvidia"),
+            ("feature.node.kubernetes.io/pci-10de.present", "true"),
+        ),
+        device_classes=("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
+        namespaces=(
+            "gpu-operator",
+            "gpu-operator-resources",
+            "nvidia-device-plugin",
+            "nvidia-network-operator",
+            "nvidia-dra-driver-gpu",
+            "dra-driver-nvidia-gpu",
+        ),
+    ),
+    Vendor(
+        "amd",
+        "amd.com/gpu",
+        NameSet.of(
+            ["amd.com/gpu", "amd.com/spx_*", "amd.com/dpx_*", "amd.com/qpx_*", "amd.com/cpx_*"]
+        ),
+        "amd.com/gpu",
+        products=("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
+        marks=(("feature.node.kubernetes.io/amd-gpu", "true"),),
+        device_classes=("gpu.amd.com",),
+        namespaces=("kube-amd-gpu",),
+    ),
+    Vendor(
+        "intel",
+        "gpu.intel.com/xe",
+        NameSet.of(["gpu.intel.com/i915", "gpu.intel.com/xe"]),
+        "gpu.intel.com/gpu",
+        products=("gpu.intel.com/product",),
+        marks=(("intel.feature.node.kubernetes.io/gpu", "true"),),
+        device_classes=("gpu.intel.com",),
+        namespaces=("inteldeviceplugins-system", "intel-gpu-resource-driver"),
+    ),
+    Vendor(
+        "gaudi",
+        "habana.ai/gaudi",
+        NameSet.of(["habana.ai/gaudi"]),
+        "habana.ai/gaudi",
+        marks=(
+            ("intel.feature.node.kubernetes.io/gaudi", "true"),
+            ("feature.node.kubernetes.io/pci-1da3.present", "true"),
+        ),
+        device_classes=("gaudi.intel.com",),
+        namespaces=("habana-system", "habana-ai-operator"),
+    ),
+    Vendor(
+        "tpu",
+        "google.com/tpu",
+        NameSet.of(["google.com/tpu"]),
+        "google.com/tpu",
+        products=("cloud.google.com/gke-tpu-accelerator",),
+    ),
+    Vendor(
+        "neuron",
+        "aws.amazon.com/neuron",
+        NameSet.of(
+            ["aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice"]
+        ),
+        "aws.amazon.com/neuron",
+        products=("karpenter.k8s.aws/instance-accelerator-name",),
+        marks=(("karpenter.k8s.aws/instance-accelerator-manufacturer", "aws"),),
+    ),
+)
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+NODE_GROUPS = (
+    "karpenter.sh/nodepool",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "kubernetes.azure.com/agentpool",
+)
+"""Keys of labels whose value is the name of a group of equal nodes."""
+
+PARTITION_LABELS = (
+    "nvidia.com/mig.config",
+    "cloud.google.com/gke-gpu-partition-size",
+    "nvidia.com/gpu.sharing-strategy",
+    "cloud.google.com/gke-gpu-sharing-strategy",
+)
+"""Keys of labels that tell whole GPUs, partitions and shares of one model apart."""
+
+SHARING_LABELS = ("nvidia.com/gpu.sharing-strategy", "cloud.google.com/gke-gpu-sharing-strategy")
+SHARING_STRATEGIES = ("time-slicing", "mps", "time-sharing")
+
+TRANSIENT_TAINTS = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "node-role.kubernetes.io/",
+    "node.cilium.io/",
+    "karpenter.sh/",
+    "ebs.csi.aws.com/",
+    "efs.csi.aws.com/",
+    "aws-node-termination-handler/",
+    "cloud.google.com/impending-node-termination",
+    "DeletionCandidateOfClusterAutoscaler",
+    "ToBeDeletedByClusterAutoscaler",
+)
+"""Prefixes of taints that come and go with the state of a node, or belong to control planes."""
+
+CAPACITY_TAINTS = (
+    "kubernetes.azure.com/scalesetpriority",
+    "cloud.google.com/gke-spot",
+    "cloud.google.com/gke-preemptible",
+    "cloud.google.com/gke-queued",
+)
+"""Taints of capacity that can be withdrawn, or that is allocated in another way. Pods choose it by
+their own tolerations."""

@@ -1,0 +1,219 @@
+"""Node templates: NodePools and NodeClaims of Karpenter, MachineDeployments of Cluster API.
+
+Sources: ``sigs.k8s.io/karpenter/pkg/apis/v1``, and the annotations for scaling from zero of
+``k8s.io/autoscaler/cluster-autoscaler/cloudprovider/clusterapi``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic
+
+import msgspec
+
+from policies.kubernetes.core_v1 import Requirement
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
+from policies.kubernetes.scheduling import Taint
+from webhook.cluster.nodes import TaintObject
+from webhook.kube.collection import Collection, ItemT
+from webhook.kube.wire import Metadata
+
+_CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
+# Labels that Cluster API copies from Machines to Nodes
+# (https://cluster-api.sigs.k8s.io/reference/api/metadata-propagation#machine).
+_COPIED = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
+
+
+class AnnotatedMetadata(Metadata, frozen=True, rename="camel"):
+    annotations: dict[str, str] | None = None
+
+
+class NodeClassRef(msgspec.Struct, frozen=True):
+    group: str = ""
+
+
+class NodeClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """``karpenter.sh/v1`` ``NodeClaimSpec``. Startup taints are gone when Pods are scheduled."""
+
+    requirements: list[Requirement] | None = None
+    taints: list[TaintObject] | None = None
+    node_class_ref: NodeClassRef = NodeClassRef()
+
+
+class NodeClaimStatus(msgspec.Struct, frozen=True):
+    allocatable: dict[str, Any] | None = None
+
+
+class NodeClaimObject(msgspec.Struct, frozen=True):
+    """``karpenter.sh/v1`` ``NodeClaim``: a node that Karpenter has ordered."""
+
+    metadata: Metadata
+    spec: NodeClaimSpec = NodeClaimSpec()
+    status: NodeClaimStatus = NodeClaimStatus()
+
+
+class NodeClaimTemplate(msgspec.Struct, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: NodeClaimSpec = NodeClaimSpec()
+
+
+class NodePoolSpec(msgspec.Struct, frozen=True):
+    template: NodeClaimTemplate = NodeClaimTemplate()
+
+
+class NodePoolObject(msgspec.Struct, frozen=True):
+    """``karpenter.sh/v1`` ``NodePool``."""
+
+    metadata: Metadata
+    spec: NodePoolSpec = NodePoolSpec()
+
+
+class MachineTemplate(msgspec.Struct, frozen=True):
+    metadata: Metadata = Metadata()
+
+
+class MachineDeploymentSpec(msgspec.Struct, frozen=True):
+    template: MachineTemplate = MachineTemplate()
+
+
+class MachineDeploymentObject(msgspec.Struct, frozen=True):
+    """``cluster.x-k8s.io`` ``MachineDeployment``."""
+
+    metadata: AnnotatedMetadata
+    spec: MachineDeploymentSpec = MachineDeploymentSpec()
+
+
+def of_node_pool(item: NodePoolObject) -> NodeTemplate:
+    """Return the nodes that Karpenter can add for a NodePool."""
+    template, name = item.spec.template, item.metadata.name
+    labels = {**(template.metadata.labels or {}), "karpenter.sh/nodepool": name}
+    return _of_karpenter(f"NodePool {name}", labels, template.spec, None)
+
+
+def of_node_claim(item: NodeClaimObject) -> NodeTemplate:
+    """Return the node that Karpenter has ordered."""
+    labels = item.metadata.labels or {}
+    return _of_karpenter(
+        f"NodeClaim {item.metadata.name}", labels, item.spec, item.status.allocatable
+    )
+
+
+def _of_karpenter(
+    name: str, labels: Mapping[str, str], spec: NodeClaimSpec, allocatable: Mapping[str, Any] | None
+) -> NodeTemplate:
+    return NodeTemplate(
+        name,
+        labels,
+        tuple(Taint(taint.key, taint.effect, taint.value) for taint in spec.taints or ()),
+        tuple(spec.requirements or ()),
+        provider=spec.node_class_ref.group,
+        chooses=True,
+        allocatable=devices_in(allocatable) if allocatable else None,
+    )
+
+
+def of_machine_deployment(item: MachineDeploymentObject) -> NodeTemplate | None:
+    """Return the nodes that the cluster autoscaler can add; ``None`` without annotations."""
+    annotations = item.metadata.annotations or {}
+    given = {
+        key.partition("/")[2]: value
+        for key, value in annotations.items()
+        if key.startswith(f"{_CAPACITY}/")
+    }
+    if not given:
+        return None
+    copied = {
+        key: value
+        for key, value in (item.spec.template.metadata.labels or {}).items()
+        if key.partition("/")[0].endswith(_COPIED)
+    }
+    labels = dict(each.partition("=")[::2] for each in _listed(given.get("labels", "")))
+    resource, count = given.get("gpu-type", ""), given.get("gpu-count", "")
+    return NodeTemplate(
+        f"MachineDeployment {item.metadata.key}",
+        {**copied, **labels},
+        tuple(_taints(given.get("taints", ""))),
+        allocatable=devices_in({resource: count}) if resource else {},
+    )
+
+
+def _listed(text: str) -> Iterator[str]:
+    return filter(None, (each.strip() for each in text.split(",")))
+
+
+def _taints(text: str) -> Iterator[Taint]:
+    for each in _listed(text):
+        name, _, effect = each.rpartition(":")
+        key, _, value = name.partition("=")
+        yield Taint(key, effect, value)
+
+
+def devices_in(quantities: Mapping[str, Any]) -> dict[str, int]:
+    """Return the extended resources among the quantities of a node."""
+    found = {}
+    for name, quantity in quantities.items():
+        if "/" in name:
+            try:
+                found[name] = parse_quantity(quantity) // NANOS
+            except InvalidQuantityError:
+                continue
+    return found
+
+
+_KARPENTER = "/apis/karpenter.sh/v1"
+_CLUSTER_API = "/apis/cluster.x-k8s.io"
+NODE_POOLS = Collection("nodepools", f"{_KARPENTER}/nodepools", NodePoolObject, optional=True)
+NODE_CLAIMS = Collection("nodeclaims", f"{_KARPENTER}/nodeclaims", NodeClaimObject, optional=True)
+MACHINE_DEPLOYMENTS = Collection(
+    "machinedeployments",
+    f"{_CLUSTER_API}/v1beta1/machinedeployments",
+    MachineDeploymentObject,
+    optional=True,
+)
+
+
+class TemplateStore(Generic[ItemT]):
+    """The node templates of a collection."""
+
+    def __init__(self, read: Callable[[ItemT], NodeTemplate | None]) -> None:
+        self.templates: tuple[NodeTemplate, ...] = ()
+        self._read: Callable[[ItemT], NodeTemplate | None] = read
+        self._by_key: dict[str, NodeTemplate] = {}
+
+    def put(self, item: ItemT, /) -> None:
+        template = self._read(item)
+        if template is None:
+            self.remove(item.metadata.key)
+        elif self._by_key.get(item.metadata.key) != template:
+            self._by_key[item.metadata.key] = template
+            self.templates = tuple(self._by_key.values())
+
+    def remove(self, name: str, /) -> None:
+        if self._by_key.pop(name, None) is not None:
+            self.templates = tuple(self._by_key.values())
+
+    def names(self) -> Iterable[str]:
+        return self._by_key.keys()
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+
+def template_of(obj: JSONObject) -> NodeTemplate | None:
+    """Return the node template in parsed JSON or YAML; ``None`` for an object of another kind.
+
+    Raises:
+        ValueError: a field is missing, or of another type.
+    """
+    group = str(obj.get("apiVersion")).partition("/")[0]
+    match group, obj.get("kind"):
+        case "karpenter.sh", "NodePool":
+            return of_node_pool(msgspec.convert(obj, NodePoolObject))
+        case "karpenter.sh", "NodeClaim":
+            return of_node_claim(msgspec.convert(obj, NodeClaimObject))
+        case "cluster.x-k8s.io", "MachineDeployment":
+            return of_machine_deployment(msgspec.convert(obj, MachineDeploymentObject))
+        case _:
+            return None
