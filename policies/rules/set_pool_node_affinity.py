@@ -99,9 +99,8 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
         if first:
             yield Addition((*_TERMS, index, "matchExpressions"), first)
         for each in others:
-            copy = msgspec.to_builtins(term)
-            copy["matchExpressions"] = [*copy.get("matchExpressions", ()), *each]
-            copies.append(copy)
+            own = msgspec.to_builtins(term.match_expressions or [])
+            copies.append({**msgspec.to_builtins(term), "matchExpressions": [*own, *each]})
     if copies:
         yield Addition(_TERMS, copies)
 
