@@ -43,8 +43,8 @@ def service_accounts(obj: JSON) -> set[str]:
 
 def templates(spec: Any) -> Iterator[Template]:
     """Yield the Pod templates of a custom resource, and the templates of a Workflow."""
-    if isinstance(spec, dict) and "entrypoint" in spec:
-        for template in spec.get("templates", []):
+    if isinstance(spec, dict) and isinstance(spec.get("templates"), list):
+        for template in spec["templates"]:
             yield from _of_workflow(template, spec)
     else:
         for found in _pod_specs(spec):

@@ -22,6 +22,7 @@ JOB_SET: JSON = {
         ]
     },
 }
+RAY_JOB: JSON = {"kind": "RayJob", "spec": {**JOB_SET["spec"], "entrypoint": "python train.py"}}
 WORKFLOW: JSON = {
     "kind": "Workflow",
     "spec": {
@@ -46,7 +47,9 @@ def test_an_object_without_pod_templates_has_no_variants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("obj", "count"), [(JOB_SET, 2), (WORKFLOW, 2)], ids=["JobSet", "Workflow"]
+    ("obj", "count"),
+    [(JOB_SET, 2), (RAY_JOB, 2), (WORKFLOW, 2)],
+    ids=["JobSet", "RayJob", "Workflow"],
 )
 def test_one_container_of_each_pod_requests_a_gpu(obj: JSON, count: int) -> None:
     text = json.dumps(changed(obj, "every Pod requests a GPU"))
