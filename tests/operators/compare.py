@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Compare, write the table, and return the exit code."""
     parser = argparse.ArgumentParser(prog="operators", description=__doc__)
     parser.add_argument("--only", default="", help="the operators to run, with commas between them")
+    parser.add_argument("--examples", default="", help="a regular expression for their titles")
     parser.add_argument("--output", type=Path, default=Path("build/operators.md"))
     options = parser.parse_args(arguments)
     chosen = [o for o in OPERATORS if not options.only or o.name in options.only.split(",")]
@@ -68,7 +70,10 @@ def main(arguments: list[str] | None = None) -> int:
         directory = Path(temporary)
         with Server(directory / "gpufence") as server:
             for operator in chosen:
-                for row in _of_operator(operator, server, directory / operator.binary, reasons):
+                found = _of_operator(
+                    operator, options.examples, server, directory / operator.binary, reasons
+                )
+                for row in found:
                     rows.append(row)
                     print(_line(row), flush=True)
     options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _of_operator(
-    operator: Operator, server: Server, directory: Path, reasons: list[JSON]
+    operator: Operator, examples: str, server: Server, directory: Path, reasons: list[JSON]
 ) -> Iterator[Row]:
     """Run an operator, and those that it requires, on a control plane of its own."""
     started = [o for o in OPERATORS if o.name in operator.requires] + [operator]
@@ -96,7 +101,7 @@ def _of_operator(
         if operator.name == KUEUE:
             yield from _of_kueue(cluster, audit, reasons)
         else:
-            yield from _rows(operator, cluster, audit, reasons)
+            yield from _rows(operator, examples, cluster, audit, reasons)
 
 
 def _register(cluster: ControlPlane, server: Server) -> None:
@@ -110,11 +115,12 @@ def _register(cluster: ControlPlane, server: Server) -> None:
 
 
 def _rows(
-    operator: Operator, cluster: ControlPlane, audit: AuditLog, reasons: list[JSON]
+    operator: Operator, examples: str, cluster: ControlPlane, audit: AuditLog, reasons: list[JSON]
 ) -> Iterator[Row]:
     workloads = [
-        (f"{file} {obj['kind']}/{_name(obj)}", variant, _without_namespace(changed))
+        (title, variant, _without_namespace(changed))
         for file, obj in _examples(operator)
+        if re.search(examples, title := f"{file} {obj['kind']}/{_name(obj)}")
         for variant, changed in variants(obj)
     ]
 
