@@ -141,10 +141,12 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
     """Go through the checklist: exemptions, mutations, checks, exceptions."""
     policy, request = scope.policy, scope.request
     original, pods = obj.raw or {}, obj.pods()
-    if not pods:
-        return Decision(original, has_template=False, unjudged=obj.unjudged)
+    if not (pods or obj.unjudged):
+        return Decision(original, has_template=False)
     if reason := exemption(pods, policy, request, scope.excluded_namespaces):
         return Decision(original, exemption=reason)
+    if not pods:
+        return Decision(original, has_template=False, unjudged=obj.unjudged)
     operations: list[Operation] = []
     findings: list[Finding] = []
     pools: dict[str, None] = {}

@@ -23,7 +23,7 @@ def exemption(
         return f"the policy exempts user {request.username}"
     if exemptions.runtime_classes:
         names = {pod.spec.runtime_class_name for pod in pods}
-        if names <= exemptions.runtime_classes:
+        if names and names <= exemptions.runtime_classes:
             return f"the policy exempts runtime class {', '.join(sorted(map(str, names)))}"
     if request.namespace in excluded:
         return f"API servers do not call gpufence for namespace {request.namespace}"

@@ -6,6 +6,7 @@ parts that are not judged), and a minimal manifest.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import yaml
 
 from cases.loading import compiled, policy_document
 from policies.engine import decide
-from policies.facts import Facts
+from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.template import field_path
-from policies.policy import Policy
+from policies.policy import Exemptions, Policy
 
 JSON = dict[str, Any]
 
@@ -78,3 +79,17 @@ def test_the_mounts_of_a_container_set_are_those_of_its_containers(policy: Polic
     )
     [finding] = decide(obj, policy).findings
     assert finding.path == "spec.volumes[0].hostPath"
+
+
+def test_what_is_not_judged_does_not_count_in_an_exempt_namespace(policy: Policy) -> None:
+    cache: JSON = {"apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMCache", "spec": {}}
+    assert decide(cache, policy).verdict == "unknown"
+    decision = decide(cache, policy, Request(namespace="gpu-operator"))
+    assert decision.verdict == "allowed"
+    assert decision.exemption == "the policy exempts namespace gpu-operator"
+
+
+def test_a_runtime_class_exempts_no_pods_that_are_not_seen(policy: Policy) -> None:
+    exempting = replace(policy, exemptions=Exemptions(runtime_classes=frozenset({"kata"})))
+    cache: JSON = {"apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMCache", "spec": {}}
+    assert decide(cache, exempting).verdict == "unknown"
