@@ -103,7 +103,7 @@ node: controlplane  ## the image and the chart on a real kubelet (Linux, root; R
 	GPUFENCE_RESTARTS=$(or $(RESTARTS),3) $(BIN)/pytest -s tests/node --timeout 7200 $(ARGS)
 
 .PHONY: compat
-compat: controlplane  ## the end-to-end tests on another Kubernetes (VERSION=v1.34.2)
+compat: $(STAMP)  ## the end-to-end tests on another Kubernetes (VERSION=v1.34.2)
 	@$(BIN)/python -m compat "$(VERSION)" $(PARALLEL) $(ARGS)
 
 .PHONY: laws
@@ -139,6 +139,8 @@ overload: $(BENCH_STAMP)  ## floods while GPU Pods are created, and more callers
 .PHONY: bump
 bump: $(STAMP)  ## set the version everywhere and close the changelog section (VERSION=0.2.0)
 	@$(BIN)/python -m make_release bump "$(VERSION)"
+	@$(MAKE) --no-print-directory render
+	@echo "Read the diff, and commit it."
 
 .PHONY: release
 release: $(RELEASE_STAMP)  ## build wheel, sdist, chart, SBOM, notes and checksums into dist/, and try them

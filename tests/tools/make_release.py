@@ -200,7 +200,6 @@ def main(arguments: list[str]) -> int:
         if command == "bump":
             for path, text in bump(wanted, datetime.now(UTC).date()).items():
                 generate.write(path, text)
-            print("Next: make venv render, read the diff, and commit it.")
             return 0
         with tempfile.TemporaryDirectory() as home:
             build(Helm(binary(), Path(home)), wanted)
