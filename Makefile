@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+RUN_STAMP := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 RELEASE_STAMP := $(VENV)/.installed-release
@@ -29,12 +30,17 @@ help:  ## list the targets
 .PHONY: venv
 venv: $(STAMP)  ## the project's own environment in .venv, pinned with hashes
 
-$(STAMP): requirements/dev.txt pyproject.toml
+$(RUN_STAMP): requirements/run.txt deploy/build-requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "gpufence needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python3"; exit 2; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make virtual environments: install its venv module (on Debian: apt install python3-venv)"; exit 2; }
-	@echo "Installing gpufence and its tools into $(VENV) ..."
-	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@echo "Installing gpufence into $(VENV) ..."
+	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/run.txt -r deploy/build-requirements.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(STAMP): requirements/dev.txt $(RUN_STAMP)
+	@echo "Installing the tools of the tests and the documentation into $(VENV) ..."
+	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
 
 $(BENCH_STAMP): requirements/bench.txt $(STAMP)
@@ -46,7 +52,7 @@ $(RELEASE_STAMP): requirements/release.txt $(STAMP)
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP)  ## gpufence on files, then on a real control plane (ARGS=--keep leaves it running)
+demo: $(RUN_STAMP)  ## gpufence on files, then on a real control plane (ARGS=--keep leaves it running)
 	@$(BIN)/python -m controlplane.demo $(ARGS)
 
 .PHONY: unit
