@@ -10,6 +10,7 @@ import msgspec
 
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.core_v1 import Pod
+from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, ObjectKey
 
@@ -48,6 +49,8 @@ class Facts(msgspec.Struct, frozen=True):
     extended_resource_classes: Mapping[str, str] = {}
     """Extended resource name to the DeviceClass that provides it (KEP-5004)."""
     nodes: NodeIndex | None = None
+    templates: tuple[NodeTemplate, ...] = ()
+    """The nodes that autoscalers can add, as far as the cluster describes them."""
     namespace_labels: Mapping[str, str] | None = None
     """The labels of the request's namespace."""
     runtime_classes: frozenset[str] | None = None

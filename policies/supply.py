@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from policies.facts import Facts
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import accepts
+from policies.kubernetes.scheduling import accepts, can_match
 from policies.policy import Pool
 
 
@@ -32,8 +32,11 @@ def largest_offers(
 
     Only the nodes of the pools that the Pod selects count. The result is empty if one of them has
     enough, if there are none, or if one of them has no devices: its device plugin may register them
-    later.
+    later. It is also empty if an autoscaler can add a node that has enough.
     """
+    pools = list(pools)
+    if any(_can_add(pod, pool, needed, facts) for pool in pools):
+        return {}
     nodes = [node for pool in pools for node in nodes_of(pool, facts)]
     for node in nodes:
         is_short = any((node.allocatable or {}).values()) and any(shortages(node, needed))
@@ -41,6 +44,15 @@ def largest_offers(
             return {}
     offers = [node.allocatable or {} for node in nodes if _selects(pod, node)]
     return {name: max(each.get(name, 0) for each in offers) for name in needed} if offers else {}
+
+
+def _can_add(pod: Pod, pool: Pool, needed: Mapping[str, int], facts: Facts) -> bool:
+    return any(
+        template.promises(pool.node_selector)
+        and template.offers(needed)
+        and any(can_match(each, template.labels) for each in pod.selection())
+        for template in facts.templates
+    )
 
 
 def _selects(pod: Pod, node: Node) -> bool:

@@ -82,11 +82,27 @@ def kai() -> Policy:
     return parse_policy({**document, "exemptions": {}}).compile()
 
 
+def two_models() -> Policy:
+    """Return a policy with two pools of the same resources and device classes."""
+    [nvidia] = _default().pools
+    small = replace(
+        nvidia, name="small", node_selector={**nvidia.node_selector, "gpu-memory": "40"}
+    )
+    large = replace(
+        nvidia,
+        name="large",
+        node_selector={**nvidia.node_selector, "gpu-memory": "80"},
+        taints=(*nvidia.taints, Taint("gpu", "NoExecute", "true")),
+    )
+    return replace(_default(), pools=(small, large))
+
+
 POLICIES = {
     "default": _default(),
     "ten pools": ten_pools(),
     "no classes": without_classes(),
     "kai": kai(),
+    "two models": two_models(),
 }
 
 
@@ -171,8 +187,8 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
 
 @pytest.fixture(
     scope="module",
-    params=[("default", True), ("ten pools", False), ("no classes", True)],
-    ids=["default-with-nodes", "ten-pools", "no-classes"],
+    params=[("default", True), ("ten pools", False), ("no classes", True), ("two models", True)],
+    ids=["default-with-nodes", "ten-pools", "no-classes", "two-models"],
 )
 def hook(
     request: pytest.FixtureRequest, control_plane: ControlPlane, recorder: Recorder

@@ -20,6 +20,7 @@ from webhook.audit.kinds import NODE, POD, WORKLOADS, Discovery, GroupKind, Kind
 from webhook.audit.owners import Owned, Owners
 from webhook.cluster.holders import PODS
 from webhook.cluster.nodes import node_of
+from webhook.cluster.templates import list_templates
 from webhook.kube.client import FORBIDDEN
 from webhook.kube.connection import Connection
 from webhook.kube.errors import NOT_FOUND, ApiError
@@ -183,6 +184,7 @@ class Taker:
         )
         inventory.facts = Facts(
             nodes=inventory.nodes,
+            templates=tuple(await list_templates(self._connection)),
             runtime_classes=None if classes is None else frozenset(classes),
         )
         if policy.pools_of_class:

@@ -38,6 +38,15 @@ from webhook.cluster.claims import (
     claims_named,
 )
 from webhook.cluster.nodes import NODES, NodeStore
+from webhook.cluster.templates import (
+    MACHINE_DEPLOYMENTS,
+    NODE_CLAIMS,
+    NODE_POOLS,
+    TemplateStore,
+    of_machine_deployment,
+    of_node_claim,
+    of_node_pool,
+)
 from webhook.cluster.watches import Watches
 from webhook.kube.connection import Connection
 from webhook.kube.errors import ClusterError
@@ -99,6 +108,9 @@ class ClusterFacts:
         self._namespaces = NamespaceStore()
         self._runtime_classes = RuntimeClassStore()
         self._device_classes = DeviceClassStore()
+        self._node_pools = TemplateStore(of_node_pool)
+        self._node_claims = TemplateStore(of_node_claim)
+        self._machine_deployments = TemplateStore(of_machine_deployment)
         self._claims = ClaimLookup(
             connection, looked_up=observer.claim_looked_up, timing=lookup_timing
         )
@@ -112,6 +124,9 @@ class ClusterFacts:
         self._resolves_claims = bool(policy.pools_of_class)
         need = self._watches.need
         need(NODES, self._nodes)
+        need(NODE_POOLS, self._node_pools)
+        need(NODE_CLAIMS, self._node_claims)
+        need(MACHINE_DEPLOYMENTS, self._machine_deployments)
         need(NAMESPACES, self._namespaces, "namespaces" in self._needed)
         need(RUNTIME_CLASSES, self._runtime_classes, "runtimeclasses" in self._needed)
         need(DEVICE_CLASSES, self._device_classes, "deviceclasses" in self._needed)
@@ -181,6 +196,11 @@ class ClusterFacts:
         """
         facts = Facts(
             nodes=self._nodes.index if self._watches.has(NODES) else None,
+            templates=(
+                *self._node_pools.templates,
+                *self._node_claims.templates,
+                *self._machine_deployments.templates,
+            ),
             namespace_labels=await self._labels_of(request.namespace, seconds / 2),
             runtime_classes=self._runtime_classes.known
             if self._watches.has(RUNTIME_CLASSES)

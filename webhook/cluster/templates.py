@@ -7,6 +7,7 @@ Sources: ``sigs.k8s.io/karpenter/pkg/apis/v1``, and the annotations for scaling 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Generic
 
 import msgspec
@@ -17,7 +18,11 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from webhook.cluster.nodes import TaintObject
+from webhook.kube.client import FORBIDDEN
 from webhook.kube.collection import Collection, ItemT
+from webhook.kube.connection import Connection
+from webhook.kube.errors import NOT_FOUND, ApiError
+from webhook.kube.listing import list_all
 from webhook.kube.wire import Metadata
 
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
@@ -164,13 +169,14 @@ def devices_in(quantities: Mapping[str, Any]) -> dict[str, int]:
 
 _KARPENTER = "/apis/karpenter.sh/v1"
 _CLUSTER_API = "/apis/cluster.x-k8s.io"
-NODE_POOLS = Collection("nodepools", f"{_KARPENTER}/nodepools", NodePoolObject, optional=True)
-NODE_CLAIMS = Collection("nodeclaims", f"{_KARPENTER}/nodeclaims", NodeClaimObject, optional=True)
+_RARE: Any = {"optional": True, "may_be_forbidden": True}
+NODE_POOLS = Collection("nodepools", f"{_KARPENTER}/nodepools", NodePoolObject, **_RARE)
+NODE_CLAIMS = Collection("nodeclaims", f"{_KARPENTER}/nodeclaims", NodeClaimObject, **_RARE)
 MACHINE_DEPLOYMENTS = Collection(
     "machinedeployments",
     f"{_CLUSTER_API}/v1beta1/machinedeployments",
     MachineDeploymentObject,
-    optional=True,
+    **_RARE,
 )
 
 
@@ -217,3 +223,31 @@ def template_of(obj: JSONObject) -> NodeTemplate | None:
             return of_machine_deployment(msgspec.convert(obj, MachineDeploymentObject))
         case _:
             return None
+
+
+_KINDS = (
+    (NODE_POOLS, {"apiVersion": "karpenter.sh/v1", "kind": "NodePool"}),
+    (NODE_CLAIMS, {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim"}),
+    (MACHINE_DEPLOYMENTS, {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineDeployment"}),
+)
+
+
+async def list_templates(connection: Connection) -> list[NodeTemplate]:
+    """List the node templates of a cluster, as far as it has them and the account may list them.
+
+    Raises:
+        ClusterError: a request failed.
+    """
+    found: list[NodeTemplate | None] = []
+    for collection, kind in _KINDS:
+        try:
+            # The items of a list have no kind.
+            found += await list_all(connection, collection.path, partial(_of_item, kind))
+        except ApiError as error:
+            if error.status not in (FORBIDDEN, NOT_FOUND):
+                raise
+    return [template for template in found if template is not None]
+
+
+def _of_item(kind: JSONObject, obj: JSONObject) -> NodeTemplate | None:
+    return template_of({**obj, **kind})

@@ -92,7 +92,7 @@ class Watches:
         return {
             name: reflector.problem
             for name, reflector in self._reflectors.items()
-            if not reflector.synced
+            if not (reflector.synced or reflector.collection.may_be_forbidden)
         }
 
     def staleness(self) -> dict[str, float | None]:

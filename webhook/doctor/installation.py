@@ -8,10 +8,12 @@ from typing import Any
 
 from certs.secret import read_secret
 from certs.succession import Stored
+from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cluster.nodes import node_of
+from webhook.cluster.templates import list_templates
 from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import ApiError
@@ -66,6 +68,7 @@ class Installation:
     slices: list[JSONObject] = field(default_factory=list)
     lease: JSONObject | None = None
     nodes: NodeIndex | None = None
+    templates: list[NodeTemplate] = field(default_factory=list)
     other_releases: frozenset[str] = frozenset()
     """The namespaces of other releases in the cluster."""
     forbidden: dict[str, str] = field(default_factory=dict)
@@ -154,6 +157,7 @@ async def _nodes(api: KubeApi, found: Installation) -> None:
         found.forbidden["nodes"] = str(error)
         return
     found.nodes = NodeIndex(nodes)
+    found.templates = await list_templates(api)
 
 
 def containers_of(deployment: JSONObject) -> list[JSONObject]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
 from webhook.audit.inventory import Inventory
 from webhook.audit.nodes import node_findings
 from webhook.audit.pools import pool_states
+from webhook.audit.templates import label_problems
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip
 
@@ -26,6 +28,11 @@ def check(found: Installation) -> Iterator[Line]:
         pools = ", ".join(pool.name for pool in found.policy.pools)
         yield ok("policy", f"{found.policy_source} is valid; its pools: {pools}")
         yield from _nodes(found, found.policy)
+        if found.templates:
+            for problem in label_problems(
+                found.policy, found.nodes or NodeIndex(), found.templates
+            ):
+                yield fail("node labels", problem.problem, problem.remediation)
 
 
 def _nodes(found: Installation, policy: Policy) -> Iterator[Line]:

@@ -39,4 +39,6 @@ class Collection(Generic[ItemT]):
     path: str
     item: type[ItemT]
     optional: bool = False
+    may_be_forbidden: bool = False
+    """Whether gpufence goes without it if the account may not list it. Nothing waits for it."""
     fields: str = ""

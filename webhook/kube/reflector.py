@@ -17,6 +17,7 @@ from typing import Any, Generic, NoReturn
 import msgspec
 
 from webhook.kube.backoff import Backoff, spread
+from webhook.kube.client import FORBIDDEN
 from webhook.kube.collection import Collection, ItemT, Store
 from webhook.kube.connection import Connection, Query
 from webhook.kube.errors import (
@@ -242,7 +243,8 @@ class Reflector(Generic[ItemT]):
             event(_log, level, "watch lost", failure=unexpected, **fields)
 
     def _may_miss(self, error: ApiError) -> bool:
-        return self.collection.optional and error.status == NOT_FOUND
+        missing = self.collection.optional and error.status == NOT_FOUND
+        return missing or (self.collection.may_be_forbidden and error.status == FORBIDDEN)
 
     def _is_missing(self, error: ApiError) -> None:
         """Go without: the API server does not serve the collection."""

@@ -94,6 +94,34 @@ def test_nodes_from_a_file_tell_of_a_pod_that_is_bound_to_a_gpu_node(
     assert "node gpu-1 belongs to pool nvidia" in finding["detail"]
 
 
+def test_a_size_that_a_node_template_can_supply_is_no_finding(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    resources = {"limits": {"nvidia.com/gpu": 16}}
+    large = pod("large")
+    large["spec"]["containers"][0]["resources"] = resources
+    pods = write(tmp_path / "pods.yaml", large)
+    template: JSON = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}, "spec": {}}
+    node_pool = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "gpu"},
+        "spec": {"template": template},
+    }
+    small = {"apiVersion": "v1", **gpu_node("gpu-1")}
+
+    def found(*objects: JSON) -> list[str]:
+        nodes = write(tmp_path / "nodes.yaml", *objects)
+        outcome = gpufence("check", "-o", "json", "--nodes", nodes, pods)
+        return [each["reason"] for each in outcome.report["results"][0]["findings"]]
+
+    assert "no node has enough devices" in found(small)
+    assert "no node has enough devices" not in found(small, node_pool)
+    # The autoscaler adds no node if the template lacks the label that gpufence requires.
+    template["metadata"] = {}
+    assert "no node has enough devices" in found(small, node_pool)
+
+
 def test_nodes_can_come_from_the_standard_input(gpufence: Run, tmp_path: Path) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)
     nodes = json.dumps(as_kubectl_prints(gpu_node("gpu-1")))

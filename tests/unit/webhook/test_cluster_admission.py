@@ -183,13 +183,17 @@ async def test_what_is_known_and_what_was_looked_up_is_told_to_prometheus(hook: 
         '{result="failed"}': 0.0,
         '{result="late"}': 0.0,
     }
+    kinds = ("nodepools", "nodeclaims", "machinedeployments")
+    templates = {f'{{resource="{kind}"}}': 0.0 for kind in kinds}
     assert await hook.metric("gpufence_cluster_objects") == {
         '{resource="nodes"}': 2.0,
         '{resource="deviceclasses"}': 0.0,
+        **templates,
     }
     assert await hook.metric("gpufence_cluster_watch_restarts_total") == {
         '{resource="nodes"}': 0.0,
         '{resource="deviceclasses"}': 0.0,
+        **templates,
     }
     heard = await hook.metric("gpufence_cluster_last_event_timestamp_seconds")
     assert set(heard) == {'{resource="nodes"}', '{resource="deviceclasses"}'}

@@ -32,16 +32,20 @@ from fake_apiserver import (
     eventually,
 )
 from webhook.cluster.facts import ClusterFacts
+from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError, UnreachableError
 from webhook.kube.reflector import Timing
 
+COLLECTIONS = (NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
+TEMPLATES = ("nodepools", "nodeclaims", "machinedeployments")
+
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApiServer]:
     """A cluster of seven nodes, three pages full."""
-    api = FakeApiServer(NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
+    api = FakeApiServer(*COLLECTIONS)
     for number in range(7):
         api.put(NODES, node(f"n{number}"))
     await api.start()
@@ -437,11 +441,12 @@ async def test_what_the_policy_does_not_need_is_not_watched(
 ) -> None:
     async with facts_of(api, tmp_path, policy(deviceClasses=[])) as cluster:
         await eventually(lambda: not cluster.unready(), "everything to be known")
-        assert set(cluster.objects()) == {"nodes"}
+        assert set(cluster.objects()) == {"nodes", *TEMPLATES}
         facts = await known(cluster)
         assert facts.runtime_classes is None
         assert facts.namespace_labels is None
-    assert {asked.path for asked in api.asked} == {NODES}
+    watched_templates = {NODE_POOLS.path, NODE_CLAIMS.path, MACHINE_DEPLOYMENTS.path}
+    assert {asked.path for asked in api.asked} - watched_templates == {NODES}
 
 
 async def test_namespaces_runtime_classes_and_device_classes_are_known_where_they_are_needed(
@@ -461,6 +466,7 @@ async def test_namespaces_runtime_classes_and_device_classes_are_known_where_the
         assert (await known(cluster, "unheard-of")).namespace_labels is None
         await eventually(lambda: api.watching(DEVICE_CLASSES), "a watch")
         assert cluster.objects() == {
+            **dict.fromkeys(TEMPLATES, 0),
             "nodes": 7,
             "namespaces": 1,
             "runtimeclasses": 1,
@@ -503,7 +509,7 @@ async def test_another_policy_has_other_things_watched_and_other_resources_taken
         assert await node_names(cluster) == ALL, "what was known stands until all is listed again"
         assert (await known(cluster)).runtime_classes is None
         assert (await known(cluster)).extended_resource_classes == {}
-        assert set(cluster.objects()) == {"nodes"}
+        assert set(cluster.objects()) == {"nodes", *TEMPLATES}
         nodes = (await known(cluster)).nodes
         assert nodes is not None
         changed = nodes.get("n1")
@@ -547,3 +553,32 @@ async def test_a_cluster_can_be_learned_once_without_being_followed(
     finally:
         await cluster.stop()
     assert not api.watches(NODES)
+
+
+async def test_node_templates_are_watched_where_the_cluster_has_them(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async def templates(cluster: ClusterFacts) -> list[str]:
+        return [each.name for each in (await known(cluster)).templates]
+
+    async def has_templates(cluster: ClusterFacts, names: list[str]) -> None:
+        for _ in range(2000):
+            if await templates(cluster) == names:
+                return
+            await asyncio.sleep(0.005)
+        assert await templates(cluster) == names
+
+    async with watched(api, tmp_path) as cluster:
+        assert await templates(cluster) == []
+    with_karpenter = FakeApiServer(*COLLECTIONS, NODE_POOLS.path)
+    for number in range(7):
+        with_karpenter.put(NODES, node(f"n{number}"))
+    with_karpenter.put(NODE_POOLS.path, {"metadata": {"name": "gpu"}, "spec": {}})
+    await with_karpenter.start()
+    try:
+        async with watched(with_karpenter, tmp_path) as cluster:
+            await has_templates(cluster, ["NodePool gpu"])
+            with_karpenter.remove(NODE_POOLS.path, "gpu")
+            await has_templates(cluster, [])
+    finally:
+        await with_karpenter.stop()

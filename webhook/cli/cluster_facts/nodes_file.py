@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
 from webhook.cli.errors import InputError
@@ -11,22 +14,36 @@ from webhook.cli.manifests.files import display_name
 from webhook.cli.manifests.sentence import sentence
 from webhook.cli.wording import printable
 from webhook.cluster.nodes import node_of
+from webhook.cluster.templates import template_of
 
 
-def read_nodes(path: str, policy: Policy) -> NodeIndex:
-    """Return the nodes in a file, with the policy's devices. Other kinds are ignored.
+class NodesFile(NamedTuple):
+    """The nodes and the node templates in a file."""
+
+    nodes: NodeIndex
+    templates: tuple[NodeTemplate, ...]
+
+
+def read_nodes(path: str, policy: Policy) -> NodesFile:
+    """Return the nodes in a file, with the policy's devices, and node templates.
+
+    Other kinds are ignored.
 
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes.
     """
-    index, problems = NodeIndex(), []
+    index, templates, problems = NodeIndex(), list[NodeTemplate](), list[str]()
     for manifest in read_manifests([path]):
         error, value = manifest.error, manifest.value or {}
-        if error is None and (value.get("apiVersion"), value.get("kind")) == ("v1", "Node"):
+        if error is None:
             try:
-                index.update(node_of(value, policy))
+                if (value.get("apiVersion"), value.get("kind")) == ("v1", "Node"):
+                    index.update(node_of(value, policy))
+                elif template := template_of(value):
+                    templates.append(template)
             except ValueError as problem:
-                error = ManifestError(f"is not a valid Node: {problem}", line=manifest.line)
+                kind = value.get("kind")
+                error = ManifestError(f"is not a valid {kind}: {problem}", line=manifest.line)
         if error is not None:
             problems.append(printable(sentence(manifest.document, error)))
     if problems:
@@ -35,4 +52,4 @@ def read_nodes(path: str, policy: Policy) -> NodeIndex:
         raise InputError(
             [f"{display_name(path)} holds no nodes. Write it with kubectl get nodes -o json."]
         )
-    return index
+    return NodesFile(index, tuple(templates))

@@ -73,11 +73,21 @@ Exit status:
 Examples:
   gpufence policy validate policy.yaml
   gpufence policy show | gpufence policy validate -
+  gpufence policy validate --cluster policy.yaml
 """,
 )
 @click.argument("file")
-def validate(file: str) -> None:
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Warn of pools whose labels no node and no node template of the cluster has.",
+)
+@kubeconfig_option
+@context_option
+def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | None) -> None:
     """Validate a policy; FILE may be - for standard input."""
+    if (kubeconfig or context) and not cluster:
+        raise click.UsageError("--kubeconfig and --context need --cluster.")
     from policies.exceptions import useless_exceptions
     from policies.needs import needed_facts
     from webhook.cli.policy.policy_file import compiled_policy, policy_name
@@ -96,6 +106,13 @@ def validate(file: str) -> None:
             without = f"without the {fact} of the cluster, {consequence}"
             cure = "Keep cluster facts on (clusterFacts in the chart), and check with --cluster"
             click.echo(f"Warning: {without}. {cure}.", err=True)
+    if cluster:
+        from webhook.audit.templates import label_problems
+        from webhook.cli.cluster_facts.node_sources import from_cluster
+
+        known = with_api(kubeconfig, from_cluster, context)
+        for each in label_problems(policy, known.index, known.templates):
+            click.echo(f"Warning: {each.problem}. {each.remediation}.", err=True)
 
 
 @policy.command(

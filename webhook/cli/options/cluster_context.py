@@ -42,8 +42,10 @@ class ClusterContext(NamedTuple):
 
             from webhook.cli.cluster_facts.nodes_file import read_nodes
 
-            index = read_nodes(self.nodes, policy)
-            yield lambda _request, facts, _obj: replace(facts, nodes=index)
+            known = read_nodes(self.nodes, policy)
+            yield lambda _request, facts, _obj: replace(
+                facts, nodes=known.nodes, templates=known.templates
+            )
         else:
             yield lambda _request, facts, _obj: facts
 

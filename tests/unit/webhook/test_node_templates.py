@@ -1,0 +1,186 @@
+"""Node templates: what autoscalers promise of the nodes that they can add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.scheduling import Taint
+from reviewing import default_policy
+from webhook.audit.templates import label_problems
+from webhook.cluster.templates import TemplateStore, of_machine_deployment, template_of
+
+JSON = dict[str, Any]
+PRESENT = {"nvidia.com/gpu.present": "true"}
+CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
+
+
+def template(obj: JSON) -> NodeTemplate:
+    found = template_of(obj)
+    assert found is not None
+    return found
+
+
+def node_pool(*requirements: JSON, labels: JSON | None = None, **spec: Any) -> JSON:
+    node_class = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "gpu"},
+        "spec": {
+            "template": {
+                "metadata": {"labels": labels or {}},
+                "spec": {"nodeClassRef": node_class, "requirements": requirements, **spec},
+            }
+        },
+    }
+
+
+def requirement(key: str, operator: str, *values: str) -> JSON:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def machine_deployment(machine_labels: JSON | None = None, **annotations: str) -> JSON:
+    return {
+        "apiVersion": "cluster.x-k8s.io/v1beta1",
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": "gpu",
+            "namespace": "infra",
+            "annotations": {
+                f"{CAPACITY}/{key.replace('_', '-')}": text for key, text in annotations.items()
+            },
+        },
+        "spec": {"template": {"metadata": {"labels": machine_labels or {}}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "promised"),
+    [
+        ({"karpenter.sh/nodepool": "gpu"}, True),
+        ({"karpenter.sh/nodepool": "other"}, False),
+        ({"team": "a"}, True),
+        ({"team": "b"}, False),
+        # Karpenter chooses the values of its own labels and those of its provider.
+        ({"karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia"}, True),
+        ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, True),
+        # Requirements restrict them.
+        ({"karpenter.k8s.aws/instance-gpu-name": "h100"}, True),
+        ({"karpenter.k8s.aws/instance-gpu-name": "t4"}, False),
+        ({"karpenter.k8s.aws/instance-gpu-count": "8"}, True),
+        ({"karpenter.k8s.aws/instance-gpu-count": "1"}, False),
+        ({"topology.kubernetes.io/zone": "b"}, False),
+        # A label that the NodePool only requires to exist gets the value that the Pod requires.
+        ({"tier": "gold"}, True),
+        # It knows no label that comes later.
+        (PRESENT, False),
+        ({"eks.amazonaws.com/instance-gpu-name": "h100"}, False),
+    ],
+)
+def test_what_a_node_pool_promises(labels: JSON, promised: bool) -> None:
+    pool = node_pool(
+        requirement("karpenter.k8s.aws/instance-gpu-name", "In", "h100", "a100"),
+        requirement("karpenter.k8s.aws/instance-gpu-count", "Gt", "4"),
+        requirement("topology.kubernetes.io/zone", "NotIn", "b"),
+        requirement("tier", "Exists"),
+        labels={"team": "a"},
+    )
+    assert template(pool).promises(labels) is promised
+
+
+def test_the_devices_of_a_node_pool_vary_and_those_of_a_node_claim_are_known() -> None:
+    assert template(node_pool()).offers({"nvidia.com/gpu": 16})
+    claim: JSON = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": "gpu-x", "labels": {"karpenter.sh/nodepool": "gpu"}},
+        "spec": {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]},
+        "status": {"allocatable": {"cpu": "8", "nvidia.com/gpu": "8"}},
+    }
+    found = template(claim)
+    assert (found.name, found.taints) == (
+        "NodeClaim gpu-x",
+        (Taint("nvidia.com/gpu", "NoSchedule", ""),),
+    )
+    assert found.offers({"nvidia.com/gpu": 8})
+    assert not found.offers({"nvidia.com/gpu": 9})
+    assert template({**claim, "status": {}}).offers({"nvidia.com/gpu": 9})
+
+
+def test_a_machine_deployment_promises_what_its_annotations_say() -> None:
+    obj = machine_deployment(
+        {"node.cluster.x-k8s.io/pool": "gpu", "app": "not-copied"},
+        labels="nvidia.com/gpu.product=A100, zone=a",
+        taints="nvidia.com/gpu=present:NoSchedule,team:NoExecute",
+        gpu_type="nvidia.com/gpu",
+        gpu_count="8",
+    )
+    found = template(obj)
+    assert found.name == "MachineDeployment infra/gpu"
+    assert found.taints == (
+        Taint("nvidia.com/gpu", "NoSchedule", "present"),
+        Taint("team", "NoExecute", ""),
+    )
+    assert found.allocatable == {"nvidia.com/gpu": 8}
+    assert found.promises({"nvidia.com/gpu.product": "A100", "node.cluster.x-k8s.io/pool": "gpu"})
+    assert not found.promises({"app": "not-copied"})
+    assert not found.promises({"topology.kubernetes.io/zone": "a"})
+
+
+def test_an_object_without_annotations_or_of_another_kind_is_no_template() -> None:
+    assert template_of(machine_deployment()) is None
+    assert template_of({"apiVersion": "v1", "kind": "Pod"}) is None
+
+
+def test_a_store_follows_the_annotations() -> None:
+    import msgspec
+
+    from webhook.cluster.templates import MachineDeploymentObject
+
+    store = TemplateStore(of_machine_deployment)
+    given = machine_deployment(gpu_type="nvidia.com/gpu", gpu_count="1")
+    store.put(msgspec.convert(given, MachineDeploymentObject))
+    assert [each.name for each in store.templates] == ["MachineDeployment infra/gpu"]
+    store.put(msgspec.convert(machine_deployment(), MachineDeploymentObject))
+    assert (store.templates, len(store)) == ((), 0)
+
+
+TAINTED: JSON = {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "templates", "problems"),
+    [
+        ([Node("n", PRESENT)], [], []),
+        ([], [], ["no node has the labels of pool nvidia (nvidia.com/gpu.present=true)"]),
+        ([], [node_pool(labels=PRESENT, **TAINTED)], []),
+        (
+            [Node("n", PRESENT)],
+            [node_pool(**TAINTED)],
+            ["NodePool gpu is for GPU nodes, but does not promise the labels"],
+        ),
+        ([Node("n", PRESENT)], [node_pool()], []),
+        (
+            [],
+            [machine_deployment(gpu_type="nvidia.com/gpu", gpu_count="8")],
+            [
+                "no node has the labels of pool nvidia (nvidia.com/gpu.present=true)",
+                "MachineDeployment infra/gpu is for GPU nodes",
+            ],
+        ),
+        ([Node("n", PRESENT)], [machine_deployment(gpu_type="amd.com/gpu", gpu_count="8")], []),
+    ],
+)
+def test_labels_that_nothing_promises_are_named(
+    nodes: list[Node], templates: list[JSON], problems: list[str]
+) -> None:
+    found = [
+        each.problem
+        for each in label_problems(default_policy(), NodeIndex(nodes), [*map(template, templates)])
+    ]
+    assert len(found) == len(problems)
+    assert all(text.startswith(start) for text, start in zip(found, problems, strict=True))
