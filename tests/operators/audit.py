@@ -14,7 +14,7 @@ import yaml
 RESOURCES = ("pods", "jobs", "statefulsets", "deployments", "replicasets")
 QUIET_FOR = 6.0
 """Seconds without another creation after which an operator is done."""
-WAIT_AT_MOST = 30.0
+WAIT_AT_MOST = 60.0
 
 
 class Outcome(NamedTuple):

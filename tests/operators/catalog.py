@@ -6,6 +6,7 @@ configurations and the examples of that version.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +100,7 @@ def _kuberay(start: Start) -> tuple[list[str], None]:
         "--metrics-addr=127.0.0.1:0",
         f"--health-probe-bind-address=127.0.0.1:{start.health_port}",
         "--enable-leader-election=false",
+        "--reconcile-concurrency=8",
     ], None
 
 
@@ -143,6 +145,11 @@ def _named(kind: str, namespace: str, name: str, **more: Any) -> JSON:
 SERVING_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108
 """Where the operators of Kubeflow expect their Secret to be mounted; it cannot be configured."""
 
+_IMAGES = {
+    image: {"cmd": ["run"]} for image in ("argoproj/argosay:v2", "influxdb:1.2", "nginx:1.13")
+}
+"""The commands of images that Argo's examples do not name, and that it would ask a registry for."""
+
 OPERATORS = (
     Operator(
         name="Argo Workflows",
@@ -162,7 +169,7 @@ OPERATORS = (
                 "ConfigMap",
                 "argo",
                 "workflow-controller-configmap",
-                data={"metricsConfig": "enabled: false\n"},
+                data={"metricsConfig": "enabled: false\n", "images": json.dumps(_IMAGES)},
             ),
         ),
         ready=(6060, "/healthz"),
