@@ -17,6 +17,7 @@ import yaml
 from controlplane.api import Api, ApiError
 from controlplane.objects import node, taint
 from controlplane.poll import until
+from controlplane.versions import CLAIMS
 from deploy import kubelet
 from deploy.chart import Helm, Values
 from deploy.installation import Installation, installation
@@ -223,6 +224,7 @@ def claiming(name: str, *, used: bool = True, **spec: Any) -> JSON:
     return pod(container=container, resourceClaims=[entry], **spec)
 
 
+@CLAIMS
 def test_a_template_that_is_replaced_gets_no_toleration(
     installed: Installation, alice: Api
 ) -> None:
@@ -237,6 +239,7 @@ def test_a_template_that_is_replaced_gets_no_toleration(
     assert "pool-trespass: " in denial(alice, claiming("swapped", tolerations=[TOLERATION]))
 
 
+@CLAIMS
 def test_a_claim_that_no_container_uses_parks_nothing_on_a_gpu_node(
     installed: Installation, alice: Api
 ) -> None:
@@ -246,6 +249,7 @@ def test_a_claim_that_no_container_uses_parks_nothing_on_a_gpu_node(
     assert "no container uses a claim" in denial(alice, claiming("unused", used=False))
 
 
+@CLAIMS
 def test_a_privileged_debug_container_is_denied_after_its_template_is_gone(
     installed: Installation, alice: Api
 ) -> None:

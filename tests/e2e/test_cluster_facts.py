@@ -22,6 +22,7 @@ from controlplane.gpufence import COMMAND, Server
 from controlplane.kubeconfig import encoded
 from controlplane.objects import node, taint
 from controlplane.poll import until
+from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from controlplane.webhooks import unregister, wait_until_called
 from policies.document.model import default_policy_text, parse_policy
 from webhook.registration.configurations import Registration, configurations
@@ -375,6 +376,7 @@ def driver_devices(control_plane: ControlPlane, node_name: str) -> Iterator[None
 DRIVER = {"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}
 
 
+@CLAIMS
 @pytest.mark.usefixtures("nodes")
 def test_a_pod_with_a_claim_template_is_placed_hardened_and_bound_to_the_node_with_the_device(
     control_plane: ControlPlane, namespace: str
@@ -387,6 +389,7 @@ def test_a_pod_with_a_claim_template_is_placed_hardened_and_bound_to_the_node_wi
         assert control_plane.bound_to(namespace, "p") == "gpu"
 
 
+@EXTENDED_RESOURCES
 def test_an_extended_resource_that_a_driver_serves_is_had_on_a_node_that_does_not_list_it(
     control_plane: ControlPlane, server: Server, namespace: str
 ) -> None:
@@ -410,6 +413,7 @@ def test_an_extended_resource_that_a_driver_serves_is_had_on_a_node_that_does_no
         assert "missing-device" in message
 
 
+@CLAIMS
 def test_a_pod_with_a_claim_by_name_is_a_gpu_pod_and_so_is_one_with_a_choice_of_gpus(
     control_plane: ControlPlane, namespace: str
 ) -> None:
@@ -419,6 +423,7 @@ def test_a_pod_with_a_claim_by_name_is_a_gpu_pod_and_so_is_one_with_a_choice_of_
         assert is_gpu_pod(create(control_plane, namespace, claiming({"resourceClaimName": name})))
 
 
+@CLAIMS
 def test_a_pod_with_a_claim_on_something_else_is_no_gpu_pod(
     control_plane: ControlPlane, namespace: str
 ) -> None:
@@ -431,6 +436,7 @@ def test_a_pod_with_a_claim_on_something_else_is_no_gpu_pod(
     assert "unknown resource claims" not in message
 
 
+@CLAIMS
 def test_a_claim_that_does_not_exist_yet_is_unresolved_and_found_once_it_is_created(
     control_plane: ControlPlane, namespace: str
 ) -> None:
@@ -445,6 +451,7 @@ def test_a_claim_that_does_not_exist_yet_is_unresolved_and_found_once_it_is_crea
     assert refusal(control_plane, namespace, tolerating) == ""
 
 
+@EXTENDED_RESOURCES
 def test_a_device_class_can_stand_behind_an_extended_resource_and_always_has_an_implicit_one(
     control_plane: ControlPlane, server: Server, namespace: str
 ) -> None:
@@ -487,6 +494,7 @@ def test_a_limit_that_reserves_nothing_opens_nothing(
     assert "pool-trespass" in refusal(control_plane, namespace, obj)
 
 
+@CLAIMS
 @pytest.mark.parametrize(
     "change",
     [{"tolerations": [TOLERATION]}, {"schedulingGates": None}],
@@ -568,6 +576,7 @@ def test_a_pool_for_some_namespaces_is_for_those_with_the_label(
 # The command line.
 
 
+@CLAIMS
 @pytest.mark.usefixtures("nodes")
 def test_the_command_line_says_the_same_beside_the_cluster_or_a_file_of_its_nodes(
     control_plane: ControlPlane, namespace: str, tmp_path: Path

@@ -10,6 +10,7 @@ import pytest
 from controlplane.cluster import ControlPlane
 from controlplane.objects import node, taint
 from controlplane.poll import until
+from controlplane.versions import CLAIMS
 from release.release import Release, release
 from release.replica import Replica
 
@@ -93,6 +94,7 @@ def test_the_leader_counts_what_pods_hold_and_wait_for_until_they_end(
     until(lambda: requested(leader, namespace) == (0, 0), "the second to be gone", SEEN_WITHIN)
 
 
+@CLAIMS
 def test_a_claim_is_waited_for_until_its_devices_are_allocated(
     kept: Release, namespace: str
 ) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from controlplane.versions import CLAIMS
 from laws.profile import live_law as law
 from policies.document.model import default_policy_text, parse_policy
 from policies.document.shipped import preset_text
@@ -357,7 +358,9 @@ ALONE: dict[str, tuple[JSON, bool]] = {
 KNOWN = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))})
 
 
-@pytest.mark.parametrize("way", ALONE)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=CLAIMS if way == "a claim" else ()) for way in ALONE]
+)
 def test_each_way_to_reach_for_gpu_nodes_is_asked_about_by_itself(
     hook: Registered, way: str
 ) -> None:

@@ -18,6 +18,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
 from controlplane.objects import node, taint
 from controlplane.poll import until
+from controlplane.versions import SUSPENDED_JOBS
 from controlplane.webhooks import wait_until_called
 from policies.document.model import default_policy_text
 
@@ -429,6 +430,7 @@ def requesting(count: int) -> JSON:
     return {"spec": {"template": {"spec": {"containers": containers}}}}
 
 
+@SUSPENDED_JOBS
 def test_a_suspended_job_that_gives_up_its_devices_and_keeps_the_toleration_is_refused(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
@@ -440,6 +442,7 @@ def test_a_suspended_job_that_gives_up_its_devices_and_keeps_the_toleration_is_r
     assert container["resources"]["limits"][GPU] == "2"
 
 
+@SUSPENDED_JOBS
 def test_a_suspended_job_that_requests_devices_later_gets_what_a_gpu_job_gets(
     control_plane: ControlPlane, space: Namespace
 ) -> None:

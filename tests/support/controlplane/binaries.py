@@ -93,3 +93,10 @@ def version_of(component: Path) -> str:
 
 def minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
+
+
+def is_older(version: str, than: str) -> bool:
+    """Say whether a version, such as "v1.32.13", is older than a minor version, such as "v1.34"."""
+    numbers = (minor(each).removeprefix("v").split(".") for each in (version, than))
+    first, second = ([int(number) for number in each] for each in numbers)
+    return first < second

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane import binaries
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
 from controlplane.webhooks import register, unregister
@@ -18,6 +19,17 @@ def found_binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     """The control plane's binaries by name."""
     found: dict[str, Path] = program(pytestconfig, "found_binaries")
     return found
+
+
+@pytest.fixture(autouse=True)
+def _new_enough(request: pytest.FixtureRequest) -> None:
+    """Skip a test whose marker `kubernetes` names a newer version than that of the API server."""
+    for marker in request.node.iter_markers("kubernetes"):
+        oldest, feature = marker.args
+        found = request.getfixturevalue("found_binaries")
+        version = binaries.version_of(found["kube-apiserver"])
+        if binaries.is_older(version, oldest):
+            pytest.skip(f"Kubernetes {version} has no {feature} ({oldest} or newer)")
 
 
 @pytest.fixture(scope="session")
