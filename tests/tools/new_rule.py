@@ -75,14 +75,20 @@ SUITE = """\
       verdict: allowed
       rules: [{name}]
 """
+ROW = "| [`{name}`](../rules/{name}.md) | TODO: an example | TODO: what to do |\n"
 NEXT = """\
 Next:
-  1. Replace the TODOs in {module} and the cases in {cases}.
+  1. Replace the TODOs in {module}, {suite} and {page}, and the cases in {cases}.
   2. make golden    writes the expected findings of the cases; read the diff
   3. make unit      passes when no TODO is left
   4. make render    renders deploy/install.yaml with the new default policy
-  5. Name the rule in README.md and CHANGELOG.md.
+  5. Add a line to CHANGELOG.md.
 """
+
+
+SUITE_FILE = Path("docs/examples/suites/default.gpufence-test.yaml")
+PAGE = Path("docs/get-started/denied.md")
+"""The page for those whose Pod is denied: it has a row for each check."""
 
 
 class NewRuleError(Exception):
@@ -115,8 +121,9 @@ def add(root: Path, name: str) -> list[Path]:
     _register(root / "policies" / "registry.py", stem)
     policy = root / "policies" / "document" / "default.yaml"
     policy.write_text(_after_last_rule(policy.read_text(), f"  {name}: warn\n"))
-    suite = root / "docs" / "examples" / "suites" / "default.gpufence-test.yaml"
+    suite, page = root / SUITE_FILE, root / PAGE
     suite.write_text(suite.read_text() + SUITE.format(name=name))
+    page.write_text(_after_last_row(page.read_text(), ROW.format(name=name)))
     return list(files)
 
 
@@ -134,6 +141,11 @@ def _after_last_rule(policy: str, line: str) -> str:
     if rules is None:
         raise NewRuleError("the default policy has no list of rules")
     return policy[: rules.end()] + line + policy[rules.end() :]
+
+
+def _after_last_row(page: str, row: str) -> str:
+    *_, last = re.finditer(r"(?m)^\| \[`[\w-]+`\]\(\.\./rules/.*\n", page)
+    return page[: last.end()] + row + page[last.end() :]
 
 
 def generate(root: Path, name: str) -> None:
@@ -166,7 +178,8 @@ def main(arguments: list[str]) -> int:
         print(f"{error}\nUsage: make new-rule NAME=too-many-sidecars", file=sys.stderr)
         return 2
     cases = case.parents[1].relative_to(PROJECT)
-    print(NEXT.format(module=module.relative_to(PROJECT), cases=cases), end="")
+    files = {"module": module.relative_to(PROJECT), "suite": SUITE_FILE, "page": PAGE}
+    print(NEXT.format(**files, cases=cases), end="")
     return 0
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from new_rule import NewRuleError, add
+from new_rule import PAGE, SUITE_FILE, NewRuleError, add
 from paths import PROJECT
 
 NAME = "too-many-sidecars"
 COPIED = (
     "deploy",
     "docs/examples",
+    "docs/get-started/denied.md",
     "policies",
     "pyproject.toml",
     "requirements",
@@ -62,6 +63,8 @@ def test_a_new_rule_works_and_leaves_only_todos(project: Path) -> None:
     assert added.returncode == 0, added.stderr
     findings = project / f"tests/cases/{NAME}/fail/a-wrong-pod.expected.yaml"
     assert f"rule: {NAME}" in findings.read_text()
+    row = f"| [`{NAME}`](../rules/{NAME}.md) | TODO"
+    assert row in (project / "docs/get-started/denied.md").read_text()
     program = "import sys; from webhook.cli.main import main; sys.exit(main(sys.argv[1:]))"
     (project / "gpufence.py").write_text(program)
     manifest = findings.with_name("a-wrong-pod.yaml")
@@ -79,7 +82,8 @@ def test_a_new_rule_works_and_leaves_only_todos(project: Path) -> None:
 
 
 def test_no_rule_has_a_todo() -> None:
-    files = (PROJECT / "policies" / "rules").glob("*.py")
+    rules = (PROJECT / "policies" / "rules").glob("*.py")
+    files = [*rules, PROJECT / SUITE_FILE, PROJECT / PAGE]
     assert [file.name for file in files if "TODO" in file.read_text()] == []
 
 
