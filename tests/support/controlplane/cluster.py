@@ -230,7 +230,7 @@ class ControlPlane:
         self.close()
 
     def _process(self, name: str, flags: Sequence[str]) -> Process:
-        command = [self._binaries[name], *flags]
+        command: list[str | Path] = [self._binaries[name], *flags]
         return Process(
             name, command, self.folder / f"{name}.log", environ={**ENVIRON, **os.environ}
         )
