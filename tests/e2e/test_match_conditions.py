@@ -348,6 +348,14 @@ ALONE: dict[str, tuple[JSON, bool]] = {
         True,
     ),
     "a node by another label": (reaching(nodeSelector={"gpu-memory": "40"}), True),
+    "a device of another vendor": (
+        reaching(containers=[{**MAIN, "resources": {"limits": {"google.com/tpu": "4"}}}]),
+        False,
+    ),
+    "a misspelled device": (
+        reaching(containers=[{**MAIN, "resources": {"limits": {"nvidia.com/gpus": "1"}}}]),
+        False,
+    ),
     "nodes by another label": (
         choosing(matchExpressions=[{"key": "gpu-memory", "operator": "Exists"}]),
         True,
