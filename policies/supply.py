@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from policies.facts import Facts
 from policies.kubernetes.nodes import Node
@@ -35,14 +36,16 @@ def largest_offers(
     later. It is also empty if an autoscaler can add a node that has enough.
     """
     pools = list(pools)
+    short: list[Node] = []
+    # Mostly, the first node has enough.
+    for node in chain.from_iterable(nodes_of(pool, facts) for pool in pools):
+        if any((node.allocatable or {}).values()) and any(shortages(node, needed)):
+            short.append(node)
+        elif _selects(pod, node):
+            return {}
     if any(_can_add(pod, pool, needed, facts) for pool in pools):
         return {}
-    nodes = [node for pool in pools for node in nodes_of(pool, facts)]
-    for node in nodes:
-        is_short = any((node.allocatable or {}).values()) and any(shortages(node, needed))
-        if not is_short and _selects(pod, node):
-            return {}
-    offers = [node.allocatable or {} for node in nodes if _selects(pod, node)]
+    offers = [node.allocatable or {} for node in short if _selects(pod, node)]
     return {name: max(each.get(name, 0) for each in offers) for name in needed} if offers else {}
 
 
