@@ -69,7 +69,7 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
         yield _title(f"Why it is a GPU Pod{where}")
         containers = {(each.kind, each.position): each.name for each in pod.containers()}
         for request in context.device_requests:
-            holder = request.container
+            holder = request.container if request.resource else None
             who = f"Container {containers[holder]}" if holder else "The Pod"
             sure = (
                 "" if request.certain else " (devices of other pools satisfy the request as well)"
