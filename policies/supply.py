@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 
 from policies.facts import Facts
@@ -27,7 +27,7 @@ def shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]
 
 
 def largest_offers(
-    pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts
+    pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], facts: Facts
 ) -> dict[str, int]:
     """Return the most that a node offers of each needed resource, if no node offers all of them.
 
@@ -35,7 +35,6 @@ def largest_offers(
     enough, if there are none, or if one of them has no devices: its device plugin may register them
     later. It is also empty if an autoscaler can add a node that has enough.
     """
-    pools = list(pools)
     short: list[Node] = []
     # Mostly, the first node has enough.
     for node in chain.from_iterable(nodes_of(pool, facts) for pool in pools):
