@@ -1,0 +1,145 @@
+"""Nodes that do not exist yet: NodePools of Karpenter and MachineDeployments in a real cluster."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.cluster import ControlPlane
+from controlplane.objects import node
+from controlplane.poll import until
+from policies.document.model import default_policy_text
+from running import COMMAND
+
+pytestmark = [pytest.mark.timeout(600)]
+
+JSON = dict[str, Any]
+
+GPU = "nvidia.com/gpu"
+FENCE = {"key": GPU, "value": "present", "effect": "NoSchedule"}
+CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
+
+
+def definition(group: str, version: str, kind: str, scope: str) -> JSON:
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            # The API server requires it for groups of the Kubernetes project.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+DEFINITIONS = [
+    definition("karpenter.sh", "v1", "NodePool", "Cluster"),
+    definition("karpenter.sh", "v1", "NodeClaim", "Cluster"),
+    definition("cluster.x-k8s.io", "v1beta1", "MachineDeployment", "Namespaced"),
+]
+
+
+def node_pool(name: str, labels: dict[str, str]) -> JSON:
+    template = {"metadata": {"labels": labels}, "spec": {"taints": [FENCE]}}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }
+
+
+MACHINES: JSON = {
+    "apiVersion": "cluster.x-k8s.io/v1beta1",
+    "kind": "MachineDeployment",
+    "metadata": {
+        "name": "a100",
+        "namespace": "default",
+        "annotations": {
+            f"{CAPACITY}/gpu-type": GPU,
+            f"{CAPACITY}/gpu-count": "16",
+            f"{CAPACITY}/labels": "nvidia.com/gpu.product=A100",
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A cluster with a GPU node, a NodePool and a MachineDeployment."""
+    labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "L4"}
+    gpu = node("gpu", labels=labels, taints=[FENCE], resources={GPU: "8"})
+    templates = [node_pool("gpu", {}), MACHINES]
+    control_plane.kubectl.apply(*DEFINITIONS)
+
+    def served() -> bool:
+        found = [
+            control_plane.api.request("GET", f"/apis/apiextensions.k8s.io/v1/{kind}/{name}")
+            for kind, name in (
+                ("customresourcedefinitions", each["metadata"]["name"]) for each in DEFINITIONS
+            )
+        ]
+        return all(
+            any(c["type"] == "Established" for c in each.get("status", {}).get("conditions", []))
+            for each in found
+        )
+
+    until(served, "the definitions to be established")
+    try:
+        control_plane.kubectl.apply(*templates)
+        with control_plane.nodes(gpu):
+            yield control_plane
+    finally:
+        for each in DEFINITIONS:
+            control_plane.kubectl("delete", "crd", each["metadata"]["name"])
+
+
+def run(cluster: ControlPlane, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(COMMAND), *arguments, "--kubeconfig", str(cluster.kubeconfig)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_validate_names_templates_that_lack_the_label(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(default_policy_text())
+    done = run(cluster, "policy", "validate", "--cluster", str(policy))
+    assert done.returncode == 0
+    assert "NodePool gpu is for GPU nodes, but does not promise the labels" in done.stderr
+    assert "MachineDeployment default/a100 is for GPU nodes" in done.stderr
+
+
+def test_discover_selects_labels_that_the_templates_promise(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    done = run(cluster, "policy", "discover")
+    assert done.returncode == 0, done.stderr
+    print(f"\n{done.stdout}")
+    policy = yaml.safe_load(done.stdout)
+    selectors = [pool["nodeSelector"] for pool in policy["pools"]]
+    assert {"karpenter.sh/nodepool": "gpu"} in selectors
+    assert {"nvidia.com/gpu.product": "A100"} in selectors
+    (tmp_path / "policy.yaml").write_text(done.stdout)
+    validated = run(cluster, "policy", "validate", "--cluster", str(tmp_path / "policy.yaml"))
+    assert (validated.returncode, validated.stderr) == (0, "")
