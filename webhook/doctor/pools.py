@@ -11,7 +11,7 @@ from webhook.audit.nodes import node_findings
 from webhook.audit.pools import pool_states
 from webhook.audit.templates import label_problems
 from webhook.doctor.installation import Installation
-from webhook.doctor.line import Line, fail, ok, skip
+from webhook.doctor.line import Line, fail, ok, skip, warn
 
 
 def check(found: Installation) -> Iterator[Line]:
@@ -32,7 +32,7 @@ def check(found: Installation) -> Iterator[Line]:
             for problem in label_problems(
                 found.policy, found.nodes or NodeIndex(), found.templates
             ):
-                yield fail("node labels", problem.problem, problem.remediation)
+                yield warn("node labels", problem.problem, problem.remediation)
 
 
 def _nodes(found: Installation, policy: Policy) -> Iterator[Line]:

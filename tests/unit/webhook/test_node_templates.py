@@ -12,6 +12,8 @@ from policies.kubernetes.scheduling import Taint
 from reviewing import default_policy
 from webhook.audit.templates import label_problems
 from webhook.cluster.templates import TemplateStore, of_machine_deployment, template_of
+from webhook.doctor import pools
+from webhook.doctor.installation import Installation
 
 JSON = dict[str, Any]
 PRESENT = {"nvidia.com/gpu.present": "true"}
@@ -184,3 +186,14 @@ def test_labels_that_nothing_promises_are_named(
     ]
     assert len(found) == len(problems)
     assert all(text.startswith(start) for text, start in zip(found, problems, strict=True))
+
+
+def test_doctor_reports_a_template_that_lacks_the_labels_of_its_pool() -> None:
+    found = Installation("gpufence-system", "gpufence")
+    found.policy = default_policy()
+    found.nodes = NodeIndex([Node("n", PRESENT)])
+    found.templates = [template(node_pool(**TAINTED))]
+    warned = {line.check: line for line in pools.check(found) if line.status == "warn"}
+    assert warned["node labels"].found.startswith("NodePool gpu is for GPU nodes")
+    found.templates = [template(node_pool(labels=PRESENT, **TAINTED))]
+    assert "node labels" not in {line.check for line in pools.check(found)}

@@ -118,7 +118,8 @@ def _labelled(
     preference: list[Sequence[str]] = [vendor.products, tuple(marks), (INSTANCE_TYPE, *NODE_GROUPS)]
     rest = sites
     while rest:
-        taken = [site for site in sites if site not in rest]
+        left = {*rest}
+        taken = [site for site in sites if site not in left]
         key = next(_keys(vendor, rest, taken, preference), None)
         if key is None:
             findings += _unlabelled(vendor, rest, preference[-1])
@@ -276,9 +277,9 @@ def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> Non
         )
         fencing.discard(taint)
     customary = Taint(pool.vendor.taint, "NoSchedule")
-    fenced = [site for site in pool.sites if not fencing.isdisjoint(site.taints)]
+    fenced = {site: site.name for site in pool.sites if not fencing.isdisjoint(site.taints)}
     for taint in sorted(fencing):
-        lacking = [site.name for site in fenced if taint not in site.taints]
+        lacking = [name for site, name in fenced.items() if taint not in site.taints]
         findings += [f"{where} have the taint {taint}, except {some(lacking)}"] * bool(lacking)
     if bare := [site.name for site in pool.sites if site not in fenced]:
         wanted = min(fencing, default=Taint(pool.vendor.taint, "NoSchedule", "present"))
