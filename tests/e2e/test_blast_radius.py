@@ -137,7 +137,7 @@ def test_a_node_agent_starts_on_a_new_node(abandoned: ControlPlane, namespace: s
         abandoned.api.request("POST", pods, {"metadata": metadata, "spec": spec})
 
 
-def test_a_gpu_pod_is_refused_with_a_message_that_names_the_webhook(
+def test_a_gpu_pod_is_rejected_with_a_message_that_names_the_webhook(
     abandoned: ControlPlane, namespace: str
 ) -> None:
     with pytest.raises(ApiError, match=r'failed calling webhook "pods\.gpufence\.dev"'):

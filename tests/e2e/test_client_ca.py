@@ -87,11 +87,11 @@ def test_probes_and_metrics_need_no_certificate(guarded: Guarded) -> None:
             assert response.status == 200
 
 
-def test_a_client_of_the_authority_gets_as_far_as_http(guarded: Guarded) -> None:
+def test_a_client_of_the_ca_gets_as_far_as_http(guarded: Guarded) -> None:
     assert guarded.status(guarded.clients.client("another-api-server")) == 405
 
 
-def test_clients_without_a_certificate_of_the_authority_are_refused(guarded: Guarded) -> None:
+def test_clients_without_a_certificate_of_the_ca_are_rejected(guarded: Guarded) -> None:
     elsewhere = guarded.folder / "foreign"
     elsewhere.mkdir()
     refused = {
@@ -108,7 +108,7 @@ def test_clients_without_a_certificate_of_the_authority_are_refused(guarded: Gua
         print(f"\nrefused: {what}")
 
 
-def test_with_another_authority_the_api_server_is_refused_until_it_is_trusted_again(
+def test_with_another_ca_the_api_server_is_rejected_until_it_is_trusted_again(
     guarded: Guarded,
 ) -> None:
     trusted = guarded.clients.certificate.read_bytes()

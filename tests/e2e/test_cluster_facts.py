@@ -248,7 +248,7 @@ def test_a_pod_without_a_request_is_kept_off_the_gpu_node_and_not_off_the_other(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_workload_whose_pods_would_be_refused_is_refused_with_them(
+def test_a_workload_whose_pods_would_be_rejected_is_rejected_with_them(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     selecting = pod(nodeSelector={"kubernetes.io/hostname": "gpu"})
@@ -264,7 +264,7 @@ def test_a_workload_whose_pods_would_be_refused_is_refused_with_them(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_gpu_pod_that_is_bound_to_a_plain_node_is_refused_and_on_the_gpu_node_it_is_not(
+def test_a_gpu_pod_that_is_bound_to_a_plain_node_is_rejected_and_on_the_gpu_node_it_is_not(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     message = refusal(control_plane, namespace, pod({GPU: 1}, nodeName="plain"))

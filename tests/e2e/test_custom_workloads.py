@@ -106,7 +106,7 @@ def asked(cluster: ControlPlane) -> int:
 
 
 @pytest.mark.usefixtures("fence")
-def test_a_dry_run_finds_what_the_pods_of_a_custom_resource_would_be_refused_for(
+def test_a_dry_run_finds_what_the_pods_of_a_custom_resource_would_be_rejected_for(
     control_plane: ControlPlane,
 ) -> None:
     said = refusal(control_plane, job(master=TRAINS, worker=TRESPASSER))

@@ -163,7 +163,7 @@ def test_a_dry_run_is_answered_as_the_real_thing_would_be(
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"])
-def test_a_workload_that_trespasses_is_refused_in_a_server_side_dry_run(
+def test_a_workload_that_trespasses_is_rejected_in_a_server_side_dry_run(
     control_plane: ControlPlane, namespace: str, kind: str
 ) -> None:
     workload = {
@@ -190,7 +190,7 @@ def test_a_workload_that_trespasses_is_refused_in_a_server_side_dry_run(
         assert "Remove the toleration, or request a device" in message
 
 
-def test_a_toleration_that_is_added_later_is_refused_and_other_updates_are_not(
+def test_a_toleration_that_is_added_later_is_rejected_and_other_updates_are_not(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     create(control_plane, namespace, plain_pod())
@@ -201,7 +201,7 @@ def test_a_toleration_that_is_added_later_is_refused_and_other_updates_are_not(
         patch(control_plane, path, added)
 
 
-def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_refuse(
+def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_reject(
     control_plane: ControlPlane, fenced: Server, namespace: str
 ) -> None:
     trespasser = plain_pod(tolerations=[TOLERATION])
@@ -263,7 +263,7 @@ def test_an_ephemeral_container_that_sets_nothing_is_hardened_too(
     assert debugger["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 
 
-def test_an_ephemeral_container_that_asks_for_privileges_is_refused_with_the_way_out(
+def test_an_ephemeral_container_that_requests_privileges_is_rejected_with_the_way_out(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     create(control_plane, namespace, cuda_pod())

@@ -238,7 +238,7 @@ def check(hook: Registered, tally: Tally, method: str, path: str, obj: JSON, kno
     assert wanted <= asked, json.dumps(obj)
 
 
-def test_law_whatever_the_engine_does_to_a_pod_it_is_asked(hook: Registered) -> None:
+def test_law_the_webhook_is_called_for_every_pod_that_the_engine_changes(hook: Registered) -> None:
     tally = Tally()
 
     @law
@@ -255,7 +255,7 @@ def test_law_whatever_the_engine_does_to_a_pod_it_is_asked(hook: Registered) -> 
     assert failures(hook.cluster) == before
 
 
-def test_law_whatever_the_engine_finds_in_a_workload_it_is_asked(hook: Registered) -> None:
+def test_law_the_webhook_is_called_for_every_workload_with_findings(hook: Registered) -> None:
     tally = Tally()
     api = hook.cluster.api
     plain = {"containers": [{"name": "main", "image": "plain"}]}
@@ -369,7 +369,7 @@ KNOWN = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),)
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=CLAIMS if way == "a claim" else ()) for way in ALONE]
 )
-def test_each_way_to_reach_for_gpu_nodes_is_asked_about_by_itself(
+def test_each_way_to_reach_for_gpu_nodes_alone_calls_the_webhook(
     hook: Registered, way: str
 ) -> None:
     spec, by_nodes = ALONE[way]
@@ -397,7 +397,7 @@ DEVICES = ("a device", "a device in an init container", "a claim")
 
 
 @pytest.mark.parametrize(("variable", "asked"), [("NVIDIA_VISIBLE_DEVICES", True), ("MODE", False)])
-def test_a_debug_container_is_asked_about_if_it_opens_devices(
+def test_a_debug_container_that_opens_devices_calls_the_webhook(
     hook: Registered, variable: str, asked: bool
 ) -> None:
     api, path = hook.cluster.api, "/api/v1/namespaces/default/pods"
@@ -418,7 +418,7 @@ def test_a_debug_container_is_asked_about_if_it_opens_devices(
 
 
 @pytest.mark.parametrize("hook", [("kai", False)], indirect=True, ids=["kai"])
-def test_annotations_that_request_a_device_are_asked_about(hook: Registered) -> None:
+def test_annotations_that_request_a_device_are_sent(hook: Registered) -> None:
     path = "/api/v1/namespaces/default/pods"
     shared = reaching(schedulerName="kai-scheduler", schedulingGates=[{"name": "example.com/wait"}])
     fraction = {"gpu-fraction": "0.5"}

@@ -153,7 +153,7 @@ def test_a_pod_waits_until_there_is_room_and_is_then_created(
     assert 1 <= replica.metric(OVERLOADED) - before <= took / 0.9
 
 
-def test_a_pod_for_which_there_is_no_room_in_time_is_refused_and_told_why(
+def test_a_pod_for_which_there_is_no_room_in_time_is_rejected_with_the_reason(
     narrow: Release, proxy: ProxyThread, namespace: str
 ) -> None:
     [replica] = narrow.service.replicas

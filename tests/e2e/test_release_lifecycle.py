@@ -26,7 +26,7 @@ def released(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Release]:
 
 
 @pytest.mark.timeout(120 + 30 * STARTS)
-def test_two_replicas_that_start_at_once_end_with_one_authority_and_both_serve_it(
+def test_two_replicas_that_start_at_once_end_with_one_ca_and_both_serve_it(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     created = 0
@@ -108,7 +108,7 @@ def test_the_follower_leads_when_the_leader_is_gone(released: Release) -> None:
         until(lambda: len(released.configurations()) == 2, "the follower to register", within=10)
 
 
-def test_a_leader_that_is_told_to_stop_gives_its_lease_up_at_once(released: Release) -> None:
+def test_a_leader_that_stops_releases_its_lease_at_once(released: Release) -> None:
     # The Lease is so long that the test cannot wait for its end.
     with released.replicas(2, "--lease-seconds", "600") as replicas:
         [leader] = [r for r in replicas if r.metric("gpufence_leader")]
@@ -117,7 +117,7 @@ def test_a_leader_that_is_told_to_stop_gives_its_lease_up_at_once(released: Rele
         until(lambda: follower.metric("gpufence_leader") == 1, "the follower to lead", within=10)
 
 
-def test_the_glass_breaks_where_there_is_nothing_at_all(
+def test_unregister_works_where_there_is_nothing_at_all(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     with release(control_plane, tmp_path) as made:

@@ -97,7 +97,7 @@ def test_labels_of_others_are_left_alone(kept: Release) -> None:
     until(lambda: drifts(kept) == counted + 1, "that alone to be counted")
 
 
-def test_breaking_the_glass_takes_gpufence_out_of_the_way_until_it_is_undone(
+def test_unregister_takes_gpufence_out_of_the_way_until_it_is_undone(
     kept: Release,
 ) -> None:
     namespaced = ("--namespace", kept.namespace)
@@ -117,7 +117,7 @@ def test_breaking_the_glass_takes_gpufence_out_of_the_way_until_it_is_undone(
     until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)
 
 
-def test_a_glass_that_does_not_break_is_told_with_what_would(kept: Release) -> None:
+def test_an_unregister_that_fails_says_what_would_work(kept: Release) -> None:
     away = ("--namespace", "default")
     said = kept.run("unregister", *away, "--name", "fence", "--watch-seconds", "0", status=1)
     assert "Release gpufence is still registered. Add --name gpufence." in said

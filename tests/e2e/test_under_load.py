@@ -103,7 +103,7 @@ def test_a_leaf_that_is_renewed_every_few_seconds_fails_no_admission(
     report(f"{len(seen)} leaves, one after the other", load)
 
 
-def test_a_rotation_of_the_authority_fails_no_admission(pair: Pair, namespace: str) -> None:
+def test_a_rotation_of_the_ca_fails_no_admission(pair: Pair, namespace: str) -> None:
     released = pair.release
     with Load(released.cluster.api, namespace) as load:
         for _ in load.seconds(SECONDS / 3):

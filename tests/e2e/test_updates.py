@@ -187,7 +187,7 @@ OFF_GPU_NODES = {"key": PRESENT, "operator": "DoesNotExist"}
     ],
     ids=["selector", "further selector", "affinity", "further expression", "as the gate goes"],
 )
-def test_a_gated_pod_that_is_narrowed_towards_gpu_nodes_is_refused(
+def test_a_gated_pod_that_is_narrowed_towards_gpu_nodes_is_rejected(
     control_plane: ControlPlane, space: Namespace, before: JSON, narrowed: JSON
 ) -> None:
     path = space.pod(plain_spec(schedulingGates=GATE, **before))
@@ -216,7 +216,7 @@ def test_a_gpu_pod_whose_gate_is_removed_is_bound_to_a_gpu_node(
         control_plane.api.request("DELETE", path)
 
 
-def test_a_gated_gpu_pod_that_is_narrowed_away_from_its_pool_is_refused(
+def test_a_gated_gpu_pod_that_is_narrowed_away_from_its_pool_is_rejected(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
     path = space.pod(gpu_spec(schedulingGates=GATE))
@@ -224,7 +224,7 @@ def test_a_gated_gpu_pod_that_is_narrowed_away_from_its_pool_is_refused(
         merge(control_plane, path, {"spec": {"nodeSelector": {PRESENT: "false"}}})
 
 
-def test_the_gate_of_a_pod_that_todays_policy_would_refuse_can_be_removed(
+def test_the_gate_of_a_pod_that_todays_policy_would_reject_can_be_removed(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
     with lenient(fence):
@@ -243,7 +243,7 @@ def test_a_resize_of_a_gpu_pod_passes(control_plane: ControlPlane, space: Namesp
     assert changed["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m"
 
 
-def test_a_resize_and_a_debugger_pass_for_a_pod_that_todays_policy_would_refuse(
+def test_a_resize_and_a_debugger_pass_for_a_pod_that_todays_policy_would_reject(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
     resources = {"requests": {"cpu": "100m"}}
@@ -305,7 +305,7 @@ def test_nothing_blocks_a_deployment_that_is_being_deleted(
     until(lambda: is_gone(control_plane, path), "the Deployment to go")
 
 
-def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_refuse(
+def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_reject(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
     with lenient(fence):
@@ -319,7 +319,7 @@ def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_refuse(
     until(lambda: is_gone(control_plane, path), "the Pod to go")
 
 
-def test_the_job_controller_lets_go_of_pods_that_todays_policy_would_refuse(
+def test_the_job_controller_lets_go_of_pods_that_todays_policy_would_reject(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
     spec = plain_spec(tolerations=[TOLERATION], restartPolicy="Never")
@@ -350,7 +350,7 @@ def complaint(cluster: ControlPlane, deployment: str) -> str:
     return "; ".join(c["message"] for c in conditions if (c["type"], c["status"]) in failed)
 
 
-def test_scaling_a_deployment_that_todays_policy_would_refuse_passes_but_its_new_pods_do_not(
+def test_scaling_a_deployment_that_todays_policy_would_reject_passes_but_its_new_pods_do_not(
     control_plane: ControlPlane, space: Namespace, old_deployment: str
 ) -> None:
     merge(control_plane, f"{old_deployment}/scale", {"spec": {"replicas": 2}})
@@ -368,7 +368,7 @@ def test_scaling_a_deployment_that_todays_policy_would_refuse_passes_but_its_new
     space.wait_for_pods(0)
 
 
-def test_a_mended_template_is_rolled_out(
+def test_a_fixed_template_is_rolled_out(
     control_plane: ControlPlane, space: Namespace, old_deployment: str
 ) -> None:
     [old] = space.pods()
@@ -385,7 +385,7 @@ def test_a_mended_template_is_rolled_out(
     assert TOLERATION not in new["spec"]["tolerations"]
 
 
-def test_a_worsened_template_is_refused_and_a_change_of_something_else_is_not(
+def test_a_worsened_template_is_rejected_and_a_change_of_something_else_is_not(
     control_plane: ControlPlane, space: Namespace, old_deployment: str
 ) -> None:
     before = get(control_plane, old_deployment)["spec"]["template"]
@@ -431,7 +431,7 @@ def requesting(count: int) -> JSON:
 
 
 @SUSPENDED_JOBS
-def test_a_suspended_job_that_gives_up_its_devices_and_keeps_the_toleration_is_refused(
+def test_a_suspended_job_that_gives_up_its_devices_and_keeps_the_toleration_is_rejected(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
     job = suspended_job(space, gpu_spec(tolerations=[TOLERATION]))

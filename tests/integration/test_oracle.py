@@ -103,7 +103,7 @@ class TestPodSecurity:
         for level in ("baseline", "restricted"):
             assert latest(official_testdata, level) == oracle.about().pod_security_latest
 
-    def test_refuses_a_privileged_pod_and_says_every_reason(self, oracle: Oracle) -> None:
+    def test_rejects_a_privileged_pod_and_says_every_reason(self, oracle: Oracle) -> None:
         pod = {"spec": {"containers": [{"name": "a", **container_context(privileged=True)}]}}
         verdict = oracle.pod_security(pod)
         assert verdict.allowed is False
@@ -276,12 +276,12 @@ class TestPodSecurity:
         assert oracle.pod_security(pod, level="baseline").allowed is baseline
         assert oracle.pod_security(pod, level="restricted").allowed is hardened
 
-    def test_applies_the_version_that_is_asked_for(self, oracle: Oracle) -> None:
+    def test_applies_the_version_that_is_requested(self, oracle: Oracle) -> None:
         pod = restricted({"hostUsers": False}, container=container_context(procMount="Unmasked"))
         assert not oracle.pod_security(pod, level="baseline", version="v1.34").allowed
         assert oracle.pod_security(pod, level="baseline", version="v1.35").allowed
 
-    def test_sees_a_volume_without_a_source_as_the_api_server_stores_it_only_when_asked(
+    def test_sees_a_volume_without_a_source_as_the_api_server_stores_it_only_on_request(
         self, oracle: Oracle
     ) -> None:
         pod = restricted({"volumes": [{"name": "scratch"}]})
@@ -440,7 +440,7 @@ class TestQuantities:
         "written",
         ["", "1K", "1e", "0x10", "1_000", "NaN", True, [], {}, "1 m", "1\n", RawJSON(r'"\u0031"')],
     )
-    def test_are_refused_when_the_library_cannot_read_them(
+    def test_are_rejected_when_the_library_cannot_read_them(
         self, oracle: Oracle, written: object
     ) -> None:
         (verdict,) = oracle.quantities([written])
@@ -462,7 +462,7 @@ class TestQuantities:
         pairs = [("1", "1000m"), (1, "1"), ("1Ki", "1k"), ("1k", "1Ki"), (None, "0"), ("-1", 0)]
         assert oracle.compare_each(pairs) == [0, 0, 1, -1, 0, -1]
 
-    def test_that_would_take_the_library_minutes_are_not_asked(self, oracle: Oracle) -> None:
+    def test_that_would_take_the_library_minutes_are_not_compared(self, oracle: Oracle) -> None:
         with pytest.raises(OracleError, match="leaves exponents beyond 4096 alone"):
             oracle.quantities(["1e-1000000000"])
 
@@ -583,7 +583,7 @@ class TestTheDriver:
             oracle.pod_security(restricted({"hostUsers": "maybe"}))
         assert oracle.pod_security(RESTRICTED).allowed
 
-    def test_gives_up_on_a_question_at_the_deadline_and_asks_the_next_of_a_new_process(
+    def test_gives_up_on_a_request_at_the_deadline_and_sends_the_next_to_a_new_process(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Answers only what mentions "easy", as the real one hangs only over some questions.

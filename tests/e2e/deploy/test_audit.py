@@ -97,7 +97,7 @@ def told(report: dict[str, Any], kind: str, name: str) -> list[str]:
     return [finding["rule"] for finding in result["findings"]]
 
 
-def test_the_charts_account_may_list_all_that_an_audit_asks_for(audited: Audited) -> None:
+def test_the_charts_account_may_list_all_that_an_audit_requests(audited: Audited) -> None:
     report = audited.report()
     assert report["kind"] == "AuditReport"
     assert report["notAudited"] == []
@@ -110,7 +110,7 @@ def test_the_charts_account_may_list_all_that_an_audit_asks_for(audited: Audited
     assert [len(node["trespassers"]) for node in pool["nodes"][:2]] == [2, 0]
 
 
-def test_an_account_without_rights_is_told_what_it_did_not_see(audited: Audited) -> None:
+def test_an_audit_without_rights_names_what_it_did_not_see(audited: Audited) -> None:
     path = audited.kubeconfig.with_name("stranger")
     stranger = as_account(audited.cluster, "batch", "default", path)
     said = Audited(audited.cluster, stranger).run(status=0).stdout
@@ -118,7 +118,7 @@ def test_an_account_without_rights_is_told_what_it_did_not_see(audited: Audited)
     assert "not audited  deployments.apps: not listed" in said
 
 
-def test_what_the_controllers_made_of_a_deployment_is_told_at_the_deployment(
+def test_what_the_controllers_made_of_a_deployment_is_reported_at_the_deployment(
     audited: Audited,
 ) -> None:
     cluster = audited.cluster
@@ -286,5 +286,5 @@ def test_rights_to_write_are_granted_for_reports_only_and_where_they_are_wanted(
         assert writing == (set(KINDS) if wanted else set())
 
 
-def test_there_is_no_audit_unless_it_is_asked_for(helm: Helm) -> None:
+def test_there_is_no_audit_unless_it_is_requested(helm: Helm) -> None:
     assert not any(each["metadata"]["name"] == ACCOUNT for each in helm.objects({}))

@@ -100,7 +100,7 @@ def test_no_command_of_these_pages_or_of_a_task_is_for_gnu_programs_only() -> No
     assert found == []
 
 
-def test_argo_cd_is_told_to_ignore_what_is_there(helm: Helm) -> None:
+def test_argo_cd_ignores_what_is_there(helm: Helm) -> None:
     [application] = [
         document
         for block in YAML

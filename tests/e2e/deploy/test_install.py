@@ -133,7 +133,7 @@ def test_gpu_pods_are_admitted_through_the_service(installed: Installation) -> N
     assert {kind for kind, _ in made} == {"admit", "validating"}
 
 
-def test_a_trespasser_is_told_what_to_change(installed: Installation) -> None:
+def test_a_denial_tells_a_trespasser_what_to_change(installed: Installation) -> None:
     assert "pool-trespass" in installed.refusal(TRESPASSER)
 
 
@@ -167,7 +167,7 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
     assert {each["metadata"]["uid"] for each in installed.pods()} == before
 
 
-def test_no_pod_is_lost_while_all_replicas_are_replaced_by_some_that_ask_for_a_certificate(
+def test_no_pod_is_lost_while_all_replicas_are_replaced_by_some_that_request_a_certificate(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {each["metadata"]["uid"] for each in installed.pods()}
@@ -187,7 +187,7 @@ def test_no_pod_is_lost_while_all_replicas_are_replaced_by_some_that_ask_for_a_c
     assert load.created > 20
 
 
-def test_from_then_on_only_who_shows_a_certificate_is_listened_to(installed: Installation) -> None:
+def test_from_then_on_only_clients_with_a_certificate_are_served(installed: Installation) -> None:
     secret = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
     authority = base64.b64decode(secret["data"]["ca.crt"]).decode()
     pair = installed.clients.client("another")
@@ -204,7 +204,7 @@ def test_from_then_on_only_who_shows_a_certificate_is_listened_to(installed: Ins
                 assert connection.getresponse().status == 405
 
 
-def test_what_somebody_deletes_is_put_back(installed: Installation) -> None:
+def test_what_an_administrator_deletes_is_put_back(installed: Installation) -> None:
     kubectl = installed.cluster.kubectl
     kubectl("delete", "secret", CERTIFICATES, "--namespace", NAMESPACE)
     kubectl("delete", "lease", RELEASE, "--namespace", NAMESPACE)
@@ -222,7 +222,7 @@ def test_what_somebody_deletes_is_put_back(installed: Installation) -> None:
     assert kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"] == before
 
 
-def test_a_webhook_that_somebody_adds_to_is_put_right(installed: Installation) -> None:
+def test_additions_to_a_webhook_are_removed(installed: Installation) -> None:
     """What an apply would leave is replaced, which takes the right to update."""
     condition = {"name": "never", "expression": "false"}
     for kind in KINDS:
@@ -283,7 +283,7 @@ def test_a_replica_exposes_the_metrics_that_dashboard_and_alerts_are_held_to(
     assert exposed == {name for name in known if name.startswith("gpufence_")}
 
 
-def test_the_api_servers_own_metrics_are_what_the_alerts_ask_for(installed: Installation) -> None:
+def test_the_api_servers_own_metrics_are_what_the_alerts_query(installed: Installation) -> None:
     # The admission policies in the API server do not know this check: a webhook rejects the Pod.
     assert "pods.gpufence.dev" in installed.refusal(pod(gpu=True, hostNetwork=True))
     text = installed.cluster.api.text("/metrics")

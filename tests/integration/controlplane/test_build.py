@@ -45,7 +45,7 @@ def module(tmp_path: Path) -> GoModule:
 # Where binaries come from
 
 
-def test_a_complete_envtest_folder_comes_before_the_cache(tmp_path: Path) -> None:
+def test_a_complete_envtest_directory_comes_before_the_cache(tmp_path: Path) -> None:
     folder = assets(tmp_path, "etcd", "kube-apiserver", "kubectl")
     assert binaries.from_assets(str(folder)) == {
         name: folder / name for name in ("etcd", "kube-apiserver", "kubectl")
@@ -67,7 +67,7 @@ def test_what_envtest_lacks_comes_from_the_cache(tmp_path: Path) -> None:
     }
 
 
-def test_an_incomplete_envtest_folder_is_left_alone_and_named(
+def test_an_incomplete_envtest_directory_is_left_alone_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = assets(tmp_path, "kube-apiserver", "kubectl")
@@ -75,7 +75,7 @@ def test_an_incomplete_envtest_folder_is_left_alone_and_named(
     assert f"KUBEBUILDER_ASSETS={folder} is not used: it has no etcd" in capsys.readouterr().err
 
 
-def test_an_envtest_folder_of_another_minor_version_is_left_alone_and_named(
+def test_an_envtest_directory_of_another_minor_version_is_left_alone_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.30.2")

@@ -186,7 +186,7 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
     ],
     ids=lambda each: each if isinstance(each, str) else None,
 )
-def test_what_is_no_value_is_refused_by_name(helm: Helm, values: Values, complaint: str) -> None:
+def test_what_is_no_value_is_rejected_by_name(helm: Helm, values: Values, complaint: str) -> None:
     assert complaint in helm.refusal(values)
 
 
@@ -204,7 +204,7 @@ def test_a_policy_document_stands_by_itself(helm: Helm, text: str) -> None:
     assert [pool.name for pool in parse_policy(document).pools] == ["amd"]
 
 
-def test_a_policy_document_from_an_empty_file_is_refused(helm: Helm, tmp_path: Path) -> None:
+def test_a_policy_document_from_an_empty_file_is_rejected(helm: Helm, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").touch()
     told = helm(
         "template",
@@ -222,7 +222,7 @@ def test_without_a_policy_document_the_charts_own_policy_counts(helm: Helm, valu
     assert policy(helm.objects(values)) == yaml.safe_load(default_policy_text())
 
 
-def test_kubernetes_before_1_30_is_refused(helm: Helm) -> None:
+def test_kubernetes_before_1_30_is_rejected(helm: Helm) -> None:
     told = helm("template", "gpufence", str(CHART), "--kube-version", "1.29.9", check=False)
     assert "requires kubeVersion: >=1.30.0-0" in told.stderr
 

@@ -68,7 +68,7 @@ def test_kustomize_mutates_by_the_function(kustomize: Path, tmp_path: Path) -> N
     assert built["Job"]["spec"]["template"]["spec"]["tolerations"]
 
 
-def test_kustomize_is_stopped_by_what_the_policy_refuses(kustomize: Path, tmp_path: Path) -> None:
+def test_kustomize_is_stopped_by_what_the_policy_rejects(kustomize: Path, tmp_path: Path) -> None:
     kustomization(tmp_path, "web-on-gpu-nodes.yaml", transformers=function("check"))
     done = run(tmp_path, kustomize, *BUILD)
     assert done.returncode != 0

@@ -56,7 +56,7 @@ def test_commands_go_over_lines_and_have_what_is_shown_after_them(page: Path) ->
     ]
 
 
-def test_a_note_that_nothing_is_known_by_is_refused(page: Path) -> None:
+def test_a_note_that_nothing_is_known_by_is_rejected(page: Path) -> None:
     page.write_text("<!-- verdcit: denied -->\n```yaml\nkind: Pod\n```\n")
     with pytest.raises(ValueError, match=r"page\.md:2: unknown notes: verdcit"):
         blocks("page.md")

@@ -71,7 +71,7 @@ def test_a_part_of_a_device_is_treated_as_a_whole_one(whole: JSON) -> None:
 
 @law
 @given(objects, objects, policies, strategies.facts())
-def test_an_update_is_refused_for_nothing_that_a_creation_passes_with(
+def test_an_update_is_rejected_for_nothing_that_a_creation_passes_with(
     obj: JSON, old: JSON, policy: Policy, facts: Facts
 ) -> None:
     assume(obj["kind"] != "Pod")
@@ -101,7 +101,7 @@ def test_of_an_update_every_finding_is_a_new_one_or_one_that_the_old_object_had(
 
 @law
 @given(objects, objects, policies, strategies.facts())
-def test_an_update_that_leaves_the_templates_alone_is_refused_for_nothing(
+def test_an_update_that_leaves_the_templates_alone_is_rejected_for_nothing(
     obj: JSON, other: JSON, policy: Policy, facts: Facts
 ) -> None:
     """Match conditions may leave such updates out (registration.match_conditions.differs)."""
@@ -134,7 +134,7 @@ EACH_MUTATION = [
 
 @law
 @given(objects, strategies.facts())
-def test_what_is_not_enforced_neither_changes_nor_refuses(obj: JSON, facts: Facts) -> None:
+def test_what_is_not_enforced_neither_changes_nor_rejects(obj: JSON, facts: Facts) -> None:
     for action, policy in EACH_RULE.items():
         decision = decide(obj, policy, facts=facts)
         assert decision.mutated is obj
@@ -148,7 +148,7 @@ def test_what_is_not_enforced_neither_changes_nor_refuses(obj: JSON, facts: Fact
 
 @law
 @given(objects, strategies.facts())
-def test_whoever_is_exempt_is_left_alone(obj: JSON, facts: Facts) -> None:
+def test_an_exempt_user_is_left_alone(obj: JSON, facts: Facts) -> None:
     policy = compiled(
         policy_document("default")
         | {

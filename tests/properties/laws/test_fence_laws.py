@@ -105,7 +105,7 @@ def test_a_pod_without_a_request_that_passes_fits_no_node_of_the_pool_that_is_kn
 
 @law
 @given(st.data(), st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]))
-def test_a_pod_that_is_refused_for_a_toleration_fits_some_fenced_node_that_could_be(
+def test_a_pod_that_is_rejected_for_a_toleration_fits_some_fenced_node_that_could_be(
     oracle: Oracle, data: st.DataObject, policy: Policy
 ) -> None:
     pod = data.draw(strategies.pods(devices=(), claims=False))
@@ -126,7 +126,7 @@ def test_a_pod_that_is_refused_for_a_toleration_fits_some_fenced_node_that_could
     st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]),
     strategies.node_sets(),
 )
-def test_with_known_nodes_a_pod_is_refused_for_what_could_place_it_on_the_pool_or_asks_for_it(
+def test_with_known_nodes_a_pod_is_rejected_for_what_could_place_it_on_the_pool_or_requests_it(
     oracle: Oracle, data: st.DataObject, policy: Policy, others: list[JSON]
 ) -> None:
     """An allowed Pod fits no node of the pool; a denied one that fits none has a known reason."""

@@ -56,7 +56,7 @@ def subject(audit: Audit, name: str) -> Subject:
     return one
 
 
-async def test_what_template_replica_set_and_pods_have_is_told_once_at_the_deployment(
+async def test_what_template_replica_set_and_pods_have_is_reported_once_at_the_deployment(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     spec = pod_spec(**REACHING)
@@ -74,7 +74,7 @@ async def test_what_template_replica_set_and_pods_have_is_told_once_at_the_deplo
     assert finding.path == "spec.template.spec.tolerations[0]"
 
 
-async def test_what_only_a_pod_has_is_told_at_its_owner_with_the_pods_name(
+async def test_what_only_a_pod_has_is_reported_at_its_owner_with_the_pods_name(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
@@ -98,7 +98,7 @@ async def test_old_replica_sets_and_jobs_that_have_ended_are_history(
     assert found(await cluster.audit(tmp_path)) == {}
 
 
-async def test_pods_that_have_ended_are_not_asked_for_and_count_nowhere(
+async def test_pods_that_have_ended_are_not_listed_and_count_nowhere(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     job = cluster.add("Job", workload("train", pod_spec(2)))
@@ -158,7 +158,7 @@ async def test_a_daemon_sets_pod_belongs_on_gpu_nodes(cluster: Cluster, tmp_path
     assert audit.pools[0].trespassers == 0
 
 
-async def test_a_plain_pod_on_a_gpu_node_is_told_at_its_owner(
+async def test_a_plain_pod_on_a_gpu_node_is_reported_at_its_owner(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
@@ -236,7 +236,7 @@ async def test_devices_are_counted_by_pool_node_and_namespace(
     assert list(pool.nodes) == ["gpu"]
 
 
-async def test_a_pod_that_is_larger_than_every_node_is_told(
+async def test_a_pod_that_is_larger_than_every_node_is_reported(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.add("Job", workload("train", pod_spec(16)))
@@ -312,7 +312,7 @@ async def test_nodes_with_devices_and_without_taint_or_label_are_named(
     }
 
 
-async def test_an_owner_of_a_kind_that_nobody_has_heard_of_is_found_by_discovery(
+async def test_an_owner_of_an_unknown_kind_is_found_by_discovery(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("example.com", "v1", "Farm", "farms")
@@ -361,7 +361,7 @@ async def test_custom_resources_are_found_in_versions_that_their_group_does_not_
     }
 
 
-async def test_what_may_not_be_listed_is_told_and_the_rest_judged(
+async def test_what_may_not_be_listed_is_reported_and_the_rest_judged(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
@@ -375,7 +375,7 @@ async def test_what_may_not_be_listed_is_told_and_the_rest_judged(
     assert deployments.startswith("deployments.apps: not listed, so its objects are not audited")
 
 
-async def test_a_custom_resource_that_the_api_server_fails_to_list_is_told(
+async def test_a_custom_resource_that_the_api_server_fails_to_list_is_reported(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
@@ -389,7 +389,9 @@ async def test_a_custom_resource_that_the_api_server_fails_to_list_is_told(
     assert failed[1] in told
 
 
-async def test_a_group_whose_api_server_is_away_is_told(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_group_whose_api_server_is_away_is_reported(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     cluster.api.refuse["/apis/kubeflow.org/v1"] = (503, "service unavailable")
@@ -451,7 +453,7 @@ async def test_what_belongs_to_an_owner_in_no_namespace_stands_for_itself(
     assert cluster.api.lists("/apis/nvidia.com/v1/clusterpolicies") == []
 
 
-async def test_a_static_pod_is_nobodys_and_needs_no_remark(
+async def test_a_static_pod_has_no_owner_and_needs_no_remark(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     gpu = node("gpu-2", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "8"})
@@ -503,7 +505,7 @@ async def test_credentials_that_expire_between_two_pages_are_read_again(
     assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
 
 
-async def test_credentials_that_nobody_accepts_are_shown_once(
+async def test_credentials_that_no_server_accepts_are_shown_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.api.accepted = "another"
@@ -512,7 +514,7 @@ async def test_credentials_that_nobody_accepts_are_shown_once(
     assert len(cluster.api.asked) == 1
 
 
-async def test_an_object_that_no_rule_can_read_is_told_and_the_rest_judged(
+async def test_an_object_that_no_rule_can_read_is_reported_and_the_rest_judged(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")

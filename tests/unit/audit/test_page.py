@@ -81,7 +81,7 @@ def wait_for(window: Browser, selector: str, count: int) -> None:
     window.wait(lambda: window.run(SHOWN, selector) == count, f"{count} of {selector}")
 
 
-def test_the_page_asks_for_nothing_and_complains_of_nothing(window: Browser, page: Path) -> None:
+def test_the_page_requests_nothing_and_logs_no_error(window: Browser, page: Path) -> None:
     window.requests()
     window.open(page)
     assert window.console() == []

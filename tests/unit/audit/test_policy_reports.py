@@ -111,7 +111,7 @@ async def test_a_namespace_that_is_being_deleted_keeps_no_other_report_from_bein
         ),
     ],
 )
-async def test_a_refused_report_is_told_and_keeps_no_other_from_being_written(
+async def test_a_rejected_report_is_reported_and_keeps_no_other_from_being_written(
     audit: Audit, refusal: ApiError, conflict: str
 ) -> None:
     api = _Api(refusal)
@@ -126,7 +126,7 @@ async def test_a_refused_report_is_told_and_keeps_no_other_from_being_written(
     assert api.names == {"second"}
 
 
-async def test_a_namespace_that_takes_no_report_is_told_once(tmp_path: Path) -> None:
+async def test_a_namespace_that_takes_no_report_is_reported_once(tmp_path: Path) -> None:
     cluster = Cluster()
     for name in ("first", "second", "third"):
         cluster.add("Pod", pod(name, REACHING, namespace="old"))
@@ -188,7 +188,7 @@ async def reports(tmp_path: Path) -> _Reports:
         (PATHS["RuntimeClass"], 403, EVERYTHING - {"gpu"}),
     ],
 )
-async def test_a_report_goes_only_where_all_was_listed_that_could_be_told_in_it(
+async def test_a_report_is_deleted_only_if_all_that_it_could_contain_was_listed(
     path: str, status: int, kept: set[str], reports: _Reports, tmp_path: Path
 ) -> None:
     fixed = cluster_of(PLAIN, TAINT)
@@ -240,7 +240,7 @@ async def test_what_could_not_be_seen_this_time_stays_in_a_report(tmp_path: Path
 REPORTS = "/apis/openreports.io/v1alpha1/namespaces/web/reports"
 
 
-async def test_reports_that_may_not_be_deleted_are_told_and_the_nodes_are_written(
+async def test_reports_that_may_not_be_deleted_are_reported_and_the_nodes_are_written(
     reports: _Reports, tmp_path: Path
 ) -> None:
     async def refuse(_path: str) -> bool:
@@ -268,7 +268,7 @@ FOREIGN = f"{REPORTS}/gpufence-uid-1"
 
 @pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "somebody"}])
 @pytest.mark.parametrize("selects", [True, False])
-async def test_a_report_of_somebody_else_is_named_and_left_alone_and_the_others_are_written(
+async def test_a_report_of_another_tool_is_named_and_left_alone_and_the_others_are_written(
     labels: dict[str, str], selects: bool, tmp_path: Path
 ) -> None:
     api = _Reports(selects=selects)
@@ -288,7 +288,7 @@ async def test_a_report_of_somebody_else_is_named_and_left_alone_and_the_others_
     assert api.names == EVERYTHING - {"web"}
 
 
-async def test_a_report_that_somebody_else_writes_at_the_same_time_is_named(
+async def test_a_report_that_another_client_writes_at_the_same_time_is_named(
     reports: _Reports, tmp_path: Path
 ) -> None:
     fixed = cluster_of(REACHING | {"hostNetwork": True, "tolerations": [{"operator": "Exists"}]})

@@ -93,7 +93,7 @@ def self_signed(
     )
 
 
-def test_a_client_that_trusts_the_authority_accepts_the_leaf_under_each_of_its_names(
+def test_a_client_that_trusts_the_ca_accepts_the_leaf_under_each_of_its_names(
     authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     for subject in (*names.dns, *names.ip):
@@ -101,7 +101,7 @@ def test_a_client_that_trusts_the_authority_accepts_the_leaf_under_each_of_its_n
         assert chain == [certificate_of(leaf), certificate_of(authority)]
 
 
-def test_a_client_refuses_the_leaf_under_any_other_name_or_authority(
+def test_a_client_rejects_the_leaf_under_any_other_name_or_ca(
     authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     with pytest.raises(VerificationError):
@@ -110,7 +110,7 @@ def test_a_client_refuses_the_leaf_under_any_other_name_or_authority(
         verify(leaf, [create_authority(now)], names.dns[0], now)
 
 
-def test_in_the_overlap_of_a_rotation_the_leaves_of_both_authorities_are_accepted(
+def test_in_the_overlap_of_a_rotation_the_leaves_of_both_cas_are_accepted(
     authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     successor = create_authority(now)
@@ -120,7 +120,7 @@ def test_in_the_overlap_of_a_rotation_the_leaves_of_both_authorities_are_accepte
         assert verify(next_leaf, bundle, names.dns[0], now)
 
 
-def test_the_authority_can_sign_leaves_and_nothing_else(authority: KeyPair) -> None:
+def test_the_ca_can_sign_leaves_and_nothing_else(authority: KeyPair) -> None:
     certificate = certificate_of(authority)
     assert {
         extension.oid: (extension.critical, extension.value) for extension in certificate.extensions
@@ -207,7 +207,7 @@ def test_keys_are_ecdsa_on_p256_and_stored_as_plain_pkcs8(
         assert pair.key_pem.startswith(b"-----BEGIN PRIVATE KEY-----\n")
 
 
-def test_no_two_certificates_share_serial_key_or_authority_name() -> None:
+def test_no_two_certificates_share_serial_key_or_ca_name() -> None:
     authorities = [create_authority(NOW) for _ in range(20)]
     leaves = [issue_leaf(authorities[0], Names.parse(["a.svc"]), NOW) for _ in range(20)]
     certificates = [certificate_of(pair) for pair in (*authorities, *leaves)]
@@ -233,7 +233,7 @@ def test_a_certificate_begins_a_little_early_for_clocks_that_are_behind() -> Non
     assert certificate_of(leaf).not_valid_after_utc == NOW + DAY
 
 
-def test_a_leaf_begins_no_earlier_and_ends_no_later_than_its_authority() -> None:
+def test_a_leaf_begins_no_earlier_and_ends_no_later_than_its_ca() -> None:
     authority = create_authority(NOW, HOUR)
     leaf = issue_leaf(authority, Names.parse(["a.svc"]), NOW - CLOCK_SKEW / 2, DAY)
     life = certificate_of(leaf).not_valid_before_utc, certificate_of(leaf).not_valid_after_utc
@@ -242,7 +242,7 @@ def test_a_leaf_begins_no_earlier_and_ends_no_later_than_its_authority() -> None
 
 @settings(deadline=None)
 @given(now=MOMENTS, authority_life=LIFETIMES, leaf_life=LIFETIMES, data=st.data())
-def test_a_leaf_is_accepted_exactly_during_its_own_life_which_its_authority_covers(
+def test_a_leaf_is_accepted_exactly_during_its_own_life_which_its_ca_covers(
     now: datetime, authority_life: timedelta, leaf_life: timedelta, data: st.DataObject
 ) -> None:
     authority = create_authority(now, authority_life)
@@ -269,14 +269,14 @@ def test_a_leaf_is_accepted_exactly_during_its_own_life_which_its_authority_cove
 
 
 @pytest.mark.parametrize("lifetime", [timedelta(0), timedelta(milliseconds=999), -DAY])
-def test_a_lifetime_under_a_second_is_refused(lifetime: timedelta) -> None:
+def test_a_lifetime_under_a_second_is_rejected(lifetime: timedelta) -> None:
     with pytest.raises(RequestError, match="which is less than a second"):
         create_authority(NOW, lifetime)
     with pytest.raises(RequestError, match="lifetime of the serving certificate: is "):
         issue_leaf(create_authority(NOW), Names.parse(["a.svc"]), NOW, lifetime)
 
 
-def test_a_lifetime_past_the_calendar_is_refused() -> None:
+def test_a_lifetime_past_the_calendar_is_rejected() -> None:
     with pytest.raises(RequestError, match="which reaches past the year 9999"):
         create_authority(NOW, timedelta.max)
 
@@ -286,7 +286,7 @@ def test_a_time_without_a_zone_is_a_mistake_of_the_caller() -> None:
         create_authority(NOW.replace(tzinfo=None))
 
 
-def test_an_authority_outside_its_life_signs_nothing() -> None:
+def test_a_ca_outside_its_life_signs_nothing() -> None:
     authority = create_authority(NOW, DAY)
     names = Names.parse(["a.svc"])
     issue_leaf(authority, names, NOW + DAY)
@@ -304,7 +304,7 @@ def test_a_leaf_signs_nothing(leaf: KeyPair, names: Names, now: datetime) -> Non
         issue_leaf(bare, names, NOW)
 
 
-def test_the_key_of_another_authority_signs_nothing(
+def test_the_key_of_another_ca_signs_nothing(
     authority: KeyPair, names: Names, now: datetime
 ) -> None:
     mixed = KeyPair(authority.certificate_pem, create_authority(now).key_pem)
@@ -316,7 +316,7 @@ def test_the_key_of_another_authority_signs_nothing(
     )
 
 
-def test_an_authority_from_elsewhere_with_an_rsa_key_signs() -> None:
+def test_a_ca_from_elsewhere_with_an_rsa_key_signs() -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     usage = certificate_of(create_authority(NOW)).extensions.get_extension_for_class(x509.KeyUsage)
     authority = self_signed(
@@ -333,7 +333,7 @@ def test_an_authority_from_elsewhere_with_an_rsa_key_signs() -> None:
     assert named.value.key_identifier == usual.digest
 
 
-def test_an_authority_whose_key_signs_in_another_way_is_refused() -> None:
+def test_a_ca_whose_key_signs_in_another_way_is_rejected() -> None:
     authority = self_signed(
         ed25519.Ed25519PrivateKey.generate(),
         x509.BasicConstraints(ca=True, path_length=None),
@@ -343,7 +343,7 @@ def test_an_authority_whose_key_signs_in_another_way_is_refused() -> None:
         issue_leaf(authority, Names.parse(["a.svc"]), NOW)
 
 
-def test_a_key_with_a_passphrase_is_refused_with_a_way_out() -> None:
+def test_a_key_with_a_passphrase_is_rejected_with_a_way_out() -> None:
     pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
     )
@@ -384,7 +384,7 @@ def test_damaged_material_is_named_and_never_a_crash(
         parse_key(damage(leaf.key_pem), "/c/tls.key")
 
 
-def test_a_key_where_the_certificate_belongs_is_refused(leaf: KeyPair) -> None:
+def test_a_key_where_the_certificate_belongs_is_rejected(leaf: KeyPair) -> None:
     with pytest.raises(MaterialError, match="holds no readable PEM certificate"):
         parse_certificates(leaf.key_pem, "tls.crt")
     with pytest.raises(MaterialError, match="holds no readable PEM private key"):
@@ -395,7 +395,7 @@ def test_a_key_where_the_certificate_belongs_is_refused(leaf: KeyPair) -> None:
 @pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
 @settings(deadline=None)
 @given(position=st.integers(0, 2000), byte=st.integers(0, 255))
-def test_one_wrong_byte_is_refused_or_read_and_never_a_crash(position: int, byte: int) -> None:
+def test_one_wrong_byte_is_rejected_or_read_and_never_a_crash(position: int, byte: int) -> None:
     authority = create_authority(NOW)
     certificate, key = bytearray(authority.certificate_pem), bytearray(authority.key_pem)
     certificate[position % len(certificate)] = byte

@@ -94,19 +94,19 @@ def listener(tmp_path: Path, leaf: KeyPair, clients: KeyPair, now: datetime) -> 
     return Listener(tmp_path, leaf, clients, now)
 
 
-def test_a_client_of_the_authority_is_served(
+def test_a_client_of_the_ca_is_served(
     listener: Listener, authority: KeyPair, clients: KeyPair
 ) -> None:
     handshake = listener.meets(authority, client_pair(clients))
     assert handshake.server.version() == "TLSv1.3"
 
 
-def test_a_client_without_a_certificate_is_refused(listener: Listener, authority: KeyPair) -> None:
+def test_a_client_without_a_certificate_is_rejected(listener: Listener, authority: KeyPair) -> None:
     with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
         listener.meets(authority, None)
 
 
-def test_a_client_of_another_authority_is_refused(
+def test_a_client_of_another_ca_is_rejected(
     listener: Listener, authority: KeyPair, now: datetime
 ) -> None:
     for other in (authority, create_authority(now)):
@@ -114,7 +114,7 @@ def test_a_client_of_another_authority_is_refused(
             listener.meets(authority, client_pair(other))
 
 
-def test_a_client_whose_certificate_has_expired_is_refused(
+def test_a_client_whose_certificate_has_expired_is_rejected(
     listener: Listener, authority: KeyPair, clients: KeyPair
 ) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
@@ -142,7 +142,7 @@ def test_nothing_older_than_tls_1_3_is_spoken_with_clients_and_no_session_is_tak
         Handshake(listener.context.ssl_context, old).finish()
 
 
-def test_another_authority_takes_the_place_of_the_first_without_a_new_listener(
+def test_another_ca_takes_the_place_of_the_first_without_a_new_listener(
     listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     successor = create_authority(now)
@@ -159,7 +159,7 @@ def test_another_authority_takes_the_place_of_the_first_without_a_new_listener(
         listener.meets(authority, old)
 
 
-def test_what_people_write_between_authorities_is_no_part_of_them(
+def test_what_people_write_between_cas_is_no_part_of_them(
     listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     successor = create_authority(now)
@@ -170,7 +170,7 @@ def test_what_people_write_between_authorities_is_no_part_of_them(
         listener.meets(authority, client_pair(pair))
 
 
-def test_an_authority_that_cannot_be_read_leaves_the_old_one_in_place(
+def test_a_ca_that_cannot_be_read_leaves_the_old_one_in_place(
     listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     listener.clients.write_text("no certificate")
@@ -182,7 +182,7 @@ def test_an_authority_that_cannot_be_read_leaves_the_old_one_in_place(
         listener.meets(authority, None)
 
 
-def test_a_start_without_a_usable_authority_says_what_is_wrong(
+def test_a_start_without_a_usable_ca_says_what_is_wrong(
     tmp_path: Path, leaf: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     with pytest.raises(MaterialError, match="contains a certificate that is not a CA certificate"):
@@ -192,7 +192,7 @@ def test_a_start_without_a_usable_authority_says_what_is_wrong(
         ServingContext(source, tmp_path / "none.crt")
 
 
-def test_an_intermediate_authority_is_enough(
+def test_an_intermediate_ca_is_enough(
     tmp_path: Path, leaf: KeyPair, authority: KeyPair, now: datetime
 ) -> None:
     root = create_authority(now)

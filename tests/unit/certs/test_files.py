@@ -204,7 +204,7 @@ def test_an_interruption_leaves_nothing_behind(
     assert contents(tmp_path) == {}
 
 
-def test_of_many_that_issue_at_once_into_one_folder_one_wins_whole(tmp_path: Path) -> None:
+def test_of_many_that_issue_at_once_into_one_directory_one_wins_whole(tmp_path: Path) -> None:
     authority = create_authority(NOW)
     leaves = [issue_leaf(authority, Names.parse(["a.svc"]), NOW) for _ in range(8)]
     start = threading.Barrier(len(leaves))
@@ -225,7 +225,7 @@ def test_of_many_that_issue_at_once_into_one_folder_one_wins_whole(tmp_path: Pat
     assert read_pair(tmp_path / "tls.crt", tmp_path / "tls.key", NOW) == leaves[winners[0]]
 
 
-def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_no_directory_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
     with pytest.raises(StorageError) as caught:
@@ -238,7 +238,9 @@ def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
         issue(["a.svc"], [], file / "below", NOW)
 
 
-def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_changes(tmp_path: Path) -> None:
+def test_a_directory_in_the_place_of_a_file_is_rejected_before_anything_changes(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "tls.key").mkdir()
     with pytest.raises(StorageError) as caught:
         issue(["a.svc"], [], tmp_path, NOW, force=True)
@@ -246,7 +248,7 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_changes(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["tls.key"]
 
 
-def test_wrong_names_and_lifetimes_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_wrong_names_and_lifetimes_are_rejected_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(RequestError, match="is a wildcard"):
         issue(["*.svc"], [], out, NOW)
@@ -287,7 +289,7 @@ class TestReading:
         )
 
     @pytest.mark.parametrize("name", ["tls.crt", "tls.key"])
-    def test_a_folder_is_named(self, directory: Path, name: str) -> None:
+    def test_a_directory_is_named(self, directory: Path, name: str) -> None:
         (directory / name).unlink()
         (directory / name).mkdir()
         assert self.refusal(directory) == (
@@ -321,7 +323,7 @@ class TestReading:
             " Replace both together; in a chain, the certificate of the key comes first."
         )
 
-    def test_a_chain_in_the_wrong_order_is_refused(self, directory: Path) -> None:
+    def test_a_chain_in_the_wrong_order_is_rejected(self, directory: Path) -> None:
         leaf, ca = (directory / "tls.crt").read_bytes(), (directory / "ca.crt").read_bytes()
         (directory / "tls.crt").write_bytes(ca + leaf)
         assert "does not belong to" in self.refusal(directory)
@@ -329,7 +331,7 @@ class TestReading:
         pair = read_pair(directory / "tls.crt", directory / "tls.key", NOW)
         assert len(parse_certificates(pair.certificate_pem, "test")) == 2
 
-    def test_a_key_with_a_passphrase_is_refused(self, directory: Path) -> None:
+    def test_a_key_with_a_passphrase_is_rejected(self, directory: Path) -> None:
         pair = read_pair(directory / "tls.crt", directory / "tls.key", NOW)
         key = parse_pair(pair)[1]
         assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -338,7 +340,7 @@ class TestReading:
         )
         assert f"{directory}/tls.key: is encrypted with a passphrase" in self.refusal(directory)
 
-    def test_an_expired_certificate_is_refused_from_the_first_second_after_its_end(
+    def test_an_expired_certificate_is_rejected_from_the_first_second_after_its_end(
         self, directory: Path
     ) -> None:
         read_pair(directory / "tls.crt", directory / "tls.key", NOW + 10 * DAY)
@@ -347,7 +349,7 @@ class TestReading:
             " Issue a new certificate, or correct the clock of this machine."
         )
 
-    def test_a_certificate_of_the_future_is_refused(self, directory: Path) -> None:
+    def test_a_certificate_of_the_future_is_rejected(self, directory: Path) -> None:
         read_pair(directory / "tls.crt", directory / "tls.key", NOW - CLOCK_SKEW)
         assert self.refusal(directory, NOW - CLOCK_SKEW - SECOND) == (
             f"{directory}/tls.crt: is not valid before 2026-03-01T11:55:00+00:00."

@@ -79,7 +79,7 @@ def test_a_host_name_is_accepted_in_lower_case(text: str, name: str) -> None:
         ("a.256", "ends with the number '256', which makes it look like an IP address"),
     ],
 )
-def test_anything_else_is_refused_with_its_reason(text: str, complaint: str) -> None:
+def test_anything_else_is_rejected_with_its_reason(text: str, complaint: str) -> None:
     with pytest.raises(RequestError) as caught:
         parse_dns_name(text)
     assert str(caught.value).startswith(f"DNS name {text!r}: {complaint}")
@@ -123,7 +123,7 @@ def test_an_ip_address_is_accepted(text: str, address: IPv4Address | IPv6Address
         ("224.0.0.1", "is an address that no client can connect to"),
     ],
 )
-def test_what_is_no_address_to_connect_to_is_refused(text: str, complaint: str) -> None:
+def test_what_is_no_address_to_connect_to_is_rejected(text: str, complaint: str) -> None:
     with pytest.raises(RequestError) as caught:
         parse_ip_address(text)
     assert str(caught.value).startswith(f"IP address {text!r}: {complaint}")
@@ -135,7 +135,7 @@ def test_repeated_names_count_once_and_keep_their_order() -> None:
     assert str(names) == "b.svc, a.svc, ::1, 127.0.0.1"
 
 
-def test_a_certificate_for_nothing_is_refused() -> None:
+def test_a_certificate_for_nothing_is_rejected() -> None:
     with pytest.raises(RequestError, match="neither a DNS name nor an IP address"):
         Names.parse([], [])
 
@@ -149,7 +149,7 @@ def refusal(parse: Callable[[str], object], text: str) -> str | None:
 
 
 @given(st.text(max_size=80) | st.from_regex(r"[A-Za-z0-9.-]{1,80}", fullmatch=True))
-def test_whatever_is_typed_is_refused_or_a_name_that_certificates_can_hold(text: str) -> None:
+def test_whatever_is_typed_is_rejected_or_a_name_that_certificates_can_hold(text: str) -> None:
     complaint = refusal(parse_dns_name, text)
     if complaint is not None:
         assert complaint.startswith(f"DNS name {text!r}: ")
@@ -161,7 +161,7 @@ def test_whatever_is_typed_is_refused_or_a_name_that_certificates_can_hold(text:
 
 
 @given(st.ip_addresses().map(str) | st.text(max_size=40))
-def test_whatever_is_typed_as_an_address_is_refused_or_read_as_written(text: str) -> None:
+def test_whatever_is_typed_as_an_address_is_rejected_or_read_as_written(text: str) -> None:
     complaint = refusal(parse_ip_address, text)
     if complaint is not None:
         assert complaint.startswith(f"IP address {text!r}: ")

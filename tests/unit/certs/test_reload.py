@@ -160,7 +160,7 @@ def test_every_name_of_the_leaf_is_served_to_a_strict_client(
         runner.run(scenario())
 
 
-def test_a_client_refuses_the_wrong_name_and_the_wrong_authority(
+def test_a_client_rejects_the_wrong_name_and_the_wrong_ca(
     files: Files, authority: KeyPair, now: datetime
 ) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
@@ -319,7 +319,7 @@ BREAKAGES = {
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES)
-def test_broken_files_change_nothing_and_mend(
+def test_broken_files_change_nothing_until_they_are_fixed(
     files: Files,
     authority: KeyPair,
     leaf: KeyPair,
@@ -348,7 +348,7 @@ def test_files_that_return_to_what_is_served_are_no_change(
     assert files.context.poll(now).outcome is Outcome.UNCHANGED
 
 
-def test_an_expired_successor_is_refused_and_a_future_one_is_taken_up_in_its_time(
+def test_an_expired_successor_is_rejected_and_a_future_one_is_taken_up_in_its_time(
     files: Files, authority: KeyPair, names: Names, now: datetime
 ) -> None:
     files.write(issue_leaf(authority, names, now, HOUR))
@@ -364,7 +364,7 @@ def test_an_expired_successor_is_refused_and_a_future_one_is_taken_up_in_its_tim
     assert files.context.poll(now + HOUR).outcome is Outcome.RELOADED
 
 
-def test_what_only_openssl_finds_wrong_is_refused_too(
+def test_what_only_openssl_finds_wrong_is_rejected_too(
     files: Files, authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     files.write(rsa_leaf(authority, names, now, bits=1024))
@@ -430,7 +430,7 @@ def test_a_client_that_could_do_both_gets_tls_1_3(files: Files, authority: KeyPa
 
 
 @pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"])
-def test_weaker_suites_are_refused(files: Files, authority: KeyPair, suite: str) -> None:
+def test_weaker_suites_are_rejected(files: Files, authority: KeyPair, suite: str) -> None:
     client = client_context(authority)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     client.set_ciphers(suite)
@@ -438,7 +438,7 @@ def test_weaker_suites_are_refused(files: Files, authority: KeyPair, suite: str)
         Handshake(files.context.ssl_context, client).finish()
 
 
-def test_older_versions_and_renegotiation_are_refused(files: Files) -> None:
+def test_older_versions_and_renegotiation_are_rejected(files: Files) -> None:
     # As settings: a client of today's OpenSSL can neither speak nor do them.
     assert files.context.ssl_context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert files.context.ssl_context.options & ssl.OP_NO_RENEGOTIATION
@@ -480,7 +480,7 @@ def test_a_session_is_resumed_also_after_a_reload(
 
 
 @LOOPS
-def test_an_authority_rotation_with_overlap_under_load_fails_no_connection(
+def test_a_ca_rotation_with_overlap_under_load_fails_no_connection(
     files: Files,
     authority: KeyPair,
     leaf: KeyPair,

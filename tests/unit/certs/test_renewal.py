@@ -109,7 +109,7 @@ def test_a_leaf_is_due_at_two_thirds_of_its_life_and_outside_of_it(
         (END + TICK, True, "authority expired at 2026-05-30T11:55:00+00:00"),
     ],
 )
-def test_an_authority_is_due_at_two_thirds_of_its_life_and_outside_of_it(
+def test_a_ca_is_due_at_two_thirds_of_its_life_and_outside_of_it(
     now: datetime, needed: bool, reason: str
 ) -> None:
     assert authority_needs_renewal(AUTHORITY_OF_90_DAYS, now) == Renewal(needed, reason)
@@ -126,7 +126,7 @@ def test_an_authority_is_due_at_two_thirds_of_its_life_and_outside_of_it(
     ],
     ids=["the signer", "overlap, listed", "overlap, one bundle", "only the successor", "none"],
 )
-def test_a_leaf_is_due_when_no_current_authority_signed_it(
+def test_a_leaf_is_due_when_no_current_ca_signed_it(
     authorities: tuple[bytes, ...], needed: bool
 ) -> None:
     renewal = is_needed(NOW, authorities=authorities)
@@ -138,7 +138,7 @@ def test_a_leaf_is_due_when_no_current_authority_signed_it(
     )
 
 
-def test_an_authority_of_the_same_name_with_another_key_does_not_count() -> None:
+def test_a_ca_of_the_same_name_with_another_key_does_not_count() -> None:
     [certificate] = parse_certificates(AUTHORITY.certificate_pem, "test")
     namesake = handmade(certificate.subject, certificate.subject, None, NAMES, NOW + DAY)
     assert is_needed(NOW, authorities=(namesake.certificate_pem,)).needed
@@ -147,7 +147,7 @@ def test_an_authority_of_the_same_name_with_another_key_does_not_count() -> None
     ).needed
 
 
-def test_an_authority_that_has_expired_is_not_current() -> None:
+def test_a_ca_that_has_expired_is_not_current() -> None:
     short = create_authority(NOW, DAY)
     # A serving certificate that outlives its CA, as other tools issue them.
     issuer = parse_certificates(short.certificate_pem, "test")[0].subject
@@ -208,7 +208,7 @@ def test_an_unreadable_pair_is_due(damaged: str) -> None:
     assert authority_needs_renewal(leaf, NOW).needed
 
 
-def test_unreadable_authorities_are_an_error_of_their_own() -> None:
+def test_unreadable_cas_are_an_error_of_their_own() -> None:
     # Nothing could be signed or trusted with them: a new certificate would not help.
     with pytest.raises(MaterialError, match="authorities: holds no readable PEM certificate"):
         is_needed(NOW, authorities=(b"",))

@@ -270,12 +270,12 @@ def test_keys_stay_out_of_what_is_printed() -> None:
     assert "PRIVATE" not in repr(OVERLAP)
 
 
-def test_authorities_that_do_not_parse_are_not_published() -> None:
+def test_cas_that_do_not_parse_are_not_published() -> None:
     broken = dataclasses.replace(STEADY, old=b"no certificate", next=GARBAGE)
     assert broken.bundle == AUTHORITY.certificate_pem
 
 
-def test_a_bundle_carries_the_authorities_if_it_has_them_all_whatever_else_it_has() -> None:
+def test_a_bundle_carries_the_cas_if_it_has_them_all_whatever_else_it_has() -> None:
     assert OVERLAP.is_carried_by(OVERLAP.bundle)
     assert STEADY.is_carried_by(OVERLAP.bundle)
     assert OVERLAP.is_carried_by(b"# a comment\r\n" + OVERLAP.bundle.replace(b"\n", b"\r\n"))

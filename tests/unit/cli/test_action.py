@@ -105,7 +105,7 @@ def test_what_is_installed_from_is_there() -> None:
         assert "--hash=sha256:" in (PROJECT / file).read_text()
 
 
-def test_a_good_folder_passes(runner: Runner) -> None:
+def test_a_good_directory_passes(runner: Runner) -> None:
     (runner.checkout / "train.yaml").write_text(GPU_POD)
     done = runner.check()
     assert (done.status, done.outputs) == (0, {"status": "0", "sarif": ""})

@@ -28,7 +28,7 @@ def test_issue_writes_four_files_and_says_so(gpufence: Run, tmp_path: Path) -> N
     assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
 
 
-def test_issue_replaces_only_when_told(gpufence: Run, tmp_path: Path) -> None:
+def test_issue_replaces_only_with_the_option(gpufence: Run, tmp_path: Path) -> None:
     gpufence(*ISSUE)
     before = (tmp_path / "certs" / "ca.crt").read_bytes()
     done = gpufence(*ISSUE)

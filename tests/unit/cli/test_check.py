@@ -78,7 +78,7 @@ def test_a_broken_file_hides_no_other(gpufence: Run, tmp_path: Path) -> None:
     assert done.errors[0] == "nowhere.yaml: does not exist. Check the path."
 
 
-def test_a_folder_is_read_through_in_order_without_hidden_files(
+def test_a_directory_is_read_through_in_order_without_hidden_files(
     gpufence: Run, tmp_path: Path
 ) -> None:
     names = ["b.yml", "a/z.json", "a/y.yaml", "c.txt", ".hidden.yaml", ".git/x.yaml", "a-b/x.yaml"]
@@ -95,7 +95,7 @@ def test_a_folder_is_read_through_in_order_without_hidden_files(
     ]
 
 
-def test_a_folder_without_manifests_is_no_success(gpufence: Run, tmp_path: Path) -> None:
+def test_a_directory_without_manifests_is_no_success(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = gpufence("check", "empty")
     assert done.status == 2
@@ -125,7 +125,7 @@ def test_files_without_objects_are_a_success_where_that_is_said(
     assert (done.status, done.out, done.err) == (0, "0 objects (policy: default)\n", "")
 
 
-def test_an_empty_pipe_or_folder_is_no_success_whatever_is_said(
+def test_an_empty_pipe_or_directory_is_no_success_whatever_is_said(
     gpufence: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "a.yaml").write_text("# nothing\n")
@@ -166,7 +166,9 @@ def test_what_cannot_be_read_is_named_with_what_to_do(
     assert done.errors == [f"{path}: {problem}"]
 
 
-def test_a_policy_that_is_a_folder_is_named_with_what_to_do(gpufence: Run, tmp_path: Path) -> None:
+def test_a_policy_that_is_a_directory_is_named_with_what_to_do(
+    gpufence: Run, tmp_path: Path
+) -> None:
     (tmp_path / "policies").mkdir()
     done = gpufence("check", "--policy", "policies", "-", stdin=PLAIN_POD)
     problem = "policies: cannot be read (Is a directory). Name a file in it."
@@ -189,7 +191,7 @@ def bound_by_permissions(folder: Path, *args: str) -> Outcome:
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def test_what_nobody_may_read_hides_nothing_else(tmp_path: Path) -> None:
+def test_what_may_not_be_read_hides_nothing_else(tmp_path: Path) -> None:
     for name in ("sound.yaml", "secret.yaml", "closed/x.yaml", "folder/closed/x.yaml"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +231,7 @@ def test_what_is_no_file_is_read_only_where_it_is_named(gpufence: Run, tmp_path:
     assert (done.status, done.verdicts) == (1, ["denied"])
 
 
-def test_a_folder_that_cannot_be_read_is_no_empty_one(
+def test_a_directory_that_cannot_be_read_is_no_empty_one(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root may read everything, and tests are run as root: the failure is made up."""
@@ -291,7 +293,7 @@ def test_lines_may_end_as_on_windows(gpufence: Run) -> None:
         "[]",
     ],
 )
-def test_what_stands_beside_manifests_in_folders_is_skipped(gpufence: Run, text: str) -> None:
+def test_what_stands_beside_manifests_in_directories_is_skipped(gpufence: Run, text: str) -> None:
     done = gpufence("check", "--output", "json", "-", stdin=text)
     assert (done.status, done.verdicts) == (0, ["skipped"])
     assert done.report["results"][0]["object"] is None
@@ -373,7 +375,7 @@ def test_the_policy_says_what_is_enforced(gpufence: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("namespace", sorted(ALWAYS_EXCLUDED))
-def test_nothing_is_found_where_the_webhook_is_never_asked(
+def test_nothing_is_found_where_the_webhook_is_never_called(
     gpufence: Run, tmp_path: Path, namespace: str
 ) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))

@@ -146,7 +146,7 @@ def test_the_standard_input_is_for_one_argument(
     assert f"{readers} both read standard input" in outcome.err
 
 
-def test_mutate_refuses_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path: Path) -> None:
+def test_mutate_rejects_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path: Path) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)
     nodes = json.dumps(as_kubectl_prints(gpu_node("gpu-1")))
     outcome = gpufence("mutate", "--nodes", "-", pods, stdin=nodes)
@@ -236,7 +236,7 @@ def cluster(api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
-def test_a_live_cluster_is_asked_for_its_nodes_and_for_the_claims_that_pods_name(
+def test_a_live_cluster_provides_its_nodes_and_the_claims_that_pods_name(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:
     pods = write(
@@ -336,7 +336,7 @@ def test_a_namespace_has_the_labels_that_it_will_have_once_it_is_applied(
     assert verdicts(outcome)["train"] == verdict
 
 
-def test_a_cluster_that_refuses_or_is_not_there_is_an_error_of_the_input(
+def test_a_cluster_that_rejects_or_is_not_there_is_an_error_of_the_input(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)

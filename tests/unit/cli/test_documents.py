@@ -48,7 +48,7 @@ def summary(text: str) -> list[tuple[int, int, Any]]:
         ("\n  [1]\n", [(0, 2, [1])]),
     ],
 )
-def test_documents_are_told_apart(text: str, documents: list[tuple[int, int, Any]]) -> None:
+def test_documents_are_distinguished(text: str, documents: list[tuple[int, int, Any]]) -> None:
     assert summary(text) == documents
 
 

@@ -343,7 +343,7 @@ def test_an_exempt_pod_is_left_alone(gpufence: Run) -> None:
     assert "Mutations" not in done.out
 
 
-def test_exceptions_and_actions_of_the_policy_are_told(gpufence: Run, tmp_path: Path) -> None:
+def test_exceptions_and_actions_of_the_policy_are_reported(gpufence: Run, tmp_path: Path) -> None:
     policy = gpufence("policy", "show").out
     policy = policy.replace("pool-toleration: enforce", "pool-toleration: warn")
     policy = policy.replace("device-leak: enforce", "device-leak: off")

@@ -200,7 +200,7 @@ def test_what_the_policy_excepts_already_is_left_out() -> None:
     assert denied(checked(web, shop, exceptions=entries + more)) == []
 
 
-def test_an_expired_exception_counts_no_more_and_is_told_of() -> None:
+def test_an_expired_exception_counts_no_more_and_is_reported() -> None:
     pod = obj("v1", "Pod", "web")
     entries = generated(pod)
     assert denied(checked(pod, exceptions=entries, today=EXPIRES - DAY)) == []
@@ -290,7 +290,7 @@ def test_where_nothing_is_found_the_list_is_empty(gpufence: Run) -> None:
     assert yaml.safe_load(done.out) == {"exceptions": []}
 
 
-def test_an_input_at_fault_is_told_of_beside_the_list(gpufence: Run) -> None:
+def test_an_input_at_fault_is_reported_beside_the_list(gpufence: Run) -> None:
     text = f"{TRESPASSER}---\n{BROKEN}"
     done = gpufence("check", "--generate-exceptions", "-", "-", stdin=text)
     assert done.status == 2
@@ -313,7 +313,7 @@ def test_an_input_at_fault_is_told_of_beside_the_list(gpufence: Run) -> None:
         ),
     ],
 )
-def test_an_object_that_no_exception_can_name_is_told_of(
+def test_an_object_that_no_exception_can_name_is_reported(
     gpufence: Run, old: str, new: str, why: str
 ) -> None:
     named = TRESPASSER.replace("name: web", "name: shop", 1)

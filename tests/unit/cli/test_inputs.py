@@ -63,7 +63,7 @@ def test_what_is_excluded_is_left_out(gpufence: Run, patterns: list[str], left: 
     assert paths_of(gpufence, *args, ".") == [FILES[index] for index in left]
 
 
-def test_patterns_are_from_the_folder_that_is_named(gpufence: Run, tree: Path) -> None:
+def test_patterns_are_from_the_directory_that_is_named(gpufence: Run, tree: Path) -> None:
     assert paths_of(gpufence, "--exclude", "*/test", "apps") == [FILES[3], FILES[1]]
     # Names of directories above it do not count.
     assert paths_of(gpufence, "--exclude", tree.name, str(tree / "apps" / "db")) == [
@@ -77,7 +77,7 @@ def test_a_file_that_is_named_is_read_all_the_same(gpufence: Run) -> None:
 
 
 @pytest.mark.usefixtures("tree")
-def test_a_folder_of_which_all_is_excluded_is_no_success(gpufence: Run) -> None:
+def test_a_directory_of_which_all_is_excluded_is_no_success(gpufence: Run) -> None:
     assert gpufence("check", "--exclude", "*", "charts").status == 2
 
 

@@ -21,7 +21,7 @@ def suites_of(gpufence: Run, *args: str | Path, stdin: str = "") -> ET.Element:
     return ET.fromstring(text)  # noqa: S314 - the tests' own output
 
 
-def test_the_schema_can_refuse() -> None:
+def test_the_schema_can_reject() -> None:
     with pytest.raises(xmlschema.XMLSchemaValidationError):
         SCHEMA.validate("<testsuites><testsuite name='a'/></testsuites>")
 

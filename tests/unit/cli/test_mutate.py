@@ -95,12 +95,12 @@ def test_lists_stay_lists(gpufence: Run) -> None:
     assert "kind" not in document["items"][1]
 
 
-def test_json_comes_out_as_json_where_that_is_asked_for(gpufence: Run) -> None:
+def test_json_comes_out_as_json_on_request(gpufence: Run) -> None:
     done = gpufence("mutate", "--output", "json", "-", stdin=GPU_POD)
     assert json.loads(done.out) == decided(yaml.safe_load(GPU_POD))
 
 
-def test_what_is_refused_is_printed_and_told(gpufence: Run) -> None:
+def test_what_is_rejected_is_printed_and_reported(gpufence: Run) -> None:
     done = gpufence("mutate", "-", stdin=f"{TRESPASSER}---\n{GPU_POD}")
     assert done.status == 1
     assert len(list(yaml.safe_load_all(done.out))) == 2
@@ -109,7 +109,7 @@ def test_what_is_refused_is_printed_and_told(gpufence: Run) -> None:
     assert "spec.template.spec.tolerations[0]" in line
 
 
-def test_no_example_applies_what_is_refused(gpufence: Run) -> None:
+def test_no_example_applies_what_is_rejected(gpufence: Run) -> None:
     """The status of what stands in the middle of a pipe comes too late."""
     examples = " ".join(gpufence("mutate", "--help").out.split())
     assert "| kubectl apply" not in examples

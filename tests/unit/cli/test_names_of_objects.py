@@ -22,7 +22,7 @@ RULE = "up to 253 lower-case letters, digits, '-' and '.'"
         (("audit", "--policy-of", "fence system/gpufence"), "--policy-of", "fence system"),
     ],
 )
-def test_a_name_that_no_object_can_have_is_told_before_anybody_is_asked(
+def test_a_name_that_no_object_can_have_is_rejected_before_any_request(
     gpufence: Run, arguments: tuple[str, ...], option: str, wrong: str
 ) -> None:
     done = gpufence(*arguments, "--kubeconfig", "missing")

@@ -76,7 +76,7 @@ def test_what_is_broken_is_on_standard_error_unless_the_text_says_it(gpufence: R
         (["text", "json=/dev/stdout"], "text and json both go to standard output. Write"),
     ],
 )
-def test_outputs_that_make_no_sense_are_refused(
+def test_outputs_that_make_no_sense_are_rejected(
     gpufence: Run, tmp_path: Path, outputs: list[str], problem: str
 ) -> None:
     (tmp_path / "link").symlink_to("a")
@@ -138,7 +138,7 @@ def test_no_report_is_written_over_what_is_read(
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
 
 
-def test_a_report_of_before_in_the_folder_that_is_checked_can_be_left_out(
+def test_a_report_of_before_in_the_directory_that_is_checked_can_be_left_out(
     gpufence: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "web.yaml").write_text(TRESPASSER)

@@ -123,7 +123,7 @@ def test_validate_names_every_problem_with_its_line(gpufence: Run, tmp_path: Pat
         ("text\n", "the policy: must be a mapping with kind: FencePolicy, but is 'text'."),
     ],
 )
-def test_what_is_no_policy_is_refused(gpufence: Run, text: str, error: str) -> None:
+def test_what_is_no_policy_is_rejected(gpufence: Run, text: str, error: str) -> None:
     done = gpufence("policy", "validate", "-", stdin=text)
     assert (done.status, done.out) == (2, "")
     assert error in done.err
@@ -140,7 +140,7 @@ def test_an_unquoted_off_switches_a_rule_off(gpufence: Run) -> None:
     assert gpufence("policy", "validate", "-", stdin=text).status == 0
 
 
-def test_the_schema_accepts_and_refuses_as_validation_does(gpufence: Run) -> None:
+def test_the_schema_accepts_and_rejects_as_validation_does(gpufence: Run) -> None:
     schema: dict[str, Any] = json.loads(gpufence("policy", "schema").out)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(default_policy_text()), schema)

@@ -102,7 +102,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     ],
     ids=["an exception", "killed", "a crash"],
 )
-async def test_a_process_that_ends_without_an_answer_is_told_of(
+async def test_a_process_that_ends_without_an_answer_is_reported(
     program: str, sentence: str, stand_in: Callable[[str], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     stand_in(f"import sys; print('its last words', file=sys.stderr, flush=True)\n{program}")
@@ -114,7 +114,9 @@ async def test_a_process_that_ends_without_an_answer_is_told_of(
     assert "its last words" in capfd.readouterr().err
 
 
-async def test_a_process_that_cannot_be_started_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_cannot_be_started_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(PolicyUnusableError) as failed:
         await read(DEFAULT.encode())
@@ -309,7 +311,7 @@ async def test_a_reader_that_dies_leaves_the_old_policy_and_is_tried_again(tmp_p
         assert (await running.logged("policy applied"))["generation"] == 2
 
 
-async def test_a_server_that_ends_while_a_policy_is_read_leaves_nobody_behind(
+async def test_a_server_that_ends_while_a_policy_is_read_leaves_no_process_behind(
     tmp_path: Path,
 ) -> None:
     async with reading_another_policy(tmp_path) as (running, reader):

@@ -45,7 +45,7 @@ def test_manifests_prints_both_configurations_for_a_service(gpufence: Run, tmp_p
             )
 
 
-def test_manifests_leaves_the_authority_to_cert_manager(gpufence: Run) -> None:
+def test_manifests_leaves_the_ca_to_cert_manager(gpufence: Run) -> None:
     done = gpufence("manifests", *SERVICE, "--cert-manager", "gpufence-system/serving")
     assert done.status == 0
     for configuration in yaml.safe_load_all(done.out):

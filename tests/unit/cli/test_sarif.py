@@ -36,7 +36,7 @@ def test_the_log_is_valid_by_the_schema(gpufence: Run, text: str) -> None:
     log_of(gpufence, "-", stdin=text)
 
 
-def test_the_schema_can_refuse(gpufence: Run) -> None:
+def test_the_schema_can_reject(gpufence: Run) -> None:
     log = gpufence("check", "--output", "sarif", "-", stdin=FAULTS).report
     log["runs"][0]["results"][0]["level"] = "enforce"
     with pytest.raises(jsonschema.ValidationError):
@@ -64,7 +64,7 @@ def test_each_result_has_the_region_of_the_node_at_fault(gpufence: Run, tmp_path
         assert artifact == {"uri": "deploy/a%20b.yaml", "uriBaseId": "%SRCROOT%"}
 
 
-def test_a_file_outside_of_the_folder_has_its_whole_address(
+def test_a_file_outside_of_the_directory_has_its_whole_address(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "faults.yaml").write_text(FAULTS)

@@ -233,7 +233,7 @@ def test_a_manifest_at_fault_is_named_and_the_other_cases_are_run(
     assert "passed  case 2" in done.out
 
 
-def test_suites_are_found_in_folders_below_and_named_ones_are_taken_as_they_are(
+def test_suites_are_found_in_directories_below_and_named_ones_are_taken_as_they_are(
     gpufence: Run, tmp_path: Path
 ) -> None:
     for folder in ("a", "b", ".hidden"):
@@ -325,7 +325,7 @@ def test_a_suite_that_cannot_be_read_hides_no_other(
     assert "1 passed" in done.out
 
 
-def test_a_folder_without_suites_is_no_success(gpufence: Run) -> None:
+def test_a_directory_without_suites_is_no_success(gpufence: Run) -> None:
     done = gpufence("test")
     assert done.status == 2
     names = "gpufence-test.yaml or *.gpufence-test.yaml"

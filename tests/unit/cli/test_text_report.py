@@ -163,7 +163,7 @@ def test_nothing_in_a_manifest_reaches_the_terminal_as_a_command() -> None:
     ],
     ids=ascii,
 )
-def test_what_nobody_sees_or_what_turns_the_writing_around_is_shown_as_an_escape(
+def test_invisible_and_bidirectional_characters_are_shown_as_escapes(
     hidden: str,
 ) -> None:
     assert printable(f"web{hidden}") == "web" + ascii(hidden)[1:-1]
@@ -308,7 +308,7 @@ def test_a_closed_pipe_ends_the_report_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2000])
-def test_a_full_disk_is_told_and_is_no_bug(tmp_path: Path, count: int) -> None:
+def test_a_full_disk_is_reported_and_is_no_bug(tmp_path: Path, count: int) -> None:
     path = tmp_path / "pods.yaml"
     path.write_text("---\n".join([GPU_POD] * count))
     with Path("/dev/full").open("wb") as full:
@@ -323,7 +323,7 @@ def test_a_full_disk_is_told_and_is_no_bug(tmp_path: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_what_a_disk_has_no_room_for_is_told_and_not_left_out(
+def test_what_a_disk_has_no_room_for_is_reported_and_not_left_out(
     tmp_path: Path, unbuffered: str
 ) -> None:
     path = tmp_path / "pods.yaml"
@@ -352,7 +352,7 @@ def test_what_a_disk_has_no_room_for_is_told_and_not_left_out(
     )
 
 
-def test_a_terminal_that_has_gone_is_told_and_is_no_bug(tmp_path: Path) -> None:
+def test_a_terminal_that_has_gone_is_reported_and_is_no_bug(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text(GPU_POD)
     ours, its = pty.openpty()

@@ -46,7 +46,7 @@ async def test_replicas_of_another_namespace_are_named(capsys: pytest.CaptureFix
     )
 
 
-async def test_nobody_is_named_where_the_lease_has_told_them(
+async def test_no_replica_is_named_that_the_lease_has_informed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     api = _Api(replicas=False)

@@ -214,7 +214,7 @@ def test_of_a_key_that_is_set_twice_the_second_value_counts_and_is_reported(
 
 @pytest.mark.usefixtures("parser")
 @pytest.mark.parametrize(("text", "place", "problem"), REFUSED)
-def test_what_json_cannot_have_or_hides_a_mistake_is_refused(
+def test_what_json_cannot_have_or_hides_a_mistake_is_rejected(
     text: str, place: str, problem: str
 ) -> None:
     with pytest.raises(ManifestError) as raised:

@@ -56,7 +56,7 @@ def test_an_address_that_the_command_line_does_not_say_is_taken_from_what_is_reg
 
 
 @pytest.mark.parametrize("arguments", [FILES, [], ["serve", "--help"]])
-def test_an_address_that_nobody_says_is_no_reason_to_fail(arguments: list[str]) -> None:
+def test_an_address_without_a_name_is_no_reason_to_fail(arguments: list[str]) -> None:
     assert found(diagnose(arguments), "endpoints") == "the address of gpufence is unknown"
 
 
@@ -126,7 +126,7 @@ def test_a_sidecar_that_serves_something_else_is_not_taken_for_gpufence() -> Non
     assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
 
 
-def test_a_deployment_without_a_container_of_gpufence_is_told() -> None:
+def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
     line = next(each for each in diagnose_containers([SIDECAR]) if each.check == "command line")
     assert line.status == "warn"
     assert line.found == (
@@ -135,7 +135,7 @@ def test_a_deployment_without_a_container_of_gpufence_is_told() -> None:
     )
 
 
-def test_a_name_that_no_certificate_can_have_is_told() -> None:
+def test_a_name_that_no_certificate_can_have_is_reported() -> None:
     with pytest.raises(InputError, match="is a wildcard"):
         diagnose(["serve", "--url=https://*.example:443"])
 

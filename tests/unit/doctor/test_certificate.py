@@ -66,7 +66,7 @@ def never_closing(authority: KeyPair, folder: Path) -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-async def test_a_peer_that_never_closes_its_connection_keeps_nobody_waiting(
+async def test_a_peer_that_never_closes_its_connection_delays_no_shutdown(
     authority: KeyPair, tmp_path: Path
 ) -> None:
     with never_closing(authority, tmp_path) as port:
@@ -75,7 +75,7 @@ async def test_a_peer_that_never_closes_its_connection_keeps_nobody_waiting(
     assert line == ok("served certificate", "trusted at 1 address")
 
 
-async def test_what_people_write_beside_an_authority_is_no_part_of_it(
+async def test_what_people_write_beside_a_ca_is_no_part_of_it(
     authority: KeyPair, tmp_path: Path
 ) -> None:
     """API servers take it so: the caBundle is validated as PEM, not as ASCII."""

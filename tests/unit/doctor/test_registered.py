@@ -45,7 +45,7 @@ def test_what_is_as_it_should_be_is_fine(registers: bool | None) -> None:
 
 
 @pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn"), (None, "warn")])
-def test_a_namespace_more_is_broken_only_where_it_is_known_that_nobody_asked_for_it(
+def test_an_additional_namespace_fails_only_if_it_is_known_to_be_unwanted(
     registers: bool | None, status: Status
 ) -> None:
     found = installation(registers, excluded_namespaces=OWN | {"payments"})
@@ -77,7 +77,7 @@ def test_another_timeout_is_a_warning() -> None:
     assert "is 10, but must be 3" in said.found
 
 
-def test_a_selector_of_another_form_is_told_as_such() -> None:
+def test_a_selector_of_another_form_is_reported_as_such() -> None:
     found = installation(True)
     webhooks = (found.configurations["MutatingWebhookConfiguration"] or {})["webhooks"]
     webhooks[0]["namespaceSelector"] = {"matchLabels": {"gpus": "yes"}}

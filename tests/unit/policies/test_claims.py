@@ -40,14 +40,14 @@ GPU = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
         pytest.param([], [], id="nothing"),
     ],
 )
-def test_a_claim_asks_for_the_classes_of_its_requests(
+def test_a_claim_requests_the_classes_of_its_requests(
     requests: list[Any], classes: list[set[str]]
 ) -> None:
     assert list(map(set, read_claim(spec(*requests)).requests)) == classes
 
 
 @pytest.mark.parametrize("odd", [None, [], "x", {"devices": None}, {"devices": {"requests": "x"}}])
-def test_a_claim_that_cannot_be_read_asks_for_nothing(odd: Any) -> None:
+def test_a_claim_that_cannot_be_read_requests_nothing(odd: Any) -> None:
     assert read_claim(odd).requests == ()
 
 

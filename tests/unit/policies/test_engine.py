@@ -224,7 +224,7 @@ class TestUpdates:
 
 
 class TestExceptions:
-    def test_are_told_from_findings_that_count(self) -> None:
+    def test_are_distinguished_from_findings_that_count(self) -> None:
         entry = {"rules": ["pool-trespass"], "namespaces": ["default"], "reason": "until summer"}
         obj = pod(tolerations=[TOLERATION], nodeSelector={"nvidia.com/gpu.present": "true"})
         decision = decide(obj, policy(exceptions=[entry]))

@@ -587,7 +587,7 @@ class TestRestricted:
         assert findings(raw) == []
 
     @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-    def test_refuses_with_one_finding(self, case: Refusal) -> None:
+    def test_rejects_with_one_finding(self, case: Refusal) -> None:
         (finding,) = findings(case.pod)
         assert finding.rule == ID
         assert finding.reason == case.reason
@@ -718,7 +718,7 @@ class TestRestricted:
 
 
 class TestBaseline:
-    def test_asks_for_nothing_to_be_set(self) -> None:
+    def test_requires_nothing_to_be_set(self) -> None:
         bare = {"spec": {"containers": [{"name": "train", "image": "registry.example/app"}]}}
         assert findings(bare, "baseline") == []
 
@@ -749,7 +749,7 @@ class TestBaseline:
             ),
         ],
     )
-    def test_refuses(self, raw: JSON, reason: str, accepted: str) -> None:
+    def test_rejects(self, raw: JSON, reason: str, accepted: str) -> None:
         (finding,) = findings(raw, "baseline")
         assert finding.reason == reason
         assert finding.detail.endswith(f'; Pod Security "baseline" accepts {accepted}')
@@ -805,7 +805,7 @@ class TestTheOfficialLibrary:
 
     @settings(max_examples=80)
     @given(batch=st.lists(pods(min_sources=1), min_size=1, max_size=10))
-    def test_blames_nobody_less(self, oracle: Oracle, batch: list[JSON]) -> None:
+    def test_reports_no_fewer(self, oracle: Oracle, batch: list[JSON]) -> None:
         """Whatever the library puts in quotes (containers, values), the finding names too."""
         for raw, verdict in zip(batch, oracle.pod_security_each(batch), strict=True):
             if any(len(volume) > 2 for volume in raw["spec"].get("volumes") or ()):

@@ -116,7 +116,7 @@ class TestWhatADocumentMeans:
         assert policy.actions["device-leak"] == action
 
     @pytest.mark.parametrize("choice", ["Fail", "Ignore"])
-    def test_it_says_what_becomes_of_pods_while_nobody_answers(self, choice: str) -> None:
+    def test_it_says_what_becomes_of_pods_while_no_replica_answers(self, choice: str) -> None:
         assert parse_policy(document(failurePolicy=choice)).compile().failure_policy == choice
 
     def test_custom_workloads_take_the_place_of_the_well_known_ones(self) -> None:

@@ -143,7 +143,7 @@ class TestByResource:
         assert [each.name for each in found] == ([pool] if pool else [])
 
     @given(strategies.pods(claims=False))
-    def test_are_there_exactly_when_some_container_asks_for_more_than_nothing(
+    def test_are_there_exactly_when_some_container_requests_more_than_nothing(
         self, pod: JSON
     ) -> None:
         facts, spec = Facts(), pod["spec"]
@@ -216,7 +216,7 @@ class TestByClaim:
             ("amd", True),
         ]
 
-    def test_of_which_nothing_is_known_are_told_apart(self) -> None:
+    def test_of_which_nothing_is_known_are_distinguished(self) -> None:
         sources = [
             {"resourceClaimName": "one"},
             {"resourceClaimTemplateName": "two"},

@@ -227,7 +227,7 @@ class TestWhatANodeSelectionSaysOfLabels:
         assert not can_match(way, {})
 
     @given(strategies.node_selections(), strategies.nodes())
-    def test_what_it_requires_and_asks_for_is_on_every_node_that_it_accepts(
+    def test_what_it_requires_and_requests_is_on_every_node_that_it_accepts(
         self, selection: JSON, node: JSON
     ) -> None:
         labels = node["metadata"]["labels"]
@@ -292,10 +292,10 @@ class TestWhatANodeSelectionSaysOfLabels:
             ("other Exists", False),
         ],
     )
-    def test_it_asks_for_a_label_that_the_node_must_have(self, words: str, asks: bool) -> None:
+    def test_it_requests_a_label_that_the_node_must_have(self, words: str, asks: bool) -> None:
         assert asks_for(way_of(words), {"gpu": "true"}) is asks
 
-    def test_it_asks_for_nothing_where_nothing_is_named(self) -> None:
+    def test_it_requests_nothing_where_nothing_is_named(self) -> None:
         assert not asks_for(way_of("gpu Exists"), {})
 
 

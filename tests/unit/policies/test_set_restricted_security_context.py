@@ -178,7 +178,7 @@ class TestWhatTheAuthorWrote:
         assert contexts(hardened(pod(None, container(context)))) == [expected]
 
     @pytest.mark.parametrize("name", ["SYS_ADMIN", "CAP_SYS_ADMIN"])
-    def test_is_not_joined_by_a_pair_that_the_api_server_refuses(self, name: str) -> None:
+    def test_is_not_joined_by_a_pair_that_the_api_server_rejects(self, name: str) -> None:
         admin = {"capabilities": {"add": [name]}}
         after = hardened(pod(None, container({"privileged": True}), container(admin)))
         assert contexts(after) == [
@@ -327,7 +327,7 @@ def test_nothing_that_the_author_wrote_is_gone_or_changed(raw: JSON, policy: Pol
 
 @settings(max_examples=300)
 @given(raw=pods(), policy=POLICIES)
-def test_nobody_who_was_root_is_stopped_and_nobody_else_becomes_root(
+def test_no_container_that_was_root_is_stopped_and_no_other_becomes_root(
     raw: JSON, policy: Policy
 ) -> None:
     after = hardened(raw, policy)

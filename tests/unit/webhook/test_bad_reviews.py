@@ -147,7 +147,7 @@ async def test_a_body_without_a_uid_is_a_plain_error(hook: Hook, name: str) -> N
 
 
 @pytest.mark.parametrize("name", REFUSED_REVIEWS)
-async def test_a_bad_review_is_refused_under_its_uid(hook: Hook, name: str) -> None:
+async def test_a_bad_review_is_rejected_under_its_uid(hook: Hook, name: str) -> None:
     body, problem = REFUSED_REVIEWS[name]
     for path in ("/mutate", "/validate"):
         status, answer = await hook.ask(path, body)
@@ -163,7 +163,7 @@ async def test_a_bad_review_is_refused_under_its_uid(hook: Hook, name: str) -> N
         await assert_good_ones_are_served(hook)
 
 
-async def test_a_v1beta1_review_is_refused_in_its_own_version(hook: Hook) -> None:
+async def test_a_v1beta1_review_is_rejected_in_its_own_version(hook: Hook) -> None:
     old = review(gpu_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}
     status, answer = await hook.ask("/mutate", old)
     assert (status, answer) == (

@@ -160,7 +160,7 @@ async def test_a_refusal_is_not_taken_for_a_conflict(api: FakeKubeApi) -> None:
         await Replica(api).reconciler.reconcile(NOW)
 
 
-async def test_a_secret_that_somebody_else_writes_all_the_time_is_given_up_for_now(
+async def test_a_secret_that_another_client_writes_all_the_time_is_given_up_for_now(
     api: FakeKubeApi,
 ) -> None:
     api.write_error = ApiError(409, "the object has been modified")
@@ -217,7 +217,7 @@ async def test_a_damaged_secret_is_not_put_back_where_what_was_served_has_expire
 
 
 @pytest.mark.parametrize("leaf", [True, False], ids=["with its leaf", "beside our leaf"])
-async def test_another_authority_that_is_put_into_the_secret_signs_once_it_is_trusted(
+async def test_another_ca_that_is_put_into_the_secret_signs_once_it_is_trusted(
     api: FakeKubeApi, leaf: bool
 ) -> None:
     first, second = Replica(api), Replica(api)
@@ -237,7 +237,7 @@ async def test_another_authority_that_is_put_into_the_secret_signs_once_it_is_tr
     assert first.changes == [Change.CREATE, Change.PUBLISH, Change.PROMOTE]
 
 
-async def test_an_authority_that_is_trusted_already_is_followed(api: FakeKubeApi) -> None:
+async def test_a_ca_that_is_trusted_already_is_followed(api: FakeKubeApi) -> None:
     """A cluster that was restored, and a replica that could not look while others had rotated."""
     replica = Replica(api)
     stored = await replica.reconciler.reconcile(NOW)

@@ -104,7 +104,7 @@ def by_kubeconfig(folder: Path, server: TestServer) -> Load:
 
 @pytest.mark.usefixtures("of_today")
 @pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
-async def test_an_authority_from_before_identifiers_is_trusted(
+async def test_a_ca_from_before_identifiers_is_trusted(
     by: Way, old_cluster: TestServer, tmp_path: Path
 ) -> None:
     connection = Connection(by(tmp_path, old_cluster))
@@ -140,7 +140,7 @@ async def test_the_time_is_what_the_api_server_said(
 
 
 @pytest.mark.usefixtures("of_today")
-async def test_another_authority_is_not(old_cluster: TestServer, tmp_path: Path) -> None:
+async def test_another_ca_is_not(old_cluster: TestServer, tmp_path: Path) -> None:
     load = by_service_account(tmp_path, old_cluster)
     of_an_old_cluster(tmp_path)
     connection = Connection(load)
@@ -151,7 +151,7 @@ async def test_another_authority_is_not(old_cluster: TestServer, tmp_path: Path)
 
 @pytest.mark.usefixtures("of_today")
 @pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
-async def test_an_authority_that_has_succeeded_another_is_read_without_a_restart(
+async def test_a_ca_that_has_succeeded_another_is_read_without_a_restart(
     by: Way, old_cluster: TestServer, tmp_path: Path
 ) -> None:
     """A kubelet writes the new one into the same file, as soon as the cluster has it."""
@@ -200,7 +200,7 @@ def by_plugin(folder: Path, command: str, *args: str) -> Load:
         ),
     ],
 )
-async def test_nobody_goes_on_unknown_whose_plugin_gives_no_credentials(
+async def test_a_plugin_without_credentials_is_an_error(
     command: tuple[str, ...], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):

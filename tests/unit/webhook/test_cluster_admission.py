@@ -88,7 +88,7 @@ GPU = {"limits": {"nvidia.com/gpu": "1"}}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
-async def test_a_pod_that_is_bound_to_a_gpu_node_is_refused_and_one_elsewhere_is_not(
+async def test_a_pod_that_is_bound_to_a_gpu_node_is_rejected_and_one_elsewhere_is_not(
     hook: Hook,
 ) -> None:
     refused = await hook.response("/validate", asks(pod(nodeName="gpu-1")))
@@ -158,7 +158,7 @@ async def test_a_pod_whose_claim_is_not_there_is_let_be_and_its_toleration_is_no
     assert "(unknown resource claims: none)" in refused["status"]["message"]
 
 
-async def test_an_api_server_that_does_not_answer_keeps_nobody_waiting_for_long(
+async def test_an_api_server_that_does_not_answer_delays_no_response_for_long(
     api: FakeApiServer, hook: Hook
 ) -> None:
     held = api.held[f"{CLAIM_TEMPLATES}/one-gpu"] = asyncio.Event()
@@ -172,7 +172,7 @@ async def test_an_api_server_that_does_not_answer_keeps_nobody_waiting_for_long(
     assert "patch" not in answer["response"]
 
 
-async def test_what_is_known_and_what_was_looked_up_is_told_to_prometheus(hook: Hook) -> None:
+async def test_what_is_known_and_what_was_looked_up_is_exported_to_prometheus(hook: Hook) -> None:
     await hook.response("/mutate", asks(claiming("one-gpu")))
     await hook.response("/validate", asks(claiming("one-gpu")))
     await hook.response("/validate", asks(claiming("none")))
@@ -242,7 +242,7 @@ class RecordingCluster:
         return Facts()
 
 
-async def test_the_cluster_is_told_how_much_of_the_callers_time_is_left() -> None:
+async def test_the_cluster_facts_get_the_time_that_is_left() -> None:
     cluster = RecordingCluster()
     async with AsyncExitStack() as stack:
         hook = await serve_policy(stack, policy(), cluster)

@@ -195,7 +195,7 @@ async def test_a_late_answer_leaves_one_claim_unresolved_and_not_the_others(
     assert counts.lookups == {"late": 1, "found": 2}
 
 
-async def test_nobody_waits_for_longer_than_half_of_the_time_that_is_left_or_a_second(
+async def test_no_lookup_takes_longer_than_half_of_the_time_that_is_left_or_a_second(
     api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[float | None] = []
@@ -258,7 +258,7 @@ async def test_an_object_that_names_more_claims_than_the_limit_causes_no_request
     assert after == before
 
 
-async def test_an_api_server_that_does_not_answer_is_not_asked_ever_more(
+async def test_an_api_server_that_does_not_answer_gets_no_more_and_more_requests(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()

@@ -28,7 +28,7 @@ def webhooks(policy: Policy, **fields: Any) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("choice", ["Fail", "Ignore"])
-def test_the_policy_says_what_becomes_of_pods_and_workloads_while_nobody_answers(
+def test_the_policy_says_what_becomes_of_pods_and_workloads_while_no_replica_answers(
     choice: FailurePolicy,
 ) -> None:
     policy = replace(default_policy(), failure_policy=choice)
@@ -41,7 +41,7 @@ def test_the_policy_says_what_becomes_of_pods_and_workloads_while_nobody_answers
     assert len(policies) == 4
 
 
-def test_custom_resources_are_asked_about_but_need_no_answer() -> None:
+def test_custom_resources_are_sent_but_need_no_response() -> None:
     custom = webhooks(default_policy())[CUSTOM]
     assert custom["failurePolicy"] == "Ignore"
     asked = {rule["apiGroups"][0]: tuple(rule["resources"]) for rule in custom["rules"]}
@@ -54,14 +54,14 @@ def test_custom_resources_are_asked_about_but_need_no_answer() -> None:
         assert not any("/" in resource or "*" in resource for resource in rule["resources"])
 
 
-def test_the_policy_says_which_custom_resources_are_asked_about() -> None:
+def test_the_policy_says_which_custom_resources_are_sent() -> None:
     mine = (CustomWorkloads("train.example", ("runs",)),)
     [rule] = webhooks(replace(default_policy(), custom_workloads=mine))[CUSTOM]["rules"]
     assert (rule["apiGroups"], rule["resources"]) == (["train.example"], ["runs"])
     assert CUSTOM not in webhooks(replace(default_policy(), custom_workloads=()))
 
 
-def test_what_a_cluster_needs_to_come_up_is_never_asked_about() -> None:
+def test_what_a_cluster_needs_to_come_up_never_calls_the_webhook() -> None:
     policy = default_policy()
     for webhook in webhooks(policy, excluded_namespaces=frozenset({"more"})).values():
         [selector] = webhook["namespaceSelector"]["matchExpressions"]
@@ -69,7 +69,7 @@ def test_what_a_cluster_needs_to_come_up_is_never_asked_about() -> None:
         assert set(selector["values"]) == {"more", *ALWAYS_EXCLUDED, *policy.exemptions.namespaces}
 
 
-def test_a_binding_is_never_asked_about() -> None:
+def test_a_binding_is_never_sent() -> None:
     asked = {
         resource
         for webhook in webhooks(default_policy()).values()

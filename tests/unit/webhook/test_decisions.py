@@ -64,7 +64,7 @@ async def test_a_gpu_pod_that_came_past_the_mutation_is_judged_as_it_stands(hook
     assert "- unrestricted-gpu-pod: " in response["status"]["message"]
 
 
-async def test_a_trespasser_is_refused_with_what_to_change(hook: Hook) -> None:
+async def test_a_trespasser_is_rejected_with_what_to_change(hook: Hook) -> None:
     response = await hook.response("/validate", review(trespassing_pod()))
     message = response["status"].pop("message")
     assert response == {
@@ -94,7 +94,7 @@ async def test_everything_that_is_wrong_is_said_at_once(hook: Hook) -> None:
     assert "(at spec.template.spec.tolerations[0])" in lines[1]
 
 
-async def test_mutation_never_refuses_for_a_finding(hook: Hook) -> None:
+async def test_mutation_never_rejects_for_a_finding(hook: Hook) -> None:
     response = await hook.response("/mutate", review(trespassing_pod()))
     assert response == {"uid": UID, "allowed": True}
 
@@ -173,7 +173,7 @@ async def test_who_asks_counts(hook: Hook) -> None:
     assert (await hook.response("/validate", review(pod, userInfo=controller)))["allowed"]
 
 
-async def test_an_update_is_not_refused_for_what_was_there_before(hook: Hook) -> None:
+async def test_an_update_is_not_rejected_for_what_was_there_before(hook: Hook) -> None:
     old, new = trespassing_pod(), trespassing_pod()
     new["metadata"]["labels"] = {"app": "web"}
     update: dict[str, Any] = {"operation": "UPDATE", "oldObject": old}

@@ -116,12 +116,12 @@ def test_a_pod_without_a_device_of_a_pool_counts_nothing(limits: JSON) -> None:
     assert counted(pod("p", container(limits))) == {}
 
 
-def test_a_device_class_that_is_asked_for_as_a_resource_is_counted_with_the_pod() -> None:
+def test_a_device_class_that_is_requested_as_a_resource_is_counted_with_the_pod() -> None:
     name = f"deviceclass.resource.kubernetes.io/{CLASS}"
     assert counted(pod("p", container({name: "2"}))) == {Holding(name, "ml", True): 2}
 
 
-def test_a_claim_waits_for_what_it_asks_for_and_holds_what_was_allocated() -> None:
+def test_a_claim_waits_for_what_it_requests_and_holds_what_was_allocated() -> None:
     requests = (exactly("a", count=2), exactly("b", "mig.nvidia.com"), exactly("c", "nic.example"))
     assert claimed(claim("c", *requests)) == {
         Holding(CLASS, "dra", False): 2,
@@ -253,7 +253,7 @@ async def test_devices_are_counted_and_only_what_has_some_is_kept(
         assert "fieldSelector" not in api.lists(NODES)[0].query
 
 
-async def test_nothing_is_told_before_the_last_page_has_come(
+async def test_nothing_is_reported_before_the_last_page_has_come(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     api.held[CLAIMS] = asyncio.Event()

@@ -105,7 +105,7 @@ async def test_json_is_json_whatever_its_parameters(hook: Hook, content_type: st
         "json",
     ],
 )
-async def test_another_content_type_is_refused(hook: Hook, content_type: str) -> None:
+async def test_another_content_type_is_rejected(hook: Hook, content_type: str) -> None:
     status, text = await post(hook, GOOD, {"Content-Type": content_type})
     assert status == 415
     assert text == (
@@ -143,7 +143,7 @@ async def test_two_of_the_largest_objects_are_judged(hook: Hook) -> None:
     assert (status, answer["response"]["allowed"]) == (200, True)
 
 
-async def test_a_body_beyond_that_is_refused_by_its_length(hook: Hook) -> None:
+async def test_a_body_beyond_that_is_rejected_by_its_length(hook: Hook) -> None:
     status, text = await post(hook, body_of(MAX_BODY + 1), JSON_TYPE)
     assert (status, text) == (
         413,
@@ -152,7 +152,7 @@ async def test_a_body_beyond_that_is_refused_by_its_length(hook: Hook) -> None:
     await assert_good_ones_are_served(hook)
 
 
-async def test_a_body_beyond_that_is_refused_where_it_does_not_say_its_length(hook: Hook) -> None:
+async def test_a_body_beyond_that_is_rejected_where_it_does_not_say_its_length(hook: Hook) -> None:
     answer = await converse(
         hook,
         POST
@@ -211,7 +211,7 @@ async def test_bodies_that_are_arriving_are_bounded_all_together(
     assert sum(n for key, n in counted.items() if 'result="overloaded"' in key) == 1
 
 
-async def test_a_length_of_a_terabyte_is_refused_unread(hook: Hook) -> None:
+async def test_a_length_of_a_terabyte_is_rejected_unread(hook: Hook) -> None:
     async with connection(hook) as (reader, writer):
         writer.write(POST + b"Content-Length: 1000000000000\r\n\r\n{")
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
@@ -245,7 +245,7 @@ async def test_a_body_that_does_not_come_is_given_up_before_its_caller_gives_up(
     await assert_good_ones_are_served(hook)
 
 
-async def test_a_body_that_is_held_back_until_it_is_wanted_is_asked_for(hook: Hook) -> None:
+async def test_a_body_that_waits_for_100_continue_is_requested(hook: Hook) -> None:
     length = f"Content-Length: {len(GOOD)}\r\n".encode()
     async with connection(hook) as (reader, writer):
         writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
@@ -254,7 +254,7 @@ async def test_a_body_that_is_held_back_until_it_is_wanted_is_asked_for(hook: Ho
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-async def test_a_body_that_is_too_large_is_not_asked_for(hook: Hook) -> None:
+async def test_a_body_that_is_too_large_is_not_requested(hook: Hook) -> None:
     length = f"Content-Length: {MAX_BODY + 1}\r\n".encode()
     async with connection(hook) as (reader, writer):
         writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")

@@ -217,7 +217,7 @@ async def test_a_refusal_that_is_no_conflict_is_not_taken_for_one(
         await candidate("first").acquire_or_renew()
 
 
-async def test_a_pause_is_seen_by_whoever_leads_and_outlives_renewals(
+async def test_every_leader_sees_a_pause_which_outlives_renewals(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first = candidate("first")

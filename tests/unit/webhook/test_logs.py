@@ -77,13 +77,13 @@ def test_a_text_line_carries_the_same() -> None:
     assert rest == 'INFO    denied name="web" rules=["pool-trespass"] dryRun=false\n'
 
 
-def test_nobody_forges_a_line_of_json() -> None:
+def test_no_object_forges_a_line_of_json() -> None:
     line = log_line(JSONFormatter(), user=FORGED)
     assert line.count("\n") == 1
     assert json.loads(line)["user"] == FORGED
 
 
-def test_nobody_forges_a_line_of_text() -> None:
+def test_no_object_forges_a_line_of_text() -> None:
     line = log_line(TextFormatter(), user=FORGED)
     assert line.count("\n") == 1
     assert "\x1b" not in line

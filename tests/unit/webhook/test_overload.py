@@ -9,7 +9,7 @@ ADDRESS = "127.0.0.1"
 JSON_TYPE = {"Content-Type": "application/json"}
 
 
-async def test_one_request_too_many_is_told_at_once_to_try_again(hook: Hook) -> None:
+async def test_one_request_too_many_is_answered_at_once_with_a_retry(hook: Hook) -> None:
     hook.slots.max_in_flight = 2
     for _ in range(2):
         await hook.slots.take(ADDRESS, 1)

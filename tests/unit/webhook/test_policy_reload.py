@@ -69,7 +69,7 @@ async def test_a_new_policy_is_in_force_at_once(watched: Watched) -> None:
     assert watched.policy.generation == 2
 
 
-async def test_the_last_good_one_goes_on_where_the_new_one_is_refused(
+async def test_the_last_good_one_goes_on_where_the_new_one_is_rejected(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -121,7 +121,7 @@ async def test_a_file_that_is_gone_for_a_moment_changes_nothing(watched: Watched
     assert watched.applied == []
 
 
-async def test_a_start_with_a_bad_policy_is_refused() -> None:
+async def test_a_start_with_a_bad_policy_is_rejected() -> None:
     source = Source()
     source.document = b"bad"
     with pytest.raises(PolicyUnusableError):

@@ -89,7 +89,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> type[Replica]:
     return Replica
 
 
-async def test_the_configurations_carry_the_authority_of_the_secret(make: type[Replica]) -> None:
+async def test_the_configurations_carry_the_ca_of_the_secret(make: type[Replica]) -> None:
     replica = make()
     await replica.reconcile()
     authority = replica.api.objects[SECRET.path]["data"]["ca.crt"]
@@ -121,7 +121,7 @@ async def test_with_register_false_only_the_secret_is_kept(make: type[Replica]) 
     assert list(replica.api.objects) == [SECRET.path]
 
 
-async def test_what_one_does_for_all_is_done_by_the_leader_or_by_all_where_nobody_leads(
+async def test_the_leader_does_what_one_does_for_all_and_without_a_leader_all_do(
     make: type[Replica],
 ) -> None:
     registering = make()
@@ -150,7 +150,7 @@ async def test_with_files_the_configurations_carry_what_the_file_holds_now(
 
 
 @pytest.mark.parametrize("cut", [0, 200], ids=["empty", "cut off"])
-async def test_a_file_without_an_authority_is_never_registered(
+async def test_a_file_without_a_ca_is_never_registered(
     make: type[Replica], tmp_path: Path, cut: int
 ) -> None:
     """An API server would store it, and then fail every request that it should send."""
@@ -185,7 +185,7 @@ async def test_a_first_registration_waits_for_the_service_and_a_later_one_does_n
     assert replica.registered == [True, True]
 
 
-async def test_a_secret_that_cannot_be_read_keeps_nobody_from_registering(
+async def test_a_secret_that_cannot_be_read_does_not_prevent_the_registration(
     make: type[Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lost right or a failed encryption provider must not open the fence."""
@@ -238,7 +238,7 @@ async def test_a_pause_is_obeyed_and_is_no_drift_when_it_is_over(make: type[Repl
         assert replica.registry.get_sample_value(name, labels) is None
 
 
-async def test_the_certificates_are_kept_while_somebody_else_leads(make: type[Replica]) -> None:
+async def test_the_certificates_are_kept_while_another_replica_leads(make: type[Replica]) -> None:
     replica = make()
     spec = {"holderIdentity": "other", "leaseDurationSeconds": 15}
     await replica.api.create(lease_path("system"), {"metadata": {"name": "gpufence"}, "spec": spec})

@@ -22,7 +22,7 @@ def issue_into(folder: Path) -> None:
     issue(["localhost"], [], folder, NOW, leaf_lifetime=timedelta(days=90), force=True)
 
 
-def test_each_change_is_said_once_however_often_is_asked(
+def test_each_change_is_reported_once_however_often_it_is_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="gpufence")
