@@ -148,7 +148,7 @@ SERVING_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S1
 _IMAGES = {
     image: {"cmd": ["run"]} for image in ("argoproj/argosay:v2", "influxdb:1.2", "nginx:1.13")
 }
-"""The commands of images that Argo's examples do not name, and that it would request from a registry."""
+"""The commands of images that Argo's examples do not name: it would read them from a registry."""
 
 OPERATORS = (
     Operator(
