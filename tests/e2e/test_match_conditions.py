@@ -85,15 +85,12 @@ def kai() -> Policy:
 
 def two_models() -> Policy:
     """Return a policy with two pools of the same resources and device classes."""
-    [nvidia] = _default().pools
-    small = replace(
-        nvidia, name="small", node_selector={**nvidia.node_selector, "gpu-memory": "40"}
-    )
+    [small] = _default().pools
     large = replace(
-        nvidia,
+        small,
         name="large",
-        node_selector={**nvidia.node_selector, "gpu-memory": "80"},
-        taints=(*nvidia.taints, Taint("gpu", "NoExecute", "true")),
+        node_selector={"nvidia.com/gpu.present": "large"},
+        taints=(*small.taints, Taint("gpu", "NoExecute", "true")),
     )
     return replace(_default(), pools=(small, large))
 
