@@ -7,7 +7,7 @@ that is there is changed. Parents that are absent, or null, are added with it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -170,7 +170,6 @@ def _attributes(struct: Any) -> dict[Any, str]:
     return {field.encode_name: field.name for field in fields(struct)}
 
 
-@lru_cache(maxsize=1024)
 def _pointer(path: Path) -> str:
     """Return a path as a JSON pointer (RFC 6901)."""
     text = "/" + "/".join(map(str, path))

@@ -24,7 +24,7 @@ from policies.document.model import FencePolicy, default_policy_text, parse_poli
 
 PAGES = [page for page in pages() if page not in LIFE]
 NOT_RUN = {
-    "README.md": 1,
+    "README.md": 2,
     "docs/concepts/second-line.md": 1,
     "docs/get-started/quickstart.md": 5,
     "docs/index.md": 1,
