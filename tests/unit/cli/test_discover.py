@@ -49,6 +49,15 @@ def test_nodes_without_devices_get_no_policy(gpufence: Run) -> None:
     assert error.startswith("Error: no node offers devices of a known vendor.")
 
 
+def test_a_device_class_of_one_pool_gets_a_quota(gpufence: Run) -> None:
+    offering = NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')
+    device_class = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: %s}\n"
+    text = f"{offering}---\n{device_class % 'gpu.nvidia.com'}"
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
+    assert done.status == 0
+    assert " gpu.nvidia.com.deviceclass.resource.k8s.io/devices " in done.out
+
+
 def test_a_template_without_a_label_is_named(gpufence: Run) -> None:
     template = """\
 apiVersion: cluster.x-k8s.io/v1beta1

@@ -22,6 +22,8 @@ _OF_PLATFORMS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """By the prefix of a label of all nodes, the namespaces of a platform's device plugins."""
 _OPENSHIFT = "node.openshift.io/"
+_QUOTA = ".deviceclass.resource.k8s.io/devices"
+"""What follows the name of a DeviceClass in the resource that a ResourceQuota limits."""
 
 
 def policy_text(
@@ -56,7 +58,8 @@ def _lines(
     yield ""
     yield "pools:"
     for pool in draft.pools:
-        yield from _pool(pool)
+        others = {name for each in draft.pools if each is not pool for name in each.device_classes}
+        yield from _pool(pool, [name for name in pool.device_classes if name not in others])
     keys = {key for node in nodes for key in node.labels}
     if any(key.startswith(_OPENSHIFT) for key in keys):
         yield ""
@@ -73,7 +76,7 @@ def _lines(
     yield from _yaml({"exemptions": {"namespaces": exempt}})
 
 
-def _pool(pool: PoolDraft) -> Iterator[str]:
+def _pool(pool: PoolDraft, own_classes: Iterable[str]) -> Iterator[str]:
     found = []
     if pool.nodes:
         found.append(f"{counted(len(pool.nodes), 'node')}: {some(pool.nodes)}")
@@ -84,6 +87,13 @@ def _pool(pool: PoolDraft) -> Iterator[str]:
     if len(types) > 1 and not any(key in pool.vendor.products for key in pool.node_selector):
         yield from _comment(
             f"Instance types: {', '.join(types)}. For a pool of each, select by {INSTANCE_TYPE}.",
+            first="  # ",
+            later="  # ",
+        )
+    for name in own_classes:
+        yield from _comment(
+            f"To limit the claims of a namespace, set {name}{_QUOTA} in spec.hard of a "
+            "ResourceQuota.",
             first="  # ",
             later="  # ",
         )
