@@ -47,9 +47,11 @@ class Flood:
                     server_hostname="localhost",
                 )
                 self.opened += 1
-                with contextlib.closing(writer):
+                try:
                     writer.write(self._sent)
                     await reader.read()
+                finally:
+                    writer.transport.abort()
             await asyncio.sleep(_PAUSE_SECONDS)
 
 
@@ -61,6 +63,8 @@ def flooding(*floods: Flood) -> Iterator[None]:
     async def run() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*(flood.run() for flood in floods))
+        # The next turns of the loop close the sockets.
+        await asyncio.sleep(_PAUSE_SECONDS)
 
     task = loop.create_task(run())
     thread = threading.Thread(target=lambda: loop.run_until_complete(task))
