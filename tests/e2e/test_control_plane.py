@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import scheduler_cache
+from controlplane import binaries, scheduler_cache
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
@@ -34,10 +34,14 @@ def pod(image: str = "registry.example/app", **spec: object) -> dict[str, object
     return {"metadata": {"name": "pod"}, "spec": {"containers": [container], **spec}}
 
 
-def test_every_component_is_the_pinned_kubernetes(control_plane: ControlPlane) -> None:
-    versions = control_plane.kubectl.json("version")
-    assert versions["serverVersion"]["gitVersion"] == "v1.36.3"
-    assert versions["clientVersion"]["gitVersion"] == "v1.36.3"
+def test_every_component_is_of_the_version_that_is_tested(
+    control_plane: ControlPlane, found_binaries: dict[str, Path]
+) -> None:
+    """By default the pinned one; `make compat` sets KUBEBUILDER_ASSETS to another."""
+    served: str = control_plane.kubectl.json("version")["serverVersion"]["gitVersion"]
+    assert served == binaries.VERSION or "KUBEBUILDER_ASSETS" in os.environ
+    components = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    assert {binaries.version_of(found_binaries[each]) for each in components} == {served}
 
 
 def test_a_deployment_becomes_pods_on_the_plain_node_and_not_behind_the_taint(
