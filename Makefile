@@ -109,7 +109,7 @@ node: controlplane  ## the image and the chart on a real kubelet (Linux, root; R
 	GPUFENCE_RESTARTS=$(or $(RESTARTS),3) $(BIN)/pytest -s tests/node --timeout 7200 $(ARGS)
 
 .PHONY: compat
-compat: $(STAMP)  ## the end-to-end tests on another Kubernetes (VERSION=v1.34.2)
+compat: $(STAMP)  ## the end-to-end tests on another Kubernetes (VERSION=v1.34.10)
 	@$(BIN)/python -m compat "$(VERSION)" $(PARALLEL) $(ARGS)
 
 .PHONY: laws

@@ -1,4 +1,4 @@
-"""Runs the end-to-end tests on another Kubernetes: `make compat VERSION=v1.34.2` runs it.
+"""Runs the end-to-end tests on another Kubernetes: `make compat VERSION=v1.34.10` runs it.
 
 The control plane of that version is built from its own modules and cached. Its staging modules come
 from the list in its go.mod, so any version that Go can download works.

@@ -1,10 +1,15 @@
-"""`make compat` accepts releases of Kubernetes only."""
+"""`make compat` accepts releases of Kubernetes, and CI runs it on those that the pages name."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import yaml
 
 import compat
+from controlplane import binaries
+from paths import PROJECT
 
 
 @pytest.mark.parametrize("version", ["", "1.34.2", "v1.34", "v1.37.0-alpha.1", "latest"])
@@ -13,3 +18,24 @@ def test_what_is_not_a_release_is_rejected(
 ) -> None:
     assert compat.main([version] if version else []) == 1
     assert "is not a release of Kubernetes: use v1.MINOR.PATCH" in capsys.readouterr().err
+
+
+def test_the_compatibility_page_names_the_versions_that_ci_tests() -> None:
+    workflow = yaml.safe_load((PROJECT / ".github/workflows/ci.yaml").read_text())
+    versions = workflow["jobs"]["compat"]["strategy"]["matrix"]["kubernetes"]
+    page = (PROJECT / "docs/reference/compatibility.md").read_text()
+    rows = re.findall(r"(?m)^\| (v1\.\d+\.\d+) \|", page)
+    assert sorted(rows) == sorted([*versions, binaries.VERSION])
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "older"),
+    [
+        ("v1.30.14", "v1.34", True),
+        ("v1.9.0", "v1.30", True),
+        ("v1.34.0", "v1.34", False),
+        ("v1.36.3", "v1.34", False),
+    ],
+)
+def test_versions_are_compared_by_number(version: str, than: str, older: bool) -> None:
+    assert binaries.is_older(version, than) == older
