@@ -12,11 +12,13 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
 from controlplane.poll import until
+from controlplane.versions import STATIC_ADMISSION
 from controlplane.webhooks import in_tree_denial
 
 NAME = "gpufence-pods-deny.static.k8s.io"
 
 
+@STATIC_ADMISSION
 def test_an_api_server_enforces_what_manifests_prints_before_anything_is_stored(
     found_binaries: dict[str, Path], tmp_path: Path
 ) -> None:
