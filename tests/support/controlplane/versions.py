@@ -1,7 +1,7 @@
 """Marks for tests of what not every supported Kubernetes has (see `make compat`).
 
-The versions are those in which the feature is on by default (kube_features.go in Kubernetes), and of
-an alpha feature, those that have it.
+The versions are those in which the feature is on by default (kube_features.go in Kubernetes). For
+an alpha feature, they are those that have it.
 """
 
 from __future__ import annotations
