@@ -29,8 +29,8 @@ DEADLINE = 3.0
 _SECONDS = 10.0
 _FLOOD_SECONDS = 20.0
 _COLUMNS = (
-    "load", "asked a second", "answered", "p50, ms", "p99, ms", "longest, ms", "refused",
-    "refused after, ms",
+    "load", "requested a second", "answered", "p50, ms", "p99, ms", "longest, ms", "rejected",
+    "rejected after, ms",
 )  # fmt: skip
 
 
