@@ -43,10 +43,7 @@ class Node:
     def is_fenced_by(self, taints: Iterable[Taint]) -> bool:
         """Return whether the node carries one of the taints, and that taint repels Pods."""
         return any(
-            taint.effect in FENCING_EFFECTS
-            and taint.key == wanted.key
-            and taint.effect == wanted.effect
-            and wanted.value in (None, taint.value)
+            taint.effect in FENCING_EFFECTS and wanted.includes(taint)
             for taint in self.taints
             for wanted in taints
         )

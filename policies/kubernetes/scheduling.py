@@ -30,6 +30,12 @@ class Taint(NamedTuple):
         value = "" if self.value is None else f"={self.value}"
         return f"{self.key}{value}:{self.effect}"
 
+    def includes(self, other: Taint) -> bool:
+        """Return whether the other taint is this one; a value of ``None`` includes all values."""
+        return (self.key, self.effect) == (other.key, other.effect) and (
+            self.value in (None, other.value)
+        )
+
 
 FENCING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """The taint effects that keep a Pod off a node; PreferNoSchedule only discourages."""

@@ -82,9 +82,7 @@ def concerns(spec: str, policy: Policy, kinds: frozenset[str]) -> str:
 
 def adds_devices(metadata: str) -> str:
     """Return CEL that holds for metadata of a Pod with annotations that name devices."""
-    annotations = f"{metadata}.annotations"
-    has_some = f"has({metadata}) && has({annotations})"
-    return f"{has_some} && {annotations}.exists(k, k.startsWith({json.dumps(CDI_PREFIX)}))"
+    return _has_annotation(metadata, f"k.startsWith({json.dumps(CDI_PREFIX)})")
 
 
 def differs_in_requests(policy: Policy) -> tuple[str, ...]:
@@ -148,9 +146,13 @@ def _annotated(metadata: str, policy: Policy) -> tuple[str, ...]:
     keys = {key for each in policy.pools_of_annotations for key in each.annotations}
     if not keys:
         return ()
+    return (_has_annotation(metadata, f"k in {_list(keys)}"),)
+
+
+def _has_annotation(metadata: str, condition: str) -> str:
+    """Return CEL that holds for metadata with an annotation whose key ``k`` meets a condition."""
     annotations = f"{metadata}.annotations"
-    has_some = f"has({metadata}) && has({annotations})"
-    return (f"{has_some} && {annotations}.exists(k, k in {_list(keys)})",)
+    return f"has({metadata}) && has({annotations}) && {annotations}.exists(k, {condition})"
 
 
 def _value(key: str, mapping: str) -> str:
