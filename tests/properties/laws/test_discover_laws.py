@@ -29,12 +29,13 @@ TAINTS = (
     Taint("node.kubernetes.io/unreachable", "NoExecute", ""),
     Taint("cloud.google.com/gke-spot", "NoSchedule", "true"),
 )
+MANUFACTURER = "karpenter.k8s.aws/instance-gpu-manufacturer"
 LABELS = {
     "nvidia.com/gpu.present": ["true"],
     "nvidia.com/gpu.product": ["A100", "H100"],
     "cloud.google.com/gke-accelerator": ["nvidia-a100", "nvidia-h100"],
     "karpenter.k8s.aws/instance-gpu-name": ["a100", "h100"],
-    "karpenter.k8s.aws/instance-gpu-manufacturer": ["nvidia", "amd"],
+    MANUFACTURER: ["nvidia", "amd"],
     "karpenter.sh/nodepool": ["one", "two"],
     "nvidia.com/mig.config": ["all-disabled", "mixed"],
     "nvidia.com/gpu.sharing-strategy": ["none", "time-slicing"],
@@ -151,6 +152,9 @@ def test_a_pod_that_fits_a_template_fits_it_after_mutation(
         key: data.draw(st.sampled_from(sorted(template.values(key))))
         for key in data.draw(st.lists(st.sampled_from(keys), unique=True) if keys else st.just([]))
     }
+    # No node of the template has the resource and the label of another vendor.
+    vendor = resource.partition(".")[0]
+    assume(selection.get(MANUFACTURER, vendor) == vendor)
     pod = gpu_pod(resource, nodeSelector=selection)
     assert fits_template(convert(pod["spec"], PodSpec), template)
     spec = convert(decide(pod, policy).mutated["spec"], PodSpec)
