@@ -1,4 +1,4 @@
-"""Runs the benchmarks: `make bench` and `make bench-compare`, or me as a file."""
+"""Runs the benchmarks: `make bench` and `make bench-compare`."""
 
 from __future__ import annotations
 
