@@ -1,7 +1,7 @@
-"""What gpufence holds after a million reviews: `python -m bench.memory`, some five minutes.
+"""The memory of gpufence during a million reviews: `python -m bench.memory [REVIEWS]`, five minutes.
 
-A GPU Pod is sent to be changed and to be judged by turns, over TLS with keep-alive. The last line
-tells by how much it grew in the second half. Another number of reviews may be given.
+The server reads its policy from a file. The reviews of a GPU Pod alternate between `/mutate` and
+`/validate`, over TLS with keep-alive. The last line is the growth in the second half.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from pathlib import Path
 from bench import reviews
 from bench.contestants import GPUFENCE, load, running
 from bench.serving import CONNECTIONS
+from policies.document.shipped import PRESETS
 
 REQUESTS = 1_000_000
 _STEPS = 10
 _SECONDS = 600
+_POLICY = PRESETS.with_name("default.yaml")
 
 
 def measure(requests: int) -> list[float]:
@@ -27,7 +29,7 @@ def measure(requests: int) -> list[float]:
         bodies = {each: folder / f"{each}.body" for each in endpoints}
         for endpoint, path in bodies.items():
             path.write_bytes(reviews.body("gpu-pod", endpoint))
-        with running(folder) as contestants:
+        with running(folder, flags=["--policy", str(_POLICY)]) as contestants:
             [served] = [each for each in contestants if each.name == GPUFENCE]
             held = [served.memory()]
             for _ in range(_STEPS):
