@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say, and notice what has fallen."""
+"""The benchmarks: their inputs, ratios and page."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pytest
 from bench import cli, cli_manifests, cli_peers, engine, report, reviews
 from bench.apiserver import NOTHING, POLICIES, Created
 from bench.contestants import CONSTANT, GO, GPUFENCE
-from bench.results import Results, fallen, machine, ratios
+from bench.results import Results, machine, ratios, regressions
 from bench.serving import Served
 from reviewing import default_policy
 from webhook.admission.handler import Admission
 from webhook.metrics.admission import Metrics
 
 
-def answer(case: reviews.Case, endpoint: reviews.Endpoint) -> Any:
+def response(case: reviews.Case, endpoint: reviews.Endpoint) -> Any:
     policy = default_policy()
     admission = Admission(policy, Metrics(policy, "default"), date.today)
     body = reviews.body(case, endpoint)
-    return json.loads(engine.answered(admission, engine.PATHS[endpoint], body))["response"]
+    return json.loads(engine.answer_of(admission, engine.PATHS[endpoint], body))["response"]
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,15 @@ def answer(case: reviews.Case, endpoint: reviews.Endpoint) -> Any:
         ("ephemeral", True),
     ],
 )
-def test_what_is_measured_is_the_change_of_gpu_pods_and_no_other(
-    case: reviews.Case, changed: bool
-) -> None:
-    response = answer(case, "mutate")
-    assert response["allowed"]
-    assert bool(json.loads(base64.b64decode(response.get("patch", "W10=")))) is changed
+def test_recorded_reviews_mutate_gpu_pods_only(case: reviews.Case, changed: bool) -> None:
+    reviewed = response(case, "mutate")
+    assert reviewed["allowed"]
+    assert bool(json.loads(base64.b64decode(reviewed.get("patch", "W10=")))) is changed
 
 
 @pytest.mark.parametrize("case", reviews.CASES)
-def test_what_is_judged_passes_so_that_every_check_runs(case: reviews.Case) -> None:
-    assert answer(case, "validate")["allowed"]
+def test_recorded_reviews_pass_every_check(case: reviews.Case) -> None:
+    assert response(case, "validate")["allowed"]
 
 
 def results(rate: float) -> Results:
@@ -56,7 +54,7 @@ def results(rate: float) -> Results:
         for name, by in ((GPUFENCE, rate), (GO, 10.0), (CONSTANT, 100.0))
     }
     created = {
-        name: Created(rate=by, alone=1.0, server_cpu=1.0, whole_cpu=cpu)
+        name: Created(rate=by, alone=1.0, server_cpu=1.0, total_cpu=cpu)
         for name, by, cpu in (
             (GPUFENCE, rate, 2.0),
             (GO, 10.0, 3.0),
@@ -81,20 +79,20 @@ def results(rate: float) -> Results:
     )
 
 
-def test_a_ratio_that_falls_by_a_fifth_is_named_and_one_that_falls_by_less_is_not() -> None:
+def test_a_ratio_that_falls_by_a_fifth_is_a_regression() -> None:
     baseline = ratios(results(50.0))
     assert baseline["gpu-pod mutate: requests/s of the Go webhook's"] == 5
     assert baseline["gpu-pod mutate: p99 of the Go webhook relative to gpufence"] == 5
     assert baseline["gpu-pod: CPU of Go controller-runtime relative to gpufence"] == 1.5
     assert baseline["10 files: CPU of gator test relative to gpufence"] == 3.5
-    assert fallen(ratios(results(41.0)), baseline) == []
-    lost = fallen(ratios(results(39.0)), baseline)
-    assert "gpu-pod: creates/s of no policy's: 0.39, and was 0.50" in lost
-    assert "10 files: CPU of gator test relative to gpufence: 2.73, and was 3.50" in lost
-    assert not any("CPU of the Go webhook" in line for line in lost)
+    assert regressions(ratios(results(41.0)), baseline) == []
+    lines = regressions(ratios(results(39.0)), baseline)
+    assert "gpu-pod: creates/s of no policy's: 0.39, was 0.50" in lines
+    assert "10 files: CPU of gator test relative to gpufence: 2.73, was 3.50" in lines
+    assert not any("CPU of the Go webhook" in line for line in lines)
 
 
-def test_the_page_is_rewritten_between_its_marks_only(
+def test_only_the_section_between_the_marks_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "benchmarks.md"
@@ -110,9 +108,13 @@ def test_the_page_is_rewritten_between_its_marks_only(
     assert "| gpufence check | 100 | 90 |" in text
 
 
-def test_gpufence_finds_what_trespasses_among_the_manifests_that_are_measured(
-    tmp_path: Path,
-) -> None:
+def test_gpufence_reports_the_trespassing_manifests(tmp_path: Path) -> None:
     ours = next(iter(cli_peers.command_lines()))
     paths = cli_manifests.write(tmp_path, 100)
     assert [ours.found(path) for path in paths.values()] == [2, 2]
+
+
+def test_the_share_of_parsing_is_a_part_of_the_share_of_reading(tmp_path: Path) -> None:
+    for path in cli_manifests.write(tmp_path, 100).values():
+        shares = cli.shares(path, 1)
+        assert 0 < shares.parsing < shares.reading < 1

@@ -1,8 +1,7 @@
-"""The same policy in the API server's own words: a MutatingAdmissionPolicy and its validating twin.
+"""The default policy as MutatingAdmissionPolicy and ValidatingAdmissionPolicy, for comparison.
 
-What is added is one expression, and so is what is checked: that is the fastest way to write them.
-They do for the benchmark's Pods what gpufence does for all: of Pods that bring an affinity or a
-security context of their own, they know nothing.
+Each policy is one expression, the fastest way to write it. They cover the benchmark's Pods only:
+they ignore Pods with their own affinity or security context.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ NAME = "bench.example.com"
 GROUP = "admissionregistration.k8s.io/v1"
 
 _DEVICE = 'has(c.resources.requests) && c.resources.requests.exists(k, k.contains("/"))'
-# CEL has no index in a comprehension: the indices are those of a list that is long enough.
+# CEL comprehensions provide no index: filter a list of indices that is long enough.
 _INDICES = f"{list(range(40))}.filter(i, i < size(object.spec.containers))"
 _HAS_DEVICE = _DEVICE.replace("c.", "object.spec.containers[i].")
 
@@ -69,15 +68,15 @@ has(object.spec.tolerations) && object.spec.tolerations.exists(t,
 
 
 def admission_policies(policy: Policy) -> list[JSON]:
-    """Return both policies and their bindings, on the conditions that gpufence registers with."""
+    """Return both policies and their bindings, with the match conditions of gpufence."""
     gpu = names_devices("object.spec", policy, defaulted=True)
-    asked = concerns("object.spec", policy, frozenset({"Pod"}))
+    concerned = concerns("object.spec", policy, frozenset({"Pod"}))
     mutating = _policy("Mutating", gpu)
     mutating["spec"] |= {
         "reinvocationPolicy": "IfNeeded",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _ADDITIONS}}],
     }
-    validating = _policy("Validating", asked)
+    validating = _policy("Validating", concerned)
     expression = f"({gpu}) ? ({_RESTRICTED}) : !({_TRESPASS})"
     validating["spec"]["validations"] = [{"expression": expression}]
     bindings = [_binding("Mutating"), _binding("Validating")]

@@ -1,4 +1,4 @@
-"""A real API server: creations (dry-run) a second, and their latency, by kind of admission."""
+"""Measures dry-run creates on a real API server: rate and latency by kind of admission."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from bench import pods
 from bench.admission_policies import admission_policies
@@ -35,13 +35,13 @@ TITLES: dict[PodKind, str] = {
 
 NOTHING, POLICIES = "no policy", "MAP and VAP"
 SECOND_LINE, BOTH_LINES = "second line", f"{GPUFENCE}, second line"
-"""gpufence's in-tree policies without its webhook, and with it."""
+"""gpufence's admission policies without its webhook, and with it."""
 NO_FACTS = f"{GPUFENCE}, no cluster facts"
-"""Registered without cluster facts: the API server keeps Pods that only select nodes to itself."""
+"""Without cluster facts, the API server sends no Pods that only select nodes."""
 UNCONDITIONAL = f"{CONSTANT}, no conditions"
 CONNECTIONS = 8
 WARM_UP = 300
-"""Creations before each measurement: what a rule of admission costs at first is not its price."""
+"""Creates before each measurement, to open connections and compile match conditions."""
 PATH = "/api/v1/namespaces/default/pods?dryRun=All"
 _SENT: dict[PodKind, JSON] = {
     "gpu-pod": pods.gpu_pod(),
@@ -50,120 +50,124 @@ _SENT: dict[PodKind, JSON] = {
 }
 
 
-@dataclass(frozen=True)
-class Created:
-    """Creations a second with 8 connections, and the milliseconds of one alone.
+class Created(NamedTuple):
+    """Creates per second on 8 connections, and the milliseconds of one without concurrency.
 
-    With the milliseconds of CPU for one of the 8: the API server's, and those of all but the load
-    (API server, etcd, webhook). They depend less than the rate on what else the machine does.
+    `server_cpu` is the API server's milliseconds of CPU for each create; `total_cpu` adds etcd and
+    the webhooks. Other load on the machine affects them less than the rate.
     """
 
     rate: float
     alone: float
     server_cpu: float
-    whole_cpu: float
+    total_cpu: float
 
 
 def measure(seconds: float, rounds: int) -> dict[PodKind, dict[str, Created]]:
-    """Return the medians by Pod and kind of admission, alternating these.
+    """Return the medians by Pod and kind of admission.
 
-    Every other round goes backwards, so that none always follows the same.
+    Every other round reverses the order, so that no kind always follows the same one.
     """
-    found: dict[PodKind, dict[str, list[Created]]] = {kind: {} for kind in _SENT}
+    results: dict[PodKind, dict[str, list[Created]]] = {kind: {} for kind in _SENT}
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        with ControlPlane(folder / "cluster", binaries()) as cluster:
-            # Nothing is stored, so that these have nothing to do but to disturb.
+        directory = Path(temporary)
+        with ControlPlane(directory / "cluster", binaries()) as cluster:
+            # Dry runs store nothing: these have no work, but use CPU.
             cluster.manager.stop()
             cluster.scheduler.stop()
             flags = ["--kubeconfig", str(cluster.kubeconfig), "--register=false"]
-            with running(folder, flags=flags) as contestants:
-                site = _Site(cluster, folder, contestants)
-                arms = admissions(contestants, (folder / "certs" / "ca.crt").read_bytes())
-                # An API server goes on starting, discovery and OpenAPI, after it is ready.
+            with running(directory, flags=flags) as contestants:
+                site = _Site(cluster, directory, contestants)
+                objects_of = admissions(contestants, (directory / "certs" / "ca.crt").read_bytes())
+                # A ready API server still builds discovery and OpenAPI.
                 site.round("plain-pod", seconds)
                 for number in range(rounds):
-                    for name in list(arms)[:: -1 if number % 2 else 1]:
-                        with in_force(cluster, arms[name]):
+                    for name in list(objects_of)[:: -1 if number % 2 else 1]:
+                        with registered(cluster, objects_of[name]):
                             for kind in _SENT:
-                                found[kind].setdefault(name, []).append(site.round(kind, seconds))
-    return {kind: {name: _middle(found[kind][name]) for name in found[kind]} for kind in _SENT}
+                                results[kind].setdefault(name, []).append(site.round(kind, seconds))
+    return {
+        kind: {
+            name: Created(*map(median, zip(*samples, strict=True)))
+            for name, samples in by_name.items()
+        }
+        for kind, by_name in results.items()
+    }
 
 
-def admissions(contestants: list[Contestant], authority: bytes) -> dict[str, list[JSON]]:
-    """Return what is registered with the API server, by name; of webhooks, both kinds."""
+def admissions(contestants: list[Contestant], ca: bytes) -> dict[str, list[JSON]]:
+    """Return the objects to register with the API server, by kind of admission."""
     policy = default_policy()
-    bundle = base64.b64encode(authority).decode()
-    found: dict[str, list[JSON]] = {NOTHING: [], POLICIES: admission_policies(policy)}
-    for each in contestants:
-        registration = Registration(name="bench", url=each.url, ca_bundle=bundle)
-        found[each.name] = list(configurations(policy, registration))
-        if each.name == GPUFENCE:
-            without = replace(registration, with_nodes=False)
-            found[NO_FACTS] = list(configurations(policy, without))
-    bare: list[JSON] = json.loads(json.dumps(found[CONSTANT]))
-    for configuration in bare:
+    bundle = base64.b64encode(ca).decode()
+    objects: dict[str, list[JSON]] = {NOTHING: [], POLICIES: admission_policies(policy)}
+    for contestant in contestants:
+        registration = Registration(name="bench", url=contestant.url, ca_bundle=bundle)
+        objects[contestant.name] = list(configurations(policy, registration))
+        if contestant.name == GPUFENCE:
+            without_facts = replace(registration, with_nodes=False)
+            objects[NO_FACTS] = list(configurations(policy, without_facts))
+    unconditional: list[JSON] = json.loads(json.dumps(objects[CONSTANT]))
+    for configuration in unconditional:
         for webhook in configuration["webhooks"]:
             del webhook["matchConditions"]
-    found[UNCONDITIONAL] = bare
-    found[SECOND_LINE] = list(in_tree(policy, Target(name="bench")))
-    found[BOTH_LINES] = [*found[GPUFENCE], *found[SECOND_LINE]]
-    ours = (NO_FACTS, GPUFENCE, BOTH_LINES)
-    order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, *ours, GO, POLICIES)
-    return {name: found[name] for name in order}
+    objects[UNCONDITIONAL] = unconditional
+    objects[SECOND_LINE] = list(in_tree(policy, Target(name="bench")))
+    objects[BOTH_LINES] = [*objects[GPUFENCE], *objects[SECOND_LINE]]
+    order = (NOTHING, SECOND_LINE, UNCONDITIONAL, CONSTANT, NO_FACTS, GPUFENCE, BOTH_LINES)
+    return {name: objects[name] for name in (*order, GO, POLICIES)}
 
 
 @contextmanager
-def in_force(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
+def registered(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
     """Keep the objects registered inside the block."""
+    titles = [f"{obj['kind']}/{obj['metadata']['name']}" for obj in objects]
+    expected = "mutated" if any(title.startswith("Mutating") for title in titles) else "unchanged"
     try:
         if objects:
             cluster.kubectl.apply(*objects)
-        mutating = any(each["kind"].startswith("Mutating") for each in objects)
-        wanted = "changed" if mutating else "left"
-        until(lambda: _gpu_pod(cluster) == wanted, "the admission to be in force")
-        if any(each["metadata"]["name"] == "bench-pods-deny" for each in objects):
+        until(lambda: _gpu_pod(cluster) == expected, "the registered objects to be active")
+        if any(title.endswith("/bench-pods-deny") for title in titles):
             until(lambda: "bench-pods-deny" in in_tree_denial(cluster.api), "the second line")
         yield
     finally:
         if objects:
-            names = [f"{each['kind']}/{each['metadata']['name']}" for each in objects]
-            cluster.kubectl("delete", *names)
-        until(lambda: _gpu_pod(cluster) == "left", "the admission to be gone")
+            cluster.kubectl("delete", *titles)
+        until(lambda: _gpu_pod(cluster) == "unchanged", "the registered objects to be gone")
 
 
-def _gpu_pod(cluster: ControlPlane) -> Literal["changed", "left", "refused"]:
+def _gpu_pod(cluster: ControlPlane) -> Literal["mutated", "unchanged", "denied"]:
     """Return the outcome for a GPU Pod now."""
     try:
-        made = cluster.api.request("POST", PATH, _SENT["gpu-pod"])
+        pod = cluster.api.request("POST", PATH, _SENT["gpu-pod"])
     except ApiError:
-        # Only one of the two is active yet, or still.
-        return "refused"
-    return "changed" if "affinity" in made["spec"] else "left"
+        # Only one of mutation and validation is active.
+        return "denied"
+    return "mutated" if "affinity" in pod["spec"] else "unchanged"
 
 
 @dataclass(frozen=True)
 class _Site:
-    """Where creations are sent, and who has to do with them."""
+    """The control plane that receives the creates, and the webhooks."""
 
     cluster: ControlPlane
-    folder: Path
+    directory: Path
     contestants: list[Contestant]
 
     def round(self, kind: PodKind, seconds: float) -> Created:
-        # Connections are opened and conditions compiled at the first that need them.
         self._create(kind, CONNECTIONS, requests=WARM_UP)
-        server, whole = self._cpu()
+        server, total = self._cpu()
         report = self._create(kind, CONNECTIONS, seconds=seconds)
-        server_after, whole_after = self._cpu()
-        each = 1000 / report["requests"]
-        alone = self._create(kind, 1, seconds=seconds)["p50"]
+        server_after, total_after = self._cpu()
+        per_create = 1000 / report["requests"]
         return Created(
-            report["rate"], alone, (server_after - server) * each, (whole_after - whole) * each
+            rate=report["rate"],
+            alone=self._create(kind, 1, seconds=seconds)["p50"],
+            server_cpu=(server_after - server) * per_create,
+            total_cpu=(total_after - total) * per_create,
         )
 
     def _create(self, kind: PodKind, connections: int, **limit: float) -> JSON:
-        body = self.folder / f"{kind}.pod"
+        body = self.directory / f"{kind}.pod"
         body.write_text(json.dumps(_SENT[kind]))
         api = self.cluster.api
         assert api.client is not None
@@ -174,11 +178,6 @@ class _Site:
     def _cpu(self) -> tuple[float, float]:
         """Return the seconds of CPU of the API server, and of all processes."""
         server = cpu_seconds(self.cluster.apiserver)
-        # Contestants that receive no requests cost nothing that can be measured.
-        webhooks = sum(each.cpu_seconds() for each in self.contestants)
+        # Webhooks that receive no requests use no measurable CPU.
+        webhooks = sum(contestant.cpu_seconds() for contestant in self.contestants)
         return server, server + cpu_seconds(self.cluster.etcd) + webhooks
-
-
-def _middle(created: list[Created]) -> Created:
-    fields = ("rate", "alone", "server_cpu", "whole_cpu")
-    return Created(*(median(getattr(each, field) for each in created) for field in fields))

@@ -16,6 +16,6 @@ def binaries() -> dict[str, Path]:
     Raises:
         ControlPlaneError: no Go toolchain is available, or the build failed.
     """
-    folder = Path(__file__).with_name("peers")
-    module = GoModule(folder, PACKAGES, ldflags="-s -w", what="the benchmarks' peers")
+    directory = Path(__file__).with_name("peers")
+    module = GoModule(directory, PACKAGES, ldflags="-s -w", what="the benchmarks' peers")
     return module.binaries(PACKAGES, cache.root().with_name("bench"))

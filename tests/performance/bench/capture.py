@@ -1,6 +1,6 @@
-"""Captures reviews from the real API server into tests/performance/bench/reviews: run me as a file.
+"""Records reviews of a real API server into `reviews/`: `python -m bench.capture`.
 
-To be run again where a new Kubernetes release sends other reviews.
+Run it again when a new Kubernetes release changes the reviews.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ JSON = dict[str, Any]
 
 
 class Capture(Recorder):
-    """Keeps the whole review, by endpoint, name of the object and operation."""
+    """Keeps complete reviews by endpoint, name of the object and operation."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self.kept: dict[tuple[str, str], JSON] = {}
 
     def note(self, path: str, request: JSON) -> None:
         metadata = request["object"]["metadata"]
         key = path.removeprefix("/"), f"{metadata['generateName']}{request['operation']}"
-        # Sent again after gpufence has changed the Pod; the capture takes the Pod before that.
+        # Reinvoked after gpufence has mutated the Pod; keep the review from before that.
         if path == "/mutate" and key in self.kept:
             return
         self.kept[key] = {
@@ -47,29 +47,29 @@ class Capture(Recorder):
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+        directory = Path(temporary)
         with (
-            ControlPlane(folder / "cluster", binaries()) as cluster,
-            Server(folder) as server,
-            Capture(folder / "recorder") as recorder,
+            ControlPlane(directory / "cluster", binaries()) as cluster,
+            Server(directory) as server,
+            Capture(directory / "recorder") as recorder,
         ):
             register(cluster, server, recorder)
             send(cluster, recorder)
-    reviews.FOLDER.mkdir(exist_ok=True)
+    reviews.DIRECTORY.mkdir(exist_ok=True)
     for case in reviews.CASES:
         operation = "UPDATE" if case == "ephemeral" else "CREATE"
-        for endpoint in reviews.asked(case):
+        for endpoint in reviews.endpoints(case):
             review = recorder.kept[endpoint, f"{case}-{operation}"]
-            written = json.dumps(review, separators=(",", ":")).encode()
-            reviews.path(case, endpoint).write_bytes(gzip.compress(written, mtime=0))
-            print(f"{case:14} {endpoint:9} {len(written):9} bytes")
+            text = json.dumps(review, separators=(",", ":")).encode()
+            reviews.path(case, endpoint).write_bytes(gzip.compress(text, mtime=0))
+            print(f"{case:14} {endpoint:9} {len(text):9} bytes")
     return 0
 
 
 def register(cluster: ControlPlane, server: Server, recorder: Recorder) -> None:
     """Register the recorder before and after gpufence's mutation."""
     policy = default_policy()
-    ours, theirs = (
+    own, recording = (
         configurations(
             policy,
             Registration(name=name, url=url, ca_bundle=base64.b64encode(bundle).decode()),
@@ -80,7 +80,7 @@ def register(cluster: ControlPlane, server: Server, recorder: Recorder) -> None:
             ("before-gpufence", recorder.url, recorder.authority),
         )
     )
-    cluster.kubectl.apply(ours[0], *theirs)
+    cluster.kubectl.apply(own[0], *recording)
 
 
 def send(cluster: ControlPlane, recorder: Capture) -> None:
@@ -92,18 +92,18 @@ def send(cluster: ControlPlane, recorder: Capture) -> None:
     namespace = "/api/v1/namespaces/default/pods"
     first = named("gpu-pod", objects["gpu-pod"])
 
-    def is_asked() -> bool:
+    def gpu_pod_is_reviewed() -> bool:
         cluster.api.request("POST", f"{namespace}?dryRun=All", first)
-        seen = recorder.kept.get(("validate", "gpu-pod-CREATE"), {})
-        return "affinity" in json.dumps(seen) and ("mutate", "gpu-pod-CREATE") in recorder.kept
+        recorded = recorder.kept.get(("validate", "gpu-pod-CREATE"), {})
+        return "affinity" in json.dumps(recorded) and ("mutate", "gpu-pod-CREATE") in recorder.kept
 
-    until(is_asked, "the API server to call all webhooks")
+    until(gpu_pod_is_reviewed, "the API server to call all webhooks")
     for case, obj in objects.items():
         cluster.api.request("POST", f"{namespace}?dryRun=All", named(case, obj))
     add_debug_container(cluster, namespace)
     deployments = "/apis/apps/v1/namespaces/default/deployments?dryRun=All"
     cluster.api.request("POST", deployments, named("deployment", pods.deployment()))
-    # The default policy's conditions send no plain Pod.
+    # The match conditions of the default policy skip plain Pods.
     for kind in ("mutating", "validating"):
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/before-gpufence"
         configuration = cluster.api.request("GET", path)
@@ -111,18 +111,18 @@ def send(cluster: ControlPlane, recorder: Capture) -> None:
             del webhook["matchConditions"]
         cluster.api.request("PUT", path, configuration)
 
-    def plain_is_asked() -> bool:
+    def plain_pod_is_reviewed() -> bool:
         plain = named("plain-pod", pods.plain_pod())
         cluster.api.request("POST", f"{namespace}?dryRun=All", plain)
-        endpoints = reviews.asked("plain-pod")
-        return {(each, "plain-pod-CREATE") for each in endpoints} <= recorder.kept.keys()
+        endpoints = reviews.endpoints("plain-pod")
+        return {(endpoint, "plain-pod-CREATE") for endpoint in endpoints} <= recorder.kept.keys()
 
-    until(plain_is_asked, "the API server to ask about plain Pods")
+    until(plain_pod_is_reviewed, "the API server to send reviews of plain Pods")
 
 
 def add_debug_container(cluster: ControlPlane, namespace: str) -> None:
-    made = cluster.api.request("POST", namespace, named("ephemeral", pods.gpu_pod()))
-    name = made["metadata"]["name"]
+    pod = cluster.api.request("POST", namespace, named("ephemeral", pods.gpu_pod()))
+    name = pod["metadata"]["name"]
     debugger = {"name": "debugger", "image": "busybox:1.37", "stdin": True, "tty": True}
     cluster.api.request(
         "PATCH",

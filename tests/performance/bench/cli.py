@@ -1,7 +1,7 @@
-"""What command lines cost over manifests and at the start, in processes of their own.
+"""Measures command lines over many manifests, and their start over one.
 
-They run in rounds, one after the other in each, so that all of them see the same machine; medians
-count. CPU is user and system time of the process, memory its largest resident set.
+Each tool runs in its own process, once in each round, so that all of them see the same machine.
+The result is the median. CPU is user and system time; memory is the largest resident set.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from bench import cli_manifests, cli_peers
 
 COUNTS = (1_000, 10_000)
 STARTS = 5
-"""How often a start is measured in a round: it is short."""
+"""Measurements of a start in each round: it is short."""
 
 LIBRARIES = "Python with gpufence's libraries"
 _IMPORT = "import click, msgspec, yaml"
 
-# Which part of a run is parsing: what reads is replaced by itself with a stopwatch.
+# Measures the share of parsing: wraps the functions that read with a stopwatch.
 _PROBE = """
 import sys, time
 from webhook.cli.manifests import evaluate
@@ -54,7 +54,7 @@ sys.exit(status)
 
 
 class Usage(NamedTuple):
-    """What a process took: seconds and MiB."""
+    """The resources that a process used: seconds and MiB."""
 
     wall: float
     cpu: float
@@ -64,8 +64,7 @@ class Usage(NamedTuple):
 class Shares(NamedTuple):
     """Parts of the CPU time of `gpufence check`.
 
-    `parsing` is YAML's text becoming values, `reading` that and whatever comes before: finding,
-    opening and splitting the files.
+    `parsing` is YAML to values; `reading` also includes finding, opening and splitting the files.
     """
 
     parsing: float
@@ -73,7 +72,7 @@ class Shares(NamedTuple):
 
 
 class Measured(msgspec.Struct):
-    """What was found, by the names of command lines, and of what they were run over."""
+    """The results, by input and command line."""
 
     start: dict[str, Usage] = {}
     checking: dict[str, dict[str, Usage]] = {}
@@ -81,52 +80,56 @@ class Measured(msgspec.Struct):
 
 
 def measure(rounds: int) -> Measured:
-    """Measure all of it from a small process: what a process starts has its memory counted in."""
-    done = subprocess.run(
+    """Measure from a new, small process: a child starts with its parent's resident set."""
+    completed = subprocess.run(
         [sys.executable, "-m", "bench.cli", str(rounds)], stdout=subprocess.PIPE, check=True
     )
-    return msgspec.json.decode(done.stdout, type=Measured)
+    return msgspec.json.decode(completed.stdout, type=Measured)
 
 
 def _measure(rounds: int) -> Measured:
-    lines = list(cli_peers.command_lines())
-    found = Measured()
+    tools = list(cli_peers.command_lines())
+    measured = Measured()
     with TemporaryDirectory(prefix="gpufence-bench-") as temporary:
         for count in COUNTS:
-            for what, path in cli_manifests.write(Path(temporary), count).items():
-                _same_findings(lines, path, count)
-                commands = {line.name: line.arguments(path) for line in lines}
-                found.checking[what] = _in_rounds(commands, rounds)
-                found.shares[what] = shares(path, rounds)
+            for input_name, path in cli_manifests.write(Path(temporary), count).items():
+                _same_findings(tools, path, count)
+                commands = {tool.name: tool.arguments(path) for tool in tools}
+                measured.checking[input_name] = _in_rounds(commands, rounds)
+                measured.shares[input_name] = shares(path, rounds)
         single = next(path for path in Path(temporary).glob("many-*/app-00000.yaml"))
         starts: dict[str, Sequence[str | Path]] = {LIBRARIES: [sys.executable, "-c", _IMPORT]}
-        starts |= {line.name: line.arguments(single) for line in lines}
-        found.start = _in_rounds(starts, rounds * STARTS)
-    return found
+        starts |= {tool.name: tool.arguments(single) for tool in tools}
+        measured.start = _in_rounds(starts, rounds * STARTS)
+    return measured
 
 
-def _same_findings(lines: Iterable[cli_peers.CommandLine], path: Path, count: int) -> None:
-    """Have each tool that judges find what trespasses: what is measured is a job that is done."""
-    there = count // cli_manifests.TRESPASSING
-    for line in lines:
-        if line.finding and (found := line.found(path)) != there:
-            raise RuntimeError(f"{line.name} finds {found} of {there} that trespass in {path}")
+def _same_findings(tools: Iterable[cli_peers.CommandLine], path: Path, count: int) -> None:
+    """Ensure that each tool with rules reports every trespassing Deployment."""
+    expected = count // cli_manifests.TRESPASSING
+    for tool in tools:
+        if tool.finding and (count_found := tool.found(path)) != expected:
+            raise RuntimeError(
+                f"{tool.name} reports {count_found} of {expected} trespasses in {path}"
+            )
 
 
 def _in_rounds(commands: Mapping[str, Sequence[str | Path]], rounds: int) -> dict[str, Usage]:
-    """Return the medians of the commands, run one after the other in each round."""
+    """Return the medians of the commands; each round runs all of them, one after the other."""
     usages: dict[str, list[Usage]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
             usages[name].append(_run(command))
-    return {name: Usage(*map(median, zip(*each, strict=True))) for name, each in usages.items()}
+    return {
+        name: Usage(*map(median, zip(*samples, strict=True))) for name, samples in usages.items()
+    }
 
 
 def _run(command: Sequence[str | Path]) -> Usage:
     """Run a command and discard its output.
 
     Raises:
-        RuntimeError: it ended otherwise than with what it found (0 or 1), as it does on bad input.
+        RuntimeError: the exit status is neither 0 (no findings) nor 1 (findings).
     """
     start = perf_counter()
     with subprocess.Popen(
@@ -144,13 +147,15 @@ def _run(command: Sequence[str | Path]) -> Usage:
 
 def shares(path: Path, rounds: int) -> Shares:
     command: list[str | Path] = [sys.executable, "-c", _PROBE, "check", path]
-    found = []
+    samples = []
     for _ in range(rounds):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode not in (0, 1):
-            raise RuntimeError(f"{command}: status {done.returncode}: {done.stderr[-500:]}")
-        found.append([float(part) for part in done.stderr.split()])
-    return Shares(*map(median, zip(*found, strict=True)))
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
+        if completed.returncode not in (0, 1):
+            raise RuntimeError(
+                f"{command}: status {completed.returncode}: {completed.stderr[-500:]}"
+            )
+        samples.append([float(part) for part in completed.stderr.split()])
+    return Shares(*map(median, zip(*samples, strict=True)))
 
 
 if __name__ == "__main__":

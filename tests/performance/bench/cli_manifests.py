@@ -1,11 +1,11 @@
-"""The manifests that command lines are measured over: Deployments as people write them."""
+"""The manifests of the command line benchmarks: realistic Deployments."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 TRESPASSING = 50
-"""One in so many Deployments tolerates the taint of GPU nodes and requests none."""
+"""One in this many Deployments tolerates the GPU taint without a GPU request."""
 
 _MANIFEST = """\
 apiVersion: apps/v1
@@ -59,12 +59,12 @@ spec:
 _TOLERATIONS = "      tolerations:\n      - key: nvidia.com/gpu\n        operator: Exists\n"
 
 
-def write(folder: Path, count: int) -> dict[str, Path]:
-    """Write as many Deployments, once into a directory of files and once into one file.
+def write(directory: Path, count: int) -> dict[str, Path]:
+    """Write `count` Deployments twice: a file for each, and all in one file.
 
-    One in five requests a GPU. Returns where they are, by what that is called.
+    One in five requests a GPU. Returns the paths by their title in the report.
     """
-    many, one = folder / f"many-{count}", folder / f"all-{count}.yaml"
+    many, one = directory / f"many-{count}", directory / f"all-{count}.yaml"
     many.mkdir()
     with one.open("w") as file:
         for number in range(count):

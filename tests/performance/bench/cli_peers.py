@@ -1,8 +1,8 @@
-"""The command lines that are compared, and what each is given to do.
+"""The command lines that the benchmarks compare.
 
 conftest and gator have one rule, in cli_rules/: no toleration of the GPU taint without a GPU
-request. That is less than gpufence does, which has more rules and computes what the webhook would
-add. kubeconform and PyYAML only parse.
+request. gpufence does more: it has more rules, and computes what the webhook would add.
+kubeconform and PyYAML only parse.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ for file in sorted(path.iterdir()) if path.is_dir() else [path]:
 
 
 class CommandLine(NamedTuple):
-    """A command line for a file or a directory, and what it prints once for each finding."""
+    """A command line for a file or a directory, and the text that it prints for each finding."""
 
     name: str
     arguments: Callable[[Path], list[str | Path]]
     finding: str = ""
 
     def found(self, path: Path) -> int:
-        """Run it, and return how many findings it shows."""
-        done = subprocess.run(self.arguments(path), capture_output=True, text=True)
-        return done.stdout.count(self.finding)
+        """Run it and return the number of findings in its output."""
+        completed = subprocess.run(self.arguments(path), capture_output=True, text=True)
+        return completed.stdout.count(self.finding)
 
 
 class _Tool(NamedTuple):
-    """A tool of the field, and its Go package."""
+    """Another tool, and its Go package."""
 
     name: str
     program: str
@@ -61,7 +61,7 @@ _TOOLS = (
         "kubeconform (parses only)",
         "kubeconform",
         "github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0",
-        # Its schema takes everything.
+        # This schema accepts everything.
         ("-schema-location", RULES / "any.json"),
     ),
     _Tool(
@@ -83,16 +83,16 @@ _TOOLS = (
 
 def command_lines() -> Iterator[CommandLine]:
     """Yield gpufence, and the other tools that are in the cache or can be built."""
-    ours = Path(sys.executable).with_name("gpufence")
-    yield CommandLine(GPUFENCE, lambda path: [ours, "check", path], "  enforce  pool-trespass")
-    for form in ("json", "sarif"):
-        yield CommandLine(f"{GPUFENCE} -o {form}", _checking(ours, form))
+    gpufence = Path(sys.executable).with_name("gpufence")
+    yield CommandLine(GPUFENCE, lambda path: [gpufence, "check", path], "  enforce  pool-trespass")
+    for output_format in ("json", "sarif"):
+        yield CommandLine(f"{GPUFENCE} -o {output_format}", _checking(gpufence, output_format))
     yield CommandLine(PYYAML, lambda path: [sys.executable, "-c", _LOAD, path])
-    folder = cache.root().with_name("bench") / "bin"
+    directory = cache.root().with_name("bench") / "bin"
     for tool in _TOOLS:
-        program = _program(tool, folder)
+        program = _program(tool, directory)
         if program is None:
-            print(f"{tool.name} is left out: it takes a Go toolchain", file=sys.stderr)
+            print(f"{tool.name} is skipped: it needs a Go toolchain", file=sys.stderr)
         else:
             yield CommandLine(tool.name, _using(program, tool.arguments), tool.finding)
 
@@ -102,29 +102,29 @@ def versions() -> dict[str, str]:
     return {tool.program: tool.package.partition("@")[2] for tool in _TOOLS}
 
 
-def _checking(ours: Path, form: str) -> Callable[[Path], list[str | Path]]:
-    return lambda path: [ours, "check", "-o", form, path]
+def _checking(gpufence: Path, output_format: str) -> Callable[[Path], list[str | Path]]:
+    return lambda path: [gpufence, "check", "-o", output_format, path]
 
 
 def _using(program: str, arguments: tuple[str | Path, ...]) -> Callable[[Path], list[str | Path]]:
     return lambda path: [program, *arguments, path]
 
 
-def _program(tool: _Tool, folder: Path) -> str | None:
-    found = shutil.which(tool.program, path=folder)
-    if found is None:
-        _build(tool.package, folder)
-        found = shutil.which(tool.program, path=folder)
-    return found
+def _program(tool: _Tool, directory: Path) -> str | None:
+    path = shutil.which(tool.program, path=directory)
+    if path is None:
+        _build(tool.package, directory)
+        path = shutil.which(tool.program, path=directory)
+    return path
 
 
-def _build(package: str, folder: Path) -> None:
+def _build(package: str, directory: Path) -> None:
     go = shutil.which("go")
     if go is None:
         return
     print(f"building {package} ...", file=sys.stderr)
-    folder.mkdir(parents=True, exist_ok=True)
-    environ = os.environ | {"GOBIN": str(folder)}
+    directory.mkdir(parents=True, exist_ok=True)
+    environ = os.environ | {"GOBIN": str(directory)}
     try:
         subprocess.run(
             [go, "install", package], env=environ, timeout=BUILD_SECONDS, check=True, cwd="/"

@@ -1,7 +1,7 @@
-"""What following 5,000 nodes costs: `python -m bench.cluster_facts`, half a minute.
+"""Measures watching 5,000 nodes: `python -m bench.cluster_facts`, half a minute.
 
-CPU time is that of this process alone: the API server is played by another. Nodes are what clouds
-make of them: 40 labels, 50 images, 18 KB each; one in twenty has GPUs.
+The CPU time is this process' alone: the fake API server is another. Nodes are as large as a
+cloud provider's: 40 labels, 50 images, 18 KB; one in twenty has GPUs.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from webhook.kube.wire import Event
 JSON = dict[str, Any]
 
 COUNT = 5000
-ONE_IN = 20
+GPU_NODE_RATIO = 20
 EVENTS = 10_000
-"""Those of a minute."""
+"""Heartbeats of one minute."""
 PLAIN, WITH_GPU = "m7i.8xlarge", "p5.48xlarge"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 
 
 def node(number: int) -> JSON:
-    has_gpu = number % ONE_IN == 0
+    has_gpu = number % GPU_NODE_RATIO == 0
     name = f"ip-10-0-{number // 256}-{number % 256}.eu-west-1.compute.internal"
     labels = {
         "kubernetes.io/hostname": name,
@@ -92,7 +92,7 @@ def node(number: int) -> JSON:
 
 
 def serve(pipe: Pipe) -> None:
-    """Be the API server: print the port, then send all heartbeats on each request."""
+    """Run the fake API server: send its URL, then all heartbeats for each message received."""
 
     async def run() -> None:
         api = FakeApiServer(NODES)
@@ -112,14 +112,14 @@ def serve(pipe: Pipe) -> None:
 
 
 def microseconds(work: Callable[[], object], times: int) -> float:
-    began = time.process_time()
+    start = time.process_time()
     for _ in range(times):
         work()
-    return (time.process_time() - began) / times * 1e6
+    return (time.process_time() - start) / times * 1e6
 
 
 def compare_reading() -> None:
-    """Compare what a watch event costs to read, with this project's types and the client's."""
+    """Compare the cost of reading a watch event with this project's types and the client's."""
     from kubernetes.aio.watch import Watch
 
     line = json.dumps({"type": "MODIFIED", "object": node(7)}).encode()
@@ -140,15 +140,15 @@ def compare_reading() -> None:
     costs = {
         "read by kubernetes.aio": asyncio.run(with_client()),
         "read with msgspec": microseconds(lambda: decoder.decode(line), 5000),
-        "read, compared, found unchanged": microseconds(unchanged, 5000),
+        "read and compared (unchanged)": microseconds(unchanged, 5000),
     }
     for what, cost in costs.items():
         print(f"  {what:32} {cost:8.1f} us")
 
 
-async def follow(url: str, pipe: Pipe, folder: Path) -> None:
-    """Follow the nodes of the other process, and say what that costs."""
-    config = folder / "kubeconfig"
+async def follow(url: str, pipe: Pipe, directory: Path) -> None:
+    """Watch the nodes of the other process, and print the cost."""
+    config = directory / "kubeconfig"
     FakeApiServer().kubeconfig(config)
     config.write_text(config.read_text().replace("http://127.0.0.1:0", url))
     cluster = ClusterFacts(Connection(kubeconfig(config)), policy(), timing=Timing())
@@ -159,7 +159,7 @@ async def follow(url: str, pipe: Pipe, folder: Path) -> None:
     await eventually(lambda: cluster.objects()["nodes"] == COUNT, "the list", within=300)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     print(f"the first list of {COUNT} nodes: {cpu:.2f} s of CPU, {wall:.1f} s in all,")
-    print(f"  the loop was kept for {max(stalls) * 1e3:.0f} ms at most")
+    print(f"  the event loop was blocked for {max(stalls) * 1e3:.0f} ms at most")
     await asyncio.sleep(1)
     stalls.clear()
     cpu = time.process_time()
@@ -168,20 +168,20 @@ async def follow(url: str, pipe: Pipe, folder: Path) -> None:
     cpu = time.process_time() - cpu
     print(f"{EVENTS} heartbeats, as in a minute, over HTTP: {cpu:.2f} s of CPU,")
     print(f"  {cpu / EVENTS * 1e6:.0f} us each, {cpu / 60:.2%} of one core;")
-    print(f"  the loop was kept for {max(stalls) * 1e3:.0f} ms at most")
+    print(f"  the event loop was blocked for {max(stalls) * 1e3:.0f} ms at most")
     watching.cancel()
     await cluster.stop()
 
 
-async def stall(found: list[float]) -> None:
-    """Record how much CPU time other tasks use before the next turn.
+async def stall(stalls: list[float]) -> None:
+    """Record the CPU time that other tasks use before each turn of this one.
 
-    Time on the clock would say more of what else the machine does.
+    Wall-clock time would include other processes of the machine.
     """
     while True:
-        began = time.thread_time()
+        start = time.thread_time()
         await asyncio.sleep(0.01)
-        found.append(time.thread_time() - began)
+        stalls.append(time.thread_time() - start)
 
 
 def store_of_all() -> NodeStore:
@@ -216,18 +216,18 @@ def requiring(key: str, operator: str, *values: str) -> JSON:
 
 
 def compare_deciding() -> None:
-    """Compare what a decision costs without node facts and with them."""
-    gpu_host = node(ONE_IN)["metadata"]["name"]
+    """Compare the cost of a decision without node facts and with them."""
+    gpu_host = node(GPU_NODE_RATIO)["metadata"]["name"]
     plain_host = node(1)["metadata"]["name"]
     tolerating = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     cases = {
         "no node selection": pod(),
         "nodeName, plain": pod(nodeName=plain_host),
         "hostname, plain": pod(nodeSelector={"kubernetes.io/hostname": plain_host}),
-        "hostname, GPU (refused)": pod(nodeSelector={"kubernetes.io/hostname": gpu_host}),
+        "hostname, GPU (denied)": pod(nodeSelector={"kubernetes.io/hostname": gpu_host}),
         "os=linux": pod(nodeSelector={"kubernetes.io/os": "linux"}),
         "instance type, plain": pod(nodeSelector={INSTANCE_TYPE: PLAIN}),
-        "instance type, GPU (refused)": pod(nodeSelector={INSTANCE_TYPE: WITH_GPU}),
+        "instance type, GPU (denied)": pod(nodeSelector={INSTANCE_TYPE: WITH_GPU}),
         "zone In two": pod(affinity=requiring(ZONE, "In", "eu-west-1a", "eu-west-1b")),
         "nodepool Exists": pod(affinity=requiring("karpenter.sh/nodepool", "Exists")),
         "GPU label DoesNotExist": pod(affinity=requiring("nvidia.com/gpu.present", "DoesNotExist")),
@@ -247,15 +247,15 @@ def compare_deciding() -> None:
 def measure(
     serve: Callable[[Pipe], None], follow: Callable[[str, Pipe, Path], Coroutine[Any, Any, None]]
 ) -> None:
-    """Run ``serve`` in a process of its own, and ``follow`` in this one until it is done."""
+    """Run `serve` in a child process, and `follow` in this one until it ends."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    server = context.Process(target=serve, args=(theirs,), daemon=True)
+    parent_end, child_end = context.Pipe()
+    server = context.Process(target=serve, args=(child_end,), daemon=True)
     server.start()
-    url = ours.recv()
-    with TemporaryDirectory() as folder:
-        asyncio.run(follow(url, ours, Path(folder)))
-    ours.send(False)
+    url = parent_end.recv()
+    with TemporaryDirectory() as directory:
+        asyncio.run(follow(url, parent_end, Path(directory)))
+    parent_end.send(False)
     server.join(10)
 
 

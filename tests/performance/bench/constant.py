@@ -1,7 +1,7 @@
-"""A webhook that reads the body and sends back a constant but for the uid: what HTTP alone costs.
+"""A webhook that responds with constants, except for the uid: the cost of HTTP alone.
 
-`python -m bench.constant DIRECTORY PORT MUTATE VALIDATE`, where DIRECTORY holds tls.crt and
-tls.key, and the last two are files with the answers. It serves HTTP and TLS as gpufence does.
+`python -m bench.constant DIRECTORY PORT MUTATE VALIDATE`: DIRECTORY holds tls.crt and tls.key;
+MUTATE and VALIDATE are files with the responses. It serves HTTP and TLS as gpufence does.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ _NOTHING = (
 _UID = re.compile(rb'"uid":"([^"]+)"')
 
 
-def app(answers: dict[str, bytes]) -> web.Application:
-    made = web.Application(client_max_size=8 * 1024 * 1024)
-    for path, answer in answers.items():
-        before, uid, after = answer.partition(_uid(answer))
-        made.router.add_post(path, _handler(before, after))
-        assert uid, f"the answer for {path} has no uid"
-    return made
+def app(responses: dict[str, bytes]) -> web.Application:
+    application = web.Application(client_max_size=8 * 1024 * 1024)
+    for path, response in responses.items():
+        before, uid, after = response.partition(_uid(response))
+        application.router.add_post(path, _handler(before, after))
+        assert uid, f"the response for {path} has no uid"
+    return application
 
 
 def _handler(before: bytes, after: bytes) -> web.Handler:  # type: ignore[name-defined]
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         body = await request.read()
-        # The constant is what a GPU Pod is answered, and no other can be changed like one.
-        answered = (before, after) if b"nvidia.com/gpu" in body else _NOTHING
-        return web.Response(body=_uid(body).join(answered), content_type="application/json")
+        # The constant is the response to a GPU Pod. Its patch fits no other Pod.
+        parts = (before, after) if b"nvidia.com/gpu" in body else _NOTHING
+        return web.Response(body=_uid(body).join(parts), content_type="application/json")
 
-    return answer
+    return respond
 
 
 def _uid(body: bytes) -> bytes:
-    found = _UID.search(body)
-    assert found is not None
-    return found[1]
+    match = _UID.search(body)
+    assert match is not None
+    return match[1]
 
 
-async def serve(folder: Path, port: int, answers: dict[str, bytes]) -> None:
+async def serve(directory: Path, port: int, responses: dict[str, bytes]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
-    runner = web.AppRunner(app(answers), access_log=None)
+    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
+    runner = web.AppRunner(app(responses), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
     await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""The webhooks that are compared, as processes on one certificate, and the load on them."""
+"""Starts the webhooks that the benchmarks compare, and sends load to them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def resident_mebibytes(pid: int) -> float:
 
 @contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """Have what is started in the block run on one core only."""
+    """Pin the processes that the block starts to one core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -81,27 +81,27 @@ def pinned(core: int) -> Iterator[None]:
 
 @contextmanager
 def running(
-    folder: Path, core: int | None = None, flags: Sequence[str] = ()
+    directory: Path, core: int | None = None, flags: Sequence[str] = ()
 ) -> Iterator[list[Contestant]]:
-    """Run all contestants in the block, on one core if one is given, gpufence with `flags`."""
-    certificates = folder / "certs"
+    """Run all contestants, optionally pinned to one core, gpufence with `flags`."""
+    certificates = directory / "certs"
     issue(["localhost"], [HOST], certificates, datetime.now(UTC))
     with ExitStack() as stack:
         with nullcontext() if core is None else pinned(core):
-            started = _start(folder, certificates, flags, stack)
-        for each in started:
-            each.process.wait(_silent(each.port), _START_WITHIN)
-        yield started
+            contestants = _start(directory, certificates, flags, stack)
+        for contestant in contestants:
+            contestant.process.wait(_silent(contestant.port), _START_WITHIN)
+        yield contestants
 
 
 def _start(
-    folder: Path, certificates: Path, flags: Sequence[str], stack: ExitStack
+    directory: Path, certificates: Path, flags: Sequence[str], stack: ExitStack
 ) -> list[Contestant]:
     started = []
-    for name, command in commands(folder, certificates, flags).items():
+    for name, command in commands(directory, certificates, flags).items():
         [port] = free_ports(1)
         environ = os.environ | image_environment()
-        process = Process(name, command(port), folder / f"{name}.log", environ=environ)
+        process = Process(name, command(port), directory / f"{name}.log", environ=environ)
         process.start()
         stack.callback(process.stop)
         started.append(Contestant(name, process, port))
@@ -109,11 +109,11 @@ def _start(
 
 
 def commands(
-    folder: Path, certificates: Path, flags: Sequence[str]
+    directory: Path, certificates: Path, flags: Sequence[str]
 ) -> dict[str, Callable[[int], Sequence[str | Path]]]:
-    """Return what starts each contestant on a port."""
+    """Return the command of each contestant, given a port."""
     tls = ("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key")
-    answers = [_answer(folder, endpoint) for endpoint in reviews.asked("gpu-pod")]
+    responses = [_response(directory, endpoint) for endpoint in reviews.endpoints("gpu-pod")]
     script = Path(__file__).with_name("constant.py")
     peer = binaries()["webhook"]
     return {
@@ -121,18 +121,18 @@ def commands(
             *(COMMAND, "serve", "--host", HOST, "--port", str(port), *tls),
             *("--metrics-host", HOST, "--metrics-port", "0", *flags),
         ],
-        CONSTANT: lambda port: [sys.executable, script, certificates, str(port), *answers],
+        CONSTANT: lambda port: [sys.executable, script, certificates, str(port), *responses],
         GO: lambda port: [peer, "-host", HOST, "-port", str(port), "-certs", certificates],
     }
 
 
-def _answer(folder: Path, endpoint: reviews.Endpoint) -> Path:
-    """Return a file with what gpufence answers, which the constant repeats."""
+def _response(directory: Path, endpoint: reviews.Endpoint) -> Path:
+    """Write gpufence's response to a file for the constant webhook."""
     policy = default_policy()
     admission = Admission(policy, Metrics(policy, "default"), date.today)
-    path = folder / f"{endpoint}.json"
+    path = directory / f"{endpoint}.json"
     body = reviews.body("gpu-pod", endpoint)
-    path.write_bytes(engine.answered(admission, engine.PATHS[endpoint], body))
+    path.write_bytes(engine.answer_of(admission, engine.PATHS[endpoint], body))
     return path
 
 
@@ -147,15 +147,17 @@ def _silent(port: int) -> Callable[[], str]:
     return probe
 
 
-def load(url: str, authority: Path, body: Path, **options: Any) -> dict[str, Any]:
+def load(url: str, ca_file: Path, body: Path, **options: Any) -> dict[str, Any]:
     """Send `body` to `url` again and again, and return the load generator's report."""
     flags = [f"-{name}={value}" for name, value in options.items()]
-    flags += [f"-url={url}", f"-ca={authority}", f"-body={body}"]
-    done = subprocess.run([binaries()["load"], *flags], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"no load could be put on {url}: {done.stderr.strip()}")
-    report: dict[str, Any] = json.loads(done.stdout)
+    flags += [f"-url={url}", f"-ca={ca_file}", f"-body={body}"]
+    completed = subprocess.run(
+        [binaries()["load"], *flags], capture_output=True, text=True, check=False
+    )
+    if completed.returncode:
+        raise RuntimeError(f"the load generator failed on {url}: {completed.stderr.strip()}")
+    report: dict[str, Any] = json.loads(completed.stdout)
     unexpected = report["statuses"].keys() - {"200", "201"}
     if unexpected:
-        raise RuntimeError(f"{url} answered with HTTP status {', '.join(sorted(unexpected))}")
+        raise RuntimeError(f"{url} responded with HTTP status {', '.join(sorted(unexpected))}")
     return report

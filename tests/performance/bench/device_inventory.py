@@ -1,7 +1,7 @@
-"""What counting the devices of 5,000 Pods costs: `python -m bench.device_inventory`, a minute.
+"""Measures counting the devices of 5,000 Pods: `python -m bench.device_inventory`, a minute.
 
-CPU time is that of this process alone: the API server is played by another. Pods are what
-controllers and an API server make of them, 9 KB each; one in twenty has GPUs.
+The CPU time is this process' alone: the fake API server is another. Pods are as large as in a
+cluster, 9 KB each; one in twenty has GPUs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ JSON = dict[str, Any]
 
 PODS = "/api/v1/pods"
 COUNT = 5000
-ONE_IN = 20
+GPU_POD_RATIO = 20
 EVENTS = 10_000
 GPU = "nvidia.com/gpu"
 
 
 def pod(number: int) -> JSON:
-    has_gpu = number % ONE_IN == 0
+    has_gpu = number % GPU_POD_RATIO == 0
     name = f"checkout-{number // 10:05}-7c9d8b6f5-{number:05}"
     env = [{"name": f"SETTING_{i}", "value": f"a value as long as most are {i}"} for i in range(40)]
     resources = {"cpu": "500m", "memory": "1Gi"} | ({GPU: "1"} if has_gpu else {})
@@ -57,7 +57,9 @@ def pod(number: int) -> JSON:
         {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     ]
-    fields: JSON = {f"f:{each['name']}": {".": {}, "f:name": {}, "f:value": {}} for each in env}
+    fields: JSON = {
+        f"f:{variable['name']}": {".": {}, "f:name": {}, "f:value": {}} for variable in env
+    }
     return {
         "metadata": {
             "name": name,
@@ -72,7 +74,7 @@ def pod(number: int) -> JSON:
 
 
 def serve(pipe: Pipe) -> None:
-    """Be the API server: print the port, then send changes of Pods on each request."""
+    """Run the fake API server: send its URL, then changes of Pods for each message received."""
 
     async def run() -> None:
         api = FakeApiServer(NODES, PODS)
@@ -86,29 +88,29 @@ def serve(pipe: Pipe) -> None:
                 api.put(PODS, pod(number % COUNT))
                 if number % 100 == 0:
                     await asyncio.sleep(0)
-            api.put(PODS, pod(COUNT * ONE_IN))
+            api.put(PODS, pod(COUNT * GPU_POD_RATIO))
 
     asyncio.run(run())
 
 
 def read_one() -> None:
-    for what, number in (("a Pod without GPUs", 1), ("a Pod with GPUs", 0)):
+    for title, number in (("a Pod without GPUs", 1), ("a Pod with GPUs", 0)):
         line = json.dumps({"type": "MODIFIED", "object": pod(number)}).encode()
         decoder = msgspec.json.Decoder(Event[PodObject])
         rules = policy()
-        tally = Tally[PodObject, Holding](lambda each, rules=rules: of_pod(each, rules))  # type: ignore[misc]
+        tally = Tally[PodObject, Holding](lambda obj, rules=rules: of_pod(obj, rules))  # type: ignore[misc]
         cost = microseconds(lambda: tally.put(decoder.decode(line).object), 5000)  # noqa: B023
-        print(f"{what}, a watch event of {len(line)} bytes, read and counted: {cost:.0f} us")
+        print(f"{title}, a watch event of {len(line)} bytes, read and counted: {cost:.0f} us")
 
 
-async def follow(url: str, pipe: Pipe, folder: Path) -> None:
-    """Count the devices of the other process' Pods, and say what that costs."""
-    config = folder / "kubeconfig"
+async def follow(url: str, pipe: Pipe, directory: Path) -> None:
+    """Count the devices of the other process' Pods, and print the cost."""
+    config = directory / "kubeconfig"
     FakeApiServer().kubeconfig(config)
     config.write_text(config.read_text().replace("http://127.0.0.1:0", url))
     inventory = DeviceInventory(Connection(kubeconfig(config)), policy(), timing=Timing())
     await inventory.follow(True)
-    await inventory.stop()  # imports on first use are not part of the list's cost
+    await inventory.stop()  # exclude imports on first use
     stalls: list[float] = []
     watching = asyncio.create_task(stall(stalls))
     cpu, wall = time.process_time(), time.perf_counter()
@@ -116,7 +118,8 @@ async def follow(url: str, pipe: Pipe, folder: Path) -> None:
     await eventually(lambda: dict(inventory.holdings()), "the list", within=300)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     print(f"the first list of {COUNT} Pods: {cpu:.2f} s of CPU, {wall:.1f} s in all,")
-    print(f"  {inventory.objects()['pods']} kept; the loop was kept for {max(stalls) * 1e3:.0f} ms")
+    print(f"  {inventory.objects()['pods']} kept;", end=" ")
+    print(f"the event loop was blocked for {max(stalls) * 1e3:.0f} ms at most")
     await asyncio.sleep(1)
     stalls.clear()
     kept, cpu = inventory.objects()["pods"], time.process_time()
@@ -124,14 +127,14 @@ async def follow(url: str, pipe: Pipe, folder: Path) -> None:
     await eventually(lambda: inventory.objects()["pods"] > kept, "the last event", within=300)
     cpu = time.process_time() - cpu
     print(f"{EVENTS} changes of Pods, over HTTP: {cpu:.2f} s of CPU, {cpu / EVENTS * 1e6:.0f} us")
-    print(f"  each; the loop was kept for {max(stalls) * 1e3:.0f} ms at most")
+    print(f"  each; the event loop was blocked for {max(stalls) * 1e3:.0f} ms at most")
     watching.cancel()
     await inventory.stop()
 
 
 def weigh() -> None:
     rules, decoder = policy(), msgspec.json.Decoder(PodObject)
-    tally = Tally[PodObject, Holding](lambda each: of_pod(each, rules))
+    tally = Tally[PodObject, Holding](lambda obj: of_pod(obj, rules))
     tracemalloc.start()
     for number in range(COUNT):
         tally.put(decoder.decode(json.dumps(pod(number)).encode()))

@@ -1,4 +1,4 @@
-"""The engine alone: reviews to answers, without HTTP, in microseconds of one core."""
+"""Measures the engine alone, from review to response without HTTP, in microseconds."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ _SECONDS = 0.1
 
 
 def microseconds(work: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """Return the median of what one call costs, in CPU time of this process."""
+    """Return the median CPU time of one call in this process."""
     work()
-    began = time.process_time()
+    start = time.process_time()
     work()
-    once = max(time.process_time() - began, 1e-6)
+    once = max(time.process_time() - start, 1e-6)
     times = max(int(_SECONDS / once), 1)
-    found = []
+    samples = []
     for _ in range(rounds):
-        began = time.process_time()
+        start = time.process_time()
         for _ in range(times):
             work()
-        found.append((time.process_time() - began) / times * 1e6)
-    return median(found)
+        samples.append((time.process_time() - start) / times * 1e6)
+    return median(samples)
 
 
-def answered(admission: Admission, endpoint: Endpoint, body: bytes) -> bytes:
-    """Return the answer of a webhook without a cluster, which nothing is awaited for."""
+def answer_of(admission: Admission, endpoint: Endpoint, body: bytes) -> bytes:
+    """Return the response of a webhook without a cluster, which never waits."""
     try:
         admission.answer(endpoint, body, 1.0).send(None)
     except StopIteration as done:
         answer: bytes = done.value
         return answer
-    raise AssertionError("the answer was awaited")
+    raise AssertionError("the webhook waits for something")
 
 
 def whole() -> dict[str, float]:
-    """Return the microseconds from body to answer, by case and endpoint."""
+    """Return the microseconds from request body to response, by case and endpoint."""
     policy = default_policy()
     admission = Admission(policy, Metrics(policy, "default"), date.today)
     costs = {}
     for case in reviews.CASES:
-        for endpoint in reviews.asked(case):
+        for endpoint in reviews.endpoints(case):
             body = reviews.body(case, endpoint)
-            work = partial(answered, admission, PATHS[endpoint], body)
+            work = partial(answer_of, admission, PATHS[endpoint], body)
             costs[f"{case} {endpoint}"] = microseconds(work)
     return costs
 
 
 def parts(case: reviews.Case = "gpu-pod") -> dict[str, float]:
-    """Return what the parts of one answer cost."""
+    """Return the cost of the parts of one mutating review, in microseconds."""
     policy = default_policy()
     body = reviews.body(case, "mutate")
-    asked = review.decode(body)
-    assert asked.object is not None
-    request = asked.to_engine(date(2026, 1, 1))
+    decoded = review.decode(body)
+    assert decoded.object is not None
+    request = decoded.to_engine(date(2026, 1, 1))
     decoding = microseconds(lambda: review.decode(body))
-    # A mutation changes the typed Pod, so each one gets a Pod of its own.
+    # A mutation changes the typed Pod, so every call decodes a new one.
     both = microseconds(lambda: mutate(review.object_of(review.decode(body)), policy, request))
     return {"read the review": decoding, "mutate": both - decoding}

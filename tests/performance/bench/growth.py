@@ -1,6 +1,6 @@
-"""What a decision costs as things grow: containers of the Pod, pools, nodes, exemptions.
+"""Measures a decision by number of containers, pools, nodes and exemptions.
 
-Everything but the Pod itself should cost nothing: the lines of the others are flat.
+Only the size of the Pod itself should matter: the lines of the others are flat.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ GPU_LABEL = "nvidia.com/gpu.present"
 
 
 def measure() -> dict[str, dict[int, float]]:
-    """Return microseconds of one GPU Pod, mutated and judged, by what grows and its number."""
-    growing: dict[str, tuple[Cost, Iterable[int]]] = {
+    """Return the microseconds to mutate and validate one GPU Pod, by dimension and number."""
+    dimensions: dict[str, tuple[Cost, Iterable[int]]] = {
         "containers": (_with_containers, (1, 2, 5, 10, 25, 50, 100, 250)),
         "pools": (_with_pools, (1, 2, 5, 10, 25, 50, 100)),
         "nodes": (_with_nodes, (0, 10, 100, 1000, 10_000)),
         "exemptions": (_with_exemptions, (1, 10, 100, 1000, 10_000)),
     }
     return {
-        what: {number: cost(number) for number in numbers}
-        for what, (cost, numbers) in growing.items()
+        dimension: {number: cost(number) for number in numbers}
+        for dimension, (cost, numbers) in dimensions.items()
     }
 
 
@@ -72,11 +72,11 @@ def _with_exemptions(number: int) -> float:
 
 
 def _cost(policy: Policy, facts: Facts, pod: JSON | None = None) -> float:
-    given = pods.gpu_pod() if pod is None else pod
+    original = pods.gpu_pod() if pod is None else pod
     request = Request()
-    changed = patched(given, mutate(given, policy, request, facts))
-    return microseconds(partial(mutate, given, policy, request, facts)) + microseconds(
-        partial(validate, changed, policy, request, facts)
+    mutated = patched(original, mutate(original, policy, request, facts))
+    return microseconds(partial(mutate, original, policy, request, facts)) + microseconds(
+        partial(validate, mutated, policy, request, facts)
     )
 
 

@@ -1,4 +1,4 @@
-"""The objects that the benchmarks send, as a user would write them."""
+"""The objects that the benchmarks create, as a user would write them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def container(name: str, *, devices: int = 0, **fields: Any) -> JSON:
 
 
 def gpu_pod() -> JSON:
-    """Return a training Pod with a sidecar, as most GPU Pods look."""
+    """Return a typical GPU Pod: a training container and a sidecar."""
     shm = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - where PyTorch wants it
     return pod(
         [container("train", devices=1, volumeMounts=shm), container("log-shipper")],
@@ -49,13 +49,13 @@ def plain_pod() -> JSON:
 
 def selecting_pod() -> JSON:
     """Return a plain Pod that selects nodes by an instance type."""
-    made = plain_pod()
-    made["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "m7i.large"}
-    return made
+    pod_ = plain_pod()
+    pod_["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "m7i.large"}
+    return pod_
 
 
 def large_pod(containers: int) -> JSON:
-    """Return a GPU Pod of that many containers, of which every fourth requests a device."""
+    """Return a GPU Pod in which every fourth container requests a device."""
     return pod(
         [container(f"worker-{n}", devices=int(n % 4 == 0)) for n in range(containers)],
         restartPolicy="Never",
@@ -63,15 +63,15 @@ def large_pod(containers: int) -> JSON:
 
 
 def megabyte_pod() -> JSON:
-    """Return a GPU Pod of 1 MB, nearly all of it in environment variables."""
+    """Return a GPU Pod of 1 MB, most of it environment variables."""
     env = [{"name": f"SETTING_{n}", "value": f"{n:04}" * 120} for n in range(400)]
     workers = [container(f"worker-{n}", devices=1) for n in range(5)]
     return pod([worker | {"env": env} for worker in workers], restartPolicy="Never")
 
 
 def deployment() -> JSON:
-    made = gpu_pod()
-    template = {"metadata": {"labels": {"app": "bench"}}, "spec": made["spec"]}
+    gpu = gpu_pod()
+    template = {"metadata": {"labels": {"app": "bench"}}, "spec": gpu["spec"]}
     del template["spec"]["restartPolicy"]
     return {
         "apiVersion": "apps/v1",

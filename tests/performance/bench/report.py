@@ -1,4 +1,4 @@
-"""A run of the benchmarks as Markdown and as a plot."""
+"""Writes the results of a benchmark run as Markdown and as a plot."""
 
 from __future__ import annotations
 
@@ -14,57 +14,63 @@ PLOT = DOCS / "images" / "benchmarks-growth.png"
 BEGIN, END = "<!-- begin: written by make bench -->", "<!-- end -->"
 
 
-def markdown(found: Results) -> str:
-    """Return the tables of what was measured."""
-    sections = [_table(("the machine", ""), found.machine.items())]
-    if found.engine:
-        described = ((_case(name), f"{cost:.0f}") for name, cost in found.engine.items())
-        sections.append("## The engine alone\n\n" + _table(("review", "µs"), described))
-        parts = ((name, f"{cost:.0f}") for name, cost in found.parts.items())
+def markdown(results: Results) -> str:
+    """Return the tables of the parts that were measured."""
+    sections = [_table(("the machine", ""), results.machine.items())]
+    if results.engine:
+        cases = ((_case(name), f"{cost:.0f}") for name, cost in results.engine.items())
+        sections.append("## The engine alone\n\n" + _table(("review", "µs"), cases))
+        parts = ((name, f"{cost:.0f}") for name, cost in results.parts.items())
         sections.append(_table(("of a GPU Pod, mutating", "µs"), parts))
-    sections += _command_lines(found.cli)
-    for case, by_name in found.serving.items():
-        head = ("webhook", "requests/s", "p50 ms", "p99 ms", "CPU ms", "memory MiB")
+    sections += _command_lines(results.cli)
+    for case, by_name in results.serving.items():
+        header = ("webhook", "requests/s", "p50 ms", "p99 ms", "CPU ms", "memory MiB")
         rows = [(name, *_served(served)) for name, served in by_name.items()]
         title = f"## Over TLS, {serving.CONNECTIONS} connections, one core: {_case(case)}\n\n"
-        sections.append(title + _table(head, rows))
-    for kind, created in found.apiserver.items():
-        head_created = ("admission", "creates/s", "alone, ms", "API server's CPU ms", "all CPU ms")
-        rows_created = [(name, *_created(each)) for name, each in created.items()]
+        sections.append(title + _table(header, rows))
+    for kind, created in results.apiserver.items():
+        creation_header = (
+            "admission",
+            "creates/s",
+            "alone, ms",
+            "API server's CPU ms",
+            "all CPU ms",
+        )
+        creation_rows = [(name, *_created(figures)) for name, figures in created.items()]
         title = f"## On a real API server, {apiserver.CONNECTIONS} connections"
         sections.append(
-            f"{title}: {apiserver.TITLES[kind]}\n\n{_table(head_created, rows_created)}"
+            f"{title}: {apiserver.TITLES[kind]}\n\n{_table(creation_header, creation_rows)}"
         )
-    if made := ratios(found):
-        rows_made = ((name, f"{ratio:.2f}") for name, ratio in made.items())
-        sections.append("## Ratios\n\n" + _table(("", ""), rows_made))
+    if current := ratios(results):
+        ratio_rows = ((name, f"{ratio:.2f}") for name, ratio in current.items())
+        sections.append("## Ratios\n\n" + _table(("", ""), ratio_rows))
     return "\n\n".join(sections) + "\n"
 
 
-def write(found: Results) -> None:
-    """Put the tables into the page in place of the last run's, and draw the plot."""
+def write(results: Results) -> None:
+    """Replace the tables of the page and the plot."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{markdown(found)}\n{END}{after}")
-    if found.growth:
-        plot(found)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{markdown(results)}\n{END}{after}")
+    if results.growth:
+        plot(results)
 
 
-def plot(found: Results) -> None:
+def plot(results: Results) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(found.growth), figsize=(13, 3.2), layout="constrained")
-    for axis, (what, costs) in zip(axes, found.growth.items(), strict=True):
+    figure, axes = plt.subplots(1, len(results.growth), figsize=(13, 3.2), layout="constrained")
+    for axis, (dimension, costs) in zip(axes, results.growth.items(), strict=True):
         numbers = [int(number) for number in costs]
         axis.plot(numbers, list(costs.values()), marker="o", markersize=3)
-        if what != "containers":
+        if dimension != "containers":
             axis.set_xscale("symlog" if 0 in numbers else "log")
-        # Room above: a line along the edge does not look as flat as it is.
+        # Leave room above, so that a flat line does not touch the edge.
         axis.set_ylim(0, max(costs.values()) * 1.25)
-        axis.set_xlabel(what)
+        axis.set_xlabel(dimension)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("µs for one GPU Pod,\nmutated and judged")
     PLOT.parent.mkdir(parents=True, exist_ok=True)
@@ -72,30 +78,30 @@ def plot(found: Results) -> None:
     plt.close(figure)
 
 
-def _command_lines(found: cli.Measured) -> Iterator[str]:
-    for what, usages in found.checking.items():
-        ours = usages[cli_peers.GPUFENCE].wall
-        head = ("", "time s", "time relative to gpufence", "CPU s", "memory MiB")
+def _command_lines(results: cli.Measured) -> Iterator[str]:
+    for input_name, usages in results.checking.items():
+        baseline = usages[cli_peers.GPUFENCE].wall
+        header = ("", "time s", "time relative to gpufence", "CPU s", "memory MiB")
         rows = (
             (
                 name,
-                f"{used.wall:.2f}",
-                f"{used.wall / ours:.2f}",
-                f"{used.cpu:.2f}",
-                f"{used.memory:.0f}",
+                f"{usage.wall:.2f}",
+                f"{usage.wall / baseline:.2f}",
+                f"{usage.cpu:.2f}",
+                f"{usage.memory:.0f}",
             )
-            for name, used in usages.items()
+            for name, usage in usages.items()
         )
-        shares = found.shares[what]
-        yield f"## Command lines: {what}\n\n" + _table(head, rows)
+        shares = results.shares[input_name]
+        yield f"## Command lines: {input_name}\n\n" + _table(header, rows)
         yield (
             f"Parsing YAML is {shares.parsing:.0%} of the CPU time of `gpufence check`, and "
             f"{shares.reading:.0%} with finding, opening and splitting files."
         )
-    if found.start:
+    if results.start:
         starts = (
-            (name, f"{used.wall * 1000:.0f}", f"{used.cpu * 1000:.0f}")
-            for name, used in found.start.items()
+            (name, f"{usage.wall * 1000:.0f}", f"{usage.cpu * 1000:.0f}")
+            for name, usage in results.start.items()
         )
         title = "## Command lines: from the start to the verdict on one file\n\n"
         yield title + _table(("", "time ms", "CPU ms"), starts)
@@ -107,7 +113,7 @@ def _served(served: serving.Served) -> tuple[str, ...]:
 
 
 def _created(created: apiserver.Created) -> tuple[str, ...]:
-    cpu = (f"{created.server_cpu:.2f}", f"{created.whole_cpu:.2f}")
+    cpu = (f"{created.server_cpu:.2f}", f"{created.total_cpu:.2f}")
     return (f"{created.rate:.0f}", f"{created.alone:.2f}", *cpu)
 
 

@@ -1,4 +1,4 @@
-"""What a run of the benchmarks found, its ratios, and which of them have fallen."""
+"""The results of a benchmark run, their ratios, and regressions since the baseline."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bench import engine as engines
 from bench.contestants import CONSTANT, GO, GPUFENCE
 
 BASELINE = Path(__file__).with_name("baseline.json")
-FALLEN = 0.8
-"""Share of the baseline's ratio below which a ratio has fallen: what noise does not do."""
+REGRESSION = 0.8
+"""A ratio below this share of the baseline's is a regression; noise is smaller."""
 
 
 @dataclass
 class Results:
-    """One run; what was not measured in it is empty."""
+    """The results of one run; parts that were not measured are empty."""
 
     machine: dict[str, str] = field(default_factory=dict)
     engine: dict[str, float] = field(default_factory=dict)
@@ -38,22 +38,22 @@ PARTS = ("engine", "growth", "cli", "serving", "apiserver")
 
 def measure(parts: tuple[str, ...], seconds: float, rounds: int) -> Results:
     """Measure the parts, `seconds` for each load and `rounds` of each contestant."""
-    found = Results(machine=machine())
+    results = Results(machine=machine())
     if "engine" in parts:
-        found.engine, found.parts = engines.whole(), engines.parts()
+        results.engine, results.parts = engines.whole(), engines.parts()
     if "growth" in parts:
-        found.growth = growth.measure()
+        results.growth = growth.measure()
     if "cli" in parts:
-        found.cli = cli.measure(rounds)
+        results.cli = cli.measure(rounds)
     if "serving" in parts:
-        found.serving = serving.measure(seconds, rounds)
+        results.serving = serving.measure(seconds, rounds)
     if "apiserver" in parts:
-        found.apiserver = apiserver.measure(seconds, rounds)
-    return found
+        results.apiserver = apiserver.measure(seconds, rounds)
+    return results
 
 
 def machine() -> dict[str, str]:
-    """Return what the figures depend on besides the code."""
+    """Describe the machine and the versions that the figures depend on."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
         "processor": f"{os.cpu_count()} x {cpu[1] if cpu else platform.machine()}",
@@ -68,47 +68,44 @@ def machine() -> dict[str, str]:
     }
 
 
-def _required(folder: str, module: str) -> dict[str, str]:
-    pins = (Path(__file__).parent / folder / "go.mod").read_text()
+def _required(directory: str, module: str) -> dict[str, str]:
+    pins = (Path(__file__).parent / directory / "go.mod").read_text()
     version = re.search(rf"\s{re.escape(module)} (v\S+)", pins)
     return {module: version[1] if version else "?"}
 
 
-def ratios(found: Results) -> dict[str, float]:
-    """Return what of a run says something on another machine: the higher, the better."""
-    made: dict[str, float] = {}
-    for case, by_name in found.serving.items():
-        ours, go, constant = (by_name[name] for name in (GPUFENCE, GO, CONSTANT))
-        made |= {
-            f"{case}: requests/s of the Go webhook's": ours.rate / go.rate,
-            f"{case}: requests/s of the constant answer's": ours.rate / constant.rate,
-            f"{case}: p99 of the Go webhook relative to gpufence": go.p99 / ours.p99,
-            f"{case}: CPU of the Go webhook relative to gpufence": go.cpu / ours.cpu,
+def ratios(results: Results) -> dict[str, float]:
+    """Return the ratios that are comparable between machines; higher is better."""
+    computed: dict[str, float] = {}
+    for case, by_name in results.serving.items():
+        own, go, constant = (by_name[name] for name in (GPUFENCE, GO, CONSTANT))
+        computed |= {
+            f"{case}: requests/s of the Go webhook's": own.rate / go.rate,
+            f"{case}: requests/s of the constant answer's": own.rate / constant.rate,
+            f"{case}: p99 of the Go webhook relative to gpufence": go.p99 / own.p99,
+            f"{case}: CPU of the Go webhook relative to gpufence": go.cpu / own.cpu,
         }
-    for what, usages in found.cli.checking.items():
-        ours_used = usages[cli_peers.GPUFENCE]
+    for input_name, usages in results.cli.checking.items():
+        cpu = usages[cli_peers.GPUFENCE].cpu
         for name in (cli_peers.CONFTEST, cli_peers.GATOR, cli_peers.PYYAML):
             if name in usages:
-                made[f"{what}: CPU of {name} relative to gpufence"] = (
-                    usages[name].cpu / ours_used.cpu
-                )
-        made[f"{what}: share of parsing in CPU"] = found.cli.shares[what].parsing
-    for kind, created in found.apiserver.items():
-        others = (GO, CONSTANT, apiserver.POLICIES, apiserver.NOTHING)
-        ours_created = created[GPUFENCE]
-        for name in others:
-            other = created[name]
-            made[f"{kind}: creates/s of {name}'s"] = ours_created.rate / other.rate
-            made[f"{kind}: CPU of {name} relative to gpufence"] = (
-                other.whole_cpu / ours_created.whole_cpu
-            )
-    return made
+                relative = usages[name].cpu / cpu
+                computed[f"{input_name}: CPU of {name} relative to gpufence"] = relative
+        computed[f"{input_name}: share of parsing in CPU"] = results.cli.shares[input_name].parsing
+    for kind, created in results.apiserver.items():
+        gpufence = created[GPUFENCE]
+        for name in (GO, CONSTANT, apiserver.POLICIES, apiserver.NOTHING):
+            peer = created[name]
+            computed[f"{kind}: creates/s of {name}'s"] = gpufence.rate / peer.rate
+            relative = peer.total_cpu / gpufence.total_cpu
+            computed[f"{kind}: CPU of {name} relative to gpufence"] = relative
+    return computed
 
 
-def fallen(now: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
-    """Return a line for each ratio that has fallen by a fifth, or more, since the baseline."""
+def regressions(current: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
+    """Return a line for each ratio that is a fifth or more below the baseline."""
     return [
-        f"{name}: {now[name]:.2f}, and was {before:.2f}"
-        for name, before in baseline.items()
-        if name in now and now[name] < before * FALLEN
+        f"{name}: {current[name]:.2f}, was {expected:.2f}"
+        for name, expected in baseline.items()
+        if name in current and current[name] < expected * REGRESSION
     ]

@@ -1,6 +1,6 @@
-"""Reviews that a real API server sent, as bytes: the requests that contestants get.
+"""Admission reviews recorded from a real API server: the requests that contestants receive.
 
-`python -m bench.capture` writes them again.
+`python -m bench.capture` records them again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 Endpoint = Literal["mutate", "validate"]
 Case = Literal["gpu-pod", "plain-pod", "large-pod", "megabyte-pod", "ephemeral", "deployment"]
 
-FOLDER = Path(__file__).with_name("reviews")
+DIRECTORY = Path(__file__).with_name("reviews")
 CASES: dict[Case, str] = {
     "gpu-pod": "a GPU Pod with a sidecar",
     "plain-pod": "a plain Pod",
@@ -24,14 +24,14 @@ CASES: dict[Case, str] = {
 
 
 def path(case: Case, endpoint: Endpoint) -> Path:
-    return FOLDER / f"{case}.{endpoint}.json.gz"
+    return DIRECTORY / f"{case}.{endpoint}.json.gz"
 
 
 def body(case: Case, endpoint: Endpoint) -> bytes:
-    """Return the review; at `validate` the Pod is as gpufence has changed it."""
+    """Return the review; for `validate` the Pod is the one that gpufence has mutated."""
     return gzip.decompress(path(case, endpoint).read_bytes())
 
 
-def asked(case: Case) -> tuple[Endpoint, ...]:
-    """Return the endpoints that the API server calls for it: for a workload only /validate."""
+def endpoints(case: Case) -> tuple[Endpoint, ...]:
+    """Return the endpoints that the API server calls: for a workload only /validate."""
     return ("validate",) if case == "deployment" else ("mutate", "validate")

@@ -1,4 +1,4 @@
-"""Runs the benchmarks: `make bench` and `make bench-compare`."""
+"""Runs the benchmarks for `make bench` and `make bench-compare`."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ import json
 import sys
 
 from bench import report
-from bench.results import BASELINE, PARTS, fallen, measure, ratios
+from bench.results import BASELINE, PARTS, measure, ratios, regressions
 from controlplane.errors import ControlPlaneError
 
 
 def main() -> int:
-    """Print the tables; return 1 if a ratio has fallen by a fifth, 2 if nothing could be run."""
+    """Print the tables; return 1 on a regression, 2 if the benchmarks cannot run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", choices=PARTS, help="measure this part")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each load")
-    parser.add_argument("--rounds", type=int, default=3, help="of each contestant")
+    parser.add_argument(
+        "--only", action="append", choices=PARTS, help="measure only this part (repeatable)"
+    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration of each load")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each contestant")
     parser.add_argument("--write", action="store_true", help="rewrite the page and the baseline")
-    asked = parser.parse_args()
-    if asked.write and asked.only:
-        parser.error("--write rewrites everything, and so does not go with --only")
+    arguments = parser.parse_args()
+    if arguments.write and arguments.only:
+        parser.error("--write rewrites all results and cannot be combined with --only")
     try:
-        found = measure(tuple(asked.only or PARTS), asked.seconds, asked.rounds)
+        results = measure(tuple(arguments.only or PARTS), arguments.seconds, arguments.rounds)
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 2
-    print(report.markdown(found))
-    made = ratios(found)
-    if asked.write:
-        report.write(found)
-        BASELINE.write_text(json.dumps(made, indent=2) + "\n")
+    print(report.markdown(results))
+    current = ratios(results)
+    if arguments.write:
+        report.write(results)
+        BASELINE.write_text(json.dumps(current, indent=2) + "\n")
         return 0
-    lost = fallen(made, json.loads(BASELINE.read_text()))
-    for line in lost:
-        print(f"fallen: {line}", file=sys.stderr)
-    return 1 if lost else 0
+    slower = regressions(current, json.loads(BASELINE.read_text()))
+    for line in slower:
+        print(f"regression: {line}", file=sys.stderr)
+    return 1 if slower else 0
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from bench import reviews
 from bench.contestants import Contestant, load, pinned, running
@@ -14,9 +14,8 @@ CONNECTIONS = 16
 SERVER_CORE, CLIENT_CORE = 0, 1
 
 
-@dataclass(frozen=True)
-class Served:
-    """What one contestant did in one round; times in milliseconds."""
+class Served(NamedTuple):
+    """The figures of one contestant in one round; times in milliseconds."""
 
     rate: float
     p50: float
@@ -28,42 +27,45 @@ class Served:
 
 
 def measure(seconds: float, rounds: int) -> dict[str, dict[str, Served]]:
-    """Return the medians by case (`gpu-pod mutate`) and contestant, alternating these."""
-    found: dict[str, dict[str, list[Served]]] = {}
+    """Return the medians by case (`gpu-pod mutate`) and contestant.
+
+    The contestants take turns within each round.
+    """
+    rounds_by_case: dict[str, dict[str, list[Served]]] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        with running(folder, SERVER_CORE) as contestants:
+        directory = Path(temporary)
+        with running(directory, SERVER_CORE) as contestants:
             for _ in range(rounds + 1):
-                for endpoint in reviews.asked("gpu-pod"):
+                for endpoint in reviews.endpoints("gpu-pod"):
                     case = f"gpu-pod {endpoint}"
-                    for each in contestants:
-                        served = _round(each, folder, endpoint, seconds)
-                        found.setdefault(case, {}).setdefault(each.name, []).append(served)
-    # The first round warms all of them up.
+                    for contestant in contestants:
+                        served = _round(contestant, directory, endpoint, seconds)
+                        rounds_by_case.setdefault(case, {}).setdefault(contestant.name, []).append(
+                            served
+                        )
+    # The first round is the warm-up.
     return {
-        case: {name: _middle(served[1:]) for name, served in by_name.items()}
-        for case, by_name in found.items()
+        case: {
+            name: Served(*map(median, zip(*samples[1:], strict=True)))
+            for name, samples in by_name.items()
+        }
+        for case, by_name in rounds_by_case.items()
     }
 
 
 def _round(
-    contestant: Contestant, folder: Path, endpoint: reviews.Endpoint, seconds: float
+    contestant: Contestant, directory: Path, endpoint: reviews.Endpoint, seconds: float
 ) -> Served:
-    body = folder / f"{endpoint}.body"
+    body = directory / f"{endpoint}.body"
     body.write_bytes(reviews.body("gpu-pod", endpoint))
-    before = contestant.cpu_seconds()
+    cpu_before = contestant.cpu_seconds()
     with pinned(CLIENT_CORE):
         report = load(
             f"{contestant.url}/{endpoint}?timeout=3s",
-            folder / "certs" / "ca.crt",
+            directory / "certs" / "ca.crt",
             body,
             connections=CONNECTIONS,
             seconds=seconds,
         )
-    cpu = (contestant.cpu_seconds() - before) / report["requests"] * 1000
+    cpu = (contestant.cpu_seconds() - cpu_before) / report["requests"] * 1000
     return Served(report["rate"], report["p50"], report["p99"], cpu, contestant.memory())
-
-
-def _middle(served: list[Served]) -> Served:
-    fields = ("rate", "p50", "p99", "cpu", "memory")
-    return Served(*(median(getattr(each, field) for each in served) for field in fields))

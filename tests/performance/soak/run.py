@@ -42,12 +42,12 @@ def questions() -> list[Question]:
     asked = [
         (engine.PATHS[endpoint], reviews.body(case, endpoint))
         for case in ("gpu-pod", "plain-pod", "large-pod")
-        for endpoint in reviews.asked(case)
+        for endpoint in reviews.endpoints(case)
     ]
     asked.append(("/validate", encode(review(trespassing_pod()))))
     asked.append(("/mutate", encode(review(trespassing_pod(), object={"kind": 1}))))
     return [
-        Question(path, body, frozenset(engine.answered(each, path, body) for each in admissions))
+        Question(path, body, frozenset(engine.answer_of(each, path, body) for each in admissions))
         for path, body in asked
     ]
 
