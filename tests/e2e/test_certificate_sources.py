@@ -44,12 +44,12 @@ def files(tmp_path: Path) -> Files:
         "tls.crt": pair.certificate_pem,
         "tls.key": pair.key_pem,
     }
-    folder = tmp_path / "tls"
-    folder.mkdir()
+    directory = tmp_path / "tls"
+    directory.mkdir()
     for name, pem in parts.items():
-        (folder / name).write_bytes(pem)
+        (directory / name).write_bytes(pem)
     named = zip(("--ca-file", "--tls-cert", "--tls-key"), parts, strict=True)
-    return Files(parts, tuple(f"{flag}={folder / name}" for flag, name in named))
+    return Files(parts, tuple(f"{flag}={directory / name}" for flag, name in named))
 
 
 @contextmanager

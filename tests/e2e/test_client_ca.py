@@ -30,7 +30,7 @@ class Guarded:
     cluster: ControlPlane
     server: Server
     clients: pki.Authority
-    folder: Path
+    directory: Path
     port: int
 
     def status(self, pair: tuple[Path, Path] | None) -> int:
@@ -59,17 +59,17 @@ class Guarded:
 def guarded(
     found_binaries: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Guarded]:
-    folder = tmp_path_factory.mktemp("client-ca")
-    clients = pki.Authority(folder, "api-servers")
+    directory = tmp_path_factory.mktemp("client-ca")
+    clients = pki.Authority(directory, "api-servers")
     [port] = free_ports(1)
-    shows = shown(folder, clients.client("api-server"), f"127.0.0.1:{port}")
+    shows = shown(directory, clients.client("api-server"), f"127.0.0.1:{port}")
     flags = ["--port", str(port), "--client-ca-file", str(clients.certificate)]
     with (
-        ControlPlane(folder / "cluster", found_binaries, apiserver_flags=[shows]) as cluster,
-        Server(folder / "server", flags) as server,
+        ControlPlane(directory / "cluster", found_binaries, apiserver_flags=[shows]) as cluster,
+        Server(directory / "server", flags) as server,
     ):
         register(cluster, server.url, server.authority)
-        yield Guarded(cluster, server, clients, folder, port)
+        yield Guarded(cluster, server, clients, directory, port)
         unregister(cluster)
 
 
@@ -92,7 +92,7 @@ def test_a_client_of_the_ca_gets_as_far_as_http(guarded: Guarded) -> None:
 
 
 def test_clients_without_a_certificate_of_the_ca_are_rejected(guarded: Guarded) -> None:
-    elsewhere = guarded.folder / "foreign"
+    elsewhere = guarded.directory / "foreign"
     elsewhere.mkdir()
     refused = {
         "none": None,
@@ -112,7 +112,7 @@ def test_with_another_ca_the_api_server_is_rejected_until_it_is_trusted_again(
     guarded: Guarded,
 ) -> None:
     trusted = guarded.clients.certificate.read_bytes()
-    elsewhere = guarded.folder / "successor"
+    elsewhere = guarded.directory / "successor"
     elsewhere.mkdir()
     successor = pki.Authority(elsewhere, "api-servers")
 

@@ -75,12 +75,12 @@ def server(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """A registered webhook that follows the cluster, with the rights that it says it needs."""
-    folder = tmp_path_factory.mktemp("cluster-facts")
-    policy_file = folder / "policy.yaml"
+    directory = tmp_path_factory.mktemp("cluster-facts")
+    policy_file = directory / "policy.yaml"
     policy_file.write_text(yaml.safe_dump(document()))
-    with service_account(control_plane, folder) as kubeconfig:
+    with service_account(control_plane, directory) as kubeconfig:
         flags = ["--policy", str(policy_file), "--kubeconfig", str(kubeconfig), "--node-facts"]
-        with Server(folder, flags) as running:
+        with Server(directory, flags) as running:
             registration = Registration(
                 url=running.url,
                 ca_bundle=base64.b64encode(running.authority).decode(),
@@ -98,7 +98,7 @@ def server(
 
 
 @contextmanager
-def service_account(control_plane: ControlPlane, folder: Path) -> Iterator[Path]:
+def service_account(control_plane: ControlPlane, directory: Path) -> Iterator[Path]:
     """Provide the kubeconfig of a service account with the rights that the docs list."""
     asked_for = (webhook.cluster.__doc__ or "").partition("rules:")[2].partition("\n\n")[0]
     rules = yaml.safe_load(f"rules:{asked_for}")["rules"]
@@ -119,7 +119,7 @@ def service_account(control_plane: ControlPlane, folder: Path) -> Iterator[Path]
         {"spec": {"expirationSeconds": 3600}},
     )["status"]["token"]
     authority = encoded(control_plane.api.authority)
-    path = folder / "kubeconfig"
+    path = directory / "kubeconfig"
     path.write_text(
         yaml.safe_dump(
             {

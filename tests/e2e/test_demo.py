@@ -14,9 +14,9 @@ from controlplane.screen import StoryError, expect
 from deploy.kubelet import unavailable
 
 
-def play(folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def play(directory: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "controlplane.demo", "--folder", folder],
+        [sys.executable, "-m", "controlplane.demo", "--directory", directory],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environ,
         capture_output=True,
         text=True,
@@ -70,7 +70,7 @@ def test_a_second_demo_in_the_same_directory_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with stage.alone_in(tmp_path):
-        assert stage.main(["--folder", str(tmp_path)]) == 1
+        assert stage.main(["--directory", str(tmp_path)]) == 1
     assert f"A demo is running in {tmp_path} already" in capsys.readouterr().err
 
 

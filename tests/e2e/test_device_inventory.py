@@ -34,10 +34,10 @@ def kept(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Release]:
     """A release with two replicas that are to count."""
-    folder = tmp_path_factory.mktemp("estate")
+    directory = tmp_path_factory.mktemp("estate")
     with (
         control_plane.nodes(GPU_NODE, node("plain")),
-        release(control_plane, folder) as made,
+        release(control_plane, directory) as made,
         # The leader is to stay the same, however busy the machine is.
         made.replicas(2, "--device-metrics", "--lease-seconds", "60"),
     ):

@@ -124,7 +124,7 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
 
     A page that installs gpufence uses what it installs.
     """
-    home, folder = directory / "home", clone(directory / "gpufence")
+    home, checkout = directory / "home", clone(directory / "gpufence")
     installed = home / ".venvs/gpufence/bin"
     path = os.pathsep.join(map(str, (installed, *programs, COMMAND.parent, environ["PATH"])))
     environ = {**environ, "HOME": str(home)}
@@ -132,13 +132,13 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
         if "not run" in block.notes:
             continue
         if file := block.notes.get("file"):
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / file).write_text(block.text)
+            (checkout / file).parent.mkdir(parents=True, exist_ok=True)
+            (checkout / file).write_text(block.text)
         if block.language == "console":
-            run_block(block, folder, {**environ, "PATH": path, "GIT_CONFIG_GLOBAL": os.devnull})
+            run_block(block, checkout, {**environ, "PATH": path, "GIT_CONFIG_GLOBAL": os.devnull})
         for script in scripts(block):
             status = int(block.notes.get("exit", "0"))
-            run(script, folder, {**environ, "PATH": path}, block.place, status)
+            run(script, checkout, {**environ, "PATH": path}, block.place, status)
     assert (installed / "gpufence").exists() == ("pip install ." in (PROJECT / page).read_text())
 
 
@@ -158,18 +158,18 @@ def clone(directory: Path) -> Path:
     return directory
 
 
-def run_block(block: Block, folder: Path, environ: dict[str, str]) -> None:
+def run_block(block: Block, directory: Path, environ: dict[str, str]) -> None:
     status = int(block.notes.get("exit", "0"))
     for command in block.commands():
-        printed = run(command.text, folder, environ, block.place, status)
+        printed = run(command.text, directory, environ, block.place, status)
         told = f"{block.place}: {command.text}\nprints:\n{printed}"
         assert not command.shown or agrees(command.shown, printed), told
 
 
-def run(command: str, folder: Path, environ: dict[str, str], place: str, status: int) -> str:
+def run(command: str, directory: Path, environ: dict[str, str], place: str, status: int) -> str:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
-        cwd=folder,
+        cwd=directory,
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -69,8 +69,8 @@ ITS_JOB = workload("Job", "nightly-29400000")
 @pytest.fixture(scope="module")
 def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
     policy = yaml.safe_load(default_policy_text())
-    folder = tmp_path_factory.mktemp("exceptions")
-    with running(control_plane, folder, policy) as made, made.registered():
+    directory = tmp_path_factory.mktemp("exceptions")
+    with running(control_plane, directory, policy) as made, made.registered():
         yield made
 
 

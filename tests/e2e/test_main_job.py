@@ -289,17 +289,17 @@ def test_a_sidecar_that_another_webhook_adds_afterwards_is_hardened_by_reinvocat
 
 
 @contextmanager
-def sidecar_injector(cluster: ControlPlane, folder: Path) -> Iterator[None]:
+def sidecar_injector(cluster: ControlPlane, directory: Path) -> Iterator[None]:
     """Run a mutating webhook that adds a container, registered to be called after gpufence."""
-    issue([], ["127.0.0.1"], folder / "certs", datetime.now(UTC))
+    issue([], ["127.0.0.1"], directory / "certs", datetime.now(UTC))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Injector)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "certs" / "tls.crt", folder / "certs" / "tls.key")
+    context.load_cert_chain(directory / "certs" / "tls.crt", directory / "certs" / "tls.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-    bundle = base64.b64encode((folder / "certs" / "ca.crt").read_bytes()).decode()
+    bundle = base64.b64encode((directory / "certs" / "ca.crt").read_bytes()).decode()
     rule = {
         "operations": ["CREATE"],
         "apiGroups": [""],

@@ -103,8 +103,8 @@ def spaces(
         control_plane.create_namespace("restricted-", RESTRICTED),
         control_plane.create_namespace("unconditional-"),
     )
-    folder = tmp_path_factory.mktemp("one-verdict")
-    with running(control_plane, folder, DOCUMENT) as fence, fence.registered():
+    directory = tmp_path_factory.mktemp("one-verdict")
+    with running(control_plane, directory, DOCUMENT) as fence, fence.registered():
         paths = register_unconditional(fence, found)
         try:
             until(lambda: is_asked_of_all(found), "the API server to send everything")

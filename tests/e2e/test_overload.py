@@ -51,12 +51,12 @@ def narrow(
     control_plane: ControlPlane, proxy: ProxyThread, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Release]:
     """A release with one replica, which answers one request at a time."""
-    folder = tmp_path_factory.mktemp("release")
-    config = kubeconfig(folder / "proxy.kubeconfig", proxy.proxy.url)
+    directory = tmp_path_factory.mktemp("release")
+    config = kubeconfig(directory / "proxy.kubeconfig", proxy.proxy.url)
     flags = ("--max-in-flight", "1", "--node-facts", "--kubeconfig", str(config))
     with (
         control_plane.nodes(GPU_NODE),
-        release(control_plane, folder) as made,
+        release(control_plane, directory) as made,
         made.replicas(1, *flags),
     ):
         yield made

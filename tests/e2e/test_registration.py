@@ -13,7 +13,7 @@ def test_a_webhook_without_a_server_is_reported_in_the_api_servers_own_words(
     control_plane: ControlPlane,
 ) -> None:
     [port] = free_ports(1)
-    authority = (control_plane.folder / "ca.crt").read_bytes()
+    authority = (control_plane.directory / "ca.crt").read_bytes()
     try:
         with pytest.raises(TimeoutError, match=r"failed calling webhook.*connection refused"):
             webhooks.register(control_plane, f"https://127.0.0.1:{port}", authority, within=5)

@@ -318,9 +318,9 @@ def outage(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Outage]:
     failure_policy, second_line = request.param
-    folder = tmp_path_factory.mktemp("outage")
-    with release(control_plane, folder) as made:
-        installed = Installed(made, folder / "policy.yaml")
+    directory = tmp_path_factory.mktemp("outage")
+    with release(control_plane, directory) as made:
+        installed = Installed(made, directory / "policy.yaml")
         installed.use(failurePolicy=failure_policy)
         given = () if second_line else ("--no-admission-policies",)
         with made.replicas(1, *flags(installed), *given) as [replica]:

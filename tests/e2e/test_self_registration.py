@@ -128,7 +128,7 @@ def test_an_unregister_that_fails_says_what_would_work(kept: Release) -> None:
 
 
 def test_what_manifests_prints_is_what_a_replica_writes(kept: Release) -> None:
-    authority = kept.folder / "ca.crt"
+    authority = kept.directory / "ca.crt"
     authority.write_bytes(kept.secret()["ca.crt"])
     printed = kept.manifests("--url", kept.service.url, "--ca-file", str(authority))
     for wanted, found in zip(printed, kept.configurations(), strict=True):

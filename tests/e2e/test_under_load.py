@@ -29,21 +29,21 @@ SECONDS = float(os.environ.get("GPUFENCE_LOAD_SECONDS", "6"))
 class ConfigMapVolume:
     """A mounted ConfigMap, as a kubelet updates it: a new directory and a swapped link."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self.file = folder / "policy.yaml"
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.file = directory / "policy.yaml"
         self.file.symlink_to(Path("..data") / "policy.yaml")
-        self._folder = folder
+        self._directory = directory
         self._version = 0
 
     def write(self, text: str) -> None:
         self._version += 1
-        version = self._folder / f"..{self._version}"
+        version = self._directory / f"..{self._version}"
         version.mkdir()
         (version / "policy.yaml").write_text(text)
-        link = self._folder / "..data_tmp"
+        link = self._directory / "..data_tmp"
         link.symlink_to(version.name)
-        link.rename(self._folder / "..data")
+        link.rename(self._directory / "..data")
 
 
 @dataclass
@@ -59,8 +59,8 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two replicas whose serving certificate is renewed every few seconds in these tests."""
-    folder = tmp_path_factory.mktemp("release")
-    policy = ConfigMapVolume(folder / "policy")
+    directory = tmp_path_factory.mktemp("release")
+    policy = ConfigMapVolume(directory / "policy")
     policy.write(default_policy_text())
     flags = (
         *("--policy", str(policy.file)),
@@ -68,7 +68,7 @@ def pair(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
         *("--certificate-lifetime", "6s"),
         *("--ca-propagation-delay", "1s", "--ca-overlap", "3s"),
     )
-    with release(control_plane, folder) as made, made.replicas(2, *flags) as replicas:
+    with release(control_plane, directory) as made, made.replicas(2, *flags) as replicas:
         pair = Pair(made, policy, flags, list(replicas))
         yield pair
         for replica in pair.replicas:

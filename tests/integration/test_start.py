@@ -24,13 +24,13 @@ POINTS = settings().max_examples // 5
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def started(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start ``gpufence serve`` as PID 1; yield what runs it, and its PID outside."""
     command = [
         *("unshare", "--pid", "--fork", "--kill-child", str(GPUFENCE), "serve"),
         f"--policy={COMPILED.with_suffix('.yaml')}",
-        f"--tls-cert={folder / 'tls.crt'}",
-        f"--tls-key={folder / 'tls.key'}",
+        f"--tls-cert={directory / 'tls.crt'}",
+        f"--tls-key={directory / 'tls.key'}",
         *("--register=false", "--host=127.0.0.1", "--port=0", "--metrics-host=127.0.0.1"),
         *("--metrics-port=0", "--drain-seconds=0"),
     ]

@@ -31,13 +31,13 @@ class Images:
     Layers stay in the cache: the libraries are installed again only when their pins change.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self._storage = cache.root().with_name("node") / "images"
 
     def tools(self) -> Path:
         """Return an archive with the image TOOLS."""
-        with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
+        with tempfile.TemporaryDirectory(dir=self.directory) as temporary:
             context = Path(temporary)
             shutil.copy(str(shutil.which("busybox")), context / "busybox")
             (context / "Dockerfile").write_text(_TOOLS)
@@ -65,7 +65,7 @@ class Images:
         )
 
     def _archive(self, name: str) -> Path:
-        archive = self.folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
+        archive = self.directory / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
         self._buildah("push", "--quiet", name, f"oci-archive:{archive}:{name}")
         return archive
 

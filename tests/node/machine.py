@@ -42,21 +42,21 @@ class Node:
     """One node with its control plane. As a context manager it runs inside the block."""
 
     def __init__(
-        self, folder: Path, control_plane: Mapping[str, Path], programs: Mapping[str, Path]
+        self, directory: Path, control_plane: Mapping[str, Path], programs: Mapping[str, Path]
     ) -> None:
-        self.folder = folder
+        self.directory = directory
         self._programs = programs
-        (folder / "containerd").mkdir(parents=True)
+        (directory / "containerd").mkdir(parents=True)
         self.cluster = ControlPlane(
-            folder / "cluster",
+            directory / "cluster",
             control_plane,
             apiserver_flags=[
                 "--bind-address=0.0.0.0",
                 f"--advertise-address={OUTSIDE}",
                 "--endpoint-reconciler-type=lease",
                 "--kubelet-preferred-address-types=InternalIP",
-                f"--kubelet-client-certificate={folder}/cluster/admin.crt",
-                f"--kubelet-client-key={folder}/cluster/admin.key",
+                f"--kubelet-client-certificate={directory}/cluster/admin.crt",
+                f"--kubelet-client-key={directory}/cluster/admin.key",
             ],
             addresses=[OUTSIDE, SERVICE, "kubernetes.default.svc"],
         )
@@ -107,7 +107,7 @@ class Node:
 
     @property
     def _socket(self) -> Path:
-        return self.folder / "containerd.sock"
+        return self.directory / "containerd.sock"
 
     def _network(self, stack: ExitStack) -> None:
         # A run that was killed leaves both.
@@ -131,7 +131,7 @@ class Node:
         self._inside("sysctl", "-qw", "net.ipv4.ip_forward=1")
 
     def _containerd(self, stack: ExitStack) -> None:
-        home = self.folder / "containerd"
+        home = self.directory / "containerd"
         cni = home / "cni"
         cni.mkdir()
         (cni / "10-bridge.conflist").write_text(json.dumps(_bridge()))
@@ -156,12 +156,12 @@ class Node:
         stack.callback(self._end_containers)
 
     def _kubelet(self, stack: ExitStack) -> None:
-        root = self.folder / "kubelet"
-        config = self.folder / "kubelet.yaml"
+        root = self.directory / "kubelet"
+        config = self.directory / "kubelet.yaml"
         config.write_text(yaml.safe_dump(_kubelet(self._socket)))
-        admin = self.folder / "cluster"
+        admin = self.directory / "cluster"
         path = kubeconfig.write(
-            self.folder / "kubeconfig",
+            self.directory / "kubeconfig",
             f"https://{OUTSIDE}:{self.cluster.api.port}",
             admin / "ca.crt",
             "admin",
@@ -225,16 +225,16 @@ class Node:
         for task in self.ctr("tasks", "list", "--quiet", check=False).split():
             self.ctr("tasks", "delete", "--force", task, check=False)
 
-    def _unmount(self, folder: Path) -> None:
+    def _unmount(self, directory: Path) -> None:
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for mount in reversed([each for each in mounts if f"{each}/".startswith(f"{folder}/")]):
+        for mount in reversed([each for each in mounts if f"{each}/".startswith(f"{directory}/")]):
             _run("umount", "--lazy", mount, check=False)
 
     def _process(self, name: str, *arguments: str) -> Process:
         return Process(
             name,
             [*_enter(), self._programs[name], *arguments],
-            self.folder / f"{name}.log",
+            self.directory / f"{name}.log",
             stop_within=20,
         )
 

@@ -97,14 +97,14 @@ def named(name: str, labels: JSON | None = None) -> JSON:
 @asynccontextmanager
 async def facts_of(
     api: FakeApiServer,
-    folder: Path,
+    directory: Path,
     of: Policy | None = None,
     *,
     timing: Timing = FAST,
     **options: Any,
 ) -> AsyncIterator[ClusterFacts]:
     """Provide the facts of the fake's cluster, followed inside the block."""
-    connection = Connection(kubeconfig(api.kubeconfig(folder / "kubeconfig")))
+    connection = Connection(kubeconfig(api.kubeconfig(directory / "kubeconfig")))
     cluster = ClusterFacts(connection, of or policy(), timing=timing, **options)
     await cluster.start()
     try:
@@ -125,11 +125,11 @@ async def node_names(cluster: ClusterFacts) -> set[str] | None:
 
 @asynccontextmanager
 async def around_a_pod(
-    folder: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
+    directory: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[TestServer]:
     """Serve, with the directory's pair, as the API server of a Pod's environment."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
     server = TestServer(app)

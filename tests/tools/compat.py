@@ -47,19 +47,19 @@ def module(version: str) -> GoModule:
     """
     if not re.fullmatch(r"v1\.\d+\.\d+", version):
         raise ControlPlaneError(f"{version!r} is not a release of Kubernetes: use v1.MINOR.PATCH")
-    folder = cache.root().with_name("compat") / version
-    if not (folder / "go.sum").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        _write(folder, version)
+    directory = cache.root().with_name("compat") / version
+    if not (directory / "go.sum").exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        _write(directory, version)
     what = f"the Kubernetes {version} control plane"
-    return GoModule(folder, binaries.PACKAGES, binaries.ldflags(version), what)
+    return GoModule(directory, binaries.PACKAGES, binaries.ldflags(version), what)
 
 
-def _write(folder: Path, version: str) -> None:
+def _write(directory: Path, version: str) -> None:
     go = toolchain.go(binaries.module().required_go())
-    shutil.copytree(binaries.HERE / "etcd", folder / "etcd")
+    shutil.copytree(binaries.HERE / "etcd", directory / "etcd")
     download = ["mod", "download", "-json", f"{KUBERNETES}@{version}"]
-    own = Path(json.loads(_go(go, folder, *download))["GoMod"]).read_text()
+    own = Path(json.loads(_go(go, directory, *download))["GoMod"]).read_text()
     staging = re.findall(r"(?m)^\s+(k8s\.io/\S+) => \./staging/", own)
     released = version.replace("v1.", "v0.", 1)
     minor = ".".join(map(str, toolchain.go_version(go)[:2]))
@@ -70,14 +70,14 @@ def _write(folder: Path, version: str) -> None:
         tools="\n".join(f"\t{each}" for each in binaries.PACKAGES.values() if each[0] != "."),
         replaced="\n".join(f"\t{name} => {name} {released}" for name in staging),
     )
-    (folder / "go.mod").write_text(text)
-    _go(go, folder, "mod", "tidy")
+    (directory / "go.mod").write_text(text)
+    _go(go, directory, "mod", "tidy")
 
 
-def _go(go: Path, folder: Path, *arguments: str) -> str:
+def _go(go: Path, directory: Path, *arguments: str) -> str:
     done = subprocess.run(
         [go, *arguments],
-        cwd=folder,
+        cwd=directory,
         env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,

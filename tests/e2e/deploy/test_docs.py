@@ -125,10 +125,10 @@ def fresh(found_binaries: dict[str, Path], helm: Helm, tmp_path: Path) -> Iterat
 def test_every_command_of_the_pages_works_one_after_the_other(
     fresh: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "deploy").symlink_to(PROJECT / "deploy")
-    (folder / "policy.yaml").write_text(default_policy_text())
+    directory = tmp_path / "project"
+    directory.mkdir()
+    (directory / "deploy").symlink_to(PROJECT / "deploy")
+    (directory / "policy.yaml").write_text(default_policy_text())
     kubectl = fresh.cluster.kubectl
     programs = [kubectl.binary.parent, fresh.helm.binary.parent, COMMAND.parent]
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
@@ -136,7 +136,7 @@ def test_every_command_of_the_pages_works_one_after_the_other(
     for place, command in commands():
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
-            cwd=folder,
+            cwd=directory,
             env=environ,
             capture_output=True,
             text=True,

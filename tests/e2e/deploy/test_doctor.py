@@ -326,8 +326,8 @@ def test_a_secret_that_is_missing_is_named(idle: Installation) -> None:
 
 
 def test_what_may_not_be_read_is_said_and_is_no_failure(installed: Installation) -> None:
-    folder = installed.cluster.folder
-    path = as_account(installed.cluster, "default", "default", folder / "stranger")
+    directory = installed.cluster.directory
+    path = as_account(installed.cluster, "default", "default", directory / "stranger")
     done = subprocess.run(
         [COMMAND, "doctor", "--kubeconfig", path, "--output", "json"],
         capture_output=True,

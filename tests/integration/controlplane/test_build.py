@@ -24,44 +24,44 @@ def program(path: Path, prints: str = "") -> Path:
     return path
 
 
-def assets(folder: Path, *names: str, version: str = VERSION) -> Path:
+def assets(directory: Path, *names: str, version: str = VERSION) -> Path:
     for name in names:
-        program(folder / name, f"Kubernetes {version}")
-    return folder
+        program(directory / name, f"Kubernetes {version}")
+    return directory
 
 
 @pytest.fixture
 def module(tmp_path: Path) -> GoModule:
     """A Go module of one command that says hello."""
-    folder = tmp_path / "module"
-    folder.mkdir()
-    (folder / "go.mod").write_text("module gpufence.dev/hello\n\ngo 1.26.0\n")
-    (folder / "main.go").write_text(
+    directory = tmp_path / "module"
+    directory.mkdir()
+    (directory / "go.mod").write_text("module gpufence.dev/hello\n\ngo 1.26.0\n")
+    (directory / "main.go").write_text(
         'package main\n\nvar greeting = "?"\n\nfunc main() { println(greeting) }\n'
     )
-    return GoModule(folder, {"hello": "."}, "-X main.greeting=hello", "a greeting")
+    return GoModule(directory, {"hello": "."}, "-X main.greeting=hello", "a greeting")
 
 
 # Where binaries come from
 
 
 def test_a_complete_envtest_directory_comes_before_the_cache(tmp_path: Path) -> None:
-    folder = assets(tmp_path, "etcd", "kube-apiserver", "kubectl")
-    assert binaries.from_assets(str(folder)) == {
-        name: folder / name for name in ("etcd", "kube-apiserver", "kubectl")
+    directory = assets(tmp_path, "etcd", "kube-apiserver", "kubectl")
+    assert binaries.from_assets(str(directory)) == {
+        name: directory / name for name in ("etcd", "kube-apiserver", "kubectl")
     }
 
 
 def test_what_envtest_lacks_comes_from_the_cache(tmp_path: Path) -> None:
-    folder = assets(tmp_path / "assets", "etcd", "kube-apiserver", "kubectl")
+    directory = assets(tmp_path / "assets", "etcd", "kube-apiserver", "kubectl")
     home = tmp_path / "cache" / "gpufence" / "controlplane" / binaries.module().key()
     assets(home, *binaries.PACKAGES)
-    environ = {"KUBEBUILDER_ASSETS": str(folder), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environ = {"KUBEBUILDER_ASSETS": str(directory), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     found = binaries.binaries(environ)
     assert {name: path.parent for name, path in found.items()} == {
-        "etcd": folder,
-        "kube-apiserver": folder,
-        "kubectl": folder,
+        "etcd": directory,
+        "kube-apiserver": directory,
+        "kubectl": directory,
         "kube-controller-manager": home,
         "kube-scheduler": home,
     }
@@ -70,31 +70,31 @@ def test_what_envtest_lacks_comes_from_the_cache(tmp_path: Path) -> None:
 def test_an_incomplete_envtest_directory_is_left_alone_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = assets(tmp_path, "kube-apiserver", "kubectl")
-    assert binaries.from_assets(str(folder)) == {}
-    assert f"KUBEBUILDER_ASSETS={folder} is not used: it has no etcd" in capsys.readouterr().err
+    directory = assets(tmp_path, "kube-apiserver", "kubectl")
+    assert binaries.from_assets(str(directory)) == {}
+    assert f"KUBEBUILDER_ASSETS={directory} is not used: it has no etcd" in capsys.readouterr().err
 
 
 def test_an_envtest_directory_of_another_minor_version_is_left_alone_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.30.2")
-    assert binaries.from_assets(str(folder)) == {}
+    directory = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.30.2")
+    assert binaries.from_assets(str(directory)) == {}
     assert "is not used: it is v1.30.2, not a v1.36" in capsys.readouterr().err
 
 
 def test_a_complete_set_of_binaries_is_used_in_any_version(tmp_path: Path) -> None:
-    folder = assets(tmp_path, *binaries.PACKAGES, version="v1.32.1")
-    assert set(binaries.from_assets(str(folder))) == binaries.PACKAGES.keys()
+    directory = assets(tmp_path, *binaries.PACKAGES, version="v1.32.1")
+    assert set(binaries.from_assets(str(directory))) == binaries.PACKAGES.keys()
 
 
 def test_another_patch_version_of_envtest_is_as_good(tmp_path: Path) -> None:
-    folder = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.36.0")
-    assert set(binaries.from_assets(str(folder))) == binaries.ENVTEST
+    directory = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.36.0")
+    assert set(binaries.from_assets(str(directory))) == binaries.ENVTEST
 
 
 @pytest.mark.parametrize(
-    ("environ", "folder"),
+    ("environ", "directory"),
     [
         pytest.param({"XDG_CACHE_HOME": "/var/cache/me"}, Path("/var/cache/me"), id="configured"),
         pytest.param({"XDG_CACHE_HOME": ""}, Path.home() / ".cache", id="empty is unset"),
@@ -102,9 +102,9 @@ def test_another_patch_version_of_envtest_is_as_good(tmp_path: Path) -> None:
     ],
 )
 def test_the_cache_lies_where_the_xdg_specification_says(
-    environ: dict[str, str], folder: Path
+    environ: dict[str, str], directory: Path
 ) -> None:
-    assert cache.root(environ) == folder / "gpufence" / "controlplane"
+    assert cache.root(environ) == directory / "gpufence" / "controlplane"
 
 
 # What is built
@@ -120,20 +120,20 @@ def test_everything_pinned_is_of_one_kubernetes_version() -> None:
 
 
 def test_the_key_changes_with_all_that_the_binaries_depend_on(module: GoModule) -> None:
-    keys = {module.key(), GoModule(module.folder, module.packages, "-s", module.what).key()}
+    keys = {module.key(), GoModule(module.directory, module.packages, "-s", module.what).key()}
     for name in ("go.mod", "main.go"):
-        path = module.folder / name
+        path = module.directory / name
         path.write_text(path.read_text() + "\n")
         keys.add(module.key())
-    (module.folder / "go.sum").write_text("\n")
+    (module.directory / "go.sum").write_text("\n")
     keys.add(module.key())
     assert len(keys) == 5
 
 
 def test_the_key_does_not_change_with_other_files_or_words(module: GoModule) -> None:
     key = module.key()
-    (module.folder / "README.md").write_text("about\n")
-    assert GoModule(module.folder, module.packages, module.ldflags, "other words").key() == key
+    (module.directory / "README.md").write_text("about\n")
+    assert GoModule(module.directory, module.packages, module.ldflags, "other words").key() == key
 
 
 @pytest.mark.usefixtures("go_toolchain")
@@ -150,10 +150,10 @@ def test_what_is_built_once_is_found_afterwards(
 def test_one_go_build_makes_all_binaries(
     module: GoModule, tmp_path: Path, go_toolchain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = module.folder / "cmd" / "other"
+    other = module.directory / "cmd" / "other"
     other.mkdir(parents=True)
     (other / "main.go").write_text('package main\n\nfunc main() { println("other") }\n')
-    both = GoModule(module.folder, {"hello": ".", "other": "./cmd/other"}, "", "two greetings")
+    both = GoModule(module.directory, {"hello": ".", "other": "./cmd/other"}, "", "two greetings")
     calls = tmp_path / "calls"
     go = tmp_path / "go"
     go.write_text(f'#!/bin/sh\necho "$1" >> {calls}\nexec {go_toolchain} "$@"\n')
@@ -172,7 +172,7 @@ def test_one_go_build_makes_all_binaries(
 def test_a_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(
     module: GoModule, tmp_path: Path
 ) -> None:
-    (module.folder / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
+    (module.directory / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
     with pytest.raises(ControlPlaneError) as raised:
         module.binaries(["hello"], tmp_path / "cache")
     assert "Building a greeting" in str(raised.value)
@@ -194,7 +194,7 @@ def test_a_second_process_waits_for_the_first_and_builds_nothing(
             "print(m.binaries(['hello'], Path(sys.argv[3]))['hello'])"
         )
         second = subprocess.Popen(
-            [sys.executable, "-c", script, module.folder, module.ldflags, root],
+            [sys.executable, "-c", script, module.directory, module.ldflags, root],
             env=os.environ
             | {"PYTHONPATH": str(Path(binaries.HERE).parent), "PATH": "/nonexistent"},
             stdout=subprocess.PIPE,

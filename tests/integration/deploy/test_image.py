@@ -27,9 +27,9 @@ BUILD, FINAL = stages((DEPLOY / "Dockerfile").read_text())
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the build stage leaves, in a directory instead of an image."""
-    folder = tmp_path_factory.mktemp("image")
-    carry_out(BUILD, PROJECT, folder)
-    return folder
+    directory = tmp_path_factory.mktemp("image")
+    carry_out(BUILD, PROJECT, directory)
+    return directory
 
 
 def run(image: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -30,12 +30,12 @@ def function(mode: str, program: str = "{path: gpufence, args: [krm]}") -> dict[
     }
 
 
-def run(folder: Path, *command: str | Path) -> Result:
+def run(directory: Path, *command: str | Path) -> Result:
     """Run a command in a directory, with gpufence on its path."""
     path = os.pathsep.join([str(COMMAND.parent), os.environ["PATH"]])
     return subprocess.run(
         command,
-        cwd=folder,
+        cwd=directory,
         capture_output=True,
         text=True,
         check=False,
@@ -43,15 +43,15 @@ def run(folder: Path, *command: str | Path) -> Result:
     )
 
 
-def kustomization(folder: Path, *samples: str, **functions: Any) -> None:
+def kustomization(directory: Path, *samples: str, **functions: Any) -> None:
     """Write a kustomization of the samples; ``functions`` are fields with one functionConfig."""
     for sample in samples:
-        shutil.copy(SAMPLES / sample, folder)
+        shutil.copy(SAMPLES / sample, directory)
     document: dict[str, Any] = {"resources": list(samples)}
     for field, config in functions.items():
-        (folder / f"{field}.yaml").write_text(yaml.safe_dump(config))
+        (directory / f"{field}.yaml").write_text(yaml.safe_dump(config))
         document[field] = [f"{field}.yaml"]
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump(document))
 
 
 def objects(done: Result) -> dict[str, Any]:
@@ -115,11 +115,11 @@ def kpt() -> str:
     return found
 
 
-def package(folder: Path, *samples: str) -> None:
+def package(directory: Path, *samples: str) -> None:
     for sample in samples:
-        shutil.copy(SAMPLES / sample, folder)
+        shutil.copy(SAMPLES / sample, directory)
     kptfile = {"apiVersion": "kpt.dev/v1", "kind": "Kptfile", "metadata": {"name": "package"}}
-    (folder / "Kptfile").write_text(yaml.safe_dump(kptfile))
+    (directory / "Kptfile").write_text(yaml.safe_dump(kptfile))
 
 
 def test_kpt_mutates_files_in_place_and_keeps_comments(kpt: str, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ async def test_a_review_takes_the_path_of_the_page(tmp_path: Path) -> None:
     assert len(climbs) <= MOST_CLIMBS, climbs
 
 
-async def path_of_a_review(folder: Path) -> list[CodeType]:
+async def path_of_a_review(directory: Path) -> list[CodeType]:
     """Send a GPU Pod to /mutate of a listening server, and return what that calls, in order."""
     api = FakeApiServer(NODES, DEVICE_CLASSES)
     api.put(NODES, gpu_node("gpu-1"))
@@ -85,7 +85,7 @@ async def path_of_a_review(folder: Path) -> list[CodeType]:
     async with AsyncExitStack() as stack:
         await api.start()
         stack.push_async_callback(api.stop)
-        cluster = await stack.enter_async_context(facts_of(api, folder))
+        cluster = await stack.enter_async_context(facts_of(api, directory))
         await eventually(lambda: not cluster.unready(), "the cluster to be known")
         # They keep the cluster facts fresh.
         background = asyncio.all_tasks()

@@ -31,16 +31,22 @@ LOADED_FROM = {"link": "href", "script": "src", "img": "src", "iframe": "src"}
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site."""
-    folder = tmp_path_factory.mktemp("site")
+    directory = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-E"]
     done = subprocess.run(
-        [*command, "-d", str(folder / "doctrees"), str(PROJECT / "docs"), str(folder / "html")],
+        [
+            *command,
+            "-d",
+            str(directory / "doctrees"),
+            str(PROJECT / "docs"),
+            str(directory / "html"),
+        ],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return folder / "html"
+    return directory / "html"
 
 
 class Loads(HTMLParser):

@@ -43,11 +43,11 @@ async def policies(path: Path, seconds: float) -> None:
         write_policy(path, user)
 
 
-async def certificates(folder: Path, authority: KeyPair, seconds: float) -> None:
+async def certificates(directory: Path, authority: KeyPair, seconds: float) -> None:
     while True:
         await asyncio.sleep(seconds)
         leaf = issue_leaf(authority, Names.parse(["localhost"], [HOST]), datetime.now(UTC))
-        write_pairs(folder, authority, leaf, force=True)
+        write_pairs(directory, authority, leaf, force=True)
 
 
 def put_nodes(api: FakeApiServer) -> None:

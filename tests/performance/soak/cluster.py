@@ -73,14 +73,14 @@ class Creations:
 
 @contextmanager
 def fenced_cluster(
-    folder: Path, count: int, flags: Sequence[str] = ()
+    directory: Path, count: int, flags: Sequence[str] = ()
 ) -> Iterator[tuple[Release, list[Replica]]]:
     """Run a control plane with a GPU node, and a release with ``count`` replicas."""
-    with ControlPlane(folder / "cluster", binaries()) as cluster:
+    with ControlPlane(directory / "cluster", binaries()) as cluster:
         cluster.create_nodes(GPU_NODE)
         # Nothing is stored, so that this has nothing to do but to take CPU from the others.
         cluster.scheduler.stop()
-        with release(cluster, folder / "release") as made, ExitStack() as stack:
+        with release(cluster, directory / "release") as made, ExitStack() as stack:
             # Without any, the caller starts its own.
             running = stack.enter_context(made.replicas(count, *flags)) if count else []
             yield made, running

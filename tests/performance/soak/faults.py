@@ -80,14 +80,14 @@ class Record:
         return found
 
 
-def measure(minutes: float, folder: Path) -> Record:
+def measure(minutes: float, directory: Path) -> Record:
     record = Record(minutes)
     with (
-        fenced_cluster(folder, 0) as (made, _),
+        fenced_cluster(directory, 0) as (made, _),
         ProxyThread(made.cluster.url, made.cluster.client_context()) as thread,
     ):
         proxy = thread.proxy
-        config = kubeconfig(folder / "proxy.kubeconfig", proxy.url)
+        config = kubeconfig(directory / "proxy.kubeconfig", proxy.url)
         flags = (*FLAGS, "--kubeconfig", str(config))
         with made.replicas(REPLICAS, *flags) as replicas:
             until(lambda: sum(map(exports, replicas)) == 1, "the device metrics")
@@ -203,12 +203,12 @@ def plot(record: Record, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def main(minutes: float, folder: Path) -> int:
+def main(minutes: float, directory: Path) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         record = measure(minutes, Path(temporary))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "faults.json").write_text(json.dumps(asdict(record), indent=1) + "\n")
-    plot(record, folder / "faults.png")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "faults.json").write_text(json.dumps(asdict(record), indent=1) + "\n")
+    plot(record, directory / "faults.png")
     created = sum(each.created for each in record.samples)
     print(
         f"{created} GPU Pods created, {len(record.wrong)} of them wrong; {len(record.failures)} "

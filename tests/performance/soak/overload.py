@@ -34,11 +34,11 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-async def overload(folder: Path) -> list[tuple[str, float, Outcomes]]:
+async def overload(directory: Path) -> list[tuple[str, float, Outcomes]]:
     """Return what became of: the capacity, half of it, every caller at once, and half again."""
     asked = questions()
     found = []
-    async with replica(folder, ("--register", "false")) as served:
+    async with replica(directory, ("--register", "false")) as served:
         context = served.context()
 
         def callers(sources: Sequence[str], of_each: int, outcomes: Outcomes) -> list[Caller]:
@@ -76,12 +76,12 @@ async def _close(callers: Sequence[Caller]) -> None:
         await caller.close()
 
 
-def floods(folder: Path) -> list[str]:
+def floods(directory: Path) -> list[str]:
     """Create GPU Pods during each flood; return what is wrong."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     problems = []
-    with fenced_cluster(folder, 1) as (release, [replica]):
+    with fenced_cluster(directory, 1) as (release, [replica]):
         context = ssl.create_default_context(cadata=release.secret()["ca.crt"].decode())
         port = replica.port
         slow = Flood(port, SOURCES[:1], 230, ONE_BYTE, context)
@@ -111,8 +111,8 @@ def floods(folder: Path) -> list[str]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        problems = floods(Path(folder))
+    with tempfile.TemporaryDirectory() as directory:
+        problems = floods(Path(directory))
     if problems:
         raise SystemExit(f"FAULT: {problems}")
     found = run(overload)

@@ -36,10 +36,10 @@ def run(work: Callable[[Path], Coroutine[Any, Any, T]]) -> T:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as directory,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(work(Path(folder)))
+        return runner.run(work(Path(directory)))
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(folder: Path, flags: Sequence[str | Path] = ()) -> AsyncIterator[Replica]:
+async def replica(directory: Path, flags: Sequence[str | Path] = ()) -> AsyncIterator[Replica]:
     """Run a replica in the block, with `flags` in addition to its addresses and files."""
     now = datetime.now(UTC)
-    authority, certificates = create_authority(now), folder / "certs"
+    authority, certificates = create_authority(now), directory / "certs"
     leaf = issue_leaf(authority, Names.parse(["localhost"], [HOST]), now)
     write_pairs(certificates, authority, leaf)
-    policy = folder / "policy.yaml"
+    policy = directory / "policy.yaml"
     churn.write_policy(policy, churn.POLICY_USERS[0])
-    log = folder / "serve.log"
+    log = directory / "serve.log"
     with log.open("wb") as errors:
         server = await asyncio.create_subprocess_exec(
             *(COMMAND, "serve", "--policy", policy),

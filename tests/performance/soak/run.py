@@ -52,13 +52,13 @@ def questions() -> list[Question]:
     ]
 
 
-async def soak(minutes: float, folder: Path) -> Record:
+async def soak(minutes: float, directory: Path) -> Record:
     """Run for so many minutes, with what a run needs in the directory."""
     api = FakeApiServer(NODES, NAMESPACES, RUNTIME_CLASSES, DEVICE_CLASSES)
     await api.start()
     churn.put_nodes(api)
-    flags = ("--register", "false", "--kubeconfig", api.kubeconfig(folder / "kubeconfig"))
-    async with replica(folder, flags) as served:
+    flags = ("--register", "false", "--kubeconfig", api.kubeconfig(directory / "kubeconfig"))
+    async with replica(directory, flags) as served:
         outcomes, context = Outcomes(), served.context()
         callers = [Caller(served.port, context, outcomes) for _ in range(CONNECTIONS)]
         asked = questions()
@@ -96,9 +96,9 @@ async def _sample(record: Record, pid: int, outcomes: Outcomes) -> None:
         record.look(time.monotonic() - began, pid, *outcomes.taken())
 
 
-def main(minutes: float, folder: Path) -> int:
+def main(minutes: float, directory: Path) -> int:
     record = run(lambda temporary: soak(minutes, temporary))
-    record.write(folder)
+    record.write(directory)
     memory = [sample.memory for sample in record.samples]
     print(
         f"capacity {record.capacity:.0f}/s, asked {record.rate:.0f}/s, {record.minutes:g} minutes"

@@ -81,11 +81,11 @@ class Record:
             found.append(f"{before} descriptors at the beginning and {after} at the end")
         return found
 
-    def write(self, folder: Path) -> None:
+    def write(self, directory: Path) -> None:
         """Write `soak.json` and `soak.png`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "soak.json").write_text(json.dumps(asdict(self), indent=1) + "\n")
-        self._plot(folder / "soak.png")
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "soak.json").write_text(json.dumps(asdict(self), indent=1) + "\n")
+        self._plot(directory / "soak.png")
 
     def _plot(self, path: Path) -> None:
         from matplotlib.figure import Figure

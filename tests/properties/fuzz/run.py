@@ -32,7 +32,7 @@ _SECONDS_AN_INPUT = 10
 """Longer than this is a hang."""
 
 _LARGEST = 65_536
-_FOLDER = Path.home() / ".cache" / "gpufence" / "fuzz"
+_DIRECTORY = Path.home() / ".cache" / "gpufence" / "fuzz"
 
 
 def _handler_seeds() -> Iterator[bytes]:
@@ -90,10 +90,10 @@ _TARGETS = {
 }
 
 
-def main(name: str, minutes: float, folder: Path) -> None:
+def main(name: str, minutes: float, directory: Path) -> None:
     """Fuzz one target; the process ends with it, with a status that is not 0 where it fails."""
     target = _TARGETS[name]
-    inputs, failures = folder / name / "inputs", folder / name / "failures"
+    inputs, failures = directory / name / "inputs", directory / name / "failures"
     for path in (inputs, failures):
         path.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds()):
@@ -127,4 +127,4 @@ def main(name: str, minutes: float, folder: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in _TARGETS:
         sys.exit("usage: run.py handler|reader MINUTES [DIRECTORY]")
-    main(sys.argv[1], float(sys.argv[2]), Path(*sys.argv[3:]) if sys.argv[3:] else _FOLDER)
+    main(sys.argv[1], float(sys.argv[2]), Path(*sys.argv[3:]) if sys.argv[3:] else _DIRECTORY)

@@ -67,9 +67,9 @@ class Cluster:
         known["versions"].append({"version": version})
         self._tell_groups()
 
-    async def audit(self, folder: Path, policy: Policy | None = None) -> Audit:
+    async def audit(self, directory: Path, policy: Policy | None = None) -> Audit:
         """Audit it by a policy, the default one unless given."""
-        api = KubeApi(kubeconfig(self.api.kubeconfig(folder / "kubeconfig")))
+        api = KubeApi(kubeconfig(self.api.kubeconfig(directory / "kubeconfig")))
         try:
             return await audit(api, policy or shipped_policy(), TODAY)
         finally:

@@ -60,27 +60,27 @@ def binaries(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
     return found | module().binaries(missing, cache.root(environ))
 
 
-def from_assets(folder: str) -> dict[str, Path]:
+def from_assets(directory: str) -> dict[str, Path]:
     """Return the binaries in a $KUBEBUILDER_ASSETS directory: all of envtest's, or none.
 
     A complete set is used in any version. A set without scheduler and controller manager must have
     the minor version of those in the cache: Kubernetes supports neither if it is newer than the API
     server (https://kubernetes.io/releases/version-skew-policy/).
     """
-    if not folder:
+    if not directory:
         return {}
-    paths = {name: Path(folder).absolute() / name for name in PACKAGES}
+    paths = {name: Path(directory).absolute() / name for name in PACKAGES}
     found = {name: path for name, path in paths.items() if os.access(path, os.X_OK)}
     lacking = sorted(ENVTEST - found.keys())
     if lacking:
-        cache.say(f"KUBEBUILDER_ASSETS={folder} is not used: it has no {', '.join(lacking)}")
+        cache.say(f"KUBEBUILDER_ASSETS={directory} is not used: it has no {', '.join(lacking)}")
         return {}
     if found.keys() == PACKAGES.keys():
         return found
     told = version_of(found["kube-apiserver"])
     if minor(told) != minor(VERSION):
         wanted = minor(VERSION)
-        cache.say(f"KUBEBUILDER_ASSETS={folder} is not used: it is {told}, not a {wanted}")
+        cache.say(f"KUBEBUILDER_ASSETS={directory} is not used: it is {told}, not a {wanted}")
         return {}
     return found
 

@@ -8,27 +8,27 @@ from pathlib import Path
 from paths import PROJECT
 
 _PAGE = PROJECT / "docs" / "operate" / "certificates.md"
-_FOLDER = "/etc/kubernetes/admission"
+_DIRECTORY = "/etc/kubernetes/admission"
 _SERVICE = "gpufence.gpufence-system.svc"
 
 
-def shown(folder: Path, pair: tuple[Path, Path], host: str = _SERVICE) -> str:
+def shown(directory: Path, pair: tuple[Path, Path], host: str = _SERVICE) -> str:
     """Write the page's two files, and return the API server's flag.
 
     `pair` is shown to the webhook at `host`: the name of its Service, or host and port of its URL.
     """
-    admission, kubeconfig = _block("# admission.yaml"), _block(f"# {_FOLDER}/kubeconfig")
+    admission, kubeconfig = _block("# admission.yaml"), _block(f"# {_DIRECTORY}/kubeconfig")
     names = {
-        f"{_FOLDER}/client.crt": str(pair[0]),
-        f"{_FOLDER}/client.key": str(pair[1]),
-        _FOLDER: str(folder),
+        f"{_DIRECTORY}/client.crt": str(pair[0]),
+        f"{_DIRECTORY}/client.key": str(pair[1]),
+        _DIRECTORY: str(directory),
         _SERVICE: host,
     }
     for file, text in (("admission.yaml", admission), ("kubeconfig", kubeconfig)):
         for written, here in names.items():
             text = text.replace(written, here)
-        (folder / file).write_text(text)
-    return f"--admission-control-config-file={folder / 'admission.yaml'}"
+        (directory / file).write_text(text)
+    return f"--admission-control-config-file={directory / 'admission.yaml'}"
 
 
 def _block(title: str) -> str:

@@ -47,33 +47,35 @@ class ControlPlane:
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         found: Mapping[str, Path],
         *,
         apiserver_flags: Sequence[str] = (),
         addresses: Sequence[str] = (),
         without_controllers: Sequence[str] = (),
     ) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._binaries = found
-        # The path of a Unix socket has some hundred characters at most; that of `folder` may not.
+        # The path of a Unix socket is limited to about 100 characters.
         self._sockets = Path(tempfile.mkdtemp(prefix="gpufence-"))
         port, self._manager_port, self._scheduler_port = free_ports(3)
-        self._authority = pki.Authority(folder)
+        self._authority = pki.Authority(directory)
         self._layout = flags.Layout(
-            folder=folder,
+            directory=directory,
             sockets=self._sockets,
             port=port,
             authority=self._authority.certificate,
             serving=self._authority.server("server", "127.0.0.1", "localhost", *addresses),
-            service_accounts=pki.key_pair(folder, "service-account"),
+            service_accounts=pki.key_pair(directory, "service-account"),
         )
         admin = self._admin = self._authority.client("admin", "system:masters")
         self.url = f"https://127.0.0.1:{port}"
-        self.kubeconfig = self._kubeconfig(folder / "kubeconfig", "admin", admin)
+        self.kubeconfig = self._kubeconfig(directory / "kubeconfig", "admin", admin)
         self.api = Api(port, self._authority.certificate, admin)
-        self.kubectl = Kubectl(self._binaries["kubectl"], self.kubeconfig, folder / "kubectl-cache")
+        self.kubectl = Kubectl(
+            self._binaries["kubectl"], self.kubeconfig, directory / "kubectl-cache"
+        )
         self.etcd = self._process("etcd", flags.etcd(self._layout))
         self.apiserver = self._process(
             "kube-apiserver", [*flags.apiserver(self._layout), *apiserver_flags]
@@ -139,7 +141,7 @@ class ControlPlane:
     def close(self) -> None:
         """Stop it, and remove the data; logs and kubeconfig stay in the directory."""
         self.stop()
-        shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+        shutil.rmtree(self.directory / "etcd", ignore_errors=True)
         shutil.rmtree(self._sockets, ignore_errors=True)
 
     def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> str:
@@ -232,7 +234,7 @@ class ControlPlane:
     def _process(self, name: str, flags: Sequence[str]) -> Process:
         command: list[str | Path] = [self._binaries[name], *flags]
         return Process(
-            name, command, self.folder / f"{name}.log", environ={**ENVIRON, **os.environ}
+            name, command, self.directory / f"{name}.log", environ={**ENVIRON, **os.environ}
         )
 
     def _wait_healthy(self, process: Process, port: int, path: str) -> None:
@@ -249,7 +251,7 @@ class ControlPlane:
     def _component(self, name: str) -> Path:
         """Write a component's kubeconfig; the user is one that default RBAC roles are bound to."""
         user = f"system:{name}"
-        path = self.folder / f"{name}.kubeconfig"
+        path = self.directory / f"{name}.kubeconfig"
         return self._kubeconfig(path, user, self._authority.client(user))
 
     def _kubeconfig(self, path: Path, user: str, client: tuple[Path, Path]) -> Path:

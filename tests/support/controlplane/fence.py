@@ -27,12 +27,12 @@ class Fence:
     The registration follows the first policy: the conditions contain its pools.
     """
 
-    def __init__(self, cluster: ControlPlane, folder: Path, policy: Document) -> None:
+    def __init__(self, cluster: ControlPlane, directory: Path, policy: Document) -> None:
         self.policy = policy
         self._cluster = cluster
-        self._file = folder / "policy.yaml"
+        self._file = directory / "policy.yaml"
         self._file.write_text(yaml.safe_dump(policy))
-        self.server = Server(folder, ["--policy", str(self._file)])
+        self.server = Server(directory, ["--policy", str(self._file)])
 
     def register(self, url: str = "") -> None:
         """Apply the configurations, for the server or for another `url`."""
@@ -70,8 +70,8 @@ class Fence:
 
 
 @contextmanager
-def running(cluster: ControlPlane, folder: Path, policy: Document) -> Iterator[Fence]:
+def running(cluster: ControlPlane, directory: Path, policy: Document) -> Iterator[Fence]:
     """Run a server inside the block; it is not registered."""
-    fence = Fence(cluster, folder, policy)
+    fence = Fence(cluster, directory, policy)
     with fence.server:
         yield fence

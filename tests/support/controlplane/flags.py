@@ -13,7 +13,7 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 class Layout:
     """Where the files of one control plane are, and the port of its API server."""
 
-    folder: Path
+    directory: Path
     sockets: Path
     port: int
     authority: Path
@@ -31,7 +31,7 @@ def etcd(layout: Layout) -> list[str]:
     # What it advertises must be host:port; no other member is there to dial it.
     nowhere = "http://localhost:2380"
     return [
-        f"--data-dir={layout.folder / 'etcd'}",
+        f"--data-dir={layout.directory / 'etcd'}",
         "--name=single",
         f"--listen-client-urls=unix://{layout.etcd_socket}",
         f"--advertise-client-urls={nowhere}",
@@ -53,7 +53,7 @@ def apiserver(layout: Layout) -> list[str]:
         # other way to start. The address is one of RFC 5737's for documentation.
         "--advertise-address=192.0.2.1",
         "--endpoint-reconciler-type=none",
-        f"--cert-dir={layout.folder}",
+        f"--cert-dir={layout.directory}",
         f"--client-ca-file={layout.authority}",
         f"--service-account-issuer={ISSUER}",
         f"--service-account-key-file={public}",
@@ -82,7 +82,7 @@ def controller_manager(
         f"--service-account-private-key-file={private}",
         "--use-service-account-credentials=true",
         # By default it creates a directory below /usr/libexec.
-        f"--flex-volume-plugin-dir={layout.folder / 'flex-volume'}",
+        f"--flex-volume-plugin-dir={layout.directory / 'flex-volume'}",
     ]
 
 

@@ -32,7 +32,7 @@ ENVIRONMENT = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWOR
 class GoModule:
     """A Go module in a directory, and the commands to build from it."""
 
-    folder: Path
+    directory: Path
     packages: Mapping[str, str]
     """Go package by the name of its binary."""
     ldflags: str
@@ -46,16 +46,16 @@ class GoModule:
         digest = hashlib.sha256(repr((sorted(self.packages.items()), self.ldflags, FLAGS)).encode())
         if self.tags or self.cgo:
             digest.update(f"{self.tags} {self.cgo}".encode())
-        sources = [p for p in self.folder.rglob("*") if p.suffix == ".go" or is_pin(p)]
+        sources = [p for p in self.directory.rglob("*") if p.suffix == ".go" or is_pin(p)]
         for path in sorted(sources):
-            digest.update(f"\n{path.relative_to(self.folder)}\n".encode() + path.read_bytes())
+            digest.update(f"\n{path.relative_to(self.directory)}\n".encode() + path.read_bytes())
         return f"{sys.platform}-{platform.machine()}-{digest.hexdigest()[:16]}"
 
     def required_go(self) -> toolchain.Version:
         """Return the version on the `go` line of go.mod."""
-        match = re.search(r"(?m)^go ([\d.]+)$", (self.folder / "go.mod").read_text())
+        match = re.search(r"(?m)^go ([\d.]+)$", (self.directory / "go.mod").read_text())
         if match is None:
-            raise ControlPlaneError(f"{self.folder}/go.mod has no go line: add one, `go 1.26.0`")
+            raise ControlPlaneError(f"{self.directory}/go.mod has no go line: add one, `go 1.26.0`")
         return tuple(map(int, match[1].split(".")))
 
     def binaries(self, names: Iterable[str], root: Path) -> dict[str, Path]:
@@ -93,7 +93,7 @@ class GoModule:
                     *("-ldflags", self.ldflags),
                     *("-o", f"{target}/", *(self.packages[name] for name in names)),
                 ],
-                cwd=self.folder,
+                cwd=self.directory,
                 env=os.environ | ENVIRONMENT | {"CGO_ENABLED": str(int(self.cgo))},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -141,7 +141,7 @@ def _failure(module: GoModule, lines: list[str]) -> str:
     errors = [line for line in lines if not re.fullmatch(r"go: downloading .*|[\w./-]+", line)]
     tail = "\n".join(errors[-20:]) or "(no output: was the compiler killed for lack of memory?)"
     return (
-        f"Building {module.what} in {module.folder} failed:\n{tail}\n"
+        f"Building {module.what} in {module.directory} failed:\n{tail}\n"
         "If modules could not be downloaded, set GOPROXY (see `go help goproxy`). If you have the "
         "binaries already, set KUBEBUILDER_ASSETS to their directory."
     )

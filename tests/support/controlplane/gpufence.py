@@ -24,8 +24,8 @@ class Server:
     It logs JSON to `log`, and takes `flags` in addition to its addresses and files.
     """
 
-    def __init__(self, folder: Path, flags: Sequence[str] = ()) -> None:
-        self._certificates = folder / "certs"
+    def __init__(self, directory: Path, flags: Sequence[str] = ()) -> None:
+        self._certificates = directory / "certs"
         self.issue = ["certs", "issue", "--ip", HOST, "--out", str(self._certificates)]
         """The arguments of the command that issues the certificates."""
         self.serve = [
@@ -39,7 +39,7 @@ class Server:
             *flags,
         ]
         """The arguments of the command that serves."""
-        self.process = Process("gpufence", [COMMAND, *self.serve], folder / "gpufence.log")
+        self.process = Process("gpufence", [COMMAND, *self.serve], directory / "gpufence.log")
         self._ready: dict[str, Any] = {}
 
     @property

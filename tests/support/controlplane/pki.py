@@ -18,8 +18,8 @@ BACKDATED = dt.timedelta(minutes=5)
 class Authority:
     """A CA whose files, and those that it issues, are in one directory."""
 
-    def __init__(self, folder: Path, name: str = "gpufence-controlplane") -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, name: str = "gpufence-controlplane") -> None:
+        self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = subject(name)
         usage = x509.KeyUsage(
@@ -39,7 +39,7 @@ class Authority:
             .add_extension(usage, critical=True)
             .sign(self._key, hashes.SHA256())
         )
-        self.certificate = write(folder / "ca.crt", pem(self._certificate))
+        self.certificate = write(directory / "ca.crt", pem(self._certificate))
 
     def server(self, name: str, *addresses: str) -> tuple[Path, Path]:
         """Issue a serving certificate for names and IP addresses: files of (certificate, key)."""
@@ -70,8 +70,8 @@ class Authority:
             builder = builder.add_extension(alternatives, critical=False)
         certificate = pem(builder.sign(self._key, hashes.SHA256()))
         return (
-            write(self._folder / f"{file}.crt", certificate),
-            write(self._folder / f"{file}.key", private_pem(key)),
+            write(self._directory / f"{file}.crt", certificate),
+            write(self._directory / f"{file}.key", private_pem(key)),
         )
 
     def _builder(
@@ -96,13 +96,15 @@ class Authority:
         )
 
 
-def key_pair(folder: Path, name: str) -> tuple[Path, Path]:
+def key_pair(directory: Path, name: str) -> tuple[Path, Path]:
     """Write a key pair, as service account tokens are signed with: files of (public, private)."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    return write(folder / f"{name}.pub", public), write(folder / f"{name}.key", private_pem(key))
+    return write(directory / f"{name}.pub", public), write(
+        directory / f"{name}.key", private_pem(key)
+    )
 
 
 def subject(name: str, *groups: str) -> x509.Name:

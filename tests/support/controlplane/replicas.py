@@ -34,11 +34,11 @@ class Replicas(Protocol):
 class Pods:
     """The Pods of the Deployment: each runs as a process in a network namespace of its own."""
 
-    def __init__(self, cluster: ControlPlane, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, cluster: ControlPlane, directory: Path, stack: ExitStack) -> None:
         self._cluster = cluster
         self._stopped = False
         # Nothing here needs the time in which a replica serves the last requests.
-        running = kubelet(cluster, NAMESPACE, folder / "pods", longest_grace=0.1)
+        running = kubelet(cluster, NAMESPACE, directory / "pods", longest_grace=0.1)
         self._kubelet = stack.enter_context(running)
 
     def start(self, screen: Screen) -> None:
@@ -67,7 +67,7 @@ class Pods:
 class OneProcess:
     """A replica outside of the cluster, at an address of this machine."""
 
-    def __init__(self, cluster: ControlPlane, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, cluster: ControlPlane, directory: Path, stack: ExitStack) -> None:
         port, metrics_port = map(str, free_ports(2))
         self._command = [
             "serve",
@@ -80,7 +80,7 @@ class OneProcess:
         self._process = Process(
             "gpufence",
             [COMMAND, *self._command],
-            folder / "gpufence.log",
+            directory / "gpufence.log",
             environ=cluster.kubectl.environ(),
         )
         stack.callback(self._process.stop)
@@ -102,7 +102,7 @@ class OneProcess:
         return sum('"event":"ready"' in line for line in self._process.log_lines())
 
 
-def replicas(cluster: ControlPlane, folder: Path, stack: ExitStack) -> Replicas:
+def replicas(cluster: ControlPlane, directory: Path, stack: ExitStack) -> Replicas:
     """Return what runs the replicas; all of it ends with ``stack``."""
     runs = OneProcess if unavailable() else Pods
-    return runs(cluster, folder.absolute(), stack)
+    return runs(cluster, directory.absolute(), stack)

@@ -20,9 +20,9 @@ class StoryError(Exception):
 class Screen:
     """Shows commands and runs them. Colors on a terminal, plain text elsewhere."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
-        self._folder = folder
+        self._directory = directory
         self._environ = environ
 
     def chapter(self, title: str) -> None:
@@ -76,7 +76,7 @@ class Screen:
             text=True,
             check=False,
             timeout=120,
-            cwd=self._folder,
+            cwd=self._directory,
             env=self._environ,
             stdin=subprocess.DEVNULL,
         )

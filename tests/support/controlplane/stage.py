@@ -45,13 +45,13 @@ def main(arguments: list[str] | None = None) -> int:
         prog="demo", description="gpufence on files, and on a real control plane."
     )
     parser.add_argument("--keep", action="store_true", help="leave it all running until Ctrl-C")
-    parser.add_argument("--folder", type=Path, default=Path(".demo"), help="where its files go")
+    parser.add_argument("--directory", type=Path, default=Path(".demo"), help="where its files go")
     options = parser.parse_args(arguments)
     os.chdir(PROJECT)  # the commands that are shown name files as seen from here
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with alone_in(options.folder):
-            return perform(options.folder, keep=options.keep)
+        with alone_in(options.directory):
+            return perform(options.directory, keep=options.keep)
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1
@@ -66,13 +66,13 @@ class Started(NamedTuple):
     seconds: float
 
 
-def perform(folder: Path, *, keep: bool) -> int:
+def perform(directory: Path, *, keep: bool) -> int:
     """Play every chapter, and stop everything; return the exit code."""
     began = time.monotonic()
     programs = [str(COMMAND.parent)]
     screen = Screen(PROJECT, _environ(programs))
     with ExitStack() as stack:
-        starting = stack.enter_context(control_plane(folder))
+        starting = stack.enter_context(control_plane(directory))
         try:
             play_files(screen)
             if not starting.done():
@@ -83,7 +83,7 @@ def perform(folder: Path, *, keep: bool) -> int:
             screen.chapter("A Kubernetes control plane")
             screen.run("kubectl", "version")
             screen.good(f"etcd, API server, controllers, scheduler: up in {seconds:.0f} s")
-            play_cluster(Stage(screen, cluster, replicas(cluster, folder, stack)))
+            play_cluster(Stage(screen, cluster, replicas(cluster, directory, stack)))
         except FAILURES as error:
             screen.bad(str(error))
             return 1
@@ -97,11 +97,11 @@ def perform(folder: Path, *, keep: bool) -> int:
 
 
 @contextmanager
-def control_plane(folder: Path) -> Iterator[Future[Started]]:
+def control_plane(directory: Path) -> Iterator[Future[Started]]:
     """Build and start a control plane during the block, and stop it at its end."""
     # Each component ends with the thread that started it: the pool keeps this thread.
     with building() as build, ThreadPoolExecutor(1) as pool:
-        starting = pool.submit(_start, folder, build)
+        starting = pool.submit(_start, directory, build)
         try:
             yield starting
         finally:
@@ -110,7 +110,7 @@ def control_plane(folder: Path) -> Iterator[Future[Started]]:
                 starting.result().cluster.close()
 
 
-def _start(folder: Path, build: subprocess.Popen[bytes]) -> Started:
+def _start(directory: Path, build: subprocess.Popen[bytes]) -> Started:
     """Start the control plane once it is built.
 
     Raises:
@@ -120,7 +120,7 @@ def _start(folder: Path, build: subprocess.Popen[bytes]) -> Started:
     if build.wait():
         raise ControlPlaneError("There is no control plane to continue with: see above.")
     began = time.monotonic()
-    cluster = ControlPlane(folder.absolute() / "cluster", binaries()).__enter__()
+    cluster = ControlPlane(directory.absolute() / "cluster", binaries()).__enter__()
     return Started(cluster, time.monotonic() - began)
 
 
@@ -152,21 +152,21 @@ def _keep(screen: Screen, cluster: ControlPlane, programs: Sequence[str]) -> Non
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def alone_in(directory: Path) -> Iterator[None]:
     """Reserve the demo's directory for this process, and remove what an earlier demo left.
 
     Raises:
         ControlPlaneError: another demo is running in it.
     """
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    directory.mkdir(exist_ok=True)
+    with (directory / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ControlPlaneError(
-                f"A demo is running in {folder.absolute()} already: end it first (Ctrl-C there)."
+                f"A demo is running in {directory.absolute()} already: end it first (Ctrl-C there)."
             ) from None
         for name in ("cluster", "pods"):
-            shutil.rmtree(folder / name, ignore_errors=True)
-        (folder / "gpufence.log").unlink(missing_ok=True)
+            shutil.rmtree(directory / name, ignore_errors=True)
+        (directory / "gpufence.log").unlink(missing_ok=True)
         yield

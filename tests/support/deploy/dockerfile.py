@@ -65,21 +65,21 @@ def carry_out(stage: list[Instruction], context: Path, root: Path) -> None:
 
     Absolute paths below /opt and /src are taken to be of that root; programs are this machine's.
     """
-    folder = root
+    directory = root
     for instruction in stage:
         match instruction.word:
             case "WORKDIR":
-                folder = root / instruction.rest.lstrip("/")
-                folder.mkdir(parents=True, exist_ok=True)
+                directory = root / instruction.rest.lstrip("/")
+                directory.mkdir(parents=True, exist_ok=True)
             case "COPY":
                 *sources, target = shlex.split(instruction.rest)
                 for source in sources:
-                    _copy(context / source, folder / target, into=target.endswith("/"))
+                    _copy(context / source, directory / target, into=target.endswith("/"))
             case "RUN":
                 command = re.sub(r"(?<=[\s])/(opt|src)/", rf"{root}/\1/", f" {instruction.rest}")
                 # Compiling all libraries takes longer than the rest, and proves nothing here.
                 environ = os.environ | {"PIP_NO_COMPILE": "1"}
-                subprocess.run(["sh", "-euc", command], cwd=folder, check=True, env=environ)
+                subprocess.run(["sh", "-euc", command], cwd=directory, check=True, env=environ)
 
 
 def _copy(source: Path, target: Path, *, into: bool) -> None:

@@ -130,25 +130,25 @@ class Installation:
 
 @contextmanager
 def installation(
-    folder: Path, found: Mapping[str, Path], helm: Helm, *, with_namespace: bool = True
+    directory: Path, found: Mapping[str, Path], helm: Helm, *, with_namespace: bool = True
 ) -> Iterator[Installation]:
     """Have a cluster with nodes, and the release's namespace; nothing is installed yet."""
-    policy, log = folder / "audit.yaml", folder / "audit.log"
-    clients = pki.Authority(folder, "api-servers")
+    policy, log = directory / "audit.yaml", directory / "audit.log"
+    clients = pki.Authority(directory, "api-servers")
     policy.write_text(yaml.safe_dump(AUDIT))
     flags = [
         f"--audit-policy-file={policy}",
         f"--audit-log-path={log}",
         "--audit-log-mode=blocking",
-        shown(folder, clients.client("api-server")),
+        shown(directory, clients.client("api-server")),
     ]
     with ExitStack() as stack:
         cluster = stack.enter_context(
-            ControlPlane(folder / "cluster", found, apiserver_flags=flags)
+            ControlPlane(directory / "cluster", found, apiserver_flags=flags)
         )
         cluster.create_nodes(*NODES)
         if with_namespace:
             cluster.create_namespace(NAMESPACE, RESTRICTED)
-        running = stack.enter_context(kubelet(cluster, NAMESPACE, folder / "pods"))
+        running = stack.enter_context(kubelet(cluster, NAMESPACE, directory / "pods"))
         own = replace(helm, kubeconfig=cluster.kubeconfig)
         yield Installation(cluster, own, running, log, clients)

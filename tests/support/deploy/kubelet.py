@@ -112,20 +112,20 @@ class RunningPod:
     """One Pod of one container."""
 
     def __init__(
-        self, cluster: ControlPlane, pod: Object, folder: Path, longest_grace: float
+        self, cluster: ControlPlane, pod: Object, directory: Path, longest_grace: float
     ) -> None:
         self._cluster = cluster
         self._longest_grace = longest_grace
         self.name: str = pod["metadata"]["name"]
         self._namespace: str = pod["metadata"]["namespace"]
         self.spec = pod["spec"]
-        self._folder = folder
-        folder.mkdir(parents=True)
+        self._directory = directory
+        directory.mkdir(parents=True)
         [self._container] = self.spec["containers"]
         self._mounts = {each["name"]: each for each in self._container["volumeMounts"]}
         self.sandbox = Sandbox(cluster.api.port)
         self._mount_account()
-        (folder / "hosts").write_text(f"{self.sandbox.host} localhost\n")
+        (directory / "hosts").write_text(f"{self.sandbox.host} localhost\n")
         self.process = self._process()
         self.mount_volumes()
         self.process.start()
@@ -144,7 +144,7 @@ class RunningPod:
                     # As a kubelet does it: what is mounted stays until there is something new.
                     continue
                 for key, text in found["data"].items():
-                    target = self._folder / "volumes" / volume["name"] / key
+                    target = self._directory / "volumes" / volume["name"] / key
                     if not target.exists() or target.read_text() != text:
                         target.parent.mkdir(parents=True, exist_ok=True)
                         # As a kubelet does it: the old file, or all of the new one.
@@ -208,8 +208,8 @@ class RunningPod:
         ]
         return Process(
             self.name,
-            [*enter, str(self._folder), str(COMMAND), *arguments],
-            self._folder / "log",
+            [*enter, str(self._directory), str(COMMAND), *arguments],
+            self._directory / "log",
             environ=environ,
             stop_within=min(float(self.spec["terminationGracePeriodSeconds"]), self._longest_grace),
         )
@@ -220,23 +220,23 @@ class RunningPod:
         for name, mount in self._mounts.items():
             if value.startswith(mount["mountPath"] + "/"):
                 inside = value.removeprefix(mount["mountPath"])
-                return f"{option}{equals}{self._folder}/volumes/{name}{inside}"
+                return f"{option}{equals}{self._directory}/volumes/{name}{inside}"
         return argument
 
     def _mount_account(self) -> None:
-        folder = self._folder / "serviceaccount"
-        folder.mkdir()
+        directory = self._directory / "serviceaccount"
+        directory.mkdir()
         account = self.spec["serviceAccountName"]
         token = self._cluster.api.request(
             "POST",
             f"/api/v1/namespaces/{self._namespace}/serviceaccounts/{account}/token",
             {"spec": {"expirationSeconds": 3600}},
         )
-        (folder / "token").write_text(token["status"]["token"])
-        (folder / "namespace").write_text(self._namespace)
+        (directory / "token").write_text(token["status"]["token"])
+        (directory / "namespace").write_text(self._namespace)
         # A controller writes it into each namespace, a moment after that is there.
         authority = until(self._authority, f"the authority in namespace {self._namespace}")
-        (folder / "ca.crt").write_text(authority)
+        (directory / "ca.crt").write_text(authority)
 
     def _authority(self) -> str:
         try:
@@ -287,14 +287,14 @@ class Kubelet:
     """Runs the Pods of one namespace that the scheduler has bound, whatever the node."""
 
     def __init__(
-        self, cluster: ControlPlane, namespace: str, folder: Path, longest_grace: float
+        self, cluster: ControlPlane, namespace: str, directory: Path, longest_grace: float
     ) -> None:
         self.pods: dict[str, RunningPod] = {}
         """The Pods that run, by uid."""
         self.problem: Exception | None = None
         self._cluster = cluster
         self._namespace = namespace
-        self._folder = folder
+        self._directory = directory
         self._longest_grace = longest_grace
         self._stopping = threading.Event()
         self._ending: list[threading.Thread] = []
@@ -340,8 +340,8 @@ class Kubelet:
             if uid in self.pods and leaving:
                 self._end(uid)
             elif uid not in self.pods and not leaving and pod["spec"].get("nodeName"):
-                folder = self._folder / pod["metadata"]["name"]
-                self.pods[uid] = RunningPod(self._cluster, {**pod}, folder, self._longest_grace)
+                directory = self._directory / pod["metadata"]["name"]
+                self.pods[uid] = RunningPod(self._cluster, {**pod}, directory, self._longest_grace)
         for uid in self.pods.keys() - found.keys():
             self._end(uid)
         for pod in self.pods.values():
@@ -356,10 +356,10 @@ class Kubelet:
 
 @contextmanager
 def kubelet(
-    cluster: ControlPlane, namespace: str, folder: Path, longest_grace: float = math.inf
+    cluster: ControlPlane, namespace: str, directory: Path, longest_grace: float = math.inf
 ) -> Iterator[Kubelet]:
     """Have a kubelet inside the block. It gives no Pod more than ``longest_grace`` seconds."""
-    running = Kubelet(cluster, namespace, folder, longest_grace)
+    running = Kubelet(cluster, namespace, directory, longest_grace)
     running.start()
     try:
         yield running

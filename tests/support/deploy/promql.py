@@ -34,8 +34,8 @@ def binary() -> Path:
     Raises:
         ControlPlaneError: no Go toolchain is available, or the build failed.
     """
-    folder = Path(__file__).with_name("promql")
-    module = GoModule(folder, {"promql": "."}, "-s -w", "Prometheus' parser")
+    directory = Path(__file__).with_name("promql")
+    module = GoModule(directory, {"promql": "."}, "-s -w", "Prometheus' parser")
     return module.binaries(["promql"], cache.root().with_name("promql"))["promql"]
 
 

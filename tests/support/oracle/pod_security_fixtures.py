@@ -37,7 +37,7 @@ class Fixture:
 
 def latest(testdata: Path, level: Level) -> str:
     """Return the newest version that has fixtures, such as "v1.35"."""
-    versions = [folder.name for folder in (testdata / level).iterdir()]
+    versions = [directory.name for directory in (testdata / level).iterdir()]
     return max(versions, key=lambda version: tuple(map(int, version.removeprefix("v").split("."))))
 
 

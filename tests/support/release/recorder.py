@@ -20,13 +20,13 @@ MARK = "gpufence.dev/test"
 class Recorder:
     """Serves `/mutate` and `/validate` on a free port; as a context manager, in the block."""
 
-    def __init__(self, folder: Path) -> None:
-        issued = issue(["localhost"], [], folder, datetime.now(UTC))
+    def __init__(self, directory: Path) -> None:
+        issued = issue(["localhost"], [], directory, datetime.now(UTC))
         self.authority = issued.authority.certificate_pem
         self.asked: defaultdict[str, set[str]] = defaultdict(set)
         """By the mark of an object, the paths at which requests for it arrived."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+        context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
         recorder = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -31,9 +31,9 @@ _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 class Release:
     """One release in one cluster, which has no other."""
 
-    def __init__(self, cluster: ControlPlane, folder: Path, service: Service) -> None:
+    def __init__(self, cluster: ControlPlane, directory: Path, service: Service) -> None:
         self.cluster = cluster
-        self.folder = folder
+        self.directory = directory
         self.service = service
         self.namespace = cluster.create_namespace("release-")
 
@@ -41,7 +41,7 @@ class Release:
         """Return a replica that is yet to be started; its clock is ahead by `clock_ahead`."""
         own = ["--namespace", self.namespace, "--owner", f"clusterrole/{NAME}"]
         url = self.service.url
-        return Replica(self.cluster, self.folder, url, [*own, *flags], clock_ahead=clock_ahead)
+        return Replica(self.cluster, self.directory, url, [*own, *flags], clock_ahead=clock_ahead)
 
     @contextmanager
     def replicas(self, count: int, *flags: str) -> Iterator[list[Replica]]:
@@ -76,7 +76,7 @@ class Release:
 
     def apply_configurations(self, ca: bytes) -> None:
         """Apply the webhook configurations with this CA (PEM), as from Git."""
-        file = self.folder / "configurations-ca.crt"
+        file = self.directory / "configurations-ca.crt"
         file.write_bytes(ca)
         self.cluster.kubectl.apply(
             *self.manifests("--url", self.service.url, "--ca-file", str(file))
@@ -109,14 +109,14 @@ class Release:
 
 
 @contextmanager
-def release(cluster: ControlPlane, folder: Path) -> Iterator[Release]:
+def release(cluster: ControlPlane, directory: Path) -> Iterator[Release]:
     """Have a release in the block, and nothing left of it after."""
     role = {"metadata": {"name": NAME}, "rules": []}
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     cluster.api.request("POST", roles, role)
     try:
         with Service() as service:
-            yield Release(cluster, folder, service)
+            yield Release(cluster, directory, service)
     finally:
         unregister(cluster)
         cluster.kubectl("delete", "clusterroles", NAME, "--ignore-not-found")

@@ -38,13 +38,13 @@ class Replica:
     def __init__(
         self,
         cluster: ControlPlane,
-        folder: Path,
+        directory: Path,
         url: str,
         flags: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
         clock_ahead: timedelta = timedelta(),
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         self.port, self.metrics_port = free_ports(2)
         command = [str(COMMAND)]
         if clock_ahead:
@@ -58,7 +58,7 @@ class Replica:
             *("--poll-seconds", "0.5", "--lease-seconds", "3", "--drain-seconds", "1"),
             *flags,
         ]
-        log = folder / f"replica-{self.port}.log"
+        log = directory / f"replica-{self.port}.log"
         self.process = Process("gpufence", self.command, log, environ=environ, stop_within=20)
 
     def start(self) -> None:

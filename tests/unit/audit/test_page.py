@@ -51,21 +51,21 @@ return [...document.querySelectorAll("body *")].filter(element =>
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
+    directory = tmp_path_factory.mktemp("page")
 
     async def audited() -> str:
         cluster = Cluster()
         await cluster.api.start()
         try:
             assert cluster.fill(200, GPU_NODES, 3000) == 3000
-            audit = await cluster.audit(folder)
+            audit = await cluster.audit(directory)
         finally:
             await cluster.api.stop()
         now = datetime(2026, 11, 22, tzinfo=UTC)
         content = AuditReport(results_of(audit), "default", now, audit=audit, cluster="simulated")
         return "".join(audit_html.report(content))
 
-    path = folder / "audit.html"
+    path = directory / "audit.html"
     path.write_text(asyncio.run(audited()), encoding="utf-8")
     return path
 

@@ -155,10 +155,10 @@ def cluster_of(spec: Object, *taints: Object) -> Cluster:
     return cluster
 
 
-async def audited(cluster: Cluster, folder: Path) -> Audit:
+async def audited(cluster: Cluster, directory: Path) -> Audit:
     await cluster.api.start()
     try:
-        return await cluster.audit(folder)
+        return await cluster.audit(directory)
     finally:
         await cluster.api.stop()
 

@@ -29,14 +29,16 @@ HOUR = timedelta(hours=1)
 class Listener:
     """A serving context with its files, which requires client certificates of `authority`."""
 
-    def __init__(self, folder: Path, serving: KeyPair, authority: KeyPair, now: datetime) -> None:
-        (folder / "tls.crt").write_bytes(serving.certificate_pem)
-        (folder / "tls.key").write_bytes(serving.key_pem)
-        self.clients = folder / "clients.crt"
+    def __init__(
+        self, directory: Path, serving: KeyPair, authority: KeyPair, now: datetime
+    ) -> None:
+        (directory / "tls.crt").write_bytes(serving.certificate_pem)
+        (directory / "tls.key").write_bytes(serving.key_pem)
+        self.clients = directory / "clients.crt"
         self.clients.write_bytes(authority.certificate_pem)
-        source = FileSource(folder / "tls.crt", folder / "tls.key")
+        source = FileSource(directory / "tls.crt", directory / "tls.key")
         self.context = ServingContext(source, self.clients)
-        self._folder = folder
+        self._directory = directory
 
     def meets(self, trusting: KeyPair, shown: KeyPair | None) -> Handshake:
         """Return what comes of a client's handshake, which shows a certificate, or none.
@@ -46,7 +48,7 @@ class Listener:
         """
         client = client_context(trusting)
         if shown is not None:
-            file = self._folder / "client.pem"
+            file = self._directory / "client.pem"
             file.write_bytes(shown.certificate_pem + shown.key_pem)
             client.load_cert_chain(file)
         return Handshake(self.context.ssl_context, client).finish()

@@ -33,9 +33,9 @@ class Ran(NamedTuple):
 class Runner:
     """A directory with a checkout and what a runner provides, with gpufence installed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.checkout = folder / "checkout"
-        self._temp = folder / "temp"
+    def __init__(self, directory: Path) -> None:
+        self.checkout = directory / "checkout"
+        self._temp = directory / "temp"
         self.checkout.mkdir()
         self._temp.mkdir()
         (self._temp / "gpufence").symlink_to(Path(sys.executable).parents[1])
@@ -131,9 +131,9 @@ def test_a_second_step_of_a_job_does_not_repeat_the_summary_of_the_first(runner:
 
 
 def test_paths_excludes_policy_and_namespace_are_passed_on(runner: Runner) -> None:
-    for folder in ("a", "b c", "charts"):
-        (runner.checkout / folder).mkdir()
-        (runner.checkout / folder / "web.yaml").write_text(TRESPASSER)
+    for directory in ("a", "b c", "charts"):
+        (runner.checkout / directory).mkdir()
+        (runner.checkout / directory / "web.yaml").write_text(TRESPASSER)
     assert runner.check(paths="a\nb c\n").out.count("::error ") == 2
     assert runner.check(paths=".", exclude="charts\nb c").out.count("::error ") == 1
     assert runner.check(namespace="kube-system").status == 0

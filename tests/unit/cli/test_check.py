@@ -178,7 +178,7 @@ def test_a_policy_that_is_a_directory_is_named_with_what_to_do(
 SETPRIV = shutil.which("setpriv")
 
 
-def bound_by_permissions(folder: Path, *args: str) -> Outcome:
+def bound_by_permissions(directory: Path, *args: str) -> Outcome:
     """Run the command line bound by permissions, which root is only without its capabilities."""
     run = "import sys; from webhook.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", run, *args]
@@ -187,7 +187,7 @@ def bound_by_permissions(folder: Path, *args: str) -> Outcome:
             pytest.skip("root may read everything, and there is no setpriv here")
         command = [SETPRIV, "--inh-caps=-all", "--bounding-set=-all", *command]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, check=False)
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -216,16 +216,16 @@ def test_what_may_not_be_read_hides_nothing_else(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_read_only_where_it_is_named(gpufence: Run, tmp_path: Path) -> None:
     """A pipe in a directory has no writer: reading it would block forever."""
-    folder = tmp_path / "manifests"
-    folder.mkdir()
-    (folder / "pod.yaml").write_text(PLAIN_POD)
-    os.mkfifo(folder / "x.yaml")
-    (folder / "y.yaml").symlink_to("x.yaml")
+    directory = tmp_path / "manifests"
+    directory.mkdir()
+    (directory / "pod.yaml").write_text(PLAIN_POD)
+    os.mkfifo(directory / "x.yaml")
+    (directory / "y.yaml").symlink_to("x.yaml")
     for path in ("manifests", "manifests/*"):
         done = gpufence("check", "-o", "json", path)
         assert (done.status, done.verdicts) == (0, ["allowed"])
     # Either end waits for the other.
-    pipe = folder / "x.yaml"
+    pipe = directory / "x.yaml"
     threading.Thread(target=pipe.write_text, args=[TRESPASSER], daemon=True).start()
     done = gpufence("check", "-o", "json", "manifests/x.yaml")
     assert (done.status, done.verdicts) == (1, ["denied"])

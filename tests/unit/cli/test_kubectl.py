@@ -15,11 +15,11 @@ from webhook.cli import kubectl, main
 PROGRAMS = Path(sys.executable).parent
 
 
-def run(kubectl_binary: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def run(kubectl_binary: Path, directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(PROGRAMS), os.environ["PATH"]])
     return subprocess.run(
         [kubectl_binary, *args],
-        cwd=folder,
+        cwd=directory,
         env=os.environ | {"PATH": path, "KUBERC": "off"},
         capture_output=True,
         text=True,

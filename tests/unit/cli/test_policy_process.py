@@ -204,9 +204,9 @@ sys.exit(main())
 
 
 @asynccontextmanager
-async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
+async def serving(directory: Path, **environ: str) -> AsyncIterator[Server]:
     """Run ``gpufence serve`` with the file policy.yaml of a directory."""
-    issue(["localhost"], ["127.0.0.1"], folder / "certs", datetime.now(UTC))
+    issue(["localhost"], ["127.0.0.1"], directory / "certs", datetime.now(UTC))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-c", GPUFENCE),
         *("serve", "--policy", "policy.yaml"),
@@ -214,11 +214,11 @@ async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
         *("--host", "127.0.0.1", "--port", "0"),
         *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--drain-seconds", "0"),
         stderr=subprocess.PIPE,
-        cwd=folder,
+        cwd=directory,
         env=os.environ | environ,
     )
     try:
-        yield Server(process, ssl.create_default_context(cafile=folder / "certs" / "ca.crt"))
+        yield Server(process, ssl.create_default_context(cafile=directory / "certs" / "ca.crt"))
     finally:
         if process.returncode is None:
             # What is stopped would keep the log open.
@@ -276,14 +276,14 @@ async def test_a_server_never_holds_what_validates_policies(tmp_path: Path) -> N
 
 
 @asynccontextmanager
-async def reading_another_policy(folder: Path) -> AsyncIterator[tuple[Server, int]]:
+async def reading_another_policy(directory: Path) -> AsyncIterator[tuple[Server, int]]:
     """Serve, and provide the server and the process that reads another policy, which is stopped."""
-    policy = folder / "policy.yaml"
+    policy = directory / "policy.yaml"
     policy.write_text(DEFAULT)
-    modules = folder / "modules"
+    modules = directory / "modules"
     modules.mkdir()
     (modules / "sitecustomize.py").write_text(STOPS)
-    async with serving(folder, PYTHONPATH=str(modules)) as running:
+    async with serving(directory, PYTHONPATH=str(modules)) as running:
         await running.logged("ready")
         stop = modules / "stop"
         stop.touch()

@@ -17,10 +17,12 @@ from running import Run
 SERVICE = ("--service", "gpufence-system/gpufence")
 
 
-def issue(gpufence: Run, folder: Path) -> Path:
-    done = gpufence("certs", "issue", "--dns-name", "gpufence.gpufence-system.svc", "--out", folder)
+def issue(gpufence: Run, directory: Path) -> Path:
+    done = gpufence(
+        "certs", "issue", "--dns-name", "gpufence.gpufence-system.svc", "--out", directory
+    )
     assert done.status == 0
-    return folder / "ca.crt"
+    return directory / "ca.crt"
 
 
 def test_manifests_prints_both_configurations_for_a_service(gpufence: Run, tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def case(manifest: str, expect: Object, **more: Any) -> Object:
     return {"manifest": yaml.safe_load(manifest), "expect": expect, **more}
 
 
-def write(folder: Path, document: Object, name: str = "gpufence-test.yaml") -> None:
-    (folder / name).write_text(yaml.safe_dump(document, sort_keys=False))
+def write(directory: Path, document: Object, name: str = "gpufence-test.yaml") -> None:
+    (directory / name).write_text(yaml.safe_dump(document, sort_keys=False))
 
 
 ALLOWED = case(PLAIN_POD, {"verdict": "allowed"})
@@ -236,8 +236,8 @@ def test_a_manifest_at_fault_is_named_and_the_other_cases_are_run(
 def test_suites_are_found_in_directories_below_and_named_ones_are_taken_as_they_are(
     gpufence: Run, tmp_path: Path
 ) -> None:
-    for folder in ("a", "b", ".hidden"):
-        (tmp_path / folder).mkdir()
+    for directory in ("a", "b", ".hidden"):
+        (tmp_path / directory).mkdir()
     write(tmp_path / "a", suite(ALLOWED))
     write(tmp_path / "b", suite(ALLOWED), "web.gpufence-test.yml")
     write(tmp_path / "b", suite(WRONG), "other.yaml")

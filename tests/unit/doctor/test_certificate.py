@@ -43,12 +43,12 @@ def registered(url: str, authority: KeyPair) -> Installation:
 
 
 @contextmanager
-def never_closing(authority: KeyPair, folder: Path) -> Iterator[int]:
+def never_closing(authority: KeyPair, directory: Path) -> Iterator[int]:
     """Serve TLS on a port of loopback to one client, and read nothing after the handshake."""
     leaf = issue_leaf(authority, Names.parse([], [LOOPBACK]), NOW, timedelta(hours=1))
-    (folder / "tls.pem").write_bytes(leaf.key_pem + leaf.certificate_pem)
+    (directory / "tls.pem").write_bytes(leaf.key_pem + leaf.certificate_pem)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "tls.pem")
+    context.load_cert_chain(directory / "tls.pem")
     over = threading.Event()
     with ExitStack() as stack:
         listening = stack.enter_context(socket.create_server((LOOPBACK, 0)))

@@ -46,8 +46,8 @@ def test_a_rule_is_called_like_its_module(rule: Mutation | Check) -> None:
 
 
 def test_every_module_of_a_rule_is_registered(pytestconfig: pytest.Config) -> None:
-    folder = pytestconfig.rootpath / "policies" / "rules"
-    modules = {file.stem for file in [*folder.glob("set_*.py"), *folder.glob("check_*.py")]}
+    directory = pytestconfig.rootpath / "policies" / "rules"
+    modules = {file.stem for file in [*directory.glob("set_*.py"), *directory.glob("check_*.py")]}
     assert modules <= set(vars(registry)), "a rule that the registry does not import never runs"
     assert len(modules) == len(RULES)
 

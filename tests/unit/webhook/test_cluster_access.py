@@ -27,7 +27,7 @@ from webhook.kube.errors import ConfigurationError, UnreachableError
 Way = Callable[[Path, TestServer], Load]
 
 
-def of_an_old_cluster(folder: Path) -> None:
+def of_an_old_cluster(directory: Path) -> None:
     """Write a CA and a serving certificate as EKS made them until Kubernetes 1.16.
 
     They lack the key identifiers that RFC 5280 (4.2.1) requires.
@@ -51,9 +51,9 @@ def of_an_old_cluster(folder: Path) -> None:
     authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
     address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
     leaf = leaf.add_extension(address, False)
-    write(folder / "ca.crt", pem(authority.sign(keys[0], SHA256())))
-    write(folder / "tls.crt", pem(leaf.sign(keys[0], SHA256())))
-    write(folder / "tls.key", private_pem(keys[1]))
+    write(directory / "ca.crt", pem(authority.sign(keys[0], SHA256())))
+    write(directory / "tls.crt", pem(leaf.sign(keys[0], SHA256())))
+    write(directory / "tls.key", private_pem(keys[1]))
 
 
 @pytest.fixture
@@ -79,16 +79,16 @@ def of_today(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssl, "create_default_context", strict)
 
 
-def by_service_account(folder: Path, _server: TestServer) -> Load:
-    (folder / "token").write_text("token")
-    return in_cluster(folder)
+def by_service_account(directory: Path, _server: TestServer) -> Load:
+    (directory / "token").write_text("token")
+    return in_cluster(directory)
 
 
-def by_kubeconfig(folder: Path, server: TestServer) -> Load:
-    path = folder / "kubeconfig"
+def by_kubeconfig(directory: Path, server: TestServer) -> Load:
+    path = directory / "kubeconfig"
     cluster = {
         "server": f"https://127.0.0.1:{server.port}",
-        "certificate-authority": str(folder / "ca.crt"),
+        "certificate-authority": str(directory / "ca.crt"),
     }
     config = {
         "apiVersion": "v1",
@@ -167,7 +167,7 @@ async def test_a_ca_that_has_succeeded_another_is_read_without_a_restart(
     await connection.close()
 
 
-def by_plugin(folder: Path, command: str, *args: str) -> Load:
+def by_plugin(directory: Path, command: str, *args: str) -> Load:
     """Return credentials of a plugin, for an address without a listener."""
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -183,7 +183,7 @@ def by_plugin(folder: Path, command: str, *args: str) -> Load:
         "contexts": [{"name": "far", "context": {"cluster": "far", "user": "me"}}],
         "users": [{"name": "me", "user": {"exec": plugin}}],
     }
-    path = folder / "kubeconfig"
+    path = directory / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
     return kubeconfig(path)
 

@@ -66,9 +66,11 @@ async def has(cluster: ClusterFacts, names: set[str]) -> None:
 
 
 @asynccontextmanager
-async def watched(api: FakeApiServer, folder: Path, **options: Any) -> AsyncIterator[ClusterFacts]:
+async def watched(
+    api: FakeApiServer, directory: Path, **options: Any
+) -> AsyncIterator[ClusterFacts]:
     """Provide cluster facts that have all nodes, and watch them."""
-    async with facts_of(api, folder, **options) as cluster:
+    async with facts_of(api, directory, **options) as cluster:
         await has(cluster, ALL)
         await eventually(lambda: api.watching(NODES), "a watch")
         yield cluster

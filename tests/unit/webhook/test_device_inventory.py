@@ -214,10 +214,12 @@ async def api() -> AsyncIterator[FakeApiServer]:
 
 @asynccontextmanager
 async def inventory_of(
-    api: FakeApiServer, folder: Path, of: Policy | None = None
+    api: FakeApiServer, directory: Path, of: Policy | None = None
 ) -> AsyncIterator[DeviceInventory]:
     inventory = DeviceInventory(
-        Connection(kubeconfig(api.kubeconfig(folder / "kubeconfig"))), of or policy(), timing=FAST
+        Connection(kubeconfig(api.kubeconfig(directory / "kubeconfig"))),
+        of or policy(),
+        timing=FAST,
     )
     await inventory.follow(True)
     try:

@@ -18,8 +18,8 @@ from webhook.http.tls import ServedCertificate
 NOW = datetime.now(UTC)
 
 
-def issue_into(folder: Path) -> None:
-    issue(["localhost"], [], folder, NOW, leaf_lifetime=timedelta(days=90), force=True)
+def issue_into(directory: Path) -> None:
+    issue(["localhost"], [], directory, NOW, leaf_lifetime=timedelta(days=90), force=True)
 
 
 def test_each_change_is_reported_once_however_often_it_is_read(
