@@ -15,7 +15,7 @@ import pytest
 
 from controlplane import pki
 from controlplane.api import ApiError
-from controlplane.client_certificate import shown
+from controlplane.client_certificate import configure
 from controlplane.cluster import ControlPlane, free_ports
 from controlplane.gpufence import Server
 from controlplane.poll import until
@@ -62,7 +62,7 @@ def guarded(
     directory = tmp_path_factory.mktemp("client-ca")
     clients = pki.Authority(directory, "api-servers")
     [port] = free_ports(1)
-    shows = shown(directory, clients.client("api-server"), f"127.0.0.1:{port}")
+    shows = configure(directory, clients.client("api-server"), f"127.0.0.1:{port}")
     flags = ["--port", str(port), "--client-ca-file", str(clients.certificate)]
     with (
         ControlPlane(directory / "cluster", found_binaries, apiserver_flags=[shows]) as cluster,

@@ -46,7 +46,7 @@ def test_an_api_server_enforces_what_manifests_prints_before_anything_is_stored(
         f"--admission-control-config-file={file}",
         "--feature-gates=ManifestBasedAdmissionControlConfig=true",
     )
-    with ControlPlane(tmp_path / "plane", apiserver_flags=flags, found=found_binaries) as cluster:
+    with ControlPlane(tmp_path / "plane", found_binaries, apiserver_flags=flags) as cluster:
         until(lambda: f"'{NAME}'" in in_tree_denial(cluster.api), "the static policy")
         path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
         assert not cluster.api.request("GET", path)["items"]

@@ -43,7 +43,7 @@ def installed(node: Node, helm: Helm) -> Installed:
     probe = Probe(node.cluster.api)
 
     def called() -> bool:
-        return probe.called() == BOTH and probe.answer == "created"
+        return probe.called() == BOTH and probe.outcome == "created"
 
     until(called, "the API server to call the webhooks", 60)
     return made

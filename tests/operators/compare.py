@@ -90,7 +90,7 @@ def _of_operator(
     started = [o for o in OPERATORS if o.name in operator.requires] + [operator]
     programs = [(each, source(each), binary(each)) for each in started]
     audit = AuditLog(directory)
-    cluster = ControlPlane(directory / "cluster", found=binaries(), apiserver_flags=audit.flags)
+    cluster = ControlPlane(directory / "cluster", binaries=binaries(), apiserver_flags=audit.flags)
     with ExitStack() as stack:
         stack.enter_context(cluster)
         _register(cluster, server)

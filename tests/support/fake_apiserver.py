@@ -326,7 +326,7 @@ async def eventually(look: Callable[[], object], what: str, within: float = 10.0
     deadline = time.monotonic() + within
     while not look():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {within:g} s in vain for {what}")
+            raise TimeoutError(f"waited {within:g} s for {what}")
         await asyncio.sleep(0.005)
 
 

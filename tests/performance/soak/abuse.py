@@ -1,4 +1,4 @@
-"""Clients that no server wants: each comes from an address of its own, again and again."""
+"""Misbehaving clients: each kind uses its own source address and repeats."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ _GONE = (OSError, EOFError, TimeoutError)
 
 
 class Abuse:
-    """All of them, against one port."""
+    """Runs every kind of misbehaving client against one port."""
 
     def __init__(self, port: int, context: SSLContext, idle: int) -> None:
         self._port, self._context, self._idle = port, context, idle
         self._chance = random.Random(4711)
         self.opened = 0
 
-    async def for_ever(self) -> None:
-        """Continue until the task is canceled."""
-        everybody = (
-            self._again(self._slow_headers, 20),
-            self._again(self._half_a_body, 20),
-            self._again(self._no_tls, 5),
-            self._again(self._hangs_up_in_the_handshake, 5),
-            self._again(self._leaves_before_the_answer, 5),
-            self._holds_idle_connections(),
+    async def run(self) -> None:
+        """Run until the task is canceled."""
+        behaviors = (
+            self._repeat(self._slow_headers, 20),
+            self._repeat(self._half_a_body, 20),
+            self._repeat(self._no_tls, 5),
+            self._repeat(self._abort_handshake, 5),
+            self._repeat(self._leave_before_response, 5),
+            self._hold_idle_connections(),
         )
         async with asyncio.TaskGroup() as group:
-            for each in everybody:
-                group.create_task(each)
+            for behavior in behaviors:
+                group.create_task(behavior)
 
-    async def _again(self, behave: Callable[[], Awaitable[None]], at_once: int) -> None:
-        async def one() -> None:
+    async def _repeat(self, behave: Callable[[], Awaitable[None]], at_once: int) -> None:
+        async def loop() -> None:
             while True:
                 with contextlib.suppress(*_GONE):
                     await behave()
                 await asyncio.sleep(self._chance.uniform(0.1, 1))
 
-        await asyncio.gather(*(one() for _ in range(at_once)))
+        await asyncio.gather(*(loop() for _ in range(at_once)))
 
     async def _slow_headers(self) -> None:
         _, writer = await self._connect("127.0.0.2")
@@ -69,25 +69,29 @@ class Abuse:
             async with asyncio.timeout(20):
                 await reader.read()
 
-    async def _hangs_up_in_the_handshake(self) -> None:
+    async def _abort_handshake(self) -> None:
         _, writer = await self._connect("127.0.0.5", tls=False)
         # The beginning of a ClientHello.
         writer.write(b"\x16\x03\x01\x02\x00\x01")
         writer.transport.abort()
 
-    async def _leaves_before_the_answer(self) -> None:
+    async def _leave_before_response(self) -> None:
         _, writer = await self._connect("127.0.0.6")
         writer.write(_HEAD + b"Content-Length: 2\r\n\r\n{}")
         writer.transport.abort()
 
-    async def _holds_idle_connections(self) -> None:
-        """Open connections that send nothing, and reopen those that were closed."""
-        held: list[Connection] = []
+    async def _hold_idle_connections(self) -> None:
+        """Keep connections open that send nothing; replace those that the server closes."""
+        connections: list[Connection] = []
         while True:
-            held = [each for each in held if not each[0].at_eof() and not each[1].is_closing()]
-            for _ in range(min(self._idle - len(held), 200)):
+            connections = [
+                (reader, writer)
+                for reader, writer in connections
+                if not reader.at_eof() and not writer.is_closing()
+            ]
+            for _ in range(min(self._idle - len(connections), 200)):
                 with contextlib.suppress(*_GONE):
-                    held.append(await self._connect("127.0.0.7", tls=False))
+                    connections.append(await self._connect("127.0.0.7", tls=False))
             await asyncio.sleep(1)
 
     async def _connect(self, source: str, *, tls: bool = True) -> Connection:

@@ -1,4 +1,4 @@
-"""What changes under a running server: its policy, its certificate, the cluster's nodes."""
+"""Changes around a running replica: its policy, its certificate, the cluster's nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from policies.document.model import default_policy_text
 from soak.traffic import HOST
 
 POLICY_USERS = (65532, 65533)
-"""The user IDs that the two policies fill in, which take turns."""
+"""The user IDs of the two policies, which alternate."""
 
 FIRST_NODES = 500
 
@@ -31,10 +31,10 @@ def policy_document(user: int) -> dict[str, Any]:
 
 
 def write_policy(path: Path, user: int) -> None:
-    """Write the policy as a kubelet writes a ConfigMap: whole, by a rename."""
-    beside = path.with_suffix(".new")
-    beside.write_text(yaml.safe_dump(policy_document(user)))
-    beside.replace(path)
+    """Replace the policy atomically, as a kubelet updates a ConfigMap."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(yaml.safe_dump(policy_document(user)))
+    temporary.replace(path)
 
 
 async def policies(path: Path, seconds: float) -> None:
@@ -43,11 +43,11 @@ async def policies(path: Path, seconds: float) -> None:
         write_policy(path, user)
 
 
-async def certificates(directory: Path, authority: KeyPair, seconds: float) -> None:
+async def certificates(directory: Path, ca: KeyPair, seconds: float) -> None:
     while True:
         await asyncio.sleep(seconds)
-        leaf = issue_leaf(authority, Names.parse(["localhost"], [HOST]), datetime.now(UTC))
-        write_pairs(directory, authority, leaf, force=True)
+        leaf = issue_leaf(ca, Names.parse(["localhost"], [HOST]), datetime.now(UTC))
+        write_pairs(directory, ca, leaf, force=True)
 
 
 def put_nodes(api: FakeApiServer) -> None:
@@ -55,8 +55,8 @@ def put_nodes(api: FakeApiServer) -> None:
         api.put(NODES, _node(number, 0))
 
 
-async def nodes(api: FakeApiServer, a_second: float) -> None:
-    """Change labels of nodes, so many a second; now and then one goes and comes back."""
+async def nodes(api: FakeApiServer, rate: float) -> None:
+    """Change the labels of nodes at a rate; sometimes remove a node and add it again."""
     for change in itertools.count(1):
         number = change % FIRST_NODES
         if change % 50 == 0:
@@ -64,7 +64,7 @@ async def nodes(api: FakeApiServer, a_second: float) -> None:
         api.put(NODES, _node(number, change))
         if change % 1000 == 0:
             api.forget()
-        await asyncio.sleep(1 / a_second)
+        await asyncio.sleep(1 / rate)
 
 
 def _node(number: int, change: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A control plane, replicas of a release, and GPU Pods that are created meanwhile."""
+"""A control plane with replicas of a release, and a load of GPU Pods."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ PATH = "/api/v1/namespaces/default/pods?dryRun=All"
 
 @dataclass
 class Creations:
-    """GPU Pods that are created as a dry run, in a few threads, for as long as the block lasts.
+    """Creates GPU Pods in a few threads during the block.
 
-    Nothing is stored, so that the cluster stays the same however long it takes.
+    They are dry runs, so the cluster stays the same.
     """
 
     api: Api
     threads: int = 4
     every: float = 0.05
     seconds: list[float] = field(default_factory=list)
-    """How long each creation took that succeeded."""
+    """Durations of the creates that succeeded."""
     wrong: list[str] = field(default_factory=list)
-    """Pods that were created without what gpufence adds."""
+    """Pods that were created unmutated."""
     failures: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -49,16 +49,16 @@ class Creations:
 
     def _run(self) -> None:
         while not self._over.wait(self.every):
-            began = time.monotonic()
+            start = time.monotonic()
             try:
-                made = self.api.request("POST", PATH, GPU_POD)
+                pod = self.api.request("POST", PATH, GPU_POD)
             except (ApiError, OSError) as error:
-                self.failures.append(f"after {time.monotonic() - began:.1f} s: {error}")
+                self.failures.append(f"after {time.monotonic() - start:.1f} s: {error}")
                 continue
-            tolerations = made["spec"].get("tolerations", ())
-            if not any(each.get("key") == "nvidia.com/gpu" for each in tolerations):
+            tolerations = pod["spec"].get("tolerations", ())
+            if not any(toleration.get("key") == "nvidia.com/gpu" for toleration in tolerations):
                 self.wrong.append("created without the toleration")
-            self.seconds.append(time.monotonic() - began)
+            self.seconds.append(time.monotonic() - start)
 
     def __enter__(self) -> Self:
         for thread in self._running:
@@ -75,12 +75,11 @@ class Creations:
 def fenced_cluster(
     directory: Path, count: int, flags: Sequence[str] = ()
 ) -> Iterator[tuple[Release, list[Replica]]]:
-    """Run a control plane with a GPU node, and a release with ``count`` replicas."""
+    """Run a control plane with a GPU node, and a release with `count` replicas."""
     with ControlPlane(directory / "cluster", binaries()) as cluster:
         cluster.create_nodes(GPU_NODE)
-        # Nothing is stored, so that this has nothing to do but to take CPU from the others.
+        # Dry runs store nothing: the scheduler has no work, but uses CPU.
         cluster.scheduler.stop()
-        with release(cluster, directory / "release") as made, ExitStack() as stack:
-            # Without any, the caller starts its own.
-            running = stack.enter_context(made.replicas(count, *flags)) if count else []
-            yield made, running
+        with release(cluster, directory / "release") as released, ExitStack() as stack:
+            replicas = stack.enter_context(released.replicas(count, *flags)) if count else []
+            yield released, replicas

@@ -1,11 +1,11 @@
-"""What `make faults` runs: two replicas whose API server fails in every way, under load.
+"""Implements `make faults`: two replicas under load while their API server fails in every way.
 
-    faults.py MINUTES [DIRECTORY]
+    python -m soak.faults MINUTES [DIRECTORY]
 
-The replicas reach a real API server through a proxy that injects each fault twice, with as much
-time to recover after each. The API server itself reaches the replicas, and creates GPU Pods all the
-time: every one must be created, and changed. The exit status is 1 if one was not, if a collection
-was listed again, or if a replica ended. DIRECTORY (build/faults) gets faults.json and faults.png.
+The replicas reach a real API server through a proxy that injects each fault twice, with an equally
+long recovery after each. The API server reaches the replicas directly and creates GPU Pods all the
+time: every one must be created and mutated. The exit status is 1 if one is not, if a collection is
+listed again, or if a replica ends. DIRECTORY (build/faults) receives faults.json and faults.png.
 
 A fault that lasts longer than two thirds of the Lease's 15 s may leave the release without a
 leader, and so without device metrics, until it ends.
@@ -31,7 +31,7 @@ from soak.cluster import Creations, fenced_cluster
 
 REPLICAS = 2
 ROUNDS = 2
-# The intervals of an installation, where the tests take shorter ones.
+# The intervals of an installation; other tests use shorter ones.
 FLAGS = (
     *("--poll-seconds", "5", "--lease-seconds", "15"),
     *("--node-facts", "--device-metrics"),
@@ -40,7 +40,7 @@ FLAGS = (
 
 @dataclass
 class Sample:
-    """One second: memory in MiB of each replica, creations, and requests to the API server."""
+    """One second: each replica's memory in MiB, creates, and requests to the API server."""
 
     second: float
     fault: str
@@ -67,45 +67,45 @@ class Record:
     ended: list[str] = field(default_factory=list)
 
     def problems(self) -> list[str]:
-        """Return what went wrong beyond the faults themselves."""
-        found = [f"{len(self.wrong)} Pods wrong: {self.wrong[0]}"] if self.wrong else []
+        """Return what went wrong beyond the injected faults."""
+        problems = [f"{len(self.wrong)} Pods wrong: {self.wrong[0]}"] if self.wrong else []
         if self.failures:
-            found.append(f"{len(self.failures)} Pods not created: {self.failures[0]}")
-        found += [f"replica ended: {each}" for each in self.ended]
+            problems.append(f"{len(self.failures)} Pods not created: {self.failures[0]}")
+        problems += [f"replica ended: {replica}" for replica in self.ended]
         for name, count in self.lists.items():
-            # A replica that takes over the Lease lists what it then counts.
+            # A new leader lists the collections of the device metrics.
             before = self.lists_before.get(name, 0)
             if before and count > before + self.lease_transitions:
-                found.append(f"{name}: {count - before} more during the faults")
-        return found
+                problems.append(f"{name}: {count - before} more during the faults")
+        return problems
 
 
 def measure(minutes: float, directory: Path) -> Record:
     record = Record(minutes)
     with (
-        fenced_cluster(directory, 0) as (made, _),
-        ProxyThread(made.cluster.url, made.cluster.client_context()) as thread,
+        fenced_cluster(directory, 0) as (released, _),
+        ProxyThread(released.cluster.url, released.cluster.client_context()) as thread,
     ):
         proxy = thread.proxy
         config = kubeconfig(directory / "proxy.kubeconfig", proxy.url)
         flags = (*FLAGS, "--kubeconfig", str(config))
-        with made.replicas(REPLICAS, *flags) as replicas:
+        with released.replicas(REPLICAS, *flags) as replicas:
             until(lambda: sum(map(exports, replicas)) == 1, "the device metrics")
             record.lists_before = lists(proxy.requests)
-            with Creations(made.cluster.api, threads=2) as creations:
-                for fault in schedule(minutes):
+            with Creations(released.cluster.api, threads=2) as creations:
+                for fault in schedule():
                     sample(record, thread, fault, minutes, replicas, creations)
             record.lists = lists(proxy.requests)
             record.longest = max(creations.seconds, default=0.0)
             record.wrong, record.failures = creations.wrong, creations.failures
-            path = f"/apis/coordination.k8s.io/v1/namespaces/{made.namespace}/leases/gpufence"
-            spec = made.cluster.api.request("GET", path)["spec"]
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{released.namespace}/leases/gpufence"
+            spec = released.cluster.api.request("GET", path)["spec"]
             record.lease_transitions = spec.get("leaseTransitions", 0)
     return record
 
 
-def schedule(minutes: float) -> Iterator[Fault | None]:
-    """Yield each fault twice, with a recovery after each."""
+def schedule() -> Iterator[Fault | None]:
+    """Yield each fault ROUNDS times, with a recovery (None) after each."""
     for _ in range(ROUNDS):
         for fault in FAULTS:
             yield fault
@@ -163,43 +163,43 @@ def lists(requests: Counter[str]) -> dict[str, int]:
 def plot(record: Record, path: Path) -> None:
     from matplotlib.figure import Figure
 
-    seconds = [each.second / 60 for each in record.samples]
+    seconds = [sample.second / 60 for sample in record.samples]
     figure = Figure(figsize=(9, 8), layout="constrained")
     memory, creations, requests, leaders = figure.subplots(4, 1, sharex=True)
-    for place in range(REPLICAS):
-        values = [each.memory[place] for each in record.samples]
-        memory.plot(seconds, values, label=f"replica {place + 1}")
+    for index in range(REPLICAS):
+        values = [sample.memory[index] for sample in record.samples]
+        memory.plot(seconds, values, label=f"replica {index + 1}")
     memory.set_ylabel("memory, MiB")
-    memory.set_ylim(0, 1.2 * max(max(each.memory) for each in record.samples))
+    memory.set_ylim(0, 1.2 * max(max(sample.memory) for sample in record.samples))
     memory.legend(loc="lower right")
-    creations.plot(seconds, [each.created for each in record.samples], label="created")
-    creations.plot(seconds, [each.failed for each in record.samples], label="failed")
+    creations.plot(seconds, [sample.created for sample in record.samples], label="created")
+    creations.plot(seconds, [sample.failed for sample in record.samples], label="failed")
     creations.set_ylabel("GPU Pods a second")
     creations.legend(loc="upper right")
-    requests.plot(seconds, [each.requests for each in record.samples])
+    requests.plot(seconds, [sample.requests for sample in record.samples])
     requests.set_ylabel("requests to\nthe API server")
-    leaders.step(seconds, [each.leaders for each in record.samples], label="leaders")
-    leaders.step(seconds, [each.exporting for each in record.samples], label="export devices")
+    leaders.step(seconds, [sample.leaders for sample in record.samples], label="leaders")
+    leaders.step(seconds, [sample.exporting for sample in record.samples], label="export devices")
     leaders.set_ylabel("replicas")
     leaders.set_ylim(-0.1, REPLICAS + 0.1)
     leaders.legend(loc="upper right")
     leaders.set_xlabel("minutes")
     for axes in (memory, creations, requests, leaders):
-        for each in record.samples:
-            if each.fault:
-                axes.axvspan((each.second - 1) / 60, each.second / 60, color="0.9", lw=0)
+        for sample in record.samples:
+            if sample.fault:
+                axes.axvspan((sample.second - 1) / 60, sample.second / 60, color="0.9", lw=0)
     previous = ""
-    for each in record.samples:
-        if each.fault and each.fault != previous:
-            # Above the axes, turned: the names are longer than what a fault takes.
+    for sample in record.samples:
+        if sample.fault and sample.fault != previous:
+            # Above the axes and rotated: the names are wider than the faults.
             memory.annotate(
-                each.fault,
-                (each.second / 60, 1.02),
+                sample.fault,
+                (sample.second / 60, 1.02),
                 xycoords=("data", "axes fraction"),
                 fontsize=8,
                 rotation=20,
             )
-        previous = each.fault
+        previous = sample.fault
     figure.savefig(path, dpi=110)
 
 
@@ -209,28 +209,28 @@ def main(minutes: float, directory: Path) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "faults.json").write_text(json.dumps(asdict(record), indent=1) + "\n")
     plot(record, directory / "faults.png")
-    created = sum(each.created for each in record.samples)
+    created = sum(sample.created for sample in record.samples)
     print(
         f"{created} GPU Pods created, {len(record.wrong)} of them wrong; {len(record.failures)} "
         f"failed; the longest took {record.longest * 1e3:.0f} ms"
     )
     for fault in (*FAULTS, ""):
-        of_fault = [each for each in record.samples if each.fault == fault]
+        of_fault = [sample for sample in record.samples if sample.fault == fault]
         print(
             f"{fault or 'no fault':<18} {len(of_fault):4} s: "
-            f"{sum(each.created for each in of_fault)} created, "
-            f"{sum(each.failed for each in of_fault)} failed, "
-            f"{sum(each.leaders == 1 for each in of_fault)} s with a leader, "
-            f"{sum(each.exporting == 1 for each in of_fault)} s with device metrics, "
-            f"{sum(each.requests for each in of_fault)} requests to the API server"
+            f"{sum(sample.created for sample in of_fault)} created, "
+            f"{sum(sample.failed for sample in of_fault)} failed, "
+            f"{sum(sample.leaders == 1 for sample in of_fault)} s with a leader, "
+            f"{sum(sample.exporting == 1 for sample in of_fault)} s with device metrics, "
+            f"{sum(sample.requests for sample in of_fault)} requests to the API server"
         )
     for name, count in record.lists.items():
         at_start = record.lists_before.get(name, 0)
         print(f"{name}: {at_start} at the start, {count - at_start} more during the faults")
-    memory = [max(each.memory) for each in record.samples]
+    memory = [max(sample.memory) for sample in record.samples]
     print(
         f"Lease transitions: {record.lease_transitions}; memory of the larger replica: "
-        f"{memory[0]:.0f} MiB at first, {max(memory):.0f} at most, {memory[-1]:.0f} at last"
+        f"{memory[0]:.0f} MiB at the start, {max(memory):.0f} at most, {memory[-1]:.0f} at the end"
     )
     for problem in record.problems():
         print("PROBLEM:", problem)
@@ -239,7 +239,7 @@ def main(minutes: float, directory: Path) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
-        sys.exit("usage: faults.py MINUTES [DIRECTORY]")
+        sys.exit("usage: python -m soak.faults MINUTES [DIRECTORY]")
     sys.exit(
         main(float(sys.argv[1]), Path(*sys.argv[2:]) if sys.argv[2:] else Path("build/faults"))
     )

@@ -1,4 +1,4 @@
-"""Clients that try to keep others out: many connections from few addresses, for no purpose."""
+"""Clients that try to exhaust a server: many useless connections from few addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 _PAUSE_SECONDS = 0.2
-"""Before a connection that was closed is opened again: all of them are so five times a second."""
+"""Pause before a closed connection is opened again."""
 
 ONE_BYTE = (
     b"POST /mutate?timeout=30s HTTP/1.1\r\nHost: localhost\r\n"
@@ -20,7 +20,7 @@ IDLE = b""
 
 
 class Flood:
-    """``count`` connections from each of the addresses, each of which sends ``sent`` and waits."""
+    """`count` connections from each address; each sends `sent` and waits."""
 
     def __init__(
         self, port: int, sources: Sequence[str], count: int, sent: bytes, context: ssl.SSLContext
@@ -30,7 +30,7 @@ class Flood:
         self._sent, self._context = sent, context
 
     async def run(self) -> None:
-        """Continue until the task is canceled."""
+        """Run until the task is canceled."""
         async with asyncio.TaskGroup() as group:
             for source in self._sources:
                 for _ in range(self._count):
@@ -57,7 +57,7 @@ class Flood:
 
 @contextmanager
 def flooding(*floods: Flood) -> Iterator[None]:
-    """Run floods in a thread of their own for as long as the block lasts."""
+    """Run floods in a thread during the block."""
     loop = asyncio.new_event_loop()
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""A replica as a process of its own, with the files that it reads again when they change."""
+"""Runs a replica in a separate process, with files that it reloads when they change."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ T = TypeVar("T")
 
 
 def run(work: Callable[[Path], Coroutine[Any, Any, T]]) -> T:
-    """Work in a separate directory, with as many descriptors as the machine allows."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Run `work` in a temporary directory, with the highest limit of open files."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     with (
         tempfile.TemporaryDirectory() as directory,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
@@ -44,30 +44,30 @@ def run(work: Callable[[Path], Coroutine[Any, Any, T]]) -> T:
 
 @dataclass(frozen=True)
 class Replica:
-    """Where it serves, and what it reads."""
+    """The address of a running replica, and its files."""
 
     pid: int
     port: int
     policy: Path
     certificates: Path
-    authority: KeyPair
+    ca: KeyPair
 
     @property
-    def authority_file(self) -> Path:
+    def ca_file(self) -> Path:
         return self.certificates / "ca.crt"
 
     def context(self) -> ssl.SSLContext:
-        """Return what a client trusts it by."""
-        return ssl.create_default_context(cafile=self.authority_file)
+        """Return a TLS context that trusts the replica's CA."""
+        return ssl.create_default_context(cafile=self.ca_file)
 
 
 @asynccontextmanager
 async def replica(directory: Path, flags: Sequence[str | Path] = ()) -> AsyncIterator[Replica]:
-    """Run a replica in the block, with `flags` in addition to its addresses and files."""
+    """Run a replica during the block, with additional `flags`."""
     now = datetime.now(UTC)
-    authority, certificates = create_authority(now), directory / "certs"
-    leaf = issue_leaf(authority, Names.parse(["localhost"], [HOST]), now)
-    write_pairs(certificates, authority, leaf)
+    ca, certificates = create_authority(now), directory / "certs"
+    leaf = issue_leaf(ca, Names.parse(["localhost"], [HOST]), now)
+    write_pairs(certificates, ca, leaf)
     policy = directory / "policy.yaml"
     churn.write_policy(policy, churn.POLICY_USERS[0])
     log = directory / "serve.log"
@@ -81,7 +81,7 @@ async def replica(directory: Path, flags: Sequence[str | Path] = ()) -> AsyncIte
             env=os.environ | image_environment(),
         )
     try:
-        yield Replica(server.pid, await _port(log), policy, certificates, authority)
+        yield Replica(server.pid, await _port(log), policy, certificates, ca)
     finally:
         server.terminate()
         await server.wait()

@@ -1,4 +1,4 @@
-"""Samples of each second, and the plot and the verdict that they give."""
+"""Samples of a soak run, its problems and its plot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUIET_SHARE = 0.1
 """The last part of the run, in which no client misbehaves."""
 
 _GROWTH = 1.15
-"""How much more memory the end may have than the middle: what grows without end grows more."""
+"""Allowed growth of memory from the first half to the end; a leak grows more."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Sample:
     second: float
     memory: float
     descriptors: int
-    right: int
+    correct: int
     p50: float
     p99: float
     others: dict[str, int]
@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass
 class Record:
-    """The samples of a run, what it was like, and what was answered wrongly."""
+    """The parameters, samples and wrong responses of a run."""
 
     minutes: float
     rate: float
@@ -41,17 +41,17 @@ class Record:
     wrong: list[str] = field(default_factory=list)
     notes: dict[str, float] = field(default_factory=dict)
 
-    def look(
+    def sample(
         self, second: float, pid: int, counts: Counter[str], latencies: Sequence[float]
     ) -> None:
         """Take a sample; `latencies` are sorted, in seconds."""
-        others = {name: count for name, count in counts.items() if name != "right"}
+        others = {name: count for name, count in counts.items() if name != "correct"}
         self.samples.append(
             Sample(
                 round(second, 1),
                 resident_mebibytes(pid),
                 len(list(Path(f"/proc/{pid}/fd").iterdir())),
-                counts["right"],
+                counts["correct"],
                 at(latencies, 0.5),
                 at(latencies, 0.99),
                 others,
@@ -59,27 +59,29 @@ class Record:
         )
 
     def totals(self) -> Counter[str]:
-        total = Counter({"right": sum(sample.right for sample in self.samples)})
+        total = Counter({"correct": sum(sample.correct for sample in self.samples)})
         for sample in self.samples:
             total.update(sample.others)
         return total
 
-    def faults(self) -> list[str]:
-        """Return what is wrong with the run; nothing, where it is as it should be."""
-        found = [f"wrong answer: {each}" for each in self.wrong[:5]]
-        found += [
-            f"{count} requests {name}" for name, count in self.totals().items() if name != "right"
+    def problems(self) -> list[str]:
+        """Return the problems of the run."""
+        problems = [f"wrong response: {response}" for response in self.wrong[:5]]
+        problems += [
+            f"{count} requests {name}" for name, count in self.totals().items() if name != "correct"
         ]
         half = len(self.samples) // 2
         quiet = self.samples[-max(int(len(self.samples) * _QUIET_SHARE) // 2, 1) :]
-        middle = max(sample.memory for sample in self.samples[: half + 1])
+        first_half = max(sample.memory for sample in self.samples[: half + 1])
         last = max(sample.memory for sample in quiet)
-        if last > middle * _GROWTH:
-            found.append(f"memory grew from {middle:.0f} MiB in the first half to {last:.0f} MiB")
-        before, after = self.samples[0].descriptors, quiet[-1].descriptors
-        if after > before + 20:
-            found.append(f"{before} descriptors at the beginning and {after} at the end")
-        return found
+        if last > first_half * _GROWTH:
+            problems.append(
+                f"memory grew from {first_half:.0f} MiB in the first half to {last:.0f} MiB"
+            )
+        first_count, last_count = self.samples[0].descriptors, quiet[-1].descriptors
+        if last_count > first_count + 20:
+            problems.append(f"descriptors grew from {first_count} to {last_count}")
+        return problems
 
     def write(self, directory: Path) -> None:
         """Write `soak.json` and `soak.png`."""
@@ -92,7 +94,7 @@ class Record:
 
         seconds = [sample.second / 60 for sample in self.samples]
         figure = Figure(figsize=(9, 8), layout="constrained")
-        memory, descriptors, latency, answers = figure.subplots(4, 1, sharex=True)
+        memory, descriptors, latency, responses = figure.subplots(4, 1, sharex=True)
         memory.plot(seconds, [sample.memory for sample in self.samples])
         memory.set_ylabel("memory, MiB")
         memory.set_ylim(bottom=0)
@@ -103,20 +105,20 @@ class Record:
         latency.set_yscale("log")
         latency.set_ylabel("latency, ms")
         latency.legend(loc="upper right")
-        answers.plot(seconds, [sample.right for sample in self.samples], label="right")
+        responses.plot(seconds, [sample.correct for sample in self.samples], label="correct")
         others = [sum(sample.others.values()) for sample in self.samples]
-        answers.plot(seconds, others, label="anything else")
-        answers.set_ylabel("answers a second")
-        answers.legend(loc="center right")
-        answers.set_xlabel("minutes")
+        responses.plot(seconds, others, label="anything else")
+        responses.set_ylabel("responses a second")
+        responses.legend(loc="center right")
+        responses.set_xlabel("minutes")
         quiet = self.minutes * (1 - _QUIET_SHARE)
-        for axes in (memory, descriptors, latency, answers):
+        for axes in (memory, descriptors, latency, responses):
             axes.axvline(quiet, color="grey", linestyle=":")
         figure.savefig(path, dpi=110)
 
 
 def quiet_seconds(minutes: float) -> float:
-    """Return how long no client misbehaves at the end."""
+    """Return the seconds at the end in which no client misbehaves."""
     return minutes * 60 * _QUIET_SHARE
 
 

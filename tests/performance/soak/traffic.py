@@ -1,7 +1,6 @@
-"""Reviews at a steady rate, each answer compared with what the engine says.
+"""Sends reviews at a steady rate, and compares each response with the engine's.
 
-An open loop: a request is due when it is due, however slow the last one was, and its latency counts
-from there.
+An open loop: the schedule does not depend on responses, and latency counts from the due time.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from dataclasses import dataclass, field
 from ssl import SSLContext
 
 HOST = "127.0.0.1"
-_ANSWER_SECONDS = 10.0
+_RESPONSE_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
-"""How long a client waits before it retries, as API servers do."""
+"""Pause before a retry, as API servers do."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """A review, where it is sent, and every answer that is right (one for each policy)."""
+class ExpectedReview:
+    """A review, its endpoint, and the correct responses (one for each policy)."""
 
     path: str
     body: bytes
-    answers: frozenset[bytes]
+    responses: frozenset[bytes]
 
     @property
     def request(self) -> bytes:
@@ -38,25 +37,25 @@ class Question:
 
 @dataclass
 class Outcomes:
-    """What became of the requests.
+    """The outcomes of requests.
 
-    `latencies` in seconds are of those that were answered rightly, `refusals` of the others.
+    `latencies` are the seconds of correct responses, `failures` those of other outcomes.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     latencies: list[float] = field(default_factory=list)
-    refusals: list[float] = field(default_factory=list)
+    failures: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
-    def taken(self) -> tuple[Counter[str], list[float]]:
+    def take(self) -> tuple[Counter[str], list[float]]:
         """Return counts and latencies since the last call, and reset them."""
-        found = self.counts, sorted(self.latencies)
-        self.counts, self.latencies, self.refusals = Counter(), [], []
-        return found
+        outcomes = self.counts, sorted(self.latencies)
+        self.counts, self.latencies, self.failures = Counter(), [], []
+        return outcomes
 
 
-class Caller:
-    """A connection that is kept alive, and opened again where the server closes it."""
+class Client:
+    """A keep-alive connection, reopened when the server closes it."""
 
     def __init__(
         self, port: int, context: SSLContext, outcomes: Outcomes, source: str = HOST
@@ -64,21 +63,21 @@ class Caller:
         self._port, self._context, self._outcomes, self._source = port, context, outcomes, source
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, question: Question, due: float) -> None:
-        """Send a review and note what comes back; one more try where the connection was stale."""
+    async def send(self, review: ExpectedReview, due: float) -> None:
+        """Send a review and record the outcome; retry once on a stale connection."""
         for fresh in (self._streams is None, True):
             try:
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    status, body = await self._exchange(question.request)
+                async with asyncio.timeout(_RESPONSE_SECONDS):
+                    status, body = await self._exchange(review.request)
             except (OSError, EOFError, TimeoutError) as error:
                 await self.close()
                 if fresh:
                     self._outcomes.counts[f"failed: {type(error).__name__}"] += 1
-                    self._outcomes.refusals.append(time.perf_counter() - due)
+                    self._outcomes.failures.append(time.perf_counter() - due)
                     await asyncio.sleep(_PAUSE_SECONDS)
                     return
                 continue
-            self._note(question, status, body, time.perf_counter() - due)
+            self._note(review, status, body, time.perf_counter() - due)
             return
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -108,46 +107,48 @@ class Caller:
             await self.close()
         return int(head[0].split()[1]), body
 
-    def _note(self, question: Question, status: int, body: bytes, seconds: float) -> None:
-        if status == 200 and body in question.answers:
-            self._outcomes.counts["right"] += 1
+    def _note(self, review: ExpectedReview, status: int, body: bytes, seconds: float) -> None:
+        if status == 200 and body in review.responses:
+            self._outcomes.counts["correct"] += 1
             self._outcomes.latencies.append(seconds)
         elif status == 429:
-            self._outcomes.counts["turned away"] += 1
-            self._outcomes.refusals.append(seconds)
+            self._outcomes.counts["rejected"] += 1
+            self._outcomes.failures.append(seconds)
         else:
             self._outcomes.counts["wrong"] += 1
             self._outcomes.wrong.append(f"{status} {body[:300]!r}")
 
 
 async def send(
-    callers: Sequence[Caller], questions: Sequence[Question], rate: float, seconds: float
+    clients: Sequence[Client], reviews: Sequence[ExpectedReview], rate: float, seconds: float
 ) -> None:
-    """Send `rate` requests a second over all connections together, the questions in turn."""
-    began = time.perf_counter()
+    """Send `rate` requests a second over all connections together, the reviews in turn."""
+    start = time.perf_counter()
 
-    async def work(number: int, caller: Caller) -> None:
+    async def work(number: int, client: Client) -> None:
         turn = number
-        while (due := began + turn / rate) < began + seconds:
+        while (due := start + turn / rate) < start + seconds:
             await asyncio.sleep(due - time.perf_counter())
-            await caller.ask(questions[turn % len(questions)], due)
-            turn += len(callers)
+            await client.send(reviews[turn % len(reviews)], due)
+            turn += len(clients)
 
-    await asyncio.gather(*(work(*each) for each in enumerate(callers)))
+    await asyncio.gather(*(work(number, client) for number, client in enumerate(clients)))
 
 
-async def press(callers: Sequence[Caller], questions: Sequence[Question], seconds: float) -> float:
+async def saturate(
+    clients: Sequence[Client], reviews: Sequence[ExpectedReview], seconds: float
+) -> float:
     """Let each client send as fast as it can; return the requests a second."""
     ends = time.perf_counter() + seconds
-    done = 0
+    sent = 0
 
-    async def work(number: int, caller: Caller) -> None:
-        nonlocal done
+    async def work(number: int, client: Client) -> None:
+        nonlocal sent
         turn = number
         while (now := time.perf_counter()) < ends:
-            await caller.ask(questions[turn % len(questions)], now)
+            await client.send(reviews[turn % len(reviews)], now)
             turn += 1
-            done += 1
+            sent += 1
 
-    await asyncio.gather(*(work(*each) for each in enumerate(callers)))
-    return done / seconds
+    await asyncio.gather(*(work(number, client) for number, client in enumerate(clients)))
+    return sent / seconds

@@ -1,4 +1,4 @@
-"""A plain client for the API server: a few milliseconds a call, where kubectl takes a hundred."""
+"""A minimal client of the API server: a call takes milliseconds, kubectl a hundred."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 
 class ApiError(Exception):
-    """The API server answered with a Status of failure; the message is its own."""
+    """The API server responded with a Status of failure; the message is the Status'."""
 
     def __init__(self, status: int, body: Object) -> None:
         super().__init__(body.get("message", f"HTTP {status}"))
@@ -68,26 +68,26 @@ class Api:
 
         Raises:
             ApiError: the server rejects the request.
-            OSError: no server answers there.
+            OSError: the server cannot be reached.
         """
-        sent = None if body is None else json.dumps(body).encode()
-        status, received = self._exchange(method, path, sent, content_type)
-        answer: Object = json.loads(received)
+        data = None if body is None else json.dumps(body).encode()
+        status, content = self._exchange(method, path, data, content_type)
+        response: Object = json.loads(content)
         if status >= 400:
-            raise ApiError(status, answer)
-        return answer
+            raise ApiError(status, response)
+        return response
 
     def text(self, path: str) -> str:
-        """Return what a GET answers with, whatever its status: /readyz, /metrics."""
+        """Return the body of a GET, regardless of its status: /readyz, /metrics."""
         return self._exchange("GET", path, None, "")[1].decode()
 
     def unhealthy(self, path: str) -> str:
-        """Return "" if a health endpoint says that all is well, else what it says."""
+        """Return "" if a health endpoint is healthy, else its message."""
         try:
-            status, said = self._exchange("GET", path, None, "")
+            status, text = self._exchange("GET", path, None, "")
         except (OSError, http.client.HTTPException) as error:
             return f"{path}: {error}"
-        return "" if status == http.HTTPStatus.OK else f"{path}: {said.decode()}"
+        return "" if status == http.HTTPStatus.OK else f"{path}: {text.decode()}"
 
     def _exchange(
         self, method: str, path: str, body: bytes | None, content_type: str
@@ -105,10 +105,10 @@ class Api:
             try:
                 connection.request(method, path, body, headers)
                 response = connection.getresponse()
-                answer = response.status, response.read()
+                result = response.status, response.read()
             except BaseException as error:
                 connection.close()
-                # The server closed an idle connection, or is another one now: nothing was read.
+                # The server closed an idle connection or was restarted: nothing was read.
                 if used and isinstance(error, (ConnectionError, ssl.SSLError)):
                     continue
                 raise
@@ -116,7 +116,7 @@ class Api:
                 connection.close()
             else:
                 self._idle.append(connection)
-            return answer
+            return result
 
     def _connection(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(

@@ -31,7 +31,7 @@ ENVTEST = frozenset({"etcd", "kube-apiserver", "kubectl"})
 
 
 def ldflags(version: str = VERSION) -> str:
-    """Return linker flags: no symbol tables, and the version that the binaries tell of themselves.
+    """Return linker flags: no symbol tables, and the version that the binaries report.
 
     The variables are those that Kubernetes' own build sets (hack/lib/version.sh).
     """
@@ -50,7 +50,7 @@ def module() -> GoModule:
 
 
 def binaries(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Return the path of every binary by its name, building what is found nowhere.
+    """Return the path of every binary by its name; build those that do not exist.
 
     Raises:
         ControlPlaneError: no Go toolchain is available, or a build failed.
@@ -69,26 +69,28 @@ def from_assets(directory: str) -> dict[str, Path]:
     """
     if not directory:
         return {}
-    paths = {name: Path(directory).absolute() / name for name in PACKAGES}
-    found = {name: path for name, path in paths.items() if os.access(path, os.X_OK)}
-    lacking = sorted(ENVTEST - found.keys())
-    if lacking:
-        cache.say(f"KUBEBUILDER_ASSETS={directory} is not used: it has no {', '.join(lacking)}")
+    candidates = {name: Path(directory).absolute() / name for name in PACKAGES}
+    paths = {name: path for name, path in candidates.items() if os.access(path, os.X_OK)}
+    missing = sorted(ENVTEST - paths.keys())
+    if missing:
+        cache.say(f"KUBEBUILDER_ASSETS={directory} is not used: it has no {', '.join(missing)}")
         return {}
-    if found.keys() == PACKAGES.keys():
-        return found
-    told = version_of(found["kube-apiserver"])
-    if minor(told) != minor(VERSION):
-        wanted = minor(VERSION)
-        cache.say(f"KUBEBUILDER_ASSETS={directory} is not used: it is {told}, not a {wanted}")
+    if paths.keys() == PACKAGES.keys():
+        return paths
+    version = version_of(paths["kube-apiserver"])
+    if minor(version) != minor(VERSION):
+        expected = minor(VERSION)
+        cache.say(f"KUBEBUILDER_ASSETS={directory} is not used: it is {version}, not a {expected}")
         return {}
-    return found
+    return paths
 
 
 def version_of(component: Path) -> str:
     """Return the version of a Kubernetes component, such as "v1.36.3"; "" if it prints none."""
-    done = subprocess.run([component, "--version"], capture_output=True, text=True, check=False)
-    return done.stdout.strip().removeprefix("Kubernetes ")
+    completed = subprocess.run(
+        [component, "--version"], capture_output=True, text=True, check=False
+    )
+    return completed.stdout.strip().removeprefix("Kubernetes ")
 
 
 def minor(version: str) -> str:
@@ -96,7 +98,6 @@ def minor(version: str) -> str:
 
 
 def is_older(version: str, than: str) -> bool:
-    """Say whether a version, such as "v1.32.13", is older than a minor version, such as "v1.34"."""
-    numbers = (minor(each).removeprefix("v").split(".") for each in (version, than))
-    first, second = ([int(number) for number in each] for each in numbers)
-    return first < second
+    """Return whether a version ("v1.32.13") is older than a minor version ("v1.34")."""
+    first, second = (minor(text).removeprefix("v").split(".") for text in (version, than))
+    return [int(number) for number in first] < [int(number) for number in second]

@@ -1,4 +1,4 @@
-"""Builds the control plane's binaries into the cache, or finds them: run it as a module."""
+"""Builds the control plane's binaries into the cache: `python -m controlplane.build`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ def main() -> int:
     from controlplane.binaries import binaries
     from controlplane.errors import ControlPlaneError
 
-    # As an exception, so that a running build is stopped, too.
+    # Raise an exception, so that a running build stops as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        found = binaries()
+        paths = binaries()
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    for name, path in found.items():
+    for name, path in paths.items():
         print(f"{name:24} {path}")
     return 0
 

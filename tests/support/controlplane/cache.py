@@ -1,4 +1,4 @@
-"""Where built things are kept between runs, and the lock that keeps two runs from building both."""
+"""The cache of built programs, and the lock against concurrent builds."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 REPORT_EVERY = 10.0
-"""Seconds between two signs of life on stderr: a silent CI job looks dead."""
+"""Seconds between progress messages on stderr: a silent CI job looks hung."""
 
 
 def root(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the cache's directory by the XDG Base Directory Specification. It may not exist."""
     configured = environ.get("XDG_CACHE_HOME", "")
-    # The specification says that a relative path is invalid and to be ignored.
+    # The specification ignores relative paths as invalid.
     base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
     return base / "gpufence" / "controlplane"
 
 
 def say(message: str) -> None:
-    """Tell the person or the CI log that waits how far things are."""
+    """Report progress on stderr."""
     print(f"controlplane: {message}", file=sys.stderr, flush=True)
 
 
@@ -34,7 +34,7 @@ def say(message: str) -> None:
 def lock(path: Path, what: str) -> Iterator[None]:
     """Hold an exclusive lock on the file `path`, waiting as long as another process has it.
 
-    The kernel lets go of it when the holder dies, so a killed build leaves nothing to clean up.
+    The kernel releases it when the holder ends, so a killed build leaves nothing to clean up.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:

@@ -12,10 +12,11 @@ _DIRECTORY = "/etc/kubernetes/admission"
 _SERVICE = "gpufence.gpufence-system.svc"
 
 
-def shown(directory: Path, pair: tuple[Path, Path], host: str = _SERVICE) -> str:
-    """Write the page's two files, and return the API server's flag.
+def configure(directory: Path, pair: tuple[Path, Path], host: str = _SERVICE) -> str:
+    """Write the two files of the page, and return the API server's flag.
 
-    `pair` is shown to the webhook at `host`: the name of its Service, or host and port of its URL.
+    The API server presents `pair` to the webhook at `host`: the name of its Service, or host and
+    port of its URL.
     """
     admission, kubeconfig = _block("# admission.yaml"), _block(f"# {_DIRECTORY}/kubeconfig")
     names = {
@@ -25,8 +26,8 @@ def shown(directory: Path, pair: tuple[Path, Path], host: str = _SERVICE) -> str
         _SERVICE: host,
     }
     for file, text in (("admission.yaml", admission), ("kubeconfig", kubeconfig)):
-        for written, here in names.items():
-            text = text.replace(written, here)
+        for documented, actual in names.items():
+            text = text.replace(documented, actual)
         (directory / file).write_text(text)
     return f"--admission-control-config-file={directory / 'admission.yaml'}"
 
@@ -34,6 +35,6 @@ def shown(directory: Path, pair: tuple[Path, Path], host: str = _SERVICE) -> str
 def _block(title: str) -> str:
     """Return the page's YAML that begins with a comment."""
     blocks = re.findall(r"^```yaml\n(.*?)^```", _PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    [block] = [each for each in blocks if each.startswith(title)]
+    [block] = [block for block in blocks if block.startswith(title)]
     text: str = block
     return text

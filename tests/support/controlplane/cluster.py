@@ -1,7 +1,7 @@
-"""A real Kubernetes control plane on the loopback interface: all of it but kubelets.
+"""A real Kubernetes control plane on the loopback interface, without kubelets.
 
-So nodes are Node objects, and a Pod that the scheduler has bound stays Pending. The node lifecycle
-controller is off: those nodes stay ready and get no taints but their own.
+Nodes are objects only, and a bound Pod stays Pending. The node lifecycle controller is off: nodes
+stay ready and receive no taints.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 ENVIRON = {"GOGC": "300"}
-"""Go collects garbage less often: a fifth of the CPU time of a short life, for 200 MiB."""
-START_WITHIN = 90.0  # seconds; five where nothing else runs, more on a CI machine that is busy
+"""Collect garbage less often: saves a fifth of the CPU time, for 200 MiB."""
+START_WITHIN = 90.0  # seconds; it takes five on an idle machine
 NAMESPACE_READY_WITHIN = 30.0
 
-# Below those that a kernel assigns to port 0 (ip_local_port_range on Linux, 49152 and
-# up elsewhere); in an order of this process' own, in which each comes once.
+# Below the ephemeral ports (ip_local_port_range on Linux, 49152 and up elsewhere), in a random
+# order, so that parallel processes rarely collide.
 _PORTS = itertools.cycle(random.SystemRandom().sample(range(20_000, 30_000), 10_000))
 
 
@@ -48,7 +48,7 @@ class ControlPlane:
     def __init__(
         self,
         directory: Path,
-        found: Mapping[str, Path],
+        binaries: Mapping[str, Path],
         *,
         apiserver_flags: Sequence[str] = (),
         addresses: Sequence[str] = (),
@@ -56,7 +56,7 @@ class ControlPlane:
     ) -> None:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._binaries = found
+        self._binaries = binaries
         # The path of a Unix socket is limited to about 100 characters.
         self._sockets = Path(tempfile.mkdtemp(prefix="gpufence-"))
         port, self._manager_port, self._scheduler_port = free_ports(3)
@@ -101,7 +101,7 @@ class ControlPlane:
         return context
 
     def start(self) -> None:
-        """Start it, with the data it had before a stop(), and wait until it schedules Pods.
+        """Start it, with the data of an earlier run, and wait until it schedules Pods.
 
         Raises:
             ControlPlaneError: a component did not come up; the message shows the end of its log.
@@ -122,8 +122,8 @@ class ControlPlane:
     def start_clients(self) -> None:
         """Start or restart controllers and scheduler, and wait until they are ready.
 
-        Once they have lost the API server, they retry less and less often: each collection
-        that one of them follows comes back by itself, the last of them half a minute later.
+        Without the API server they back off: their watches resume one by one, the last half a
+        minute later. A restart is faster.
         """
         for process in (self.scheduler, self.manager):
             process.stop()
@@ -147,10 +147,10 @@ class ControlPlane:
     def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> str:
         """Create a namespace, wait until Pods can be created in it, and return its name.
 
-        The API server completes a name that ends in a dash to one that is not taken.
+        The API server completes a name that ends in a dash.
         """
-        named = "generateName" if name.endswith("-") else "name"
-        metadata = {named: name, "labels": dict(labels or {})}
+        field = "generateName" if name.endswith("-") else "name"
+        metadata = {field: name, "labels": dict(labels or {})}
         created = self.api.request("POST", "/api/v1/namespaces", {"metadata": metadata})
         name = created["metadata"]["name"]
         # Admission rejects Pods until the namespace's default service account exists.
@@ -173,7 +173,7 @@ class ControlPlane:
 
     @contextmanager
     def nodes(self, *nodes: dict[str, Any]) -> Iterator[None]:
-        """Have Node objects (objects.node) inside the block only, as the scheduler sees it too."""
+        """Create Node objects (objects.node), and delete them at the end of the block."""
         names = {node["metadata"]["name"] for node in nodes}
         try:
             self.create_nodes(*nodes)

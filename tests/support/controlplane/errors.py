@@ -1,7 +1,7 @@
-"""The one error of the control plane's tooling: what went wrong, and what to do about it."""
+"""The error of the control plane's tooling."""
 
 from __future__ import annotations
 
 
 class ControlPlaneError(Exception):
-    """Something outside of these tests is missing or failed. The message ends with the cure."""
+    """A program or service is missing or failed. The message states what to do."""

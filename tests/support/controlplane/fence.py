@@ -1,4 +1,4 @@
-"""A registered webhook by a policy of the test's own, with the conditions that the policy makes."""
+"""A webhook with a test's policy, registered with the match conditions of that policy."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Fence:
         """Apply the configurations, for the server or for another `url`."""
         bundle = base64.b64encode(self.server.authority).decode()
         registration = Registration(url=url or self.server.url, ca_bundle=bundle)
-        wanted = configurations(parse_policy(self.policy).compile(), registration)
-        self._cluster.kubectl.apply(*wanted)
+        objects = configurations(parse_policy(self.policy).compile(), registration)
+        self._cluster.kubectl.apply(*objects)
 
     @contextmanager
     def registered(self) -> Iterator[None]:
-        """Be active inside the block."""
+        """Keep the webhook registered inside the block."""
         try:
             self.register()
             wait_until_called(self._cluster)
@@ -63,7 +63,7 @@ class Fence:
     def _use(self, policy: Document) -> None:
         before = self._applied()
         self._file.write_text(yaml.safe_dump(policy))
-        until(lambda: self._applied() > before, "the new policy to be in force")
+        until(lambda: self._applied() > before, "the new policy to be applied")
 
     def _applied(self) -> int:
         return sum(event.get("event") == "policy applied" for event in self.server.events())

@@ -28,16 +28,16 @@ class Layout:
 
 
 def etcd(layout: Layout) -> list[str]:
-    # What it advertises must be host:port; no other member is there to dial it.
-    nowhere = "http://localhost:2380"
+    # etcd requires a URL with host and port; no other member dials it.
+    unused = "http://localhost:2380"
     return [
         f"--data-dir={layout.directory / 'etcd'}",
         "--name=single",
         f"--listen-client-urls=unix://{layout.etcd_socket}",
-        f"--advertise-client-urls={nowhere}",
+        f"--advertise-client-urls={unused}",
         f"--listen-peer-urls=unix://{layout.sockets / 'peer'}",
-        f"--initial-advertise-peer-urls={nowhere}",
-        f"--initial-cluster=single={nowhere}",
+        f"--initial-advertise-peer-urls={unused}",
+        f"--initial-cluster=single={unused}",
         "--unsafe-no-fsync",  # nothing here needs to survive a power cut
         "--log-level=warn",
     ]
@@ -49,8 +49,8 @@ def apiserver(layout: Layout) -> list[str]:
         f"--etcd-servers=unix://{layout.etcd_socket}",
         f"--secure-port={layout.port}",
         *serving(layout),
-        # Never dialed (no controller reconciles endpoints), but without a default route there is no
-        # other way to start. The address is one of RFC 5737's for documentation.
+        # Never dialed (no controller reconciles endpoints), but required on a machine without a
+        # default route. The address is one of RFC 5737's for documentation.
         "--advertise-address=192.0.2.1",
         "--endpoint-reconciler-type=none",
         f"--cert-dir={layout.directory}",
@@ -62,9 +62,10 @@ def apiserver(layout: Layout) -> list[str]:
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
         "--enable-admission-plugins=NodeRestriction",
-        # It taints each new Node, for the node lifecycle controller, which is off, to lift.
+        # This plugin taints new Nodes, and the node lifecycle controller, which removes the taint,
+        # is off.
         "--disable-admission-plugins=TaintNodesByCondition",
-        # Webhooks behind a Service are dialled at the addresses of its EndpointSlices.
+        # Webhooks behind a Service are dialed at the addresses of its EndpointSlices.
         "--enable-aggregator-routing=true",
         "--profiling=false",
     ]
@@ -74,10 +75,10 @@ def controller_manager(
     layout: Layout, port: int, kubeconfig: Path, without: Sequence[str]
 ) -> list[str]:
     _, private = layout.service_accounts
-    left_out = ",".join(f"-{name}-controller" for name in ("node-lifecycle", *without))
+    disabled = ",".join(f"-{name}-controller" for name in ("node-lifecycle", *without))
     return [
         *client(layout, port, kubeconfig),
-        f"--controllers=*,{left_out}",
+        f"--controllers=*,{disabled}",
         f"--root-ca-file={layout.authority}",
         f"--service-account-private-key-file={private}",
         "--use-service-account-credentials=true",
@@ -91,13 +92,13 @@ def scheduler(layout: Layout, port: int, kubeconfig: Path) -> list[str]:
 
 
 def client(layout: Layout, port: int, kubeconfig: Path) -> list[str]:
-    """Return what the components have in common that work through the API server."""
+    """Return the common flags of the API server's clients."""
     return [
         f"--kubeconfig={kubeconfig}",
         f"--secure-port={port}",
         *serving(layout),
         "--leader-elect=false",
-        # The defaults (20 and 50 a second) are what a start would be waiting for.
+        # The defaults (20 and 50 a second) delay the start.
         "--kube-api-qps=1000",
         "--kube-api-burst=1000",
     ]

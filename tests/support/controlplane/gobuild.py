@@ -20,10 +20,10 @@ from controlplane.errors import ControlPlaneError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# Static, without paths of the building machine, and only from what go.mod and go.sum pin.
+# Static, without local paths, and only from what go.mod and go.sum pin.
 FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
-# Debug information costs the compiler time, and the linker leaves it out (-w). The key of the cache
-# ignores this flag, because the binaries do the same either way.
+# Skip debug information, which the linker removes (-w). The cache key ignores this flag, because it
+# does not change the binaries.
 COMPILER_FLAGS = ("-gcflags=all=-dwarf=false",)
 ENVIRONMENT = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
 
@@ -37,12 +37,12 @@ class GoModule:
     """Go package by the name of its binary."""
     ldflags: str
     what: str
-    """What is built, in a few words, for the progress messages."""
+    """A title for progress messages."""
     tags: str = ""
     cgo: bool = False
 
     def key(self) -> str:
-        """Hash everything that the binaries depend on, but for Go itself and the machine's kind."""
+        """Hash the inputs of the binaries, except for Go itself."""
         digest = hashlib.sha256(repr((sorted(self.packages.items()), self.ldflags, FLAGS)).encode())
         if self.tags or self.cgo:
             digest.update(f"{self.tags} {self.cgo}".encode())
@@ -59,7 +59,7 @@ class GoModule:
         return tuple(map(int, match[1].split(".")))
 
     def binaries(self, names: Iterable[str], root: Path) -> dict[str, Path]:
-        """Return the binaries `names` from the cache below `root`, having built those it lacked."""
+        """Return the binaries `names` from the cache below `root`; build those that are missing."""
         home = root / self.key()
         paths = {name: home / name for name in names}
         if all(path.exists() for path in paths.values()):

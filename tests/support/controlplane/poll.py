@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline and without a fixed sleep."""
+"""Waits for a condition, with a deadline."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], what: str, within: float = 30.0, every: float = 0.05) -> T:
-    """Call `look` until it returns something true, and return that.
+def until(condition: Callable[[], T], what: str, within: float = 30.0, every: float = 0.05) -> T:
+    """Call `condition` until it returns a true value, and return that value.
 
     Raises:
-        TimeoutError: it did not in `within` seconds; the message names `what` was waited for.
+        TimeoutError: it does not within `within` seconds; the message names `what`.
     """
     deadline = time.monotonic() + within
-    while not (seen := look()):
+    while not (value := condition()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {within:.0f} s in vain for {what}; last seen: {seen!r}")
+            raise TimeoutError(f"waited {within:.0f} s for {what}; last value: {value!r}")
         time.sleep(every)
-    return seen
+    return value

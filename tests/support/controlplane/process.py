@@ -1,4 +1,4 @@
-"""One server process: started with a log file, waited for until it serves, stopped by its id."""
+"""A server process with a log file and a readiness probe."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Probe(Protocol):
 class Process:
     """A server that ends with this process, even when it is killed (on Linux; see launch.py).
 
-    Start it from a thread that lives as long as the server shall: the kernel counts the thread, not
-    the process, as the parent.
+    Start it from a thread that outlives the server: for the kernel, the parent is the thread, not
+    the process.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Process:
             )
 
     def wait(self, probe: Probe, within: float) -> None:
-        """Wait until `probe` is content.
+        """Wait until `probe` returns an empty string.
 
         Raises:
             ControlPlaneError: the process ended, or `within` seconds were not enough. The message
@@ -87,7 +87,7 @@ class Process:
             time.sleep(POLL_EVERY)
 
     def stop(self) -> None:
-        """End it and all that it started: SIGTERM, then SIGKILL if that takes too long."""
+        """End the process and its children: SIGTERM, then SIGKILL after a timeout."""
         running, self._running = self._running, None
         if running is None:
             return
@@ -108,7 +108,7 @@ class Process:
             return ""
 
     def log_lines(self) -> list[str]:
-        """Return the lines of the log; one that is being written is not there yet."""
+        """Return the complete lines of the log."""
         return self.log.read_text().rpartition("\n")[0].splitlines()
 
     def _report(self, what: str) -> str:
@@ -120,7 +120,7 @@ class Process:
 
 
 def runs(pid: int) -> bool:
-    """Say whether a process of any parent still runs (Linux); a zombie does not."""
+    """Return whether a process runs (Linux); a zombie does not."""
     try:
         # The state comes after the command's name, which may hold anything: proc_pid_stat(5).
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -130,6 +130,6 @@ def runs(pid: int) -> bool:
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
-    # Gone already is as good as stopped. macOS answers EPERM for a group of zombies.
+    # The group may have ended. macOS returns EPERM for a group of zombies.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

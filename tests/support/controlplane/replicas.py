@@ -1,4 +1,4 @@
-"""How the demo runs the replicas of an installation, on nodes that no kubelet serves."""
+"""Runs the replicas of the demo's installation, on nodes without a kubelet."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ READY_WITHIN = 60.0
 
 class Replicas(Protocol):
     def start(self, screen: Screen) -> None:
-        """Show how replicas start. The API server may call them a moment later."""
+        """Start the replicas. The API server may call them a moment later."""
 
     def stop(self, screen: Screen) -> None:
-        """Show how all replicas stop, and wait until the API server reaches none."""
+        """Stop all replicas, and wait until the API server reaches none."""
 
 
 class Pods:
-    """The Pods of the Deployment: each runs as a process in a network namespace of its own."""
+    """The Pods of the Deployment, each a process in its own network namespace."""
 
     def __init__(self, cluster: ControlPlane, directory: Path, stack: ExitStack) -> None:
         self._cluster = cluster
         self._stopped = False
-        # Nothing here needs the time in which a replica serves the last requests.
+        # The demo does not need the time in which a replica drains.
         running = kubelet(cluster, NAMESPACE, directory / "pods", longest_grace=0.1)
         self._kubelet = stack.enter_context(running)
 
@@ -56,7 +56,7 @@ class Pods:
 
         def unreachable() -> bool:
             probe.called()
-            return "failed calling webhook" in probe.answer
+            return "failed calling webhook" in probe.outcome
 
         until(unreachable, "the API server to find no replica")
 
@@ -103,6 +103,6 @@ class OneProcess:
 
 
 def replicas(cluster: ControlPlane, directory: Path, stack: ExitStack) -> Replicas:
-    """Return what runs the replicas; all of it ends with ``stack``."""
-    runs = OneProcess if unavailable() else Pods
-    return runs(cluster, directory.absolute(), stack)
+    """Return the way to run replicas on this machine; they end with `stack`."""
+    kind = OneProcess if unavailable() else Pods
+    return kind(cluster, directory.absolute(), stack)

@@ -1,8 +1,7 @@
-"""What a kube-scheduler holds for true: it decides from a cache that lags behind the API server.
+"""Reads the cache of a kube-scheduler, which lags behind the API server.
 
-A Node that was deleted a moment ago is still bound to, and one that was created a moment ago is
-not. The scheduler reports its state on SIGUSR2: it writes its cache into its
-log (pkg/scheduler/backend/cache/debugger in Kubernetes).
+The scheduler may bind a Pod to a Node that is already deleted, and does not know a new Node at
+once. On SIGUSR2 it dumps its cache to its log (pkg/scheduler/backend/cache/debugger in Kubernetes).
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 KNOWN_WITHIN = 30.0
 
-# A Node that is gone stays in the cache, marked, for as long as it has Pods.
+# A deleted Node stays in the cache, marked, as long as it has Pods.
 _NODE = re.compile(r"Node name: (\S+)\s+Deleted: false")
 # The dump of the nodes is complete when that of the queue, which follows, has begun.
 _NODES, _QUEUE = '"Dump of cached NodeInfo"', '"Dump of scheduling queue"'
 
 
 def nodes(scheduler: Process) -> set[str]:
-    """Query a running scheduler for the names of the Nodes that it may bind Pods to.
+    """Return the names of the Nodes that a running scheduler may bind Pods to.
 
     Raises:
         TimeoutError: it did not answer.
@@ -37,8 +36,8 @@ def nodes(scheduler: Process) -> set[str]:
     def dumped() -> str:
         with scheduler.log.open("rb") as log:
             log.seek(before)
-            written = log.read().decode(errors="replace")
-        return written.partition(_NODES)[2] if _QUEUE in written else ""
+            text = log.read().decode(errors="replace")
+        return text.partition(_NODES)[2] if _QUEUE in text else ""
 
     os.kill(scheduler.pid, signal.SIGUSR2)
     return set(_NODE.findall(until(dumped, "the scheduler to dump its cache", KNOWN_WITHIN)))
@@ -55,7 +54,7 @@ def wait_for(scheduler: Process, names: set[str]) -> None:
 
 
 def wait_for_none_of(scheduler: Process, names: set[str]) -> None:
-    """Wait until the scheduler has seen that none of these Nodes is there any more.
+    """Wait until the scheduler has seen the deletion of all these Nodes.
 
     Raises:
         TimeoutError: it has not.

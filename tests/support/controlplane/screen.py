@@ -14,7 +14,7 @@ Result = subprocess.CompletedProcess[str]
 
 
 class StoryError(Exception):
-    """A command did not do what a chapter says."""
+    """A command of the demo had an unexpected result."""
 
 
 class Screen:
@@ -61,11 +61,11 @@ class Screen:
         Raises:
             StoryError: it failed.
         """
-        shown = f"{shlex.join(arguments)} > {shlex.quote(str(file))}"
-        self._console.print(f"[bold]$ {escape(shown)}[/]")
+        command = f"{shlex.join(arguments)} > {shlex.quote(str(file))}"
+        self._console.print(f"[bold]$ {escape(command)}[/]")
         result = self.quiet(*arguments)
         if result.returncode:
-            raise StoryError(f"{shown} ended with exit code {result.returncode}: {result.stderr}")
+            raise StoryError(f"{command} ended with exit code {result.returncode}: {result.stderr}")
         file.write_text(result.stdout)
 
     def quiet(self, *arguments: str) -> Result:

@@ -44,13 +44,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="demo", description="gpufence on files, and on a real control plane."
     )
-    parser.add_argument("--keep", action="store_true", help="leave it all running until Ctrl-C")
-    parser.add_argument("--directory", type=Path, default=Path(".demo"), help="where its files go")
+    parser.add_argument("--keep", action="store_true", help="keep everything running until Ctrl-C")
+    parser.add_argument("--directory", type=Path, default=Path(".demo"), help="for its files")
     options = parser.parse_args(arguments)
-    os.chdir(PROJECT)  # the commands that are shown name files as seen from here
+    os.chdir(PROJECT)  # the displayed commands use relative paths
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with alone_in(options.directory):
+        with exclusive(options.directory):
             return perform(options.directory, keep=options.keep)
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class Started(NamedTuple):
-    """A control plane that runs, and the seconds that it took to start."""
+    """A running control plane, and the seconds of its start."""
 
     cluster: ControlPlane
     seconds: float
@@ -68,7 +68,7 @@ class Started(NamedTuple):
 
 def perform(directory: Path, *, keep: bool) -> int:
     """Play every chapter, and stop everything; return the exit code."""
-    began = time.monotonic()
+    start = time.monotonic()
     programs = [str(COMMAND.parent)]
     screen = Screen(PROJECT, _environ(programs))
     with ExitStack() as stack:
@@ -87,7 +87,7 @@ def perform(directory: Path, *, keep: bool) -> int:
         except FAILURES as error:
             screen.bad(str(error))
             return 1
-        screen.chapter(f"Every chapter succeeded, in {time.monotonic() - began:.0f} s")
+        screen.chapter(f"Every chapter succeeded, in {time.monotonic() - start:.0f} s")
         screen.say(NEXT)
         if keep:
             _keep(screen, cluster, programs)
@@ -119,9 +119,9 @@ def _start(directory: Path, build: subprocess.Popen[bytes]) -> Started:
     """
     if build.wait():
         raise ControlPlaneError("There is no control plane to continue with: see above.")
-    began = time.monotonic()
+    start = time.monotonic()
     cluster = ControlPlane(directory.absolute() / "cluster", binaries()).__enter__()
-    return Started(cluster, time.monotonic() - began)
+    return Started(cluster, time.monotonic() - start)
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def _keep(screen: Screen, cluster: ControlPlane, programs: Sequence[str]) -> Non
 
 
 @contextmanager
-def alone_in(directory: Path) -> Iterator[None]:
+def exclusive(directory: Path) -> Iterator[None]:
     """Reserve the demo's directory for this process, and remove what an earlier demo left.
 
     Raises:

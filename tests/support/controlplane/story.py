@@ -1,4 +1,4 @@
-"""The chapters of the demo. Each one runs commands, and checks that they do what it says."""
+"""The chapters of the demo: each runs commands and verifies their results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def play_files(screen: Screen) -> None:
     """Play the chapters that need no cluster.
 
     Raises:
-        StoryError: a command did not do what the chapter says.
+        StoryError: a command had an unexpected result.
     """
     for number, (title, chapter) in enumerate(FILES.items(), 1):
         screen.chapter(f"{number}. {title}")
@@ -62,7 +62,7 @@ def play_cluster(stage: Stage) -> None:
     """Play the chapters in the cluster.
 
     Raises:
-        StoryError: a command did not do what the chapter says. Also KubectlError, TimeoutError and
+        StoryError: a command had an unexpected result. Also KubectlError, TimeoutError and
             ControlPlaneError, if a command or the cluster failed in another way.
     """
     for number, (title, chapter) in enumerate(CLUSTER.items(), 1 + len(FILES)):
@@ -181,8 +181,8 @@ def trespass(stage: Stage) -> None:
     )
     for extra in (["--dry-run=server"], []):
         expect_denied_trespass(stage, *extra)
-    there = screen.quiet("kubectl", "get", "deployment", "web-on-gpu-nodes", "-n", "shop")
-    expect("NotFound" in there.stderr, "the Deployment does not exist")
+    deployment = screen.quiet("kubectl", "get", "deployment", "web-on-gpu-nodes", "-n", "shop")
+    expect("NotFound" in deployment.stderr, "the Deployment does not exist")
     screen.good("denied, in a dry run as well: a pipeline reports it before it applies anything")
 
 
@@ -218,12 +218,12 @@ def outage(stage: Stage) -> None:
 def pods(stage: Stage, namespace: str, count: int) -> list[dict[str, Any]]:
     """Wait until a namespace has so many Pods, and return them."""
 
-    def look() -> list[dict[str, Any]]:
-        found = stage.cluster.api.request("GET", f"/api/v1/namespaces/{namespace}/pods")
-        items: list[dict[str, Any]] = found["items"]
+    def listed() -> list[dict[str, Any]]:
+        response = stage.cluster.api.request("GET", f"/api/v1/namespaces/{namespace}/pods")
+        items: list[dict[str, Any]] = response["items"]
         return items if len(items) == count else []
 
-    return until(look, f"{count} Pods in namespace {namespace}")
+    return until(listed, f"{count} Pods in namespace {namespace}")
 
 
 FILES: dict[str, Callable[[Screen], None]] = {

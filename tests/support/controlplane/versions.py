@@ -1,7 +1,7 @@
-"""Marks for tests of what not every supported Kubernetes has (see `make compat`).
+"""Marks for tests of features that older supported versions of Kubernetes lack (`make compat`).
 
-The versions are those in which the feature is on by default (kube_features.go in Kubernetes). For
-an alpha feature, they are those that have it.
+The version is the first with the feature on by default (kube_features.go in Kubernetes), or, for an
+alpha feature, the first that has it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Registers a webhook with an API server, from the same manifest that the README shows."""
+"""Registers a webhook with an API server, from the sample manifest."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def configurations(url: str, ca_pem: bytes) -> list[dict[str, Any]]:
     `url` is scheme, host and port: `https://127.0.0.1:9443`; `ca_pem` the CA of its
     certificate.
     """
-    return list(yaml.safe_load_all(rendered(url, ca_pem)))
+    return list(yaml.safe_load_all(render(url, ca_pem)))
 
 
-def rendered(url: str, ca_pem: bytes) -> str:
+def render(url: str, ca_pem: bytes) -> str:
     """Return the manifest with its placeholders filled in, as envsubst would print it."""
     values = {"WEBHOOK_URL": url, "CA_BUNDLE": base64.b64encode(ca_pem).decode()}
     return string.Template(TEMPLATE.read_text()).substitute(values)
@@ -49,7 +49,7 @@ def register(cluster: ControlPlane, url: str, ca_pem: bytes, within: float = 30.
     """Apply both configurations in place of any older ones, and wait until they are active.
 
     Raises:
-        TimeoutError: the API server does not get through to the webhook; the message says why.
+        TimeoutError: the API server does not reach the webhook; the message states the reason.
     """
     unregister(cluster)
     cluster.kubectl.apply(*configurations(url, ca_pem))
@@ -57,16 +57,16 @@ def register(cluster: ControlPlane, url: str, ca_pem: bytes, within: float = 30.
 
 
 def wait_until_called(cluster: ControlPlane, within: float = 30.0) -> None:
-    """Wait until the API server calls both webhooks: it learns of new ones a moment later.
+    """Wait until the API server calls both webhooks: it notices new ones with a delay.
 
     Raises:
-        TimeoutError: it does not; the message says what a Pod's creation was answered.
+        TimeoutError: it does not; the message has the outcome of creating a Pod.
     """
     probe = Probe(cluster.api)
     try:
         until(lambda: probe.called() == BOTH, "the API server to call both webhooks", within)
     except TimeoutError as error:
-        raise TimeoutError(f"{error}; a Pod's creation was answered: {probe.answer}") from error
+        raise TimeoutError(f"{error}; creating a Pod: {probe.outcome}") from error
 
 
 def unregister(cluster: ControlPlane) -> None:
@@ -74,23 +74,23 @@ def unregister(cluster: ControlPlane) -> None:
     kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
     cluster.kubectl("delete", kinds, "gpufence", "--ignore-not-found")
     delete_admission_policies(cluster.api)
-    # Also where they were gone already: who deleted them need not have waited.
+    # Wait even if they are deleted already: the API server may not have noticed.
     probe = Probe(cluster.api)
     until(lambda: not probe.called(), "the API server to forget the webhooks")
 
 
 def delete_admission_policies(api: Api) -> None:
-    """Delete the in-tree policies of a release, and wait until none is active."""
+    """Delete the admission policies of a release, and wait until none is active."""
     for collection in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
         path = f"/apis/admissionregistration.k8s.io/v1/{collection}"
-        for each in api.request("GET", path)["items"]:
-            if each["metadata"]["name"].startswith("gpufence-"):
-                api.request("DELETE", f"{path}/{each['metadata']['name']}")
+        for policy in api.request("GET", path)["items"]:
+            if policy["metadata"]["name"].startswith("gpufence-"):
+                api.request("DELETE", f"{path}/{policy['metadata']['name']}")
     until(lambda: "gpufence-" not in in_tree_denial(api), "the API server to forget the policies")
 
 
 def in_tree_denial(api: Api) -> str:
-    """Return what a trespasser's creation (dry-run) is denied with; empty if it is admitted."""
+    """Return the message that denies a trespassing Pod (dry run); empty if it is admitted."""
     toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
     trespasser = {
         "metadata": {"generateName": "probe-"},
@@ -107,29 +107,29 @@ def in_tree_denial(api: Api) -> str:
 
 
 class Probe:
-    """Finds out which kinds of gpufence's webhooks the API server calls now."""
+    """Determines which kinds of gpufence's webhooks the API server calls."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._counted = calls(api.text("/metrics"))
-        self.answer = ""
-        """What the last creation was answered with."""
+        self.outcome = ""
+        """The outcome of the last create."""
 
     def called(self) -> set[str]:
         """Create a GPU Pod (dry-run), and return the kinds (see BOTH) that were called since."""
         try:
             self._api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", GPU_POD)
-            self.answer = "created"
+            self.outcome = "created"
         except ApiError as error:
-            self.answer = str(error)
+            self.outcome = str(error)
         before, self._counted = self._counted, calls(self._api.text("/metrics"))
         return {kind for kind, _ in self._counted - before}
 
 
 def calls(metrics: str) -> Counter[tuple[str, str]]:
-    """Return how often gpufence's webhooks were called, by kind and name, from /metrics."""
+    """Return the calls of gpufence's webhooks by kind and name, from /metrics."""
     counts: Counter[tuple[str, str]] = Counter()
-    # Between megabytes of other metrics.
+    # Search only this metric: /metrics has megabytes.
     start = metrics.find(f"# TYPE {CALLS} ")
     end = metrics.find("\n# HELP ", start)
     for series in SERIES.finditer(metrics, max(start, 0), end if start >= 0 else 0):

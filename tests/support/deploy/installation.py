@@ -13,7 +13,7 @@ import yaml
 
 from controlplane import pki
 from controlplane.api import ApiError
-from controlplane.client_certificate import shown
+from controlplane.client_certificate import configure
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
@@ -68,7 +68,7 @@ class Installation:
         probe = Probe(self.cluster.api)
 
         def called() -> bool:
-            return probe.called() == BOTH and probe.answer == "created"
+            return probe.called() == BOTH and probe.outcome == "created"
 
         until(called, "the API server to call the webhooks through their Service")
 
@@ -140,7 +140,7 @@ def installation(
         f"--audit-policy-file={policy}",
         f"--audit-log-path={log}",
         "--audit-log-mode=blocking",
-        shown(directory, clients.client("api-server")),
+        configure(directory, clients.client("api-server")),
     ]
     with ExitStack() as stack:
         cluster = stack.enter_context(
