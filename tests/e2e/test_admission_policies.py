@@ -331,8 +331,8 @@ def test_a_rule_that_does_not_deny_warns_or_is_silent(
     policy = policies()["one taint"]
     actions = {**policy.actions, "pool-trespass": action}
     with in_tree(control_plane, replace(policy, actions=actions)) as line:
-        said = control_plane.kubectl(
+        output = control_plane.kubectl(
             "create", "--dry-run=server", "-f", "-", stdin=json.dumps(TRESPASSER)
         ).stderr
-    assert (f"ValidatingAdmissionPolicy '{line.name}-pods-warn'" in said) is warned
-    assert ("tolerates the taint of GPU nodes" in said) is warned
+    assert (f"ValidatingAdmissionPolicy '{line.name}-pods-warn'" in output) is warned
+    assert ("tolerates the taint of GPU nodes" in output) is warned

@@ -54,9 +54,9 @@ def installed(
     found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
     """The chart's default installation, in a cluster with a tenant."""
-    with installation(tmp_path_factory.mktemp("attacks"), found_binaries, helm) as made:
-        made.install(VALUES)
-        cluster = made.cluster
+    with installation(tmp_path_factory.mktemp("attacks"), found_binaries, helm) as installed:
+        installed.install(VALUES)
+        cluster = installed.cluster
         cluster.create_namespace(TENANT)
         cluster.create_nodes(LATE)
         binding: JSON = {
@@ -73,7 +73,7 @@ def installed(
             lambda: "belongs to pool nvidia" in denial(cluster.api, pod(nodeName="gpu-late")),
             "the replicas to know the nodes",
         )
-        yield made
+        yield installed
 
 
 @pytest.fixture(scope="module")

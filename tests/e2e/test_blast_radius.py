@@ -24,8 +24,8 @@ def abandoned(
 
     In namespace `before` there is a GPU Pod that a finalizer holds, and a Deployment of none yet.
     """
-    with release(control_plane, tmp_path_factory.mktemp("release")) as made:
-        with made.replicas(2) as replicas:
+    with release(control_plane, tmp_path_factory.mktemp("release")) as released:
+        with released.replicas(2) as replicas:
             control_plane.kubectl("create", "namespace", "before")
             until(lambda: _has_account(control_plane, "before"), "the service account")
             held = {**GPU_POD, "metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
@@ -45,8 +45,8 @@ def abandoned(
             until(lambda: control_plane.api.request("GET", sets)["items"], "its ReplicaSet")
             for replica in replicas:
                 replica.kill()
-        until(lambda: made.service.endpoints == 0, "the Service to have no endpoints")
-        assert len(made.configurations()) == 2
+        until(lambda: released.service.endpoints == 0, "the Service to have no endpoints")
+        assert len(released.configurations()) == 2
         yield control_plane
 
 
@@ -82,10 +82,10 @@ PLAIN = {
 def test_created_without_a_call(abandoned: ControlPlane, namespace: str, what: str) -> None:
     before = webhooks.calls(abandoned.api.text("/metrics"))
     path = f"/api/v1/namespaces/{namespace}/pods"
-    made = abandoned.api.request("POST", path, PLAIN[what])
+    created = abandoned.api.request("POST", path, PLAIN[what])
     abandoned.api.request(
         "PATCH",
-        f"{path}/{made['metadata']['name']}",
+        f"{path}/{created['metadata']['name']}",
         {"metadata": {"labels": {"updated": "yes"}}},
         "application/merge-patch+json",
     )
@@ -221,8 +221,8 @@ def test_after_a_restart_of_the_whole_control_plane_the_cluster_comes_up_without
             abandoned.api.request("DELETE", f"{path}/agent")
             # No kubelet is there to end it.
             abandoned.api.request("DELETE", f"{pods}&gracePeriodSeconds=0")
-        made = abandoned.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
-        assert made["metadata"]["name"].startswith("plain-")
+        created = abandoned.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod())
+        assert created["metadata"]["name"].startswith("plain-")
 
 
 def _has_account(cluster: ControlPlane, namespace: str) -> bool:

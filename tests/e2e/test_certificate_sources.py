@@ -54,18 +54,18 @@ def files(tmp_path: Path) -> Files:
 
 @contextmanager
 def upgrade(
-    made: Release, namespace: str, old: Sequence[Replica], flags: Sequence[str]
+    released: Release, namespace: str, old: Sequence[Replica], flags: Sequence[str]
 ) -> Iterator[None]:
     """Replace the replicas one by one, as a Deployment does: each once its successor is ready.
 
     GPU Pods are created until the end of the block, and none may fail.
     """
     with ExitStack() as stack:
-        with Load(made.cluster.api, namespace) as load:
+        with Load(released.cluster.api, namespace) as load:
             for replaced in old:
-                replica = stack.enter_context(made.replica(*OVERLAP, *flags))
-                others = [each for each in made.service.replicas if each is not replaced]
-                made.service.select([*others, replica])
+                replica = stack.enter_context(released.replica(*OVERLAP, *flags))
+                others = [each for each in released.service.replicas if each is not replaced]
+                released.service.select([*others, replica])
                 replaced.stop()
             yield
         print(f"\n{load.created} GPU Pods created, {len(load.failures)} failed")
@@ -76,11 +76,11 @@ def upgrade(
 def test_cert_manager_takes_over_the_secret_of_the_built_in_ca(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, files: Files
 ) -> None:
-    with release(control_plane, tmp_path) as made, made.replicas(2, *OVERLAP) as old:
-        issue(made, files.parts)
-        with upgrade(made, namespace, old, files.flags):
-            published(made, files.parts["ca.crt"])
-        stored = made.secret()
+    with release(control_plane, tmp_path) as released, released.replicas(2, *OVERLAP) as old:
+        issue(released, files.parts)
+        with upgrade(released, namespace, old, files.flags):
+            published(released, files.parts["ca.crt"])
+        stored = released.secret()
         assert {name: stored[name] for name in files.parts} == files.parts
 
 
@@ -90,29 +90,32 @@ def test_the_source_of_the_certificates_changes(
 ) -> None:
     before, after = ((), files.flags) if to == "files" else (files.flags, ())
     with (
-        release(control_plane, tmp_path) as made,
-        made.replicas(2, *OVERLAP, *before) as old,
-        upgrade(made, namespace, old, after),
+        release(control_plane, tmp_path) as released,
+        released.replicas(2, *OVERLAP, *before) as old,
+        upgrade(released, namespace, old, after),
     ):
-        published(made, files.parts["ca.crt"] if after else made.secret()["ca.crt"])
+        published(released, files.parts["ca.crt"] if after else released.secret()["ca.crt"])
 
 
 def test_a_replica_that_configurations_in_git_do_not_trust_is_unready_until_they_do(
     control_plane: ControlPlane, tmp_path: Path, files: Files
 ) -> None:
-    with release(control_plane, tmp_path) as made, made.replica("--register=false") as replica:
-        made.apply_configurations(files.parts["ca.crt"])
+    with (
+        release(control_plane, tmp_path) as released,
+        released.replica("--register=false") as replica,
+    ):
+        released.apply_configurations(files.parts["ca.crt"])
         until(lambda: "does not trust the served" in replica.unready(), "it to be unready")
-        made.apply_configurations(made.secret()["ca.crt"])
+        released.apply_configurations(released.secret()["ca.crt"])
         until(lambda: not replica.unready(), "it to be ready again")
 
 
-def published(made: Release, ca: bytes) -> None:
+def published(released: Release, ca: bytes) -> None:
     """Wait until API servers are to trust this CA alone."""
-    until(lambda: made.bundles() == [ca] * WEBHOOKS, "the CA to be alone", within=30)
+    until(lambda: released.bundles() == [ca] * WEBHOOKS, "the CA to be alone", within=30)
 
 
-def issue(made: Release, parts: dict[str, bytes]) -> None:
+def issue(released: Release, parts: dict[str, bytes]) -> None:
     """Write the Secret as cert-manager does."""
     secret = {
         "apiVersion": "v1",
@@ -120,9 +123,9 @@ def issue(made: Release, parts: dict[str, bytes]) -> None:
         "metadata": {"name": SECRET, "annotations": {CERT_MANAGER: "gpufence"}},
         "data": {name: base64.b64encode(pem).decode() for name, pem in parts.items()},
     }
-    made.cluster.api.request(
+    released.cluster.api.request(
         "PATCH",
-        f"/api/v1/namespaces/{made.namespace}/secrets/{SECRET}"
+        f"/api/v1/namespaces/{released.namespace}/secrets/{SECRET}"
         "?fieldManager=cert-manager-certificates-issuing&force=true",
         secret,
         "application/apply-patch+yaml",

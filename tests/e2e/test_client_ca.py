@@ -134,12 +134,12 @@ def test_with_another_ca_the_api_server_is_rejected_until_it_is_trusted_again(
 
     guarded.clients.certificate.write_bytes(successor.certificate.read_bytes())
     until(lambda: takes(successor.client("next")), "the new authority to be trusted")
-    told = refusal()
-    print(f"\n{told}")
-    assert 'failed calling webhook "mutate.gpufence.dev"' in told
+    message = refusal()
+    print(f"\n{message}")
+    assert 'failed calling webhook "mutate.gpufence.dev"' in message
     # What a closed connection is called depends on how far the API server was.
     closed = ("connection reset by peer", "EOF", "broken pipe", "server closed idle connection")
-    assert any(words in told for words in closed)
+    assert any(words in message for words in closed)
     guarded.clients.certificate.write_bytes(trusted)
     until(lambda: takes(guarded.clients.client("again")), "the old authority to be trusted")
     guarded.create()

@@ -94,8 +94,8 @@ def test_slips_in_device_requests_are_no_errors(
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
     slip = pod()
     slip["spec"]["containers"][0]["resources"] = {"limits": written}  # type: ignore[index]
-    made = control_plane.api.request("POST", path, slip)
-    resources = made["spec"]["containers"][0]["resources"]
+    created = control_plane.api.request("POST", path, slip)
+    resources = created["spec"]["containers"][0]["resources"]
     assert resources == {"limits": stored, "requests": stored}
 
 

@@ -49,15 +49,15 @@ def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     kubectl("wait", "--for=condition=Established", f"crd/{DEFINITION['metadata']['name']}")
     policy = yaml.safe_load(default_policy_text())
     with (
-        running(control_plane, tmp_path_factory.mktemp("custom"), policy) as made,
-        made.registered(),
+        running(control_plane, tmp_path_factory.mktemp("custom"), policy) as fence,
+        fence.registered(),
     ):
         # Until its kind is served, the API server rejects it for that.
         until(
             lambda: WEBHOOK in refusal(control_plane, job(worker=TRESPASSER)),
             "this webhook to be called",
         )
-        yield made
+        yield fence
     kubectl("delete", "crd", DEFINITION["metadata"]["name"], "--wait=true")
 
 
@@ -100,7 +100,7 @@ def refusal(cluster: ControlPlane, obj: JSON) -> str:
     return done.stderr if done.returncode else ""
 
 
-def asked(cluster: ControlPlane) -> int:
+def call_count(cluster: ControlPlane) -> int:
     """Return how often the API server has called the webhook for custom resources."""
     return calls(cluster.api.text("/metrics"))["validating", WEBHOOK]
 
@@ -109,11 +109,11 @@ def asked(cluster: ControlPlane) -> int:
 def test_a_dry_run_finds_what_the_pods_of_a_custom_resource_would_be_rejected_for(
     control_plane: ControlPlane,
 ) -> None:
-    said = refusal(control_plane, job(master=TRAINS, worker=TRESPASSER))
-    assert f'admission webhook "{WEBHOOK}" denied the request' in said
-    assert "gpufence found 1 problem in this PyTorchJob" in said
-    assert "; this is about the Worker replicas" in said
-    assert "(at spec.pytorchReplicaSpecs.Worker.template.spec.tolerations[0])" in said
+    message = refusal(control_plane, job(master=TRAINS, worker=TRESPASSER))
+    assert f'admission webhook "{WEBHOOK}" denied the request' in message
+    assert "gpufence found 1 problem in this PyTorchJob" in message
+    assert "; this is about the Worker replicas" in message
+    assert "(at spec.pytorchReplicaSpecs.Worker.template.spec.tolerations[0])" in message
 
 
 @pytest.mark.usefixtures("fence")
@@ -132,15 +132,15 @@ def test_an_operator_writes_its_state_without_a_call_and_a_change_of_the_spec_is
 ) -> None:
     kubectl, where = control_plane.kubectl, ("pytorchjob/train", "-n", namespace, "--type=merge")
     kubectl.create(job(worker=TRAINS, namespace=namespace))
-    before = asked(control_plane)
+    before = call_count(control_plane)
     # This definition has no status subresource, and neither has that of Argo's workflows.
     kubectl("patch", *where, "-p", json.dumps({"status": {"phase": "Running"}}))
     kubectl("label", "pytorchjob/train", "team=a", "-n", namespace)
-    assert asked(control_plane) == before
+    assert call_count(control_plane) == before
     worse = {"spec": job(worker=TRESPASSER)["spec"]}
     refused = kubectl("patch", *where, "-p", json.dumps(worse), check=False)
     assert "pool-trespass" in refused.stderr
-    assert asked(control_plane) == before + 1
+    assert call_count(control_plane) == before + 1
 
 
 def test_no_operator_has_to_wait_for_a_fence_that_does_not_answer(

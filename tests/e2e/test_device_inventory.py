@@ -37,11 +37,11 @@ def kept(
     directory = tmp_path_factory.mktemp("estate")
     with (
         control_plane.nodes(GPU_NODE, node("plain")),
-        release(control_plane, directory) as made,
+        release(control_plane, directory) as released,
         # The leader is to stay the same, however busy the machine is.
-        made.replicas(2, "--device-metrics", "--lease-seconds", "60"),
+        released.replicas(2, "--device-metrics", "--lease-seconds", "60"),
     ):
-        yield made
+        yield released
 
 
 def leaders(kept: Release) -> list[Replica]:

@@ -198,8 +198,8 @@ def fence(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Fence]:
     policy = tenanted(yaml.safe_load(discovered), namespaces)
-    with running(cluster, tmp_path_factory.mktemp("discovered"), policy) as made:
-        yield made
+    with running(cluster, tmp_path_factory.mktemp("discovered"), policy) as fence:
+        yield fence
 
 
 def test_the_discovered_policy_is_valid_unchanged(discovered: str, tmp_path: Path) -> None:

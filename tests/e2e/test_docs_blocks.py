@@ -162,8 +162,8 @@ def run_block(block: Block, directory: Path, environ: dict[str, str]) -> None:
     status = int(block.notes.get("exit", "0"))
     for command in block.commands():
         printed = run(command.text, directory, environ, block.place, status)
-        told = f"{block.place}: {command.text}\nprints:\n{printed}"
-        assert not command.shown or agrees(command.shown, printed), told
+        message = f"{block.place}: {command.text}\nprints:\n{printed}"
+        assert not command.shown or agrees(command.shown, printed), message
 
 
 def run(command: str, directory: Path, environ: dict[str, str], place: str, status: int) -> str:
@@ -198,8 +198,8 @@ def test_a_manifest_gets_the_verdict_that_the_page_claims(block: Block, tmp_path
     )
     results = json.loads(done.stdout)["results"]
     judged = [result for result in results if result["verdict"] != "skipped"]
-    said = [" ".join([result["verdict"], *rules(result)]) for result in judged]
-    assert ", ".join(said) == block.notes["verdict"], block.place
+    message = [" ".join([result["verdict"], *rules(result)]) for result in judged]
+    assert ", ".join(message) == block.notes["verdict"], block.place
 
 
 def rules(result: dict[str, Any]) -> list[str]:

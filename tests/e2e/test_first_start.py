@@ -13,19 +13,19 @@ from release.release import release
 def test_a_replica_waits_for_the_api_server_alive_and_not_ready_and_says_why(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    with release(control_plane, tmp_path) as made, ExitStack() as stack:
-        replica = made.replica()
+    with release(control_plane, tmp_path) as released, ExitStack() as stack:
+        replica = released.replica()
         stack.callback(replica.stop)
         control_plane.apiserver.stop()
         try:
             replica.start()
             until(lambda: "out of reach" in replica.unready(), "the replica to say what it lacks")
-            assert replica.ask("/healthz") == (200, "ok\n")
-            status, said = replica.ask("/readyz")
+            assert replica.get("/healthz") == (200, "ok\n")
+            status, text = replica.get("/readyz")
         finally:
             control_plane.start_apiserver()
             control_plane.start_clients()
         assert status == 503
-        assert said.startswith("starting\ncertificates: the API server at https://127.0.0.1:")
+        assert text.startswith("starting\ncertificates: the API server at https://127.0.0.1:")
         replica.wait()
-        until(lambda: len(made.configurations()) == 2, "the replica to register")
+        until(lambda: len(released.configurations()) == 2, "the replica to register")

@@ -70,8 +70,8 @@ ITS_JOB = workload("Job", "nightly-29400000")
 def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
     policy = yaml.safe_load(default_policy_text())
     directory = tmp_path_factory.mktemp("exceptions")
-    with running(control_plane, directory, policy) as made, made.registered():
-        yield made
+    with running(control_plane, directory, policy) as fence, fence.registered():
+        yield fence
 
 
 @pytest.fixture

@@ -179,8 +179,8 @@ GPU = {"limits": {"nvidia.com/gpu": "1"}}
 
 @pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
-    with Recorder(tmp_path_factory.mktemp("recorder")) as made:
-        yield made
+    with Recorder(tmp_path_factory.mktemp("recorder")) as recorder:
+        yield recorder
 
 
 @pytest.fixture(
@@ -192,8 +192,8 @@ def hook(
     request: pytest.FixtureRequest, control_plane: ControlPlane, recorder: Recorder
 ) -> Iterator[Registered]:
     name, with_nodes = request.param
-    with registered(control_plane, recorder, POLICIES[name], with_nodes=with_nodes) as made:
-        yield made
+    with registered(control_plane, recorder, POLICIES[name], with_nodes=with_nodes) as hook:
+        yield hook
 
 
 class Tally:
@@ -223,13 +223,13 @@ def must_be_asked(hook: Registered, obj: JSON, known: Facts, old: JSON | None = 
 
 def check(hook: Registered, tally: Tally, method: str, path: str, obj: JSON, known: Facts) -> None:
     old = hook.cluster.api.request("GET", path) if method == "PUT" else None
-    mark, made = hook.send(method, path, obj)
-    if made is None:
+    mark, created = hook.send(method, path, obj)
+    if created is None:
         tally.refused += 1
         return
     tally.accepted += 1
     asked = hook.asked(mark)
-    wanted = must_be_asked(hook, made, known, old)
+    wanted = must_be_asked(hook, created, known, old)
     tally.called += bool(asked)
     tally.needed += bool(wanted)
     assert wanted <= asked, json.dumps(obj)
@@ -401,14 +401,14 @@ def test_a_debug_container_that_opens_devices_calls_the_webhook(
     # The subresource takes nothing of the metadata that are sent: the Pod has its mark already.
     mark = f"object-{next(MARKS)}"
     plain = {"containers": [{"name": "a", "image": "a"}]}
-    made = api.request("POST", path, pod(plain, annotations={MARK: mark}))
+    created = api.request("POST", path, pod(plain, annotations={MARK: mark}))
     assert hook.asked(mark) == set()
     env = [{"name": variable, "value": "all"}]
-    made["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "cuda", "env": env}]
-    where = f"{path}/{made['metadata']['name']}"
+    created["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "cuda", "env": env}]
+    where = f"{path}/{created['metadata']['name']}"
     try:
-        del made["metadata"]["resourceVersion"]
-        api.request("PUT", f"{where}/ephemeralcontainers", made)
+        del created["metadata"]["resourceVersion"]
+        api.request("PUT", f"{where}/ephemeralcontainers", created)
     finally:
         api.request("DELETE", f"{where}?gracePeriodSeconds=0")
     assert hook.asked(mark) == ({"/validate"} if asked else set())
@@ -428,7 +428,7 @@ def test_annotations_that_request_a_device_are_sent(hook: Registered) -> None:
         job = workload(kind, "shared", shared, annotations=fraction)
         mark, _ = hook.send("POST", WORKLOADS[kind][1].format("default"), job)
         assert hook.asked(mark) == {"/validate"}
-    made = hook.cluster.api.request(
+    created = hook.cluster.api.request(
         "POST",
         path,
         pod(
@@ -437,13 +437,13 @@ def test_annotations_that_request_a_device_are_sent(hook: Registered) -> None:
         ),
     )
     try:
-        where = f"{path}/{made['metadata']['name']}"
-        labeled = {**made, "metadata": {**made["metadata"], "labels": {"app": "train"}}}
+        where = f"{path}/{created['metadata']['name']}"
+        labeled = {**created, "metadata": {**created["metadata"], "labels": {"app": "train"}}}
         assert hook.asked(hook.send("PUT", where, labeled)[0]) == set()
-        removed = {**made, "metadata": {**made["metadata"], "annotations": {}}}
+        removed = {**created, "metadata": {**created["metadata"], "annotations": {}}}
         assert hook.asked(hook.send("PUT", where, removed)[0]) == {"/validate"}
         other = {"gpu-fraction": "0.5", "gpu-fraction-container-name": "peek"}
-        moved = {**made, "metadata": {**made["metadata"], "annotations": other}}
+        moved = {**created, "metadata": {**created["metadata"], "annotations": other}}
         assert hook.asked(hook.send("PUT", where, moved)[0]) == {"/validate"}
     finally:
         hook.cluster.api.request("DELETE", f"{where}?gracePeriodSeconds=0")
@@ -474,8 +474,8 @@ def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(hook: 
         "affinity": {"nodeAffinity": required},
         "volumes": [{"name": f"v-{n}", "emptyDir": {}} for n in range(500)],
     }
-    mark, made = hook.send("POST", "/api/v1/namespaces/default/pods", pod(spec))
-    assert made is not None
+    mark, created = hook.send("POST", "/api/v1/namespaces/default/pods", pod(spec))
+    assert created is not None
     # With known nodes, the API server sends every Pod with a node selection.
     assert hook.asked(mark) == (set() if hook.nodes is None else {"/validate"})
     assert failures(hook.cluster) == before

@@ -72,7 +72,7 @@ class Spaces(NamedTuple):
         """Create the object (dry-run) in the namespace."""
         try:
             url = f"{path.format(namespace)}?dryRun=All"
-            made = self.cluster.api.request("POST", url, obj)
+            created = self.cluster.api.request("POST", url, obj)
         except ApiError as error:
             text = str(error)
             if 'gpufence.dev" denied the request' in text:
@@ -82,7 +82,7 @@ class Spaces(NamedTuple):
             if error.status != 422 or "webhook" in text:
                 raise
             return Answer("invalid")
-        return Answer("accepted", spec=normal(made.get("spec")))
+        return Answer("accepted", spec=normal(created.get("spec")))
 
 
 def normal(spec: Any) -> Any:

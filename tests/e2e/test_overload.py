@@ -56,10 +56,10 @@ def narrow(
     flags = ("--max-in-flight", "1", "--node-facts", "--kubeconfig", str(config))
     with (
         control_plane.nodes(GPU_NODE),
-        release(control_plane, directory) as made,
-        made.replicas(1, *flags),
+        release(control_plane, directory) as released,
+        released.replicas(1, *flags),
     ):
-        yield made
+        yield released
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def descriptors() -> Iterator[None]:
 def test_every_gpu_pod_is_created_during_two_floods(
     control_plane: ControlPlane, tmp_path: Path, namespace: str
 ) -> None:
-    with release(control_plane, tmp_path) as made, made.replicas(1) as [replica]:
-        context = ssl.create_default_context(cadata=made.secret()["ca.crt"].decode())
+    with release(control_plane, tmp_path) as released, released.replicas(1) as [replica]:
+        context = ssl.create_default_context(cadata=released.secret()["ca.crt"].decode())
         slow = Flood(replica.port, ["127.0.0.2"], 230, ONE_BYTE, context)
         idle = Flood(replica.port, ["127.0.0.3", "127.0.0.4"], 400, IDLE, context)
         path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
@@ -84,9 +84,9 @@ def test_every_gpu_pod_is_created_during_two_floods(
         with flooding(slow, idle):
             until(lambda: slow.opened >= 230 and idle.opened >= 500, "the connections", 60)
             for _ in range(20):
-                began = time.monotonic()
-                created = made.cluster.api.request("POST", path, GPU_POD)
-                seconds.append(time.monotonic() - began)
+                start = time.monotonic()
+                created = released.cluster.api.request("POST", path, GPU_POD)
+                seconds.append(time.monotonic() - start)
                 assert "affinity" in created["spec"]
         opened = slow.opened + idle.opened
         print(
@@ -143,12 +143,12 @@ def test_a_pod_waits_until_there_is_room_and_is_then_created(
 
         thread = threading.Thread(target=release_when_refused)
         thread.start()
-        began = time.monotonic()
+        start = time.monotonic()
         path = f"/api/v1/namespaces/{namespace}/pods"
-        made = narrow.cluster.api.request("POST", path, GPU_POD)
-        took = time.monotonic() - began
+        created = narrow.cluster.api.request("POST", path, GPU_POD)
+        took = time.monotonic() - start
         thread.join()
-    assert any(t.get("key") == "nvidia.com/gpu" for t in made["spec"]["tolerations"])
+    assert any(t.get("key") == "nvidia.com/gpu" for t in created["spec"]["tolerations"])
     # It retries a second after each rejection; a slow machine takes more than one.
     assert 1 <= replica.metric(OVERLOADED) - before <= took / 0.9
 

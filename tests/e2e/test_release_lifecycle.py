@@ -21,8 +21,8 @@ STARTS = int(os.environ.get("GPUFENCE_STARTS", "2"))
 
 @pytest.fixture
 def released(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Release]:
-    with release(control_plane, tmp_path) as made:
-        yield made
+    with release(control_plane, tmp_path) as released:
+        yield released
 
 
 @pytest.mark.timeout(120 + 30 * STARTS)
@@ -32,14 +32,14 @@ def test_two_replicas_that_start_at_once_end_with_one_ca_and_both_serve_it(
     created = 0
     for round_ in range(STARTS):
         with (
-            release(control_plane, tmp_path / str(round_)) as made,
-            made.replicas(2) as replicas,
+            release(control_plane, tmp_path / str(round_)) as released,
+            released.replicas(2) as replicas,
         ):
-            secret = made.secret()
+            secret = released.secret()
             assert len(x509.load_pem_x509_certificates(secret["ca.crt"])) == 1
             leaf = x509.load_pem_x509_certificate(secret["tls.crt"])
             assert [r.certificate(secret["ca.crt"]) for r in replicas] == [leaf, leaf]
-            assert made.bundles() == [secret["ca.crt"]] * WEBHOOKS
+            assert released.bundles() == [secret["ca.crt"]] * WEBHOOKS
             leaders = [replica.metric("gpufence_leader") for replica in replicas]
             assert sorted(leaders) == [0, 1]
             made_by = [len(replica.events("certificate change")) for replica in replicas]
@@ -72,7 +72,7 @@ def test_the_configurations_belong_to_the_release_and_go_with_it(released: Relea
         # The replica still runs, and must not bring back what nothing would take away again.
         [replica] = released.service.replicas
         until(
-            lambda: "ClusterRole gpufence does not exist" in replica.ask("/readyz")[1],
+            lambda: "ClusterRole gpufence does not exist" in replica.get("/readyz")[1],
             "the replica to say why",
         )
         assert not released.configurations()
@@ -120,8 +120,10 @@ def test_a_leader_that_stops_releases_its_lease_at_once(released: Release) -> No
 def test_unregister_works_where_there_is_nothing_at_all(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    with release(control_plane, tmp_path) as made:
-        said = made.run("unregister", "--namespace", made.namespace, "--watch-seconds", "0")
-    assert said.startswith("Cluster: https://127.0.0.1:")
-    assert "not found, so there is no replica to pause" in said
-    assert said.count(": not found.") == 4
+    with release(control_plane, tmp_path) as released:
+        output = released.run(
+            "unregister", "--namespace", released.namespace, "--watch-seconds", "0"
+        )
+    assert output.startswith("Cluster: https://127.0.0.1:")
+    assert "not found, so there is no replica to pause" in output
+    assert output.count(": not found.") == 4

@@ -305,8 +305,8 @@ def decision(pod: JSON) -> str | None:
 def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
     document = yaml.safe_load(default_policy_text())
     document["pools"].append(AMD_POOL)
-    with running(control_plane, tmp_path_factory.mktemp("scheduler"), document) as made:
-        yield made
+    with running(control_plane, tmp_path_factory.mktemp("scheduler"), document) as fence:
+        yield fence
 
 
 @pytest.fixture

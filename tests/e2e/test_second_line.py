@@ -28,10 +28,10 @@ DENYING = f"{NAME}-pods-deny"
 class Installed:
     """A release whose policy can be changed, and the objects of the second line."""
 
-    def __init__(self, made: Release, file: Path) -> None:
-        self.release = made
+    def __init__(self, released: Release, file: Path) -> None:
+        self.release = released
         self.file = file
-        self.api: Api = made.cluster.api
+        self.api: Api = released.cluster.api
 
     def use(self, **changes: Any) -> None:
         """Change the policy of the replicas."""
@@ -56,8 +56,8 @@ class Installed:
 @pytest.fixture
 def installed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Installed]:
     file = tmp_path / "policy.yaml"
-    with release(control_plane, tmp_path) as made:
-        found = Installed(made, file)
+    with release(control_plane, tmp_path) as released:
+        found = Installed(released, file)
         found.use()
         yield found
 
@@ -92,9 +92,9 @@ def test_the_leader_writes_repairs_and_deletes_them(installed: Installed) -> Non
             until(
                 partial(lambda k: installed.spec(k) == before[k], kind), f"{kind} to come back", 10
             )
-        said = kept.run("unregister", "--namespace", kept.namespace, "--watch-seconds", "2")
-        assert f"{POLICY_KIND} gpufence: deleted." in said
-        assert f"{BINDING_KIND} gpufence: deleted." in said
+        output = kept.run("unregister", "--namespace", kept.namespace, "--watch-seconds", "2")
+        assert f"{POLICY_KIND} gpufence: deleted." in output
+        assert f"{BINDING_KIND} gpufence: deleted." in output
         assert not installed.names(POLICY_KIND) | installed.names(BINDING_KIND)
         kept.run("unregister", "--namespace", kept.namespace, "--undo")
         until(lambda: DENYING in in_tree_denial(installed.api), "the second line to come back")
@@ -319,11 +319,11 @@ def outage(
 ) -> Iterator[Outage]:
     failure_policy, second_line = request.param
     directory = tmp_path_factory.mktemp("outage")
-    with release(control_plane, directory) as made:
-        installed = Installed(made, directory / "policy.yaml")
+    with release(control_plane, directory) as released:
+        installed = Installed(released, directory / "policy.yaml")
         installed.use(failurePolicy=failure_policy)
         given = () if second_line else ("--no-admission-policies",)
-        with made.replicas(1, *flags(installed), *given) as [replica]:
+        with released.replicas(1, *flags(installed), *given) as [replica]:
             if second_line:
                 until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
             until(lambda: "-placement." in placements(installed.api), "the placement webhooks")
@@ -366,11 +366,13 @@ def test_an_audit_lists_the_gpu_pods_that_an_outage_let_in_unchanged(outage: Out
     created = installed.api.request("POST", "/api/v1/namespaces/default/pods", pod)
     assert "affinity" not in created["spec"]
     try:
-        said = installed.release.run("audit", "--policy", str(installed.file), "--fail-on", "never")
+        output = installed.release.run(
+            "audit", "--policy", str(installed.file), "--fail-on", "never"
+        )
     finally:
         installed.api.request("DELETE", "/api/v1/namespaces/default/pods/unchanged")
     # Other tests leave Pods behind in the shared cluster.
-    assert "without the mutations of the policy: default/unchanged" in said
+    assert "without the mutations of the policy: default/unchanged" in output
 
 
 def placements(api: Api) -> str:
@@ -382,10 +384,10 @@ def created(api: Api, namespace: str, of: JSON) -> str:
     """Create a Pod and delete it; return the outcome of the creation."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     try:
-        made = api.request("POST", path, {"metadata": {"generateName": "outage-"}, "spec": of})
+        created = api.request("POST", path, {"metadata": {"generateName": "outage-"}, "spec": of})
     except ApiError as error:
         return str(error)
-    api.request("DELETE", f"{path}/{made['metadata']['name']}?gracePeriodSeconds=0")
+    api.request("DELETE", f"{path}/{created['metadata']['name']}?gracePeriodSeconds=0")
     return CREATED
 
 

@@ -25,10 +25,10 @@ def kept(
     # The leader is to stay the same, however busy the machine is.
     lease = ("--lease-seconds", "60")
     with (
-        release(control_plane, tmp_path_factory.mktemp("release")) as made,
-        made.replicas(2, *lease),
+        release(control_plane, tmp_path_factory.mktemp("release")) as released,
+        released.replicas(2, *lease),
     ):
-        yield made
+        yield released
 
 
 DRIFT: dict[str, tuple[str, dict[str, Any] | None]] = {
@@ -101,29 +101,29 @@ def test_unregister_takes_gpufence_out_of_the_way_until_it_is_undone(
     kept: Release,
 ) -> None:
     namespaced = ("--namespace", kept.namespace)
-    said = kept.run("unregister", *namespaced, "--watch-seconds", "2")
-    assert "MutatingWebhookConfiguration gpufence: deleted." in said
-    assert "ValidatingWebhookConfiguration gpufence: deleted." in said
+    output = kept.run("unregister", *namespaced, "--watch-seconds", "2")
+    assert "MutatingWebhookConfiguration gpufence: deleted." in output
+    assert "ValidatingWebhookConfiguration gpufence: deleted." in output
     assert not kept.configurations()
     # A write that was in flight at the change may still arrive, but no later one.
-    said = kept.run("unregister", *namespaced, "--watch-seconds", "2")
-    assert "MutatingWebhookConfiguration gpufence: not found." in said
-    assert "again" not in said
-    ready = [replica.ask("/readyz") for replica in kept.service.replicas]
+    output = kept.run("unregister", *namespaced, "--watch-seconds", "2")
+    assert "MutatingWebhookConfiguration gpufence: not found." in output
+    assert "again" not in output
+    ready = [replica.get("/readyz") for replica in kept.service.replicas]
     assert [status for status, _ in ready] == [200, 200]
     assert any("gpufence unregister --undo reverts that" in text for _, text in ready)
-    said = kept.run("unregister", *namespaced, "--undo")
-    assert "replicas register again" in said
+    output = kept.run("unregister", *namespaced, "--undo")
+    assert "replicas register again" in output
     until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)
 
 
 def test_an_unregister_that_fails_says_what_would_work(kept: Release) -> None:
     away = ("--namespace", "default")
-    said = kept.run("unregister", *away, "--name", "fence", "--watch-seconds", "0", status=1)
-    assert "Release gpufence is still registered. Add --name gpufence." in said
+    output = kept.run("unregister", *away, "--name", "fence", "--watch-seconds", "0", status=1)
+    assert "Release gpufence is still registered. Add --name gpufence." in output
     assert len(kept.configurations()) == 2
-    said = kept.run("unregister", *away, "--watch-seconds", "3", status=1)
-    assert "Replicas with another Lease write the configurations again" in said
+    output = kept.run("unregister", *away, "--watch-seconds", "3", status=1)
+    assert "Replicas with another Lease write the configurations again" in output
     until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)
 
 
@@ -159,11 +159,11 @@ def test_a_secret_that_is_cut_off_comes_back_as_it_was(kept: Release) -> None:
 
 
 def test_the_state_of_the_certificates_is_shown(kept: Release) -> None:
-    said = kept.run("certs", "status", "--namespace", kept.namespace)
-    assert said.count("trusts the CA") == WEBHOOKS
+    output = kept.run("certs", "status", "--namespace", kept.namespace)
+    assert output.count("trusts the CA") == WEBHOOKS
     namespaced = ("--namespace", kept.namespace)
     kept.run("unregister", *namespaced, "--watch-seconds", "2")
-    said = kept.run("certs", "status", *namespaced, status=1)
-    assert "MutatingWebhookConfiguration gpufence: does not exist" in said
+    output = kept.run("certs", "status", *namespaced, status=1)
+    assert "MutatingWebhookConfiguration gpufence: does not exist" in output
     kept.run("unregister", *namespaced, "--undo")
     until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)

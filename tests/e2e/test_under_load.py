@@ -68,8 +68,8 @@ def pair(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
         *("--certificate-lifetime", "6s"),
         *("--ca-propagation-delay", "1s", "--ca-overlap", "3s"),
     )
-    with release(control_plane, directory) as made, made.replicas(2, *flags) as replicas:
-        pair = Pair(made, policy, flags, list(replicas))
+    with release(control_plane, directory) as released, released.replicas(2, *flags) as replicas:
+        pair = Pair(released, policy, flags, list(replicas))
         yield pair
         for replica in pair.replicas:
             replica.stop()
@@ -178,10 +178,10 @@ def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
         refused = 'gpufence_policy_reload_total{result="rejected"}'
         until(lambda: [r.metric(refused) for r in replicas] == [1, 1], "it to be refused")
         for replica in replicas:
-            status, said = replica.ask("/readyz")
+            status, text = replica.get("/readyz")
             assert status == 200
-            assert "the new policy is rejected, the previous one is active" in said
-            assert "poolz: unknown field" in said
+            assert "the new policy is rejected, the previous one is active" in text
+            assert "poolz: unknown field" in text
             assert replica.metric("gpufence_policy_generation") == 2
             assert replica.metric("gpufence_policy_stale") == 1
             [event] = replica.events("policy rejected")
@@ -192,7 +192,7 @@ def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
         until(lambda: generations(pair) == [3, 3], "the cure")
         until(lambda: failure_policies(released) == ["Fail", "Fail"], "the registration to follow")
         for replica in replicas:
-            assert replica.ask("/readyz") == (200, "ok\n")
+            assert replica.get("/readyz") == (200, "ok\n")
         for _ in load.seconds(SECONDS / 3):
             pass
     report("two policy reloads and a refused one", load)

@@ -39,10 +39,10 @@ NOWHERE = "https://127.0.0.1:1"
 def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
     policy = yaml.safe_load(default_policy_text())
     with (
-        running(control_plane, tmp_path_factory.mktemp("updates"), policy) as made,
-        made.registered(),
+        running(control_plane, tmp_path_factory.mktemp("updates"), policy) as fence,
+        fence.registered(),
     ):
-        yield made
+        yield fence
 
 
 @contextmanager
@@ -404,10 +404,10 @@ def test_a_worsened_template_is_rejected_and_a_change_of_something_else_is_not(
 def test_a_new_image_in_a_template_that_is_no_better_is_stopped_at_its_replica_set(
     control_plane: ControlPlane, space: Namespace, old_deployment: str
 ) -> None:
-    told = control_plane.kubectl(
+    output = control_plane.kubectl(
         "set", "image", "deployment/web", "web=nginx:1.30", "-n", space.name
     ).stderr
-    assert told.startswith(
+    assert output.startswith(
         "Warning: not denied, because the old object has it too: pool-trespass: "
     )
     until(lambda: complaint(control_plane, old_deployment), "the rollout to fail")

@@ -24,30 +24,30 @@ FLAGS = ("--ca-propagation-delay", "1s", "--ca-overlap", "3s")
 def test_a_replica_with_a_wrong_clock_serves_and_takes_up_each_new_certificate(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, ahead: timedelta
 ) -> None:
-    with release(control_plane, tmp_path) as made, ExitStack() as stack:
-        wrong = made.replica(*FLAGS, clock_ahead=ahead)
-        made.start([wrong], stack)
-        wait_until_called(made.cluster)
-        issued = wrong.certificate(made.secret()["ca.crt"])
+    with release(control_plane, tmp_path) as released, ExitStack() as stack:
+        wrong = released.replica(*FLAGS, clock_ahead=ahead)
+        released.start([wrong], stack)
+        wait_until_called(released.cluster)
+        issued = wrong.certificate(released.secret()["ca.crt"])
         now = datetime.now(UTC)
         assert issued.not_valid_before_utc < now < issued.not_valid_after_utc
 
-        right = made.replica(*FLAGS)
+        right = released.replica(*FLAGS)
         right.start()
         stack.callback(right.stop)
         right.wait()
-        made.service.select([wrong, right])
-        with Load(made.cluster.api, namespace) as load:
-            before = made.secret()["ca.crt"]
-            made.run("certs", "rotate", "--namespace", made.namespace)
-            until(lambda: made.secret()["ca.crt"] != before, "the next CA to sign", within=30)
-            until(lambda: "old-ca.crt" not in made.secret(), "the retired CA to go", within=30)
-            after = made.secret()["ca.crt"]
-            until(lambda: made.bundles() == [after] * WEBHOOKS, "the bundle to follow")
+        released.service.select([wrong, right])
+        with Load(released.cluster.api, namespace) as load:
+            before = released.secret()["ca.crt"]
+            released.run("certs", "rotate", "--namespace", released.namespace)
+            until(lambda: released.secret()["ca.crt"] != before, "the next CA to sign", within=30)
+            until(lambda: "old-ca.crt" not in released.secret(), "the retired CA to go", within=30)
+            after = released.secret()["ca.crt"]
+            until(lambda: released.bundles() == [after] * WEBHOOKS, "the bundle to follow")
             for _ in load.seconds(2):
                 pass
-            new = x509.load_pem_x509_certificate(made.secret()["tls.crt"])
+            new = x509.load_pem_x509_certificate(released.secret()["tls.crt"])
             assert [each.certificate(after) for each in (wrong, right)] == [new, new]
         assert load.failures == []
         assert load.created > 20
-        assert [wrong.ask("/readyz"), right.ask("/readyz")] == [(200, "ok\n")] * 2
+        assert [wrong.get("/readyz"), right.get("/readyz")] == [(200, "ok\n")] * 2

@@ -523,10 +523,10 @@ class TestValidation:
         )
         verdict = oracle.validate(pod)
         assert not verdict.valid
-        told = "\n".join(verdict.errors)
-        assert "must be an integer" in told
-        assert "must be equal to nvidia.com/gpu limit of 1" in told
-        assert "operator must be Exists when `key` is empty" in told
+        message = "\n".join(verdict.errors)
+        assert "must be an integer" in message
+        assert "must be equal to nvidia.com/gpu limit of 1" in message
+        assert "operator must be Exists when `key` is empty" in message
 
     def test_takes_privileged_containers_as_allowed(self, oracle: Oracle) -> None:
         pod = restricted(

@@ -54,13 +54,13 @@ def child_of(process: subprocess.Popen[bytes]) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has PID namespaces")
 def test_a_start_that_is_terminated_ends_at_once_at_any_point(tmp_path: Path) -> None:
     issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
-    began = time.monotonic()
+    start = time.monotonic()
     with started(tmp_path) as (process, _):
         assert process.stderr is not None
         for line in process.stderr:
             if b'"event":"ready"' in line:
                 break
-        whole = time.monotonic() - began
+        whole = time.monotonic() - start
     took = []
     for point in range(POINTS):
         with started(tmp_path) as (process, child):

@@ -107,6 +107,6 @@ def _debootstrap(archive: Path) -> None:
 def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = f"{done.stdout}{done.stderr}"[-3000:]
-        raise ControlPlaneError(f"{' '.join(command)} failed:\n{said}")
+        output = f"{done.stdout}{done.stderr}"[-3000:]
+        raise ControlPlaneError(f"{' '.join(command)} failed:\n{output}")
     return done.stdout

@@ -1,7 +1,7 @@
-"""A fake API server: objects, lists in pages, watches, conflicts, and failures on demand.
+"""A fake API server: objects, paged lists, watches, conflicts, and failures on demand.
 
-``FakeApiServer`` serves on loopback. ``FakeKubeApi`` is a client of one that needs no socket, for
-tests in which two writers meet at a chosen moment. What the real one does is what tests/e2e is for.
+`FakeApiServer` serves on loopback. `FakeKubeApi` is its client without a socket, for tests in which
+two writers conflict at a chosen moment. tests/e2e covers the behavior of the real API server.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CLAIM_TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaimtemplates
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request that has arrived."""
+class RecordedRequest:
+    """A request that the server received."""
 
     path: str
     query: dict[str, str]
@@ -57,32 +57,32 @@ class _Watch:
 
 
 class FakeApiServer:
-    """Serves collections on loopback; its port stays the same over a restart.
+    """Serves collections on loopback; its port survives a restart.
 
-    ``served`` are the paths of the collections that can be listed. Unless a test makes it fail, the
-    protocol works as that of the real API server, as far as gpufence uses it.
+    `served` are the paths of the collections. Unless a test injects a failure, the protocol is that
+    of the real API server, as far as gpufence uses it.
     """
 
     def __init__(self, *served: str) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[RecordedRequest] = []
         self.objects: dict[str, JSON] = {}
         """Every object by its path."""
-        self.refuse: dict[str, tuple[int, str]] = {}
-        """Paths that are answered with a Status: its code and its message."""
-        self.refuse_watch: dict[str, tuple[int, str]] = {}
-        """The same for watches only."""
+        self.errors: dict[str, tuple[int, str]] = {}
+        """The Status (code, message) to return for a path."""
+        self.watch_errors: dict[str, tuple[int, str]] = {}
+        """The same, for watches only."""
         self.forbidden: set[str] = set()
         """Resources that a SubjectAccessReview denies."""
-        self.held: dict[str, asyncio.Event] = {}
-        """Paths that are not answered until the event is set."""
+        self.blocked: dict[str, asyncio.Event] = {}
+        """Paths whose requests wait for the event."""
         self.before_page: Callable[[str, int], None] = lambda _path, _offset: None
-        """Is called before a page of a list is answered."""
-        self.accepted = ""
-        """The one bearer token that is not answered with 401; empty for any."""
+        """A hook that runs before each page of a list."""
+        self.accepted_bearer = ""
+        """The only bearer token that the server accepts; empty: any."""
         self.gone_as_event = True
-        """Whether a version that is too old is an ERROR in the watch, or an HTTP status."""
+        """Whether a version that is too old is an ERROR event or an HTTP status."""
         self.admit: Callable[[JSON], JSON] = lambda obj: obj
-        """What other admission plugins make of each object that is written."""
+        """Mutates each object that is written, as other admission plugins do."""
         self._served = {*served, *KINDS.values()}
         self._listed: tuple[object, list[JSON]] = (None, [])
         self._history: list[tuple[int, str, str, JSON]] = []
@@ -103,7 +103,7 @@ class FakeApiServer:
     async def start(self) -> None:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._serve)
-        # A watch whose client has gone is over, and not only once there is something to tell it.
+        # End a watch when its client disconnects, not at the next event.
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
         )
@@ -114,11 +114,11 @@ class FakeApiServer:
 
     async def stop(self) -> None:
         """Stop: open connections break, new ones fail."""
-        self.cut()
+        self.abort_watches()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
-            # A transport that was closed lets go of its socket in the loop's next turn.
+            # A closed transport releases its socket in the next turn of the loop.
             await asyncio.sleep(0)
 
     def kubeconfig(self, path: Path, credential: str = "first") -> Path:
@@ -134,16 +134,16 @@ class FakeApiServer:
         return path
 
     def serve(self, path: str) -> None:
-        """Serve one more collection, as after a definition was created."""
+        """Serve another collection, as after the creation of a CustomResourceDefinition."""
         self._served.add(path)
 
     def put(self, collection: str, obj: JSON) -> JSON:
         """Create or update an object, and send the event to its watches."""
-        kept: JSON = json.loads(json.dumps(obj))
-        path = f"{collection}/{kept['metadata']['name']}"
-        self._change(collection, "MODIFIED" if path in self.objects else "ADDED", kept)
-        self.objects[path] = kept
-        return kept
+        stored: JSON = json.loads(json.dumps(obj))
+        path = f"{collection}/{stored['metadata']['name']}"
+        self._change(collection, "MODIFIED" if path in self.objects else "ADDED", stored)
+        self.objects[path] = stored
+        return stored
 
     def remove(self, collection: str, name: str) -> None:
         self._change(collection, "DELETED", self.objects.pop(f"{collection}/{name}"))
@@ -151,20 +151,20 @@ class FakeApiServer:
     def respond(
         self, method: str, path: str, query: Mapping[str, str], body: JSON | None = None
     ) -> JSON:
-        """Answer a request that is not a watch.
+        """Respond to a request that is not a watch.
 
         Raises:
-            ApiError: as the API server would answer.
+            ApiError: the server responds with an error.
         """
-        if refused := self.refuse.get(path):
-            raise ApiError(*refused)
-        found = self.objects.get(path)
+        if error := self.errors.get(path):
+            raise ApiError(*error)
+        existing = self.objects.get(path)
         if method == "GET":
             if path in self._served:
                 return self._list(path, query)
-            if found is None:
+            if existing is None:
                 raise ApiError(404, f"{path} not found")
-            return found
+            return existing
         if method == "POST":
             assert body is not None
             if body.get("kind") == "SubjectAccessReview":
@@ -176,16 +176,16 @@ class FakeApiServer:
             return body if query.get("dryRun") else self._store(path, body)
         collection, _, name = path.rpartition("/")
         if method == "PATCH" and "force" in query:
-            return self._store(collection, {**(found or {}), **(body or {})})
-        if found is None:
+            return self._store(collection, {**(existing or {}), **(body or {})})
+        if existing is None:
             raise ApiError(404, f"{path} not found")
         if method == "DELETE":
             self.remove(collection, name)
             return {"kind": "Status", "status": "Success"}
         if method == "PATCH":
-            return self._store(collection, _merged(found, body or {}))
+            return self._store(collection, _merged(existing, body or {}))
         assert body is not None
-        if body["metadata"].get("resourceVersion") != found["metadata"]["resourceVersion"]:
+        if body["metadata"].get("resourceVersion") != existing["metadata"]["resourceVersion"]:
             raise ApiError(409, "the object has been modified")
         return self._store(collection, body)
 
@@ -194,8 +194,8 @@ class FakeApiServer:
         admitted = self.admit({**obj, "metadata": {"uid": uid, **obj["metadata"]}})
         return self.put(collection, admitted)
 
-    def forget(self) -> None:
-        """Compact: no watch can begin from a version before this one."""
+    def compact(self) -> None:
+        """Compact: no watch can start from an older version."""
         self._version += 1
         self._oldest = self._version
         self._history.clear()
@@ -206,17 +206,17 @@ class FakeApiServer:
         self.send(collection, _line("BOOKMARK", {"metadata": {"resourceVersion": self.version}}))
 
     def send(self, collection: str, line: bytes) -> None:
-        """Write into the open watches, whatever it is."""
+        """Write raw bytes to the open watches."""
         for watch in self._watching(collection):
             watch.lines.put_nowait(line)
 
     def end(self, collection: str) -> None:
-        """End the open watches as if their time were over."""
+        """End the open watches, as after their timeout."""
         for watch in self._watching(collection):
             watch.lines.put_nowait(None)
 
-    def cut(self) -> None:
-        """Break all connections that a watch is on."""
+    def abort_watches(self) -> None:
+        """Abort the connections of all watches."""
         for watch in self._watches:
             if watch.request.transport is not None:
                 watch.request.transport.abort()
@@ -226,11 +226,17 @@ class FakeApiServer:
         """Return the number of open watches."""
         return sum(1 for _ in self._watching(collection))
 
-    def lists(self, collection: str) -> list[Asked]:
-        return [asked for asked in self.asked if asked.path == collection and not asked.is_watch]
+    def lists(self, collection: str) -> list[RecordedRequest]:
+        return [
+            request
+            for request in self.requests
+            if request.path == collection and not request.is_watch
+        ]
 
-    def watches(self, collection: str) -> list[Asked]:
-        return [asked for asked in self.asked if asked.path == collection and asked.is_watch]
+    def watches(self, collection: str) -> list[RecordedRequest]:
+        return [
+            request for request in self.requests if request.path == collection and request.is_watch
+        ]
 
     def _watching(self, collection: str) -> Iterator[_Watch]:
         return (watch for watch in self._watches if watch.path == collection)
@@ -243,20 +249,22 @@ class FakeApiServer:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         path, query = request.path, dict(request.query)
-        asked = Asked(path, query, request.headers.get("Authorization", ""), request.method)
-        self.asked.append(asked)
-        if held := self.held.get(path):
-            await held.wait()
-        if self.accepted and asked.authorization != f"Bearer {self.accepted}":
+        recorded = RecordedRequest(
+            path, query, request.headers.get("Authorization", ""), request.method
+        )
+        self.requests.append(recorded)
+        if event := self.blocked.get(path):
+            await event.wait()
+        if self.accepted_bearer and recorded.authorization != f"Bearer {self.accepted_bearer}":
             return _status(401, "Unauthorized")
-        if asked.is_watch and (refused := self.refuse_watch.get(path)):
-            return _status(*refused)
-        if asked.is_watch and path in self._served and path not in self.refuse:
+        if recorded.is_watch and (error := self.watch_errors.get(path)):
+            return _status(*error)
+        if recorded.is_watch and path in self._served and path not in self.errors:
             return await self._watch(request)
         body = await request.read()
         try:
-            sent = json.loads(body) if body else None
-            return web.json_response(self.respond(request.method, path, query, sent))
+            data = json.loads(body) if body else None
+            return web.json_response(self.respond(request.method, path, query, data))
         except ApiError as error:
             return _status(error.status, error.message)
 
@@ -275,17 +283,17 @@ class FakeApiServer:
         return {"kind": "List", "metadata": metadata, "items": objects[offset:end]}
 
     def _of(self, collection: str, fields: str, labels: str) -> list[JSON]:
-        """Return the objects of a collection, which are the same for each page of a list."""
+        """Return the selected objects of a collection, cached for the pages of a list."""
         key = collection, fields, labels, self._version, len(self.objects)
         if self._listed[0] != key:
-            found = [
+            selected = [
                 obj
                 for path, obj in self.objects.items()
                 if collection in _collections_of(path)
                 and _is_selected(obj, fields)
                 and _is_labeled(obj, labels)
             ]
-            self._listed = key, found
+            self._listed = key, selected
         return self._listed[1]
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
@@ -305,11 +313,11 @@ class FakeApiServer:
             if version > since and path == request.path:
                 watch.lines.put_nowait(_line(kind, obj))
         self._watches.add(watch)
-        ends = time.monotonic() + int(request.query["timeoutSeconds"])
+        deadline = time.monotonic() + int(request.query["timeoutSeconds"])
         try:
-            # The time is over, or the connection is.
+            # The watch ends by its timeout, or by a disconnect.
             with contextlib.suppress(TimeoutError, ConnectionError):
-                async with asyncio.timeout(ends - time.monotonic()):
+                async with asyncio.timeout(deadline - time.monotonic()):
                     while (line := await watch.lines.get()) is not None:
                         await response.write(line)
         finally:
@@ -318,10 +326,10 @@ class FakeApiServer:
 
 
 async def eventually(look: Callable[[], object], what: str, within: float = 10.0) -> None:
-    """Let the loop run until `look` returns something true.
+    """Run the loop until `look` returns a true value.
 
     Raises:
-        TimeoutError: it did not within so many seconds.
+        TimeoutError: it does not within `within` seconds.
     """
     deadline = time.monotonic() + within
     while not look():
@@ -331,29 +339,29 @@ async def eventually(look: Callable[[], object], what: str, within: float = 10.0
 
 
 def _collections_of(path: str) -> tuple[str, str]:
-    """Return the collection of an object, and the one of all namespaces."""
+    """Return the collection of an object, in its namespace and in all namespaces."""
     collection = path.rpartition("/")[0]
     before, _, rest = collection.partition("/namespaces/")
     return collection, f"{before}/{rest.partition('/')[2]}"
 
 
 def _is_selected(obj: JSON, fields: str) -> bool:
-    """Tell whether a list with that field selector has the object; only ``!=`` is known here."""
+    """Return whether a field selector selects the object; only `!=` is supported."""
     for requirement in filter(None, fields.split(",")):
-        path, _, unwanted = requirement.partition("!=")
+        path, _, excluded = requirement.partition("!=")
         value: Any = obj
         for key in path.split("."):
             value = value.get(key, {})
-        if value == unwanted:
+        if value == excluded:
             return False
     return True
 
 
 def _is_labeled(obj: JSON, labels: str) -> bool:
-    """Return whether a label selector selects the object; only ``=`` is supported."""
-    found = obj["metadata"].get("labels") or {}
-    wanted = (each.partition("=") for each in filter(None, labels.split(",")))
-    return all(found.get(key) == value for key, _, value in wanted)
+    """Return whether a label selector selects the object; only `=` is supported."""
+    present = obj["metadata"].get("labels") or {}
+    required = (term.partition("=") for term in filter(None, labels.split(",")))
+    return all(present.get(key) == value for key, _, value in required)
 
 
 def _merged(target: JSON, patch: JSON) -> JSON:
@@ -379,8 +387,8 @@ def _status(code: int, message: str) -> web.Response:
 
 
 @dataclass
-class _Answer:
-    """As much of aiohttp's response as a client reads."""
+class _Response:
+    """The part of aiohttp's response that the client reads."""
 
     body: bytes
 
@@ -389,7 +397,7 @@ class _Answer:
 
 
 class _Clock(ServerClock):
-    """Shows the time that a test has set for the API server."""
+    """The clock of the API server, which a test sets."""
 
     def __init__(self, api: FakeKubeApi) -> None:
         super().__init__()
@@ -400,7 +408,7 @@ class _Clock(ServerClock):
 
 
 class FakeKubeApi(KubeApi):
-    """A client of a ``FakeApiServer`` that needs no socket."""
+    """A client of a `FakeApiServer` without a socket."""
 
     def __init__(self, server: FakeApiServer | None = None) -> None:
         self.clock = _Clock(self)
@@ -418,7 +426,7 @@ class FakeKubeApi(KubeApi):
         return self.server.objects
 
     def between(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Do ``work`` after the next read, before its reader can write."""
+        """Run `work` once, between the next read and the write that follows it."""
         self._between = work
 
     async def close(self) -> None:
@@ -433,16 +441,16 @@ class FakeKubeApi(KubeApi):
         _headers: object,
         _limits: object,
         body: bytes | None = None,
-    ) -> AsyncIterator[_Answer]:
+    ) -> AsyncIterator[_Response]:
         if error := self.error or (self.write_error if method != "GET" else None):
             raise error
-        sent = None if body is None else json.loads(body)
+        data = None if body is None else json.loads(body)
         try:
-            answer = json.dumps(self.server.respond(method, path, query, sent)).encode()
+            response = json.dumps(self.server.respond(method, path, query, data)).encode()
         finally:
             work, self._between = (
                 (self._between, None) if method == "GET" else (None, self._between)
             )
             if work is not None:
                 await work()
-        yield _Answer(answer)
+        yield _Response(response)

@@ -38,7 +38,7 @@ class Hook:
     slots: Slots
     edge: Edge
 
-    async def ask(self, path: str, body: Any) -> tuple[int, Any]:
+    async def post(self, path: str, body: Any) -> tuple[int, Any]:
         """POST a review, given as bytes or as JSON; return status and answer.
 
         The answer is parsed where it is JSON, and text where it is not.
@@ -53,7 +53,7 @@ class Hook:
 
     async def response(self, path: str, body: Any) -> Any:
         """POST a review and return the response in the review that answers it."""
-        status, answer = await self.ask(path, body)
+        status, answer = await self.post(path, body)
         assert status == 200, answer
         return answer["response"]
 

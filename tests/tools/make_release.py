@@ -177,11 +177,11 @@ def try_out() -> str:
         seconds = (datetime.now(UTC) - started).total_seconds()
         size = sum(path.stat().st_size for path in (home / "venv").rglob("*") if path.is_file())
         gpufence = str(home / "venv" / "bin" / "gpufence")
-        told = _run(gpufence, "--version", cwd=home).strip()
-        if told != f"gpufence {version()}":
-            raise ReleaseError(f"the wheel is {told}, not gpufence {version()}")
+        output = _run(gpufence, "--version", cwd=home).strip()
+        if output != f"gpufence {version()}":
+            raise ReleaseError(f"the wheel is {output}, not gpufence {version()}")
         _run(gpufence, "check", str(DEPLOY / "samples" / "gpu-job.yaml"), cwd=home)
-        return f"{told}: installed in {seconds:.0f} s, {size / 2**20:.0f} MiB, checks the samples"
+        return f"{output}: installed in {seconds:.0f} s, {size / 2**20:.0f} MiB, checks the samples"
 
 
 def _run(*command: str, cwd: Path = PROJECT, environ: Mapping[str, str] | None = None) -> str:

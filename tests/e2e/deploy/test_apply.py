@@ -127,8 +127,8 @@ def prepared(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     control_plane.create_namespace(NAMESPACE, RESTRICTED)
 
     def served() -> bool:
-        told = control_plane.kubectl("api-resources", "-o", "name").stdout.split()
-        return {each["metadata"]["name"] for each in CRDS} <= set(told)
+        output = control_plane.kubectl("api-resources", "-o", "name").stdout.split()
+        return {each["metadata"]["name"] for each in CRDS} <= set(output)
 
     until(served, "the API server to serve the kinds of other projects")
     yield control_plane
@@ -156,12 +156,12 @@ def test_the_api_server_accepts_every_object_and_has_no_warning(
 
 def test_a_field_that_does_not_exist_would_be_noticed(prepared: ControlPlane, helm: Helm) -> None:
     spoilt = helm.text({}).replace("enableServiceLinks:", "enableServiceLink:")
-    told = prepared.kubectl(
+    output = prepared.kubectl(
         *("apply", "--dry-run=server", "--validate=strict", "--filename", "-"),
         stdin=spoilt,
         check=False,
     )
-    assert 'unknown field "spec.template.spec.enableServiceLink"' in told.stderr
+    assert 'unknown field "spec.template.spec.enableServiceLink"' in output.stderr
 
 
 def test_the_plain_manifest_is_accepted_as_its_head_says(prepared: ControlPlane) -> None:

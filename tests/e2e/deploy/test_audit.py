@@ -87,7 +87,7 @@ def audited(
             api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
 
 
-def told(report: dict[str, Any], kind: str, name: str) -> list[str]:
+def rules_of(report: dict[str, Any], kind: str, name: str) -> list[str]:
     """Return the rules of the findings in the report of an object."""
     [result] = [
         each
@@ -101,9 +101,9 @@ def test_the_charts_account_may_list_all_that_an_audit_requests(audited: Audited
     report = audited.report()
     assert report["kind"] == "AuditReport"
     assert report["notAudited"] == []
-    assert told(report, "Job", "cache-warmer") == ["pool-trespass", "pool-trespass"]
-    assert told(report, "Pod", "debug-shell") == ["pool-trespass"]
-    assert told(report, "Node", "gpu-1") == ["gpu-node-without-taint"]
+    assert rules_of(report, "Job", "cache-warmer") == ["pool-trespass", "pool-trespass"]
+    assert rules_of(report, "Pod", "debug-shell") == ["pool-trespass"]
+    assert rules_of(report, "Node", "gpu-1") == ["gpu-node-without-taint"]
     [pool] = report["pools"]
     fleets = {name: each for name, each in pool["namespaces"].items() if name in fleet.NAMESPACES}
     assert sum(each["waiting"] for each in fleets.values()) == 3 * fleet.PER_NODE
@@ -113,9 +113,9 @@ def test_the_charts_account_may_list_all_that_an_audit_requests(audited: Audited
 def test_an_audit_without_rights_names_what_it_did_not_see(audited: Audited) -> None:
     path = audited.kubeconfig.with_name("stranger")
     stranger = as_account(audited.cluster, "batch", "default", path)
-    said = Audited(audited.cluster, stranger).run(status=0).stdout
-    assert "not audited  pods: not listed, so no Pod is audited" in said
-    assert "not audited  deployments.apps: not listed" in said
+    output = Audited(audited.cluster, stranger).run(status=0).stdout
+    assert "not audited  pods: not listed, so no Pod is audited" in output
+    assert "not audited  deployments.apps: not listed" in output
 
 
 def test_what_the_controllers_made_of_a_deployment_is_reported_at_the_deployment(
@@ -143,7 +143,7 @@ def test_what_the_controllers_made_of_a_deployment_is_reported_at_the_deployment
         report = audited.report()
     finally:
         cluster.api.request("DELETE", f"{path}/reaching")
-    assert told(report, "Deployment", "reaching")[0] == "pool-trespass"
+    assert rules_of(report, "Deployment", "reaching")[0] == "pool-trespass"
     kinds = {e["object"]["kind"] for e in report["results"] if "reaching" in e["object"]["name"]}
     assert kinds == {"Deployment"}
     [owner] = [each for each in report["owners"] if each["path"].endswith("/reaching")]
@@ -202,8 +202,8 @@ def is_served(cluster: ControlPlane, path: str) -> bool:
 
 
 def test_without_the_kind_nothing_is_written_and_that_is_said(audited: Audited) -> None:
-    said = audited.run("--quiet", "--policy-reports").stderr
-    assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in said
+    output = audited.run("--quiet", "--policy-reports").stderr
+    assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in output
 
 
 @pytest.mark.parametrize("group", KINDS)
@@ -236,11 +236,11 @@ def test_reports_are_written_once_follow_what_changes_and_go(audited: Audited, g
             "application/merge-patch+json",
         )
         try:
-            said = audited.run("--quiet", "--policy-reports").stderr
+            output = audited.run("--quiet", "--policy-reports").stderr
         finally:
             taken = {"metadata": {"labels": dict.fromkeys(fleet.LABELS)}}
             api.request("PATCH", "/api/v1/nodes/gpu-2", taken, "application/merge-patch+json")
-        assert "1 deleted" in said
+        assert "1 deleted" in output
 
 
 def test_the_audits_command_line_is_understood(helm: Helm) -> None:

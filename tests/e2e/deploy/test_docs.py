@@ -78,14 +78,14 @@ def test_each_check_has_its_place_among_the_refusals() -> None:
 
 def test_the_pages_name_the_tools_that_their_commands_need() -> None:
     """Found in the sources of kubectl 1.30 and 1.31, and of Helm 3.13 and 3.14."""
-    said = (PROJECT / "docs/operate/install.md").read_text().partition("\n## ")[0]
-    told = " ".join(command for _, command in commands())
+    output = (PROJECT / "docs/operate/install.md").read_text().partition("\n## ")[0]
+    message = " ".join(command for _, command in commands())
     for option, tool in (
         ("wait --for=create", "kubectl 1.31 or newer"),
         ("--reset-then-reuse-values", "Helm 3.14 or newer"),
     ):
-        assert option in told
-        assert tool in " ".join(said.split())
+        assert option in message
+        assert tool in " ".join(output.split())
 
 
 def test_no_command_of_these_pages_or_of_a_task_is_for_gnu_programs_only() -> None:
@@ -115,8 +115,8 @@ def test_argo_cd_ignores_what_is_there(helm: Helm) -> None:
 @pytest.fixture
 def fresh(found_binaries: dict[str, Path], helm: Helm, tmp_path: Path) -> Iterator[Installation]:
     """A cluster without anything of gpufence."""
-    with installation(tmp_path, found_binaries, helm, with_namespace=False) as made:
-        yield made
+    with installation(tmp_path, found_binaries, helm, with_namespace=False) as installed:
+        yield installed
 
 
 @pytest.mark.skipif(
@@ -144,8 +144,8 @@ def test_every_command_of_the_pages_works_one_after_the_other(
             stdin=subprocess.DEVNULL,
             timeout=200,
         )
-        told = f"{place}: {command}\n{done.stdout}{done.stderr}\n{fresh.kubelet.logs()}"
-        assert done.returncode == 0, told
+        output = f"{place}: {command}\n{done.stdout}{done.stderr}\n{fresh.kubelet.logs()}"
+        assert done.returncode == 0, output
     with capsys.disabled():
         print(f"\n{len(commands())} commands of {len(LIFE)} pages ran")
     assert not fresh.configurations()

@@ -72,9 +72,9 @@ def doctor(installed: Installation, *options: str) -> Told:
 def installed(
     found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
-    with installation(tmp_path_factory.mktemp("doctor"), found_binaries, helm) as made:
-        made.install({})
-        yield made
+    with installation(tmp_path_factory.mktemp("doctor"), found_binaries, helm) as installed:
+        installed.install({})
+        yield installed
 
 
 @contextmanager
@@ -102,16 +102,16 @@ def paused(installed: Installation) -> Iterator[Installation]:
 
 
 def test_nothing_is_wrong_with_a_healthy_installation(installed: Installation) -> None:
-    told = doctor(installed)
-    assert told.status == 0
-    assert {line["status"] for line in told.lines} == {"ok"}, told.lines
-    assert "2 addresses" in told.found("ok", "served certificate")
-    assert told.found("ok", "GPU Pod, pool nvidia") == "gpufence changes it, in default"
-    by_webhook = told.found("ok", "trespasser, pool nvidia")
+    output = doctor(installed)
+    assert output.status == 0
+    assert {line["status"] for line in output.lines} == {"ok"}, output.lines
+    assert "2 addresses" in output.found("ok", "served certificate")
+    assert output.found("ok", "GPU Pod, pool nvidia") == "gpufence changes it, in default"
+    by_webhook = output.found("ok", "trespasser, pool nvidia")
     assert by_webhook == "the webhook denies it, in default"
-    in_tree = told.found("ok", "trespasser, pool nvidia, by admission policy")
+    in_tree = output.found("ok", "trespasser, pool nvidia, by admission policy")
     assert in_tree == "the admission policy denies it, in default"
-    assert "all 4 and their bindings" in told.found("ok", "admission policies")
+    assert "all 4 and their bindings" in output.found("ok", "admission policies")
 
 
 def test_the_text_says_the_same_to_people(installed: Installation) -> None:
@@ -205,10 +205,10 @@ def test_what_was_done_to_a_configuration_by_hand_is_named(paused: Installation,
             api.request("DELETE", path)
         else:
             api.request("PATCH", path, [patch], JSON_PATCH)
-        told = doctor(paused)
-    assert told.status == 1
-    assert found in told.found("fail", check)
-    assert "gpufence was unregistered" in told.found("warn", "leader")
+        output = doctor(paused)
+    assert output.status == 1
+    assert found in output.found("fail", check)
+    assert "gpufence was unregistered" in output.found("warn", "leader")
 
 
 def test_a_trespasser_that_gets_in_is_noticed(paused: Installation) -> None:
@@ -234,10 +234,10 @@ def test_a_gpu_pod_that_is_not_changed_is_noticed(paused: Installation) -> None:
 def test_a_node_with_devices_and_no_taint_is_named(installed: Installation) -> None:
     bare = node("bare", resources={"nvidia.com/gpu": "4"})
     with installed.cluster.nodes(bare):
-        told = doctor(installed)
-    assert told.status == 1
-    assert "node bare: a GPU node lacks the taint of its pool" in told.found("fail", "nodes")
-    cures = [line["remediation"] for line in told.lines if line["check"] == "nodes"]
+        output = doctor(installed)
+    assert output.status == 1
+    assert "node bare: a GPU node lacks the taint of its pool" in output.found("fail", "nodes")
+    cures = [line["remediation"] for line in output.lines if line["check"] == "nodes"]
     assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
 
 
@@ -245,9 +245,9 @@ def test_an_exempt_namespace_that_nothing_needs_is_named(installed: Installation
     check, kubectl = "exempt namespaces", installed.cluster.kubectl
     kubectl("create", "namespace", "gpu-operator-resources")
     try:
-        told = doctor(installed)
-        assert told.status == 0
-        assert "runs in gpu-operator-resources" in told.found("warn", check)
+        output = doctor(installed)
+        assert output.status == 0
+        assert "runs in gpu-operator-resources" in output.found("warn", check)
         kubectl("create", "deployment", "operator", "--image=a", "-n", "gpu-operator-resources")
         assert doctor(installed).found("ok", check) == "each has a workload: gpu-operator-resources"
     finally:
@@ -258,10 +258,10 @@ def test_a_policy_that_is_none_is_named(installed: Installation) -> None:
     with restored(installed, CONFIG_MAP):
         spoilt = {"data": {"policy.yaml": "kind: FencePolicy\n"}}
         installed.cluster.api.request("PATCH", CONFIG_MAP, spoilt, MERGE)
-        told = doctor(installed)
-    assert told.status == 1
-    assert "apiVersion" in told.found("fail", "policy")
-    assert told.found("skip", "trials")
+        output = doctor(installed)
+    assert output.status == 1
+    assert "apiVersion" in output.found("fail", "policy")
+    assert output.found("skip", "trials")
 
 
 def test_another_policy_than_the_one_in_force_shows(
@@ -270,11 +270,11 @@ def test_another_policy_than_the_one_in_force_shows(
     text = installed.cluster.api.request("GET", CONFIG_MAP)["data"]["policy.yaml"]
     path = tmp_path_factory.mktemp("policy") / "policy.yaml"
     path.write_text(text.replace("key: nvidia.com/gpu", "key: example.com/gpu"))
-    told = doctor(installed, "--policy", str(path))
-    assert "does not match the policy" in told.found("fail", "matchConditions") or told.found(
+    output = doctor(installed, "--policy", str(path))
+    assert "does not match the policy" in output.found("fail", "matchConditions") or output.found(
         "fail", "nodes"
     )
-    assert told.status == 1
+    assert output.status == 1
 
 
 @pytest.fixture(scope="module")
@@ -290,11 +290,11 @@ def idle(installed: Installation) -> Installation:
 
 
 def test_without_a_replica_cause_and_consequences_are_named(idle: Installation) -> None:
-    told = doctor(idle)
-    assert "0 of 0 are ready" in told.found("fail", "replicas")
-    assert "has no ready endpoint" in told.found("fail", "endpoints")
-    assert "cannot call gpufence" in told.found("fail", "GPU Pod, pool nvidia")
-    assert told.found("ok", "caBundle")
+    output = doctor(idle)
+    assert "0 of 0 are ready" in output.found("fail", "replicas")
+    assert "has no ready endpoint" in output.found("fail", "endpoints")
+    assert "cannot call gpufence" in output.found("fail", "GPU Pod, pool nvidia")
+    assert output.found("ok", "caBundle")
 
 
 def leaf_of(days: int) -> Callable[[Any], Any]:
@@ -313,16 +313,16 @@ def test_an_expired_certificate_is_named(idle: Installation) -> None:
         stored = read_secret(secret)
         expired = write_secret(leaf_of(30)(stored), f"{RELEASE}-certificates", NAMESPACE, secret)
         idle.cluster.api.request("PUT", SECRET, expired)
-        told = doctor(idle)
-    assert "the serving certificate expired at" in told.found("fail", "certificate")
-    assert told.found("fail", "caBundle")
+        output = doctor(idle)
+    assert "the serving certificate expired at" in output.found("fail", "certificate")
+    assert output.found("fail", "caBundle")
 
 
 def test_a_secret_that_is_missing_is_named(idle: Installation) -> None:
     with restored(idle, SECRET):
         idle.cluster.api.request("DELETE", SECRET)
-        told = doctor(idle)
-    assert "there is no Secret" in told.found("fail", "certificate")
+        output = doctor(idle)
+    assert "there is no Secret" in output.found("fail", "certificate")
 
 
 def test_what_may_not_be_read_is_said_and_is_no_failure(installed: Installation) -> None:

@@ -75,25 +75,25 @@ def installed(
     found_binaries: dict[str, Path], helm: Helm, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
     """The release, in a cluster of two nodes without GPUs and one with."""
-    with installation(tmp_path_factory.mktemp("installation"), found_binaries, helm) as made:
-        made.install(VALUES)
-        yield made
+    with installation(tmp_path_factory.mktemp("installation"), found_binaries, helm) as installed:
+        installed.install(VALUES)
+        yield installed
 
 
 class Load:
     """GPU Pods that are created one after the other, and what became of them."""
 
-    def __init__(self, made: Installation) -> None:
+    def __init__(self, installed: Installation) -> None:
         self.created = 0
         self.failures: list[str] = []
-        self._made = made
+        self._made = installed
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         while not self._stopping.wait(0.02):
             try:
-                answer = self._made.ask(GPU_POD)
+                answer = self._made.create_pod(GPU_POD)
             except ApiError as error:
                 self.failures.append(str(error))
             else:
@@ -124,7 +124,7 @@ def test_gpu_pods_are_admitted_through_the_service(installed: Installation) -> N
             service = webhook["clientConfig"]["service"]
             assert (service["namespace"], service["name"]) == (NAMESPACE, RELEASE)
     before = calls(installed.cluster.api.text("/metrics"))
-    changed = installed.ask(GPU_POD)["spec"]
+    changed = installed.create_pod(GPU_POD)["spec"]
     assert {"key": "nvidia.com/gpu", "effect": "NoSchedule", "operator": "Exists"} in changed[
         "tolerations"
     ]
@@ -139,7 +139,7 @@ def test_a_denial_tells_a_trespasser_what_to_change(installed: Installation) -> 
 
 def test_a_plain_pod_causes_no_call(installed: Installation) -> None:
     before = calls(installed.cluster.api.text("/metrics"))
-    installed.ask(pod())
+    installed.create_pod(pod())
     assert not calls(installed.cluster.api.text("/metrics")) - before
 
 
@@ -368,9 +368,9 @@ def test_an_apply_that_creates_takes_the_right_to_create_and_by_name_is_enough(
     kubectl("delete", "clusterrole,clusterrolebinding", name)
 
 
-def bundles(made: Installation) -> set[str]:
+def bundles(installed: Installation) -> set[str]:
     """Return the caBundles of all webhooks."""
-    found = [webhook for each in made.configurations() for webhook in each["webhooks"]]
+    found = [webhook for each in installed.configurations() for webhook in each["webhooks"]]
     return {webhook["clientConfig"]["caBundle"] for webhook in found}
 
 
@@ -387,7 +387,7 @@ def test_without_a_replica_only_what_reaches_for_gpus_has_to_wait(
     assert not installed.refusal(pod())
     # What a node needs before a replica can run there.
     for namespace in ("kube-system", "calico-system", "kube-flannel"):
-        installed.ask(agent, namespace)
+        installed.create_pod(agent, namespace)
     # The replicas run without certificates, and no earlier replica can supply them.
     copy = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
     kubectl("delete", "secret", CERTIFICATES, "-n", NAMESPACE)
@@ -422,11 +422,11 @@ def test_an_uninstall_leaves_nothing_behind(installed: Installation) -> None:
     kinds = ",".join(kind for kind in everywhere if not kind.startswith("events"))
 
     def left() -> list[str]:
-        told = installed.cluster.kubectl(
+        output = installed.cluster.kubectl(
             *("get", kinds, "--all-namespaces", "--ignore-not-found"),
             *("-o", "custom-columns=:kind,:metadata.name", "--no-headers"),
         )
-        return [line for line in told.stdout.splitlines() if line.split()[1].startswith(RELEASE)]
+        return [line for line in output.stdout.splitlines() if line.split()[1].startswith(RELEASE)]
 
     assert left()
     installed.uninstall()

@@ -37,31 +37,34 @@ TOLERATING: Object = {
 def test_both_come_back_after_an_outage_of_both(
     found_binaries: dict[str, Path], helm: Helm, tmp_path: Path
 ) -> None:
-    with installation(tmp_path, found_binaries, helm) as made:
-        made.cluster.create_namespace(SECOND_NAMESPACE, RESTRICTED)
-        with kubelet.kubelet(made.cluster, SECOND_NAMESPACE, tmp_path / "second") as second:
-            made.install(VALUES)
-            made.helm.with_values(("install", SECOND), VALUES, "--namespace", SECOND_NAMESPACE)
+    with installation(tmp_path, found_binaries, helm) as installed:
+        installed.cluster.create_namespace(SECOND_NAMESPACE, RESTRICTED)
+        with kubelet.kubelet(installed.cluster, SECOND_NAMESPACE, tmp_path / "second") as second:
+            installed.install(VALUES)
+            installed.helm.with_values(("install", SECOND), VALUES, "--namespace", SECOND_NAMESPACE)
             kubelet.wait_ready(second, 2)
-            until(lambda: exempted(made, RELEASE) == exempted(made, SECOND), "both to register")
-            assert exempted(made, SECOND) >= set(RELEASES.values())
+            until(
+                lambda: exempted(installed, RELEASE) == exempted(installed, SECOND),
+                "both to register",
+            )
+            assert exempted(installed, SECOND) >= set(RELEASES.values())
 
-            scale(made, 0)
+            scale(installed, 0)
             # Not before their processes have ended: a replica that drains still answers.
-            until(lambda: not pods(made), "all replicas to be gone", within=60)
-            assert "failed calling webhook" in made.refusal(TOLERATING)
-            scale(made, 2)
-            for running in (made.kubelet, second):
+            until(lambda: not pods(installed), "all replicas to be gone", within=60)
+            assert "failed calling webhook" in installed.refusal(TOLERATING)
+            scale(installed, 2)
+            for running in (installed.kubelet, second):
                 kubelet.wait_ready(running, 2)
-            until(lambda: not made.refusal(TOLERATING), "other Pods", within=30)
+            until(lambda: not installed.refusal(TOLERATING), "other Pods", within=30)
 
 
-def exempted(made: Installation, release: str) -> set[str]:
+def exempted(installed: Installation, release: str) -> set[str]:
     """Return the namespaces that no webhook of a release reviews; none if it has no webhooks."""
     found = []
     for kind in KINDS:
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
-        for each in made.cluster.api.request("GET", path)["items"]:
+        for each in installed.cluster.api.request("GET", path)["items"]:
             if each["metadata"]["name"] == release:
                 found += [namespaces(webhook) for webhook in each["webhooks"]]
     return set.intersection(*found) if found else set()
@@ -73,13 +76,13 @@ def namespaces(webhook: Object) -> set[str]:
     return set(selector["values"])
 
 
-def pods(made: Installation) -> list[Object]:
+def pods(installed: Installation) -> list[Object]:
     """Return the Pods of both releases."""
     paths = [f"/api/v1/namespaces/{each}/pods" for each in RELEASES.values()]
-    return [pod for path in paths for pod in made.cluster.api.request("GET", path)["items"]]
+    return [pod for path in paths for pod in installed.cluster.api.request("GET", path)["items"]]
 
 
-def scale(made: Installation, replicas: int) -> None:
+def scale(installed: Installation, replicas: int) -> None:
     for release, namespace in RELEASES.items():
         flags = (f"--replicas={replicas}", "--namespace", namespace)
-        made.cluster.kubectl("scale", "deployment", release, *flags)
+        installed.cluster.kubectl("scale", "deployment", release, *flags)

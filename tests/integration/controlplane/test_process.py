@@ -25,10 +25,10 @@ def test_a_process_that_ends_before_it_serves_is_reported_with_the_end_of_its_lo
     process.start()
     with pytest.raises(ControlPlaneError) as raised:
         process.wait(lambda: "nobody listens", within=30)
-    told = str(raised.value).splitlines()
-    assert told[0] == "server ended with exit code 7."
-    assert told[1] == f"The end of its log ({tmp_path / 'server.log'}):"
-    assert told[2] == "port is taken"
+    message = str(raised.value).splitlines()
+    assert message[0] == "server ended with exit code 7."
+    assert message[1] == f"The end of its log ({tmp_path / 'server.log'}):"
+    assert message[2] == "port is taken"
     process.stop()
 
 

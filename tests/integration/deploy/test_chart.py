@@ -206,7 +206,7 @@ def test_a_policy_document_stands_by_itself(helm: Helm, text: str) -> None:
 
 def test_a_policy_document_from_an_empty_file_is_rejected(helm: Helm, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").touch()
-    told = helm(
+    message = helm(
         "template",
         "gpufence",
         str(CHART),
@@ -214,7 +214,7 @@ def test_a_policy_document_from_an_empty_file_is_rejected(helm: Helm, tmp_path: 
         f"policyDocument={tmp_path / 'policy.yaml'}",
         check=False,
     )
-    assert "policyDocument is empty: name a file that holds a policy" in told.stderr
+    assert "policyDocument is empty: name a file that holds a policy" in message.stderr
 
 
 @pytest.mark.parametrize("values", [{}, {"policyDocument": None}], ids=["unset", "null"])
@@ -223,8 +223,8 @@ def test_without_a_policy_document_the_charts_own_policy_counts(helm: Helm, valu
 
 
 def test_kubernetes_before_1_30_is_rejected(helm: Helm) -> None:
-    told = helm("template", "gpufence", str(CHART), "--kube-version", "1.29.9", check=False)
-    assert "requires kubeVersion: >=1.30.0-0" in told.stderr
+    message = helm("template", "gpufence", str(CHART), "--kube-version", "1.29.9", check=False)
+    assert "requires kubeVersion: >=1.30.0-0" in message.stderr
 
 
 def test_the_namespaces_that_are_exempt_by_name_are_guarded(helm: Helm) -> None:
@@ -338,11 +338,11 @@ def test_a_quota_limits_no_pods_of_others(
 
 
 def test_a_quota_in_kube_system_is_rejected_by_name(helm: Helm) -> None:
-    told = helm.with_values(
+    message = helm.with_values(
         ("template", "gpufence"), {"priorityQuota": True}, "--namespace", "kube-system", check=False
     )
     assert "would limit every Pod of class system-cluster-critical in namespace kube-system" in (
-        told.stderr
+        message.stderr
     )
 
 

@@ -66,7 +66,7 @@ def test_every_library_is_the_pinned_one(image: Path) -> None:
         re.findall(r"(?m)^([\w-]+)==([\w.]+)", (PROJECT / "requirements/run.txt").read_text())
     )
     python = image / "opt" / "gpufence" / "bin" / "python"
-    told = subprocess.run(
+    output = subprocess.run(
         ["python3", "-m", "pip", "--python", python, "list", "--format", "freeze"],
         capture_output=True,
         text=True,
@@ -75,7 +75,7 @@ def test_every_library_is_the_pinned_one(image: Path) -> None:
     # Names as PyPA's specification normalizes them.
     installed = {
         re.sub(r"[-_.]+", "-", name).lower(): pin
-        for name, _, pin in (line.partition("==") for line in told.split())
+        for name, _, pin in (line.partition("==") for line in output.split())
     }
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     assert installed.pop("gpufence") == version
@@ -87,15 +87,15 @@ def test_the_command_tells_its_version_and_judges_a_manifest(image: Path) -> Non
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     assert run(image, "--version").stdout == f"gpufence {version}\n"
     sample = DEPLOY / "samples" / "web-on-gpu-nodes.yaml"
-    told = run(image, "check", str(sample))
-    assert told.returncode == 1
-    assert "pool-trespass" in told.stdout
+    output = run(image, "check", str(sample))
+    assert output.returncode == 1
+    assert "pool-trespass" in output.stdout
     assert run(image, "check", str(DEPLOY / "samples" / "gpu-job.yaml")).returncode == 0
 
 
 def test_gpufence_itself_passes_its_own_check(image: Path) -> None:
-    told = run(image, "check", str(DEPLOY / "install.yaml"))
-    assert (told.returncode, told.stderr) == (0, "")
+    output = run(image, "check", str(DEPLOY / "install.yaml"))
+    assert (output.returncode, output.stderr) == (0, "")
 
 
 def test_the_final_stage_runs_as_the_user_that_the_chart_names(helm: Helm) -> None:
@@ -153,11 +153,11 @@ for side in (client, server, client):
         pass
 print("trusts", client.getpeercert()["subjectAltName"])
 """
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", handshake, tmp_path],
         env=os.environ | image_environment() | {"SSL_CERT_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.splitlines() == ["holds 0", "trusts (('DNS', 'localhost'),)"]
+    assert output.stdout.splitlines() == ["holds 0", "trusts (('DNS', 'localhost'),)"]

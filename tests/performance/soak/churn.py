@@ -63,7 +63,7 @@ async def nodes(api: FakeApiServer, rate: float) -> None:
             api.remove(NODES, f"node-{number}")
         api.put(NODES, _node(number, change))
         if change % 1000 == 0:
-            api.forget()
+            api.compact()
         await asyncio.sleep(1 / rate)
 
 

@@ -151,7 +151,7 @@ def sample(
 
 def exports(replica: Replica) -> bool:
     """Return whether a scrape of the replica has the devices of the pools."""
-    return "gpufence_pool_devices_allocatable{" in replica.ask("/metrics")[1]
+    return "gpufence_pool_devices_allocatable{" in replica.get("/metrics")[1]
 
 
 def lists(requests: Counter[str]) -> dict[str, int]:

@@ -98,7 +98,7 @@ def floods(directory: Path) -> list[str]:
                 time.sleep(_FLOOD_SECONDS / 4)
                 with Creations(release.cluster.api) as creations:
                     time.sleep(_FLOOD_SECONDS)
-                    status, _ = replica.ask("/readyz")
+                    status, _ = replica.get("/readyz")
             opened = sum(flood.opened for flood in running) - sum(opened_before)
             latencies = sorted(creations.seconds)
             print(

@@ -65,8 +65,8 @@ class Server:
     def issue_certificates(self) -> None:
         done = subprocess.run([COMMAND, *self.issue], capture_output=True, text=True, check=False)
         if done.returncode:
-            told = f"{done.stdout}{done.stderr}"
-            raise ControlPlaneError(f"gpufence {' '.join(self.issue)} failed:\n{told}")
+            output = f"{done.stdout}{done.stderr}"
+            raise ControlPlaneError(f"gpufence {' '.join(self.issue)} failed:\n{output}")
 
     def start(self) -> None:
         """Start it, and wait until it serves.

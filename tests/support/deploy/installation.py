@@ -108,15 +108,15 @@ class Installation:
         items: list[Object] = self.cluster.api.request("GET", path)["items"]
         return items
 
-    def ask(self, pod: Object, namespace: str = "default") -> Object:
-        """Have a Pod created as a dry run; raises ApiError."""
+    def create_pod(self, pod: Object, namespace: str = "default") -> Object:
+        """Create a Pod as a dry run; raise an ApiError if it is rejected."""
         path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         return self.cluster.api.request("POST", path, pod)
 
     def refusal(self, pod: Object) -> str:
         """Return the error of a Pod's creation, or nothing."""
         try:
-            self.ask(pod)
+            self.create_pod(pod)
         except ApiError as error:
             return str(error)
         return ""

@@ -74,8 +74,8 @@ def unavailable() -> str:
 
 def _sweep() -> None:
     """Remove the namespaces of test runs that were killed."""
-    told = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
-    for name, pid in re.findall(r"(?m)^(gpufence-(\d+)-\w+)", told.stdout):
+    output = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    for name, pid in re.findall(r"(?m)^(gpufence-(\d+)-\w+)", output.stdout):
         if not runs(int(pid)):
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 

@@ -154,8 +154,10 @@ class Oracle:
 
     def about(self) -> About:
         """Return the versions of what answers."""
-        (told,) = self._ask("about", [{}])
-        return About(told["modules"], told["podSecurityLatest"], told["comparisonOperators"])
+        (message,) = self._ask("about", [{}])
+        return About(
+            message["modules"], message["podSecurityLatest"], message["comparisonOperators"]
+        )
 
     def pod_security(
         self,
@@ -217,7 +219,7 @@ class Oracle:
             "comparisonOperators": _json(comparison_operators),
             "lenient": _json(lenient),
         }
-        (told,) = self._ask("feasible", [question])
+        (message,) = self._ask("feasible", [question])
         return [
             NodeVerdict(
                 feasible=node["feasible"],
@@ -227,7 +229,7 @@ class Oracle:
                 untolerated=node["untolerated"],
                 affinity_error=node["affinityError"],
             )
-            for node in told
+            for node in message
         ]
 
     def tolerates(
@@ -238,10 +240,10 @@ class Oracle:
         comparison_operators: bool | None = None,
     ) -> bool:
         """Return whether `toleration` tolerates `taint`. See `feasible` for the feature gate."""
-        (told,) = self.tolerates_each(
+        (message,) = self.tolerates_each(
             [(toleration, taint)], comparison_operators=comparison_operators
         )
-        return told
+        return message
 
     def tolerates_each(
         self,
@@ -268,7 +270,7 @@ class Oracle:
 
         Exponents beyond 4096 in size are rejected: the library itself takes minutes over them.
         """
-        (told,) = self._ask("quantity", [{"values": f"[{','.join(map(_json, values))}]"}])
+        (message,) = self._ask("quantity", [{"values": f"[{','.join(map(_json, values))}]"}])
         return [
             QuantityVerdict(
                 ok=one["ok"],
@@ -277,13 +279,13 @@ class Oracle:
                 value=Fraction(int(one["nanos"]), 10**9) if one["ok"] else None,
                 is_integer=one["isInteger"],
             )
-            for one in told
+            for one in message
         ]
 
     def compare(self, a: object, b: object) -> int:
         """Return -1, 0 or 1 as quantity `a` is less than, equal to or greater than `b`."""
-        (told,) = self.compare_each([(a, b)])
-        return told
+        (message,) = self.compare_each([(a, b)])
+        return message
 
     def compare_each(self, pairs: Iterable[tuple[object, object]]) -> list[int]:
         """Return -1, 0 or 1 for each pair of quantities. Values are as in `quantities`."""
@@ -291,12 +293,12 @@ class Oracle:
 
     def documents(self, text: str) -> Documents:
         """Return which objects kubectl finds in a file with that text."""
-        (told,) = self._ask("documents", [{"text": _json(text)}])
-        return Documents(tuple(told["objects"]), told["fault"])
+        (message,) = self._ask("documents", [{"text": _json(text)}])
+        return Documents(tuple(message["objects"]), message["fault"])
 
     def resource_names(self, names: Iterable[str]) -> list[ResourceNameVerdict]:
         """Return what the API's helpers say of each name of a container's resource."""
-        (told,) = self._ask("resourceName", [{"names": _json(list(names))}])
+        (message,) = self._ask("resourceName", [{"names": _json(list(names))}])
         return [
             ResourceNameVerdict(
                 extended=one["extended"],
@@ -305,13 +307,13 @@ class Oracle:
                 overcommit=one["overcommit"],
                 integer=one["integer"],
             )
-            for one in told
+            for one in message
         ]
 
     def validate(self, pod: Mapping[str, Any], *, lenient: bool = False) -> Validation:
         """Return whether the API server would create `pod`, and `pod` with its defaults."""
-        (told,) = self.validate_each([pod], lenient=lenient)
-        return told
+        (message,) = self.validate_each([pod], lenient=lenient)
+        return message
 
     def validate_each(
         self, pods: Iterable[Mapping[str, Any]], *, lenient: bool = False

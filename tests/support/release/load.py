@@ -40,16 +40,16 @@ class Load:
 
     def _run(self) -> None:
         while not self._over.wait(self._every):
-            began = time.monotonic()
+            start = time.monotonic()
             try:
-                made = self._api.request("POST", self._path, GPU_POD)
-                tolerations = made["spec"]["tolerations"]
+                created = self._api.request("POST", self._path, GPU_POD)
+                tolerations = created["spec"]["tolerations"]
                 missed = all(t.get("key") != "nvidia.com/gpu" for t in tolerations)
                 problem = "created without gpufence" if missed else ""
             except (ApiError, OSError) as error:
                 problem = str(error)
             with self._lock:
-                self.longest = max(self.longest, time.monotonic() - began)
+                self.longest = max(self.longest, time.monotonic() - start)
                 if problem:
                     self.failures.append(problem)
                 else:

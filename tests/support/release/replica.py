@@ -84,15 +84,15 @@ class Replica:
         self.process.stop()
 
     def unready(self) -> str:
-        """Return "" if it is ready, else what it says."""
+        """Return "" if it is ready, else the text of /readyz."""
         try:
-            status, said = self.ask("/readyz")
+            status, text = self.get("/readyz")
         except (OSError, http.client.HTTPException) as error:
             return str(error)
-        return "" if status == 200 else said
+        return "" if status == 200 else text
 
-    def ask(self, path: str) -> tuple[int, str]:
-        """GET from the port for kubelets and Prometheus; return status and text."""
+    def get(self, path: str) -> tuple[int, str]:
+        """GET from the metrics port; return status and text."""
         connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
         try:
             connection.request("GET", path)
@@ -102,8 +102,8 @@ class Replica:
             connection.close()
 
     def metric(self, series: str) -> float:
-        """Return the value of one series, as it is written in /metrics; 0 if it is not there."""
-        for line in self.ask("/metrics")[1].splitlines():
+        """Return the value of one series, as written in /metrics; 0 if it is missing."""
+        for line in self.get("/metrics")[1].splitlines():
             if line.startswith(f"{series} "):
                 return float(line.rpartition(" ")[2])
         return 0.0

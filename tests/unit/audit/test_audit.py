@@ -365,8 +365,8 @@ async def test_what_may_not_be_listed_is_reported_and_the_rest_judged(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
-    cluster.api.refuse[PATHS["Deployment"]] = (403, "deployments.apps is forbidden")
-    cluster.api.refuse[NODES] = (403, "nodes is forbidden")
+    cluster.api.errors[PATHS["Deployment"]] = (403, "deployments.apps is forbidden")
+    cluster.api.errors[NODES] = (403, "nodes is forbidden")
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Pod web": [TOLERATES]}
     assert audit.pools == []
@@ -381,12 +381,14 @@ async def test_a_custom_resource_that_the_api_server_fails_to_list_is_reported(
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     failed = (500, "conversion webhook for kubeflow.org/v1, Kind=PyTorchJob failed")
-    cluster.api.refuse["/apis/kubeflow.org/v1/pytorchjobs"] = failed
+    cluster.api.errors["/apis/kubeflow.org/v1/pytorchjobs"] = failed
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Pod web": [TOLERATES]}
-    [told] = audit.skipped
-    assert told.startswith("pytorchjobs.kubeflow.org: not listed, so its objects are not audited;")
-    assert failed[1] in told
+    [message] = audit.skipped
+    assert message.startswith(
+        "pytorchjobs.kubeflow.org: not listed, so its objects are not audited;"
+    )
+    assert failed[1] in message
 
 
 async def test_a_group_whose_api_server_is_away_is_reported(
@@ -394,11 +396,11 @@ async def test_a_group_whose_api_server_is_away_is_reported(
 ) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
-    cluster.api.refuse["/apis/kubeflow.org/v1"] = (503, "service unavailable")
+    cluster.api.errors["/apis/kubeflow.org/v1"] = (503, "service unavailable")
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Pod web": [TOLERATES]}
-    [told] = audit.skipped
-    assert told == (
+    [message] = audit.skipped
+    assert message == (
         "kubeflow.org: not listed completely, so some objects may not be audited; check its API "
         "server: service unavailable (HTTP 503)"
     )
@@ -407,7 +409,7 @@ async def test_a_group_whose_api_server_is_away_is_reported(
 async def test_pods_that_the_api_server_fails_to_list_end_the_audit(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    cluster.api.refuse[PODS] = (500, "etcdserver: leader changed")
+    cluster.api.errors[PODS] = (500, "etcdserver: leader changed")
     with pytest.raises(ApiError, match="leader changed"):
         await cluster.audit(tmp_path)
 
@@ -430,10 +432,10 @@ async def test_an_owner_that_may_not_be_listed_leaves_its_pods_to_stand_for_them
     owner = cluster.add("StatefulSet", workload("db", pod_spec()))
     cluster.add("Pod", owned(pod("db-0", pod_spec(), app="db"), owner, "StatefulSet"))
     cluster.serve("apps", "v1", "StatefulSet", "statefulsets")
-    cluster.api.refuse[PATHS["StatefulSet"]] = (403, "forbidden")
+    cluster.api.errors[PATHS["StatefulSet"]] = (403, "forbidden")
     audit = await cluster.audit(tmp_path)
-    [told] = audit.skipped
-    assert told.startswith("statefulsets.apps: not listed, so its objects are not audited; ")
+    [message] = audit.skipped
+    assert message.startswith("statefulsets.apps: not listed, so its objects are not audited; ")
     assert subject(audit, "db-0").remark == ("its owner StatefulSet db could not be listed")
 
 
@@ -477,7 +479,7 @@ async def test_lists_come_in_pages_and_begin_anew_when_they_expire(
     def expire(path: str, offset: int) -> None:
         if path == PODS and offset == 500 and not expired:
             expired.append(offset)
-            cluster.api.forget()
+            cluster.api.compact()
 
     cluster.api.before_page = expire
     audit = await cluster.audit(tmp_path)
@@ -495,7 +497,7 @@ async def test_credentials_that_expire_between_two_pages_are_read_again(
 
     def renew(path: str, offset: int) -> None:
         if path == PODS and offset == 0:
-            cluster.api.accepted = "second"
+            cluster.api.accepted_bearer = "second"
             cluster.api.kubeconfig(tmp_path / "kubeconfig", "second")
 
     cluster.api.before_page = renew
@@ -508,10 +510,10 @@ async def test_credentials_that_expire_between_two_pages_are_read_again(
 async def test_credentials_that_no_server_accepts_are_shown_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    cluster.api.accepted = "another"
+    cluster.api.accepted_bearer = "another"
     with pytest.raises(ApiError, match="Unauthorized"):
         await cluster.audit(tmp_path)
-    assert len(cluster.api.asked) == 1
+    assert len(cluster.api.requests) == 1
 
 
 async def test_an_object_that_no_rule_can_read_is_reported_and_the_rest_judged(
@@ -527,5 +529,5 @@ async def test_an_object_that_no_rule_can_read_is_reported_and_the_rest_judged(
     audit = await cluster.audit(tmp_path)
     assert found(audit) == {"Pod web": [TOLERATES]}
     assert "spec.x.containers[0].resources.limits" in subject(audit, "odd").error
-    [told] = audit.skipped
-    assert told.startswith("Pod web/odd-0: not audited: ")
+    [message] = audit.skipped
+    assert message.startswith("Pod web/odd-0: not audited: ")

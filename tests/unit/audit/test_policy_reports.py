@@ -192,11 +192,11 @@ async def test_a_report_is_deleted_only_if_all_that_it_could_contain_was_listed(
     path: str, status: int, kept: set[str], reports: _Reports, tmp_path: Path
 ) -> None:
     fixed = cluster_of(PLAIN, TAINT)
-    fixed.api.refuse[path] = (status, "not now")
-    said = (await publish(reports, await audited(fixed, tmp_path), NOW)).summary
+    fixed.api.errors[path] = (status, "not now")
+    message = (await publish(reports, await audited(fixed, tmp_path), NOW)).summary
     assert reports.names == kept
-    assert f" {len(EVERYTHING - kept)} deleted" in said
-    assert said.endswith(
+    assert f" {len(EVERYTHING - kept)} deleted" in message
+    assert message.endswith(
         f"; {len(kept)} kept, because their objects were not audited." if kept else " deleted."
     )
 
@@ -221,19 +221,19 @@ async def test_what_could_not_be_seen_this_time_stays_in_a_report(tmp_path: Path
     cluster.add("Pod", owned(sitting, deployment, "Deployment"))
     await publish(api, await audited(cluster, tmp_path), NOW)
     path = f"{REPORTS}/gpufence-{deployment['metadata']['uid']}"
-    told = api.objects[path]
-    assert told["summary"]["fail"] == len(told["results"]) == 2
+    report = api.objects[path]
+    assert report["summary"]["fail"] == len(report["results"]) == 2
 
-    cluster.api.refuse[PATHS["Pod"]] = (403, "not now")
-    said = (await publish(api, await audited(cluster, tmp_path), NOW)).summary
-    assert "0 changed" in said
-    assert api.objects[path] == told
+    cluster.api.errors[PATHS["Pod"]] = (403, "not now")
+    message = (await publish(api, await audited(cluster, tmp_path), NOW)).summary
+    assert "0 changed" in message
+    assert api.objects[path] == report
 
-    cluster.api.refuse.clear()
+    cluster.api.errors.clear()
     cluster.api.remove(PATHS["Pod"], "shop-0")
-    said = (await publish(api, await audited(cluster, tmp_path), NOW)).summary
-    assert "1 changed" in said
-    assert api.objects[path]["results"] == told["results"][:1]
+    message = (await publish(api, await audited(cluster, tmp_path), NOW)).summary
+    assert "1 changed" in message
+    assert api.objects[path]["results"] == report["results"][:1]
     assert api.objects[path]["summary"]["fail"] == 1
 
 

@@ -24,7 +24,7 @@ async def audit(tmp_path: Path) -> Audit:
     await cluster.api.start()
     try:
         cluster.fill(12, 6, 60)
-        cluster.api.refuse["/apis/batch/v1/cronjobs"] = (403, "cronjobs.batch is forbidden")
+        cluster.api.errors["/apis/batch/v1/cronjobs"] = (403, "cronjobs.batch is forbidden")
         return await cluster.audit(tmp_path)
     finally:
         await cluster.api.stop()

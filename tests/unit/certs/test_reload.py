@@ -393,8 +393,8 @@ def test_a_pair_outside_its_validity_is_served_and_reported(
 ) -> None:
     """The clock of this machine may be wrong, and the clients have clocks of their own."""
     wrong = now + timedelta(days=365 * years)
-    said = "tls.crt: expired at" if years > 0 else "tls.crt: is not valid before"
-    assert said in files.context.invalid(wrong)
+    message = "tls.crt: expired at" if years > 0 else "tls.crt: is not valid before"
+    assert message in files.context.invalid(wrong)
     assert files.context.invalid(now) == ""
     # The served pair is no better, so that a new one is taken up.
     files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))

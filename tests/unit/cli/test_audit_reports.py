@@ -62,7 +62,7 @@ def api_server() -> Iterator[_ApiServer]:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "said"),
+    ("refusal", "expected"),
     [
         (409, "Error: Report web/gpufence-uid-1, about Pod peek, lacks the label"),
         (
@@ -73,7 +73,7 @@ def api_server() -> Iterator[_ApiServer]:
     ],
 )
 def test_the_audit_is_printed_though_a_report_cannot_be_written(
-    gpufence: Run, api_server: _ApiServer, tmp_path: Path, refusal: int, said: str
+    gpufence: Run, api_server: _ApiServer, tmp_path: Path, refusal: int, expected: str
 ) -> None:
     api_server.refusal = refusal
     cluster = {"server": f"http://127.0.0.1:{api_server.server_port}"}
@@ -87,5 +87,5 @@ def test_the_audit_is_printed_though_a_report_cannot_be_written(
     kubeconfig.write_text(json.dumps(config))
     done = gpufence("audit", "--policy-reports", "--kubeconfig", kubeconfig)
     assert "denied   Pod web/peek" in done.out
-    assert said in done.err
+    assert expected in done.err
     assert done.status == 2

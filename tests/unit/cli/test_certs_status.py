@@ -34,8 +34,8 @@ def cluster(stored: Stored) -> FakeKubeApi:
         service=("fence", "gpufence", 443),
         ca_bundle=base64.b64encode(AUTHORITY.certificate_pem).decode(),
     )
-    for made in configurations(shipped_policy(), registration):
-        api.objects[f"{KINDS[made['kind']]}/gpufence"] = made
+    for configuration in configurations(shipped_policy(), registration):
+        api.objects[f"{KINDS[configuration['kind']]}/gpufence"] = configuration
     return api
 
 
@@ -60,12 +60,12 @@ async def test_a_pair_that_the_configurations_trust_is_well() -> None:
     assert await shown(api, SECRET.namespace, SECRET.name, "gpufence")
 
 
-@pytest.mark.parametrize(("stored", "said"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("stored", "expected"), BROKEN.values(), ids=BROKEN)
 async def test_what_no_client_can_trust_is_reported(
-    stored: Stored, said: str, capsys: pytest.CaptureFixture[str]
+    stored: Stored, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not await shown(cluster(stored), SECRET.namespace, SECRET.name, "gpufence")
-    assert said in capsys.readouterr().out
+    assert expected in capsys.readouterr().out
 
 
 async def test_validity_is_judged_by_the_api_servers_clock(

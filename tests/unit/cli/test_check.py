@@ -588,7 +588,7 @@ def test_usage_is_explained(gpufence: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "status", "told"),
+    ("failure", "status", "expected"),
     [
         (ZeroDivisionError("of ours"), 70, "this is a bug in gpufence"),
         (KeyboardInterrupt(), 130, ""),
@@ -599,7 +599,7 @@ def test_a_bug_or_an_interruption_is_neither_a_finding_nor_a_fault_of_the_input(
     monkeypatch: pytest.MonkeyPatch,
     failure: BaseException,
     status: int,
-    told: str,
+    expected: str,
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise failure
@@ -607,5 +607,5 @@ def test_a_bug_or_an_interruption_is_neither_a_finding_nor_a_fault_of_the_input(
     monkeypatch.setattr("webhook.cli.manifests.evaluate.decide", fail)
     done = gpufence("check", "-", stdin=PLAIN_POD)
     assert done.status == status
-    assert told in done.err
+    assert expected in done.err
     assert ("ZeroDivisionError: of ours" in done.err) == (status == 70)

@@ -255,7 +255,7 @@ def test_a_live_cluster_provides_its_nodes_and_the_claims_that_pods_name(
         "here": "mutated",
         "from-file": "skipped",
     }
-    assert not any(asked.is_watch for asked in api.asked)
+    assert not any(asked.is_watch for asked in api.requests)
 
 
 def test_an_explanation_names_the_nodes_and_the_claims_of_a_live_cluster(
@@ -340,7 +340,7 @@ def test_a_cluster_that_rejects_or_is_not_there_is_an_error_of_the_input(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)
-    api.refuse[NODES] = (403, "nodes is forbidden")
+    api.errors[NODES] = (403, "nodes is forbidden")
     outcome = gpufence("check", *cluster, pods)
     assert (outcome.status, outcome.err) == (2, "Error: nodes is forbidden (HTTP 403)\n")
     outcome = gpufence("check", "--cluster", "--kubeconfig", "none", pods)
@@ -374,8 +374,8 @@ def test_where_there_is_no_kubeconfig_it_is_said_where_one_was_looked_for(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     outcome = gpufence(*command)
     cure = "name another kubeconfig with --kubeconfig, or in KUBECONFIG"
-    said = problem.replace("HOME", str(tmp_path)) + cure
-    assert (outcome.status, outcome.out, outcome.err) == (2, "", f"Error: {said}\n")
+    message = problem.replace("HOME", str(tmp_path)) + cure
+    assert (outcome.status, outcome.out, outcome.err) == (2, "", f"Error: {message}\n")
 
 
 def test_of_several_kubeconfigs_those_that_are_there_count(
@@ -391,7 +391,7 @@ def test_of_several_kubeconfigs_those_that_are_there_count(
 def test_a_claim_that_cannot_be_looked_up_is_warned_about(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:
-    api.refuse[f"{CLAIM_TEMPLATES}/one-gpu"] = (403, "not yours")
+    api.errors[f"{CLAIM_TEMPLATES}/one-gpu"] = (403, "not yours")
     pods = write(tmp_path / "pods.yaml", claiming("train", "one-gpu"))
     outcome = gpufence("check", "-o", "json", *cluster, pods)
     assert verdicts(outcome) == {"train": "allowed"}

@@ -137,7 +137,7 @@ def test_a_gpu_pod_is_explained_from_its_request_to_its_node(gpufence: Run) -> N
     done = gpufence("explain", "-", stdin=GPU_POD)
     assert done.status == 0
     assert done.err == ""
-    for said in (
+    for expected in (
         "mutated  Pod ml/train  <stdin>:1",
         "Why it is a GPU Pod",
         (
@@ -158,7 +158,7 @@ def test_a_gpu_pod_is_explained_from_its_request_to_its_node(gpufence: Run) -> N
         "It fits the nodes of pool nvidia",
         "No findings: unequal-device-limits, shared-device-count",
     ):
-        assert said in done.out
+        assert expected in done.out
 
 
 def test_the_mutations_of_a_job_are_listed_once(gpufence: Run) -> None:
@@ -186,9 +186,9 @@ def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() 
         explanations(manifests, policy, Request(today=TODAY), lambda _request, facts, _obj: facts)
     )
     assert len(explained) == len(manifests)
-    told = [each for each in explained if each.facts is not None]
-    assert len(told) > 300
-    for each in told:
+    message = [each for each in explained if each.facts is not None]
+    assert len(message) > 300
+    for each in message:
         decision = each.result.decision
         assert decision is not None
         made = [template.made.spec for template in each.templates]
@@ -202,14 +202,14 @@ def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() 
 def test_a_trespasser_is_explained_by_what_it_could_do(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin=TRESPASSER)
     assert done.status == 0
-    for said in (
+    for expected in (
         "Why it is not a GPU Pod",
         "It requests no device of a pool. Pools of the policy: nvidia.",
         "It fits the nodes of pool nvidia: its node selection matches them, and it tolerates",
         "enforce  pool-trespass  <stdin>:9  spec.template.spec.tolerations[0]",
         "For GPU Pods only: oversized-device-request, pool-not-allowed, ambiguous-pool, ",
     ):
-        assert said in done.out
+        assert expected in done.out
 
 
 def test_a_plain_pod_is_kept_off_by_the_taint(gpufence: Run) -> None:
@@ -257,12 +257,12 @@ def test_what_only_looks_like_a_request_is_said_to_be_none(gpufence: Run) -> Non
     text += "  resourceClaims:\n    - name: gpu\n      resourceClaimName: mine\n"
     done = gpufence("explain", "-", stdin=text)
     assert "Why it is not a GPU Pod" in done.out
-    for said in (
+    for expected in (
         "nvidia.com/gpu: 0 does not request a device of a pool: its quantity is 0",
         "example.com/fpga: 1 does not request a device of a pool: it is not a resource of any pool",
         "Claim mine is unknown and does not count as a request (at spec.resourceClaims[0]).",
     ):
-        assert said in done.out
+        assert expected in done.out
 
 
 def test_an_annotation_for_another_scheduler_is_said_to_be_none(
@@ -284,10 +284,10 @@ def test_a_negative_count_is_said_to_be_none_that_the_api_takes(gpufence: Run) -
     done = gpufence(
         "explain", "-", stdin=GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: -1")
     )
-    said = (
+    message = (
         "nvidia.com/gpu: -1 does not request a device of a pool: the API server rejects quantities"
     )
-    assert f"{said} below 0" in done.out
+    assert f"{message} below 0" in done.out
 
 
 def test_a_claim_beside_the_pod_makes_it_a_gpu_pod(gpufence: Run) -> None:

@@ -319,8 +319,8 @@ def test_an_object_that_no_exception_can_name_is_reported(
     named = TRESPASSER.replace("name: web", "name: shop", 1)
     text = f"{TRESPASSER.replace(old, new, 1)}---\n{named}"
     done = gpufence("check", "--generate-exceptions", "-", "-", stdin=text)
-    said = f"Error: <stdin>:1: an exception cannot name this Deployment: {why}\n"
-    assert (done.status, done.err) == (2, said)
+    message = f"Error: <stdin>:1: an exception cannot name this Deployment: {why}\n"
+    assert (done.status, done.err) == (2, message)
     assert len(yaml.safe_load(done.out)["exceptions"]) == 1
 
 
@@ -343,7 +343,7 @@ def test_a_file_that_cannot_be_written_is_named(gpufence: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "expected"),
     [
         (["--expires", "2099-01-01"], "--expires needs --generate-exceptions FILE"),
         (["--generate-exceptions", "-", "--expires", "2020-01-01"], "is not after today"),
@@ -354,8 +354,8 @@ def test_a_file_that_cannot_be_written_is_named(gpufence: Run) -> None:
     ],
 )
 def test_a_day_that_makes_no_sense_is_a_usage_error(
-    gpufence: Run, args: list[str], said: str
+    gpufence: Run, args: list[str], expected: str
 ) -> None:
     done = gpufence("check", *args, "-", stdin=TRESPASSER)
     assert (done.status, done.out) == (2, "")
-    assert said in done.err
+    assert expected in done.err

@@ -119,8 +119,8 @@ def assert_located(document: Document, findings: Iterable[Finding]) -> None:
 
 def added(finding: Finding) -> Iterator[str]:
     """Yield the paths of what a mutation that is not on enforce would add."""
-    said = re.match(r"gpufence does not add (?P<all>.*), because the policy sets", finding.detail)
-    rest = said["all"] if said else ""
+    match = re.match(r"gpufence does not add (?P<all>.*), because the policy sets", finding.detail)
+    rest = match["all"] if match else ""
     while rest:
         path, _, rest = rest.partition(": ")
         yield path

@@ -55,9 +55,9 @@ async def test_a_fault_of_the_document_is_the_sentence_of_policy_validate(
     path.write_bytes(document)
     with pytest.raises(NoPolicyError) as refused:
         await PolicyFile(str(path)).parse(document)
-    told = run_command("policy", "validate", path)
-    assert told.status == 2
-    lines = [line.removeprefix("Error: ") for line in told.err.splitlines()]
+    output = run_command("policy", "validate", path)
+    assert output.status == 2
+    lines = [line.removeprefix("Error: ") for line in output.err.splitlines()]
     assert str(refused.value).encode(errors="backslashreplace").decode() == " ".join(lines)
 
 
@@ -327,6 +327,6 @@ async def test_a_policy_that_is_none_ends_the_start(tmp_path: Path) -> None:
     async with serving(tmp_path) as running:
         assert await running.ended() == 2
         assert running.process.stderr is not None
-        told = (await running.process.stderr.read()).decode()
-        assert told.startswith("Error: policy.yaml:1:")
-        assert "Traceback" not in told
+        output = (await running.process.stderr.read()).decode()
+        assert output.startswith("Error: policy.yaml:1:")
+        assert "Traceback" not in output

@@ -74,7 +74,7 @@ def test_manifests_excludes_what_the_cluster_needs_to_come_up(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["--cert-manager", "a/b"], "Specify how API servers reach gpufence"),
         ([*SERVICE], "Specify the CA"),
@@ -87,14 +87,14 @@ def test_manifests_excludes_what_the_cluster_needs_to_come_up(
         ([*SERVICE, "--ca-file", "missing.crt"], "missing.crt: does not exist"),
     ],
 )
-def test_manifests_says_what_is_missing(gpufence: Run, arguments: list[str], told: str) -> None:
+def test_manifests_says_what_is_missing(gpufence: Run, arguments: list[str], expected: str) -> None:
     done = gpufence("manifests", *arguments)
     assert done.status == 2
-    assert told in done.err
+    assert expected in done.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ([], "Specify how API servers reach gpufence"),
         (["--tls-cert", "tls.crt"], "--tls-cert and --tls-key need each other"),
@@ -105,12 +105,12 @@ def test_manifests_says_what_is_missing(gpufence: Run, arguments: list[str], tol
     ],
 )
 def test_serve_says_what_is_missing_for_looking_after_itself(
-    gpufence: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+    gpufence: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     done = gpufence("serve", *arguments)
     assert done.status == 2
-    assert told in done.err
+    assert expected in done.err
     assert "bug" not in done.err
 
 

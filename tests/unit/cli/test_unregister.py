@@ -19,10 +19,10 @@ class _Api(FakeKubeApi):
         super().__init__()
         self._replicas = replicas
         service = ("fence", "gpufence", 443)
-        for made in configurations(shipped_policy(), Registration(service=service)):
-            path = KINDS[made["kind"]]
-            self.objects[path] = {"items": [{"metadata": {"name": "other"}}, made]}
-            self.objects[f"{path}/gpufence"] = made
+        for configuration in configurations(shipped_policy(), Registration(service=service)):
+            path = KINDS[configuration["kind"]]
+            self.objects[path] = {"items": [{"metadata": {"name": "other"}}, configuration]}
+            self.objects[f"{path}/gpufence"] = configuration
 
     async def delete(self, path: str) -> bool:
         if self._replicas:
@@ -32,16 +32,16 @@ class _Api(FakeKubeApi):
 
 async def test_another_release_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert not await break_glass(_Api(replicas=False), "fence", "mine", 0)
-    told = capsys.readouterr()
-    assert "MutatingWebhookConfiguration mine: not found." in told.out
-    assert told.err == "Release gpufence is still registered. Add --name gpufence.\n"
+    output = capsys.readouterr()
+    assert "MutatingWebhookConfiguration mine: not found." in output.out
+    assert output.err == "Release gpufence is still registered. Add --name gpufence.\n"
 
 
 async def test_replicas_of_another_namespace_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert not await break_glass(_Api(replicas=True), "default", "gpufence", 0.01)
-    told = capsys.readouterr()
-    assert "Lease default/gpufence: not found, so there is no replica to pause." in told.out
-    assert told.err == (
+    output = capsys.readouterr()
+    assert "Lease default/gpufence: not found, so there is no replica to pause." in output.out
+    assert output.err == (
         "Replicas with another Lease write the configurations again. Add --namespace fence.\n"
     )
 
@@ -53,6 +53,6 @@ async def test_no_replica_is_named_that_the_lease_has_informed(
     await api.create(lease_path("fence"), {"metadata": {"name": "gpufence"}})
     assert await break_glass(api, "fence", "gpufence", 0)
     assert PAUSED in api.objects[lease_path("fence", "gpufence")]["metadata"]["annotations"]
-    told = capsys.readouterr()
-    assert told.out.count(": deleted.") == len(KINDS)
-    assert told.err == ""
+    output = capsys.readouterr()
+    assert output.out.count(": deleted.") == len(KINDS)
+    assert output.err == ""

@@ -28,13 +28,13 @@ def test_who_renews_its_lease_leads(silent: float, duration: int) -> None:
 
 @pytest.mark.parametrize(("silent", "duration"), [(31, 15), (61, 15_000)])
 def test_who_holds_a_lease_and_does_not_renew_it_is_named(silent: float, duration: int) -> None:
-    said = leader(silent, duration)
-    assert said.status == "warn"
-    assert said.found == (
+    message = leader(silent, duration)
+    assert message.status == "warn"
+    assert message.found == (
         f"gpufence-7d_1234 has not renewed Lease fence/gpufence for {silent} s; another replica "
         f"leads after {duration} s without renewal"
     )
-    assert said.remediation == (
+    assert message.remediation == (
         "Check that a replica runs, and its logs. If gpufence-7d no longer exists, run "
         "kubectl --namespace fence delete lease gpufence"
     )

@@ -49,15 +49,15 @@ def test_an_additional_namespace_fails_only_if_it_is_known_to_be_unwanted(
     registers: bool | None, status: Status
 ) -> None:
     found = installation(registers, excluded_namespaces=OWN | {"payments"})
-    said = line(found, "namespaceSelector")
-    assert said.status == status
-    assert "excludes payments, where gpufence therefore has no effect" in said.found
+    message = line(found, "namespaceSelector")
+    assert message.status == status
+    assert "excludes payments, where gpufence therefore has no effect" in message.found
 
 
 def test_a_namespace_less_is_named_too() -> None:
-    said = line(installation(True, excluded_namespaces=frozenset()), "namespaceSelector")
-    assert said.status == "fail"
-    assert "does not exclude fence" in said.found
+    message = line(installation(True, excluded_namespaces=frozenset()), "namespaceSelector")
+    assert message.status == "fail"
+    assert "does not exclude fence" in message.found
 
 
 def test_a_webhook_that_the_policy_does_not_want_is_a_warning() -> None:
@@ -66,23 +66,23 @@ def test_a_webhook_that_the_policy_does_not_want_is_a_warning() -> None:
     webhooks.append({"name": "other.example"})
     assert line(found, "ValidatingWebhookConfiguration").status == "ok"
     webhooks.append({"name": "earlier.gpufence.dev"})
-    said = line(found, "ValidatingWebhookConfiguration")
-    assert said.status == "warn"
-    assert said.found == "has the webhooks earlier.gpufence.dev, which the policy does not need"
+    message = line(found, "ValidatingWebhookConfiguration")
+    assert message.status == "warn"
+    assert message.found == "has the webhooks earlier.gpufence.dev, which the policy does not need"
 
 
 def test_another_timeout_is_a_warning() -> None:
-    said = line(installation(True, timeout_seconds=10), "timeoutSeconds")
-    assert said.status == "warn"
-    assert "is 10, but must be 3" in said.found
+    message = line(installation(True, timeout_seconds=10), "timeoutSeconds")
+    assert message.status == "warn"
+    assert "is 10, but must be 3" in message.found
 
 
 def test_a_selector_of_another_form_is_reported_as_such() -> None:
     found = installation(True)
     webhooks = (found.configurations["MutatingWebhookConfiguration"] or {})["webhooks"]
     webhooks[0]["namespaceSelector"] = {"matchLabels": {"gpus": "yes"}}
-    said = line(found, "namespaceSelector")
-    assert "is not a list of excluded namespaces" in said.found
+    message = line(found, "namespaceSelector")
+    assert "is not a list of excluded namespaces" in message.found
 
 
 def test_why_there_is_no_configuration_depends_on_who_writes_them() -> None:

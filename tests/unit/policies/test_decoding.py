@@ -27,7 +27,7 @@ def container(**fields: Any) -> JSON:
     return pod(containers=[{"name": "main", "image": "i", **fields}])
 
 
-def said(obj: Any) -> str:
+def error_of(obj: Any) -> str:
     with pytest.raises(MalformedObjectError) as caught:
         check(obj)
     error = caught.value
@@ -177,7 +177,7 @@ def check(obj: Any) -> None:
     ],
 )
 def test_a_wrong_type_is_named_with_its_place(obj: Any, text: str) -> None:
-    assert said(obj) == text
+    assert error_of(obj) == text
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ FURTHER: dict[str, tuple[JSON, JSON]] = {
 
 class TestExemptions:
     @pytest.mark.parametrize(
-        ("fields", "request_of", "said"),
+        ("fields", "request_of", "expected"),
         [
             (
                 {"namespaces": ["ops"]},
@@ -141,10 +141,10 @@ class TestExemptions:
             ({"runtimeClasses": ["kata"]}, Request(), "the policy exempts runtime class kata"),
         ],
     )
-    def test_are_named(self, fields: JSON, request_of: Request, said: str) -> None:
+    def test_are_named(self, fields: JSON, request_of: Request, expected: str) -> None:
         obj = pod(tolerations=[TOLERATION], runtimeClassName="kata")
         decision = decide(obj, policy(exemptions=fields), request_of)
-        assert (decision.exemption, decision.verdict) == (said, "allowed")
+        assert (decision.exemption, decision.verdict) == (expected, "allowed")
 
     def test_are_for_objects_whose_templates_are_all_exempt(self) -> None:
         templates = [

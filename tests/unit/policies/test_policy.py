@@ -81,9 +81,9 @@ class TestTheDefaultPolicy:
     def test_says_no_more_than_a_document_without_settings_means(self) -> None:
         given = policy_document("default")
         short = {key: given[key] for key in ("apiVersion", "kind", "pools", "exemptions")}
-        said, meant = (parse_policy(one).compile() for one in (given, short))
-        assert (said.hardening, said.actions) == (meant.hardening, meant.actions)
-        assert (said.failure_policy, said.custom_workloads) == ("Fail", WELL_KNOWN)
+        message, meant = (parse_policy(one).compile() for one in (given, short))
+        assert (message.hardening, message.actions) == (meant.hardening, meant.actions)
+        assert (message.failure_policy, message.custom_workloads) == ("Fail", WELL_KNOWN)
         assert (meant.failure_policy, meant.custom_workloads) == ("Fail", WELL_KNOWN)
 
     def test_is_the_file_that_ships(self) -> None:
@@ -209,7 +209,7 @@ class TestWhatADocumentMeans:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         pytest.param(
             None,
@@ -463,15 +463,15 @@ class TestWhatADocumentMeans:
         ),
     ],
 )
-def test_a_slip_is_named_with_its_place_and_its_cure(given: Any, said: str) -> None:
-    assert problems(given) == [said]
+def test_a_slip_is_named_with_its_place_and_its_cure(given: Any, expected: str) -> None:
+    assert problems(given) == [expected]
 
 
 @pytest.mark.parametrize("name", ["cpu", "nvidia.com/", "*", "nvidia.com/*gpu", "kubernetes.io/x"])
 @pytest.mark.parametrize("key", ["resources", "sharedResources"])
 def test_resources_are_extended_resources_or_prefixes_of_some(name: str, key: str) -> None:
-    (said,) = problems(document(pool(**{key: ["nvidia.com/gpu", name]})))
-    assert said == (
+    (problem,) = problems(document(pool(**{key: ["nvidia.com/gpu", name]})))
+    assert problem == (
         f"pools[0].{key}[1]: is not the name of an extended resource; use vendor.example/name or "
         "vendor.example/prefix-*"
     )
@@ -483,19 +483,21 @@ def test_resources_may_be_exact_or_open_at_the_end(name: str) -> None:
 
 
 def test_every_rule_that_does_not_exist_is_named_with_those_that_do() -> None:
-    said = problems(document(rules={"no-such": "warn", "device-leak": "warn", "nor-this": "off"}))
+    messages = problems(
+        document(rules={"no-such": "warn", "device-leak": "warn", "nor-this": "off"})
+    )
     ids = ", ".join(rule.id for rule in RULES)
-    assert said == [
+    assert messages == [
         f"rules[no-such]: unknown rule; accepted: {ids}",
         f"rules[nor-this]: unknown rule; accepted: {ids}",
     ]
 
 
 def test_every_problem_is_named_at_once() -> None:
-    said = problems(
+    messages = problems(
         {"kind": "FencePolicy", "pools": [pool(name="A", taint=[])], "hardening": {"level": ""}}
     )
-    assert [line.partition(":")[0] for line in said] == [
+    assert [line.partition(":")[0] for line in messages] == [
         "apiVersion",
         "pools[0].name",
         "pools[0].taint",
@@ -517,8 +519,8 @@ def test_labels_tell_pools_with_the_same_resource_apart(
     first: list[str], second: list[str], shared: str
 ) -> None:
     pools = pool(name="one", resources=first), pool(name="two", resources=second)
-    (said,) = problems(document(*pools))
-    assert said == (
+    (problem,) = problems(document(*pools))
+    assert problem == (
         f"the policy: has {shared!r} in two pools, 'one' and 'two', but every node of 'two' is "
         "also a node of 'one'; add a label to the nodeSelector of 'one' that tells them apart"
     )
@@ -550,14 +552,14 @@ def test_a_pool_within_another_offers_something_else(
     first: dict[str, str], second: dict[str, str], wide: str
 ) -> None:
     pools = pool(name="one", nodeSelector=first), pool(name="two", nodeSelector=second)
-    (said,) = problems(document(*pools))
-    assert said.endswith(f"add a label to the nodeSelector of '{wide}' that tells them apart")
+    (problem,) = problems(document(*pools))
+    assert problem.endswith(f"add a label to the nodeSelector of '{wide}' that tells them apart")
 
 
 def test_labels_tell_pools_with_the_same_device_class_apart() -> None:
     amd = pool(name="amd", resources=["amd.com/gpu"], deviceClasses=["gpu.example.com"])
-    (said,) = problems(document(pool(deviceClasses=["gpu.example.com"]), amd))
-    assert said.startswith("the policy: has 'gpu.example.com' in two pools, 'nvidia' and 'amd'")
+    (problem,) = problems(document(pool(deviceClasses=["gpu.example.com"]), amd))
+    assert problem.startswith("the policy: has 'gpu.example.com' in two pools, 'nvidia' and 'amd'")
 
 
 def test_two_pools_do_not_share_a_name() -> None:
@@ -569,12 +571,12 @@ def test_two_pools_do_not_share_a_name() -> None:
 
 def test_the_runtime_class_of_a_pool_is_not_exempt() -> None:
     given = document(pool(runtimeClass="nvidia"), exemptions={"runtimeClasses": ["nvidia"]})
-    (said,) = problems(given)
-    assert "runtimeClass" in said
-    assert "'nvidia'" in said
+    (problem,) = problems(given)
+    assert "runtimeClass" in problem
+    assert "'nvidia'" in problem
 
 
 def test_no_problem_shows_more_than_a_line_of_what_was_found() -> None:
     for given in (document(kind="x" * 9999), document(pools="y" * 9999), "z" * 9999):
-        (said,) = problems(given)
-        assert len(said) < 200
+        (problem,) = problems(given)
+        assert len(problem) < 200

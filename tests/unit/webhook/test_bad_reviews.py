@@ -139,7 +139,7 @@ async def assert_good_ones_are_served(hook: Hook) -> None:
 async def test_a_body_without_a_uid_is_a_plain_error(hook: Hook, name: str) -> None:
     body, problem = PLAIN_ERRORS[name]
     for path in ("/mutate", "/validate"):
-        status, text = await hook.ask(path, body)
+        status, text = await hook.post(path, body)
         assert status == 400
         assert problem in text
         assert text.endswith("\n")
@@ -150,7 +150,7 @@ async def test_a_body_without_a_uid_is_a_plain_error(hook: Hook, name: str) -> N
 async def test_a_bad_review_is_rejected_under_its_uid(hook: Hook, name: str) -> None:
     body, problem = REFUSED_REVIEWS[name]
     for path in ("/mutate", "/validate"):
-        status, answer = await hook.ask(path, body)
+        status, answer = await hook.post(path, body)
         assert status == 200
         assert answer["apiVersion"] == "admission.k8s.io/v1"
         message = answer["response"]["status"].pop("message")
@@ -165,7 +165,7 @@ async def test_a_bad_review_is_rejected_under_its_uid(hook: Hook, name: str) -> 
 
 async def test_a_v1beta1_review_is_rejected_in_its_own_version(hook: Hook) -> None:
     old = review(gpu_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}
-    status, answer = await hook.ask("/mutate", old)
+    status, answer = await hook.post("/mutate", old)
     assert (status, answer) == (
         200,
         {

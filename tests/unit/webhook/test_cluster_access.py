@@ -116,7 +116,7 @@ LATER = timedelta(minutes=5)
 
 
 @pytest.mark.parametrize(
-    ("said", "time"),
+    ("date_header", "time"),
     [
         ("Sun, 01 Mar 2026 12:00:00 GMT", datetime(2026, 3, 1, 12, tzinfo=UTC)),
         ("noon", None),
@@ -124,18 +124,18 @@ LATER = timedelta(minutes=5)
     ],
 )
 async def test_the_time_is_what_the_api_server_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, time: datetime | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, date_header: str, time: datetime | None
 ) -> None:
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(headers={"Date": said})
+        return web.Response(headers={"Date": date_header})
 
     of_an_old_cluster(tmp_path)
     async with around_a_pod(tmp_path, answer, monkeypatch) as server:
         connection = Connection(by_service_account(tmp_path, server))
         assert connection.time() is None
         await connection.get("/version", seconds=5)
-        found = connection.time()
-        assert found == time or (found and time and timedelta(0) <= found - time < LATER)
+        measured = connection.time()
+        assert measured == time or (measured and time and timedelta(0) <= measured - time < LATER)
         await connection.close()
 
 
@@ -189,7 +189,7 @@ def by_plugin(directory: Path, command: str, *args: str) -> Load:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "expected"),
     [
         (("no-such-plugin",), "No such file or directory: 'no-such-plugin'"),
         (("sh", "-c", "echo log in first >&2; exit 3"), "process returned 3.*log in first"),
@@ -201,9 +201,9 @@ def by_plugin(directory: Path, command: str, *args: str) -> Load:
     ],
 )
 async def test_a_plugin_without_credentials_is_an_error(
-    command: tuple[str, ...], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    command: tuple[str, ...], expected: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=expected):
         await by_plugin(tmp_path, *command)()
     assert not caplog.records
 

@@ -103,7 +103,7 @@ FORBIDDEN = (403, 'nodes is forbidden: User "gpufence" cannot list resource "nod
 async def test_without_the_right_to_list_nodes_a_pod_with_a_node_name_is_denied(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
-    api.refuse[NODES] = FORBIDDEN
+    api.errors[NODES] = FORBIDDEN
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(facts_of(api, tmp_path))
         hook = await serve_policy(stack, policy(), cluster)
@@ -113,7 +113,7 @@ async def test_without_the_right_to_list_nodes_a_pod_with_a_node_name_is_denied(
         assert (await hook.response("/validate", asks(pod(nodeSelector={"a": "b"}))))["allowed"]
         [problem] = [each for each in cluster.problems() if "nodes are unknown" in each]
         assert problem.startswith("the cluster's nodes are unknown (nodes is forbidden")
-        del api.refuse[NODES]
+        del api.errors[NODES]
         await eventually(lambda: cluster.problems() == [], "the nodes")
         assert (await hook.response("/validate", asks(pod(nodeName="plain-1"))))["allowed"]
 
@@ -161,11 +161,11 @@ async def test_a_pod_whose_claim_is_not_there_is_let_be_and_its_toleration_is_no
 async def test_an_api_server_that_does_not_answer_delays_no_response_for_long(
     api: FakeApiServer, hook: Hook
 ) -> None:
-    held = api.held[f"{CLAIM_TEMPLATES}/one-gpu"] = asyncio.Event()
-    began = time.monotonic()
-    status, answer = await hook.ask("/mutate?timeout=10s", asks(claiming("one-gpu")))
+    held = api.blocked[f"{CLAIM_TEMPLATES}/one-gpu"] = asyncio.Event()
+    start = time.monotonic()
+    status, answer = await hook.post("/mutate?timeout=10s", asks(claiming("one-gpu")))
     # A second, whereas its caller would wait for nine, and the request goes on for five.
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - start < 4
     held.set()
     assert status == 200
     assert answer["response"]["allowed"]

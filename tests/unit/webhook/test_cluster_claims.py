@@ -75,7 +75,7 @@ async def resolve(cluster: ClusterFacts, *entries: JSON, seconds: float = 2.0) -
 
 
 def asked_for(api: FakeApiServer, path: str) -> int:
-    return sum(asked.path == path for asked in api.asked)
+    return sum(asked.path == path for asked in api.requests)
 
 
 async def test_a_claim_and_a_template_of_one_are_resolved_by_their_names(
@@ -162,7 +162,7 @@ async def test_many_reviews_that_wait_share_a_lookup_that_begins_after_them(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     path = f"{CLAIM_TEMPLATES}/one-gpu"
-    held = api.held[path] = asyncio.Event()
+    held = api.blocked[path] = asyncio.Event()
     async with facts_of(api, tmp_path) as cluster:
 
         def several() -> list[asyncio.Task[Facts]]:
@@ -184,7 +184,7 @@ async def test_a_late_answer_leaves_one_claim_unresolved_and_not_the_others(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
-    held = api.held[f"{CLAIMS}/shared"] = asyncio.Event()
+    held = api.blocked[f"{CLAIMS}/shared"] = asyncio.Event()
     async with facts_of(api, tmp_path, observer=counts) as cluster:
         facts = await resolve(cluster, by_name("shared"), by_template("one-gpu"), seconds=1.6)
         assert facts.claims == {}
@@ -208,7 +208,7 @@ async def test_no_lookup_takes_longer_than_half_of_the_time_that_is_left_or_a_se
         return await wait(tasks, timeout=0.01)
 
     monkeypatch.setattr(asyncio, "wait", impatient)
-    held = api.held[f"{CLAIMS}/shared"] = asyncio.Event()
+    held = api.blocked[f"{CLAIMS}/shared"] = asyncio.Event()
     async with facts_of(api, tmp_path) as cluster:
         for seconds in (0.1, 1.9, 10.0):
             await resolve(cluster, by_name("shared"), seconds=seconds)
@@ -222,18 +222,18 @@ async def test_a_failure_leaves_claims_unresolved_and_is_logged_once(
     counts = Counts()
     async with facts_of(api, tmp_path, observer=counts) as cluster:
         await resolve(cluster, by_name("shared"))
-        api.refuse[f"{CLAIMS}/shared"] = (500, "no leader")
+        api.errors[f"{CLAIMS}/shared"] = (500, "no leader")
         for _ in range(2):
             # What was found before does not stand in: it may be another claim by now.
             assert (await resolve(cluster, by_name("shared"))).claims == {}
-        api.refuse.clear()
+        api.errors.clear()
         assert (await resolve(cluster, by_name("shared"))).claims == {("ml", "shared"): GPU}
     assert counts.lookups == {"failed": 2, "found": 2}
-    told = [each for each in caplog.records if each.message == "claim lookup failed"]
-    assert [each.__dict__["gpufence_fields"] for each in told] == [
+    records = [each for each in caplog.records if each.message == "claim lookup failed"]
+    assert [each.__dict__["gpufence_fields"] for each in records] == [
         {"problem": "no leader (HTTP 500)"}
     ]
-    assert told[0].levelno == logging.WARNING
+    assert records[0].levelno == logging.WARNING
 
 
 async def test_an_answer_that_is_no_claim_is_a_failure(api: FakeApiServer, tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ async def test_an_object_that_names_more_claims_than_the_limit_causes_no_request
 ) -> None:
     async with facts_of(api, tmp_path) as cluster:
         await eventually(lambda: not cluster.unready(), "everything to be known")
-        before = len([asked for asked in api.asked if not asked.is_watch])
+        before = len([asked for asked in api.requests if not asked.is_watch])
         await resolve(cluster, *(by_name(f"claim-{number}") for number in range(1000)))
-        after = len([asked for asked in api.asked if not asked.is_watch])
+        after = len([asked for asked in api.requests if not asked.is_watch])
     assert after == before
 
 
@@ -264,7 +264,7 @@ async def test_an_api_server_that_does_not_answer_gets_no_more_and_more_requests
     counts = Counts()
     names = [f"claim-{number}" for number in range(320)]
     held = asyncio.Event()
-    api.held |= {f"{CLAIMS}/{name}": held for name in names}
+    api.blocked |= {f"{CLAIMS}/{name}": held for name in names}
     async with facts_of(api, tmp_path, observer=counts) as cluster:
         await asyncio.gather(
             *(

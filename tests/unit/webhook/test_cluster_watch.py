@@ -146,7 +146,7 @@ async def test_a_lost_connection_is_taken_up_from_the_last_event_without_a_new_l
         await has(cluster, ALL | {"n7"})
         version = api.version
         lists = len(api.lists(NODES))
-        api.cut()
+        api.abort_watches()
         await eventually(lambda: len(api.watches(NODES)) > 1, "another watch")
         assert api.watches(NODES)[-1].query["resourceVersion"] == version
         api.put(NODES, node("n8"))
@@ -178,7 +178,7 @@ async def test_a_version_that_is_too_old_leads_to_a_new_list_and_what_is_gone_go
         await api.stop()
         api.remove(NODES, "n3")
         api.put(NODES, node("n9"))
-        api.forget()
+        api.compact()
         await api.start()
         await has(cluster, ALL - {"n3"} | {"n9"})
     assert len(api.lists(NODES)) >= 6
@@ -196,8 +196,8 @@ async def test_a_version_that_is_too_old_is_not_tried_twice(
         await eventually(lambda: not cluster.unready(), "everything to be known")
         await eventually(lambda: api.watching(collection), "a watch")
         lists = len(api.lists(collection))
-        api.forget()
-        api.cut()
+        api.compact()
+        api.abort_watches()
         await eventually(lambda: len(api.lists(collection)) > lists, "a new list")
         await eventually(lambda: api.watching(collection), "another watch")
     assert counts.restarts[collection.rpartition("/")[2]] == 2, "the cut, and the old version"
@@ -213,7 +213,7 @@ async def test_losses_that_are_far_apart_lead_to_no_new_list(
             await eventually(lambda: api.watching(NODES), "a watch")
             api.put(NODES, node(f"n{number}"))
             await has(cluster, {f"n{known}" for known in range(number + 1)})
-            api.cut()
+            api.abort_watches()
         await eventually(lambda: counts.restarts["nodes"] == 8, "the losses to count")
     assert len(api.lists(NODES)) == 3
 
@@ -226,8 +226,8 @@ async def test_a_collection_that_is_no_longer_served_is_empty(
     async with facts_of(api, tmp_path) as cluster:
         await eventually(lambda: cluster.objects()["deviceclasses"] == 1, "the class to be known")
         await eventually(lambda: api.watching(DEVICE_CLASSES), "a watch")
-        api.refuse[DEVICE_CLASSES] = (404, "the server could not find the requested resource")
-        api.cut()
+        api.errors[DEVICE_CLASSES] = (404, "the server could not find the requested resource")
+        api.abort_watches()
         await eventually(lambda: cluster.objects()["deviceclasses"] == 0, "the class to be gone")
         assert (await known(cluster)).extended_resource_classes == {}
 
@@ -240,7 +240,7 @@ async def test_a_list_whose_next_page_is_too_old_is_begun_anew(
     def forget_once(path: str, offset: int) -> None:
         if (path, offset) == (NODES, 3) and not forgotten:
             forgotten.append(True)
-            api.forget()
+            api.compact()
 
     api.before_page = forget_once
     async with facts_of(api, tmp_path) as cluster:
@@ -278,7 +278,7 @@ async def test_a_bookmark_moves_the_version_on_from_which_a_lost_watch_is_taken_
         api.bookmark(NODES)
         await eventually(lambda: cluster.staleness()["nodes"] == 0, "the bookmark to arrive")
         version = api.version
-        api.cut()
+        api.abort_watches()
         await eventually(lambda: len(api.watches(NODES)) > 1, "another watch")
         assert api.watches(NODES)[-1].query["resourceVersion"] == version
         assert await node_names(cluster) == ALL
@@ -346,10 +346,10 @@ async def test_a_version_that_no_watch_can_begin_from_is_given_up_after_a_few_fa
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with watched(api, tmp_path) as cluster:
-        api.refuse_watch[NODES] = (504, "Too large resource version")
-        api.cut()
+        api.watch_errors[NODES] = (504, "Too large resource version")
+        api.abort_watches()
         await eventually(lambda: len(api.lists(NODES)) > 3, "a new list")
-        api.refuse_watch.clear()
+        api.watch_errors.clear()
         api.put(NODES, node("n7"))
         await has(cluster, ALL | {"n7"})
 
@@ -359,7 +359,7 @@ async def test_a_collection_that_may_not_be_read_is_gone_without_and_said_once(
 ) -> None:
     caplog.set_level(logging.INFO, "gpufence")
     message = 'nodes is forbidden: User "fence" cannot list resource "nodes"'
-    api.refuse[NODES] = (403, message)
+    api.errors[NODES] = (403, message)
     of = policy(allowedNamespaces={"matchLabels": {"team": "ml"}})
     api.put(NAMESPACES, named("ml", {"team": "ml"}))
     clock, counts = Clock(), Counts()
@@ -372,12 +372,12 @@ async def test_a_collection_that_may_not_be_read_is_gone_without_and_said_once(
         clock.now += 16
         assert cluster.unready() == "", "better without nodes than not at all"
         assert cluster.staleness()["nodes"] is None
-        api.refuse.clear()
+        api.errors.clear()
         await has(cluster, ALL)
         await eventually(lambda: api.watching(NODES), "a watch")
-    told = [record for record in caplog.records if record.message.startswith("watch")]
-    assert [record.message for record in told] == ["watch lost", "watch restored"]
-    assert told[0].__dict__["gpufence_fields"] == {
+    records = [record for record in caplog.records if record.message.startswith("watch")]
+    assert [record.message for record in records] == ["watch lost", "watch restored"]
+    assert records[0].__dict__["gpufence_fields"] == {
         "resource": "nodes",
         "problem": f"{message} (HTTP 403)",
     }
@@ -398,14 +398,14 @@ async def test_an_api_server_that_is_away_at_the_start_is_no_reason_not_to_start
 async def test_credentials_that_are_no_longer_accepted_are_read_again(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
-    api.accepted = "first"
+    api.accepted_bearer = "first"
     async with watched(api, tmp_path) as cluster:
-        api.accepted = "newer"
+        api.accepted_bearer = "newer"
         api.kubeconfig(tmp_path / "kubeconfig", "newer")
-        api.cut()
+        api.abort_watches()
         api.put(NODES, node("n7"))
         await has(cluster, ALL | {"n7"})
-    assert {asked.authorization for asked in api.asked} == {"Bearer first", "Bearer newer"}
+    assert {asked.authorization for asked in api.requests} == {"Bearer first", "Bearer newer"}
 
 
 async def test_an_api_without_dynamic_resource_allocation_is_gone_without(
@@ -448,7 +448,7 @@ async def test_what_the_policy_does_not_need_is_not_watched(
         assert facts.runtime_classes is None
         assert facts.namespace_labels is None
     watched_templates = {NODE_POOLS.path, NODE_CLAIMS.path, MACHINE_DEPLOYMENTS.path}
-    assert {asked.path for asked in api.asked} - watched_templates == {NODES}
+    assert {asked.path for asked in api.requests} - watched_templates == {NODES}
 
 
 async def test_namespaces_runtime_classes_and_device_classes_are_known_where_they_are_needed(
@@ -544,7 +544,7 @@ async def test_a_cluster_can_be_learned_once_without_being_followed(
     try:
         await cluster.load()
         assert await node_names(cluster) == ALL
-        api.refuse[NODES] = (403, "no")
+        api.errors[NODES] = (403, "no")
         with pytest.raises(ApiError, match=r"^no \(HTTP 403\)$"):
             await cluster.load()
         await api.stop()

@@ -37,11 +37,11 @@ def answer(response: JSON) -> JSON:
 
 @BOTH
 async def test_a_plain_pod_is_allowed_in_as_few_words_as_can_be(hook: Hook, path: str) -> None:
-    assert await hook.ask(path, review(plain_pod())) == (200, answer({"allowed": True}))
+    assert await hook.post(path, review(plain_pod())) == (200, answer({"allowed": True}))
 
 
 async def test_a_gpu_pod_is_allowed_with_a_patch(hook: Hook) -> None:
-    status, patched = await hook.ask("/mutate", review(gpu_pod()))
+    status, patched = await hook.post("/mutate", review(gpu_pod()))
     operations = patch_of(patched)
     del patched["response"]["patch"]
     assert (status, patched) == (200, answer({"allowed": True, "patchType": "JSONPatch"}))
@@ -52,7 +52,7 @@ async def test_a_gpu_pod_is_allowed_with_a_patch(hook: Hook) -> None:
 
 
 async def test_what_was_mutated_once_is_left_alone_and_allowed(hook: Hook) -> None:
-    _, patched = await hook.ask("/mutate", review(gpu_pod()))
+    _, patched = await hook.post("/mutate", review(gpu_pod()))
     mutated = jsonpatch.apply_patch(gpu_pod(), patch_of(patched))
     for path in ("/mutate", "/validate"):
         assert await hook.response(path, review(mutated)) == {"uid": UID, "allowed": True}
@@ -119,7 +119,7 @@ async def test_a_mutation_on_warn_changes_nothing_and_says_what_it_would(
     make_hook: MakeHook,
 ) -> None:
     hook = await make_hook(default_policy(pool_toleration="warn"))
-    _, patched = await hook.ask("/mutate", review(gpu_pod()))
+    _, patched = await hook.post("/mutate", review(gpu_pod()))
     mutated = jsonpatch.apply_patch(gpu_pod(), patch_of(patched))
     assert "tolerations" not in mutated["spec"]
     assert "warnings" not in patched["response"]
@@ -220,7 +220,7 @@ async def test_a_custom_resource_is_judged_by_its_templates(hook: Hook) -> None:
 
 
 async def test_an_ephemeral_container_is_hardened_and_judged(hook: Hook) -> None:
-    _, patched = await hook.ask("/mutate", review(gpu_pod()))
+    _, patched = await hook.post("/mutate", review(gpu_pod()))
     old = jsonpatch.apply_patch(gpu_pod(), patch_of(patched))
     debugged = with_value(old, "spec.ephemeralContainers", [{"name": "debug", "image": "sh:1"}])
     update: dict[str, Any] = {
@@ -229,7 +229,7 @@ async def test_an_ephemeral_container_is_hardened_and_judged(hook: Hook) -> None
         "oldObject": old,
     }
     assert not (await hook.response("/validate", review(debugged, **update)))["allowed"]
-    _, patched = await hook.ask("/mutate", review(debugged, **update))
+    _, patched = await hook.post("/mutate", review(debugged, **update))
     paths = [operation["path"] for operation in patch_of(patched)]
     container = "/spec/ephemeralContainers/0"
     assert paths == [f"{container}/securityContext", f"{container}/env"]

@@ -258,11 +258,11 @@ async def test_devices_are_counted_and_only_what_has_some_is_kept(
 async def test_nothing_is_reported_before_the_last_page_has_come(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
-    api.held[CLAIMS] = asyncio.Event()
+    api.blocked[CLAIMS] = asyncio.Event()
     async with inventory_of(api, tmp_path) as inventory:
         await eventually(lambda: api.watching(PODS), "the Pods")
         assert dict(inventory.holdings()) == {}
-        api.held[CLAIMS].set()
+        api.blocked[CLAIMS].set()
         await becomes(inventory, EVERYTHING)
 
 

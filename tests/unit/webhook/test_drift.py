@@ -203,8 +203,8 @@ async def test_an_owner_is_looked_up_and_missed() -> None:
     with pytest.raises(RegistrationError, match="ClusterRole gpufence does not exist"):
         await owner.reference(api)
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-    made = await api.create(roles, {"metadata": {"name": "gpufence", "uid": "1234"}})
-    assert made["metadata"]["uid"] == "1234"
+    created = await api.create(roles, {"metadata": {"name": "gpufence", "uid": "1234"}})
+    assert created["metadata"]["uid"] == "1234"
     assert await owner.reference(api) == OWNER
 
 

@@ -139,7 +139,7 @@ def body_of(size: int) -> bytes:
 
 
 async def test_two_of_the_largest_objects_are_judged(hook: Hook) -> None:
-    status, answer = await hook.ask("/validate", body_of(MAX_BODY))
+    status, answer = await hook.post("/validate", body_of(MAX_BODY))
     assert (status, answer["response"]["allowed"]) == (200, True)
 
 
@@ -170,8 +170,8 @@ async def test_a_body_of_more_values_than_any_object_has_is_not_parsed(hook: Hoo
             b'"spec":{', b'"spec":{"x":[%b],' % b",".join([b"[]"] * (values // 2)), 1
         )
 
-    assert (await hook.ask("/validate", of(MAX_VALUES - 200)))[0] == 200
-    assert await hook.ask("/validate", of(MAX_VALUES + 2)) == (
+    assert (await hook.post("/validate", of(MAX_VALUES - 200)))[0] == 200
+    assert await hook.post("/validate", of(MAX_VALUES + 2)) == (
         413,
         "the body holds more than 1,500,000 JSON values, more than any object has\n",
     )
@@ -202,7 +202,7 @@ async def test_bodies_that_are_arriving_are_bounded_all_together(
         # What nearly all clients send is accepted as well.
         await assert_good_ones_are_served(hook)
         small = body_of(app.SMALL_BODY)
-        assert (await hook.ask("/validate", small))[0] == 200
+        assert (await hook.post("/validate", small))[0] == 200
         for reader, writer in waiting:
             writer.write(whole[-1:])
             assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
@@ -264,7 +264,7 @@ async def test_a_body_that_is_too_large_is_not_requested(hook: Hook) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "asked", "told"),
+    ("version", "requested", "expected"),
     [
         ("1.1", None, None),
         ("1.1", "close", "close"),
@@ -273,13 +273,13 @@ async def test_a_body_that_is_too_large_is_not_requested(hook: Hook) -> None:
     ],
 )
 async def test_an_answer_says_what_it_is_and_keeps_the_connection_where_its_caller_does(
-    hook: Hook, version: str, asked: str | None, told: str | None
+    hook: Hook, version: str, requested: str | None, expected: str | None
 ) -> None:
     head = POST.replace(b"HTTP/1.1", f"HTTP/{version}".encode())
-    if asked:
-        head += f"Connection: {asked}\r\n".encode()
+    if requested:
+        head += f"Connection: {requested}\r\n".encode()
     request = head + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD
-    keeps = (version, asked) in {("1.1", None), ("1.0", "keep-alive")}
+    keeps = (version, requested) in {("1.1", None), ("1.0", "keep-alive")}
     async with connection(hook) as (reader, writer):
         for _ in range(2 if keeps else 1):
             writer.write(request)
@@ -287,7 +287,7 @@ async def test_an_answer_says_what_it_is_and_keeps_the_connection_where_its_call
             assert line == f"HTTP/{version} 200 OK".encode()
             headers = BytesParser().parsebytes(rest)
             assert headers["Content-Type"] == "application/json"
-            assert headers["Connection"] == told
+            assert headers["Connection"] == expected
             sent = parsedate_to_datetime(headers["Date"])
             assert abs(datetime.now(UTC) - sent) < timedelta(minutes=1)
             answer = json.loads(await reader.readexactly(int(headers["Content-Length"])))

@@ -130,11 +130,11 @@ async def test_a_leader_keeps_its_lease_while_each_response_is_late(
     renewing = asyncio.create_task(
         PeriodicTask("leader election", controller.elect, 0.1).run_forever()
     )
-    began = time.monotonic()
+    start = time.monotonic()
     while not registering.done():
         assert controller.is_leader
         await asyncio.sleep(0.01)
-    assert time.monotonic() - began > 1.3
+    assert time.monotonic() - start > 1.3
     renewing.cancel()
     await asyncio.gather(registering, renewing, return_exceptions=True)
     proxy.end()
@@ -172,12 +172,12 @@ async def test_the_advice_to_retry_later_is_honored(
     """429 with ``Retry-After: 1`` leads to one request a second, and not to one each 50 ms."""
     facts = ClusterFacts(Connection(load), default_policy(), timing=FAST)
     proxy.begin("too many requests")
-    began = time.monotonic()
+    start = time.monotonic()
     await facts.start()
     await eventually(lambda: proxy.requests["LIST nodes"], "the first request")
     proxy.end()
     await eventually(lambda: not facts.unready(), "the list")
-    assert time.monotonic() - began >= 1
+    assert time.monotonic() - start >= 1
     assert proxy.requests["LIST nodes"] == 2
     await facts.stop()
 

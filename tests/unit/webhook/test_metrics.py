@@ -14,13 +14,13 @@ REQUESTS = "gpufence_admission_requests_total"
 
 
 async def test_each_answer_is_counted_by_what_became_of_it(hook: Hook) -> None:
-    await hook.ask("/mutate", review(gpu_pod()))
-    await hook.ask("/mutate", review(plain_pod()))
-    await hook.ask("/validate", review(plain_pod()))
-    await hook.ask("/validate", review(deployment(trespassing_pod())))
-    await hook.ask("/validate", review(plain_pod() | {"spec": None}))
-    await hook.ask("/validate", b"no JSON")
-    await hook.ask("/validate", review(plain_pod(), operation="GUESS"))
+    await hook.post("/mutate", review(gpu_pod()))
+    await hook.post("/mutate", review(plain_pod()))
+    await hook.post("/validate", review(plain_pod()))
+    await hook.post("/validate", review(deployment(trespassing_pod())))
+    await hook.post("/validate", review(plain_pod() | {"spec": None}))
+    await hook.post("/validate", b"no JSON")
+    await hook.post("/validate", review(plain_pod(), operation="GUESS"))
 
     def labels(kind: str, operation: str, path: str, result: str) -> str:
         return f'{{kind="{kind}",operation="{operation}",path="{path}",result="{result}"}}'
@@ -42,8 +42,8 @@ async def test_each_answer_is_counted_by_what_became_of_it(hook: Hook) -> None:
 
 async def test_findings_are_counted_by_rule_and_action(make_hook: MakeHook) -> None:
     hook = await make_hook(default_policy(pool_trespass="warn"))
-    await hook.ask("/mutate", review(trespassing_pod()))
-    await hook.ask("/validate", review(trespassing_pod()))
+    await hook.post("/mutate", review(trespassing_pod()))
+    await hook.post("/validate", review(trespassing_pod()))
     assert await hook.metric("gpufence_findings_total") == {
         '{action="warn",rule="pool-trespass"}': 1
     }
@@ -52,8 +52,8 @@ async def test_findings_are_counted_by_rule_and_action(make_hook: MakeHook) -> N
 async def test_invented_kinds_make_no_new_series(hook: Hook) -> None:
     for number in range(50):
         custom = plain_pod() | {"apiVersion": f"v{number}.example/v1", "kind": f"Kind{number}"}
-        await hook.ask("/validate", review(custom))
-        await hook.ask(f"/validate?timeout={number + 1}s", review(custom | {"kind": "Pod"}))
+        await hook.post("/validate", review(custom))
+        await hook.post(f"/validate?timeout={number + 1}s", review(custom | {"kind": "Pod"}))
     assert len(await hook.metric(REQUESTS)) == 1
 
 
@@ -80,7 +80,7 @@ async def test_the_policy_and_the_version_are_shown(hook: Hook) -> None:
 
 async def test_two_servers_in_one_process_count_apart(make_hook: MakeHook) -> None:
     one, other = await make_hook(default_policy()), await make_hook(default_policy())
-    await one.ask("/validate", review(plain_pod()))
+    await one.post("/validate", review(plain_pod()))
     assert len(await one.metric(REQUESTS)) == 1
     assert await other.metric(REQUESTS) == {}
 

@@ -32,7 +32,7 @@ async def test_one_request_too_many_is_answered_at_once_with_a_retry(hook: Hook)
 async def test_the_next_one_is_answered_as_soon_as_there_is_room(hook: Hook) -> None:
     hook.slots.max_in_flight = 1
     await hook.slots.take(ADDRESS, 1)
-    status, _ = await hook.ask("/mutate", review(gpu_pod()))
+    status, _ = await hook.post("/mutate", review(gpu_pod()))
     assert status == 429
     hook.slots.release(ADDRESS)
     assert (await hook.response("/mutate", review(gpu_pod())))["allowed"] is True

@@ -330,10 +330,10 @@ async def test_releases_exempt_the_namespaces_of_each_other(make: type[Replica])
     """After an outage of both, none may wait for the other."""
     replica = make()
     other = Registration(name="second", service=("second-system", "second", 443))
-    for made in configurations(default_policy(), other):
-        await replica.api.create(KINDS[made["kind"]], made)
-    foreign = {**made, "metadata": {"name": "foreign", "labels": {}}}
-    await replica.api.create(KINDS[made["kind"]], foreign)
+    for configuration in configurations(default_policy(), other):
+        await replica.api.create(KINDS[configuration["kind"]], configuration)
+    foreign = {**configuration, "metadata": {"name": "foreign", "labels": {}}}
+    await replica.api.create(KINDS[configuration["kind"]], foreign)
     await replica.reconcile()
     for path in CONFIGURATIONS:
         for webhook in replica.api.objects[path]["webhooks"]:
@@ -345,7 +345,7 @@ async def test_without_the_permission_to_list_releases_are_not_found_and_registe
     make: type[Replica],
 ) -> None:
     replica = make()
-    replica.api.server.refuse[KINDS["ValidatingWebhookConfiguration"]] = (403, "forbidden")
+    replica.api.server.errors[KINDS["ValidatingWebhookConfiguration"]] = (403, "forbidden")
     await replica.reconcile()
     assert replica.registered == [True, True]
 

@@ -92,11 +92,11 @@ async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> No
         _, answer = await read_response(reader)
         assert answer["response"]["allowed"]
         writer.close()
-        status, said = await get(f"{running.operations}/readyz")
+        status, text = await get(f"{running.operations}/readyz")
         assert status == 200
         problem = f"{pair / 'tls.crt'}: holds no readable"
-        told = f"the new certificate is rejected, the previous one is served: {problem}"
-        assert said.startswith(f"ok\n{told}")
+        message = f"the new certificate is rejected, the previous one is served: {problem}"
+        assert text.startswith(f"ok\n{message}")
         _, exposed = await get(f"{running.operations}/metrics")
         assert 'gpufence_controller_failures_total{task="certificate reload"}' in exposed
         issue(["localhost"], ["127.0.0.1"], pair, datetime.now(UTC), force=True)
@@ -106,9 +106,9 @@ async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> No
 
 async def test_a_server_without_cluster_facts_says_what_it_cannot_judge(pair: Path) -> None:
     async with ready_server(pair) as running:
-        status, said = await get(f"{running.operations}/readyz")
+        status, text = await get(f"{running.operations}/readyz")
         assert status == 200
-        assert "cluster facts are off: Pods with spec.nodeName are denied" in said
+        assert "cluster facts are off: Pods with spec.nodeName are denied" in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
