@@ -8,9 +8,10 @@ from dataclasses import replace
 from policies.kubernetes.objects import JSONObject
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
-from webhook.registration.configurations import NAMESPACE_LABEL, Registration, configurations
+from webhook.registration.configurations import Registration, configurations
 from webhook.registration.drift import is_ours
 from webhook.registration.leader_election import PAUSED
+from webhook.registration.scope import NAMESPACE_LABEL
 
 _FIELDS = (
     "rules",

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.kubernetes.objects import JSONObject
 from policies.policy import FailurePolicy, Policy
 from webhook.registration.match_conditions import (
@@ -21,89 +19,13 @@ from webhook.registration.match_conditions import (
     names_devices,
     selects_nodes,
 )
-
-NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-"""Set by the API server on every namespace; no client can change it (KEP-2161)."""
+from webhook.registration.scope import TEMPLATE_PLACES, TemplatePlace, namespace_selector, rule
 
 DOMAIN = ".gpufence.dev"
 """The suffix of the names of gpufence's webhooks, which no other webhook has."""
 
 RELEASE_LABEL = {"app.kubernetes.io/name": "gpufence"}
 """The label by which the releases of a cluster find each other's configurations."""
-
-_WRITES = ["CREATE", "UPDATE"]
-
-
-def _rule(group: str, version: str, resources: list[str], operations: list[str]) -> dict[str, Any]:
-    return {
-        "apiGroups": [group],
-        "apiVersions": [version],
-        "resources": resources,
-        "operations": operations,
-        "scope": "Namespaced",
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where Pods stand in objects. ``judged`` and ``spec`` are CEL below the object."""
-
-    name: str
-    kinds: frozenset[str]
-    judged: str
-    spec: str
-    rules: tuple[JSONObject, ...]
-
-
-# Pods, and the core workloads by the place of their pod template.
-_PLACES = (
-    _Place(
-        "pods",
-        frozenset({"Pod"}),
-        "spec",
-        "spec",
-        (
-            _rule("", "v1", ["pods"], _WRITES),
-            _rule("", "v1", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
-        ),
-    ),
-    _Place(
-        "workloads",
-        frozenset(
-            {
-                "DaemonSet",
-                "Deployment",
-                "Job",
-                "ReplicaSet",
-                "ReplicationController",
-                "StatefulSet",
-            }
-        ),
-        "spec.template",
-        "spec.template.spec",
-        (
-            _rule(
-                "apps", "v1", ["deployments", "statefulsets", "daemonsets", "replicasets"], _WRITES
-            ),
-            _rule("batch", "v1", ["jobs"], _WRITES),
-            _rule("", "v1", ["replicationcontrollers"], _WRITES),
-        ),
-    ),
-    _Place(
-        "cronjobs",
-        frozenset({"CronJob"}),
-        "spec.jobTemplate.spec.template",
-        "spec.jobTemplate.spec.template.spec",
-        (_rule("batch", "v1", ["cronjobs"], _WRITES),),
-    ),
-    _Place(
-        "podtemplates",
-        frozenset({"PodTemplate"}),
-        "template",
-        "template.spec",
-        (_rule("", "v1", ["podtemplates"], _WRITES),),
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +69,8 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
         policy,
         registration,
         rules=[
-            _rule("", "v1", ["pods"], ["CREATE"]),
-            _rule("", "v1", ["pods/ephemeralcontainers"], ["UPDATE"]),
+            rule("", "v1", ["CREATE"], ["pods"]),
+            rule("", "v1", ["UPDATE"], ["pods/ephemeralcontainers"]),
         ],
         condition=names_devices("object.spec", policy, defaulted=True),
     )
@@ -158,7 +80,7 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
 
 def _validating(policy: Policy, registration: Registration) -> JSONObject:
     webhooks: list[JSONObject] = []
-    for place in _PLACES:
+    for place in TEMPLATE_PLACES:
         concern, placement = _conditions(place, policy, registration)
         webhooks += [
             _webhook(
@@ -185,7 +107,9 @@ def _validating(policy: Policy, registration: Registration) -> JSONObject:
     return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
 
 
-def _conditions(place: _Place, policy: Policy, registration: Registration) -> tuple[str, str]:
+def _conditions(
+    place: TemplatePlace, policy: Policy, registration: Registration
+) -> tuple[str, str]:
     """Return the match conditions of a place's two webhooks.
 
     The first gets what names a device or a key of a pool. The second gets what only selects nodes:
@@ -217,7 +141,7 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
         policy,
         registration,
         rules=[
-            _rule(group, "*", list(resources), _WRITES)
+            rule(group, "*", ["CREATE", "UPDATE"], resources)
             for group, resources in policy.custom_workloads
         ],
         condition=differs_where_there_is("spec"),
@@ -255,8 +179,6 @@ def _webhook(
     failure_policy: FailurePolicy | None = None,
 ) -> JSONObject:
     """Return one webhook; ``failure_policy`` is the policy's own unless given."""
-    exempt = policy.exemptions.namespaces | registration.excluded_namespaces | ALWAYS_EXCLUDED
-    selector = {"key": NAMESPACE_LABEL, "operator": "NotIn", "values": sorted(exempt)}
     # Every field is written out, even with its default: a change of a field that gpufence does not
     # manage would not be drift.
     return {
@@ -270,7 +192,7 @@ def _webhook(
         "admissionReviewVersions": ["v1"],
         "timeoutSeconds": registration.timeout_seconds,
         "objectSelector": {},
-        "namespaceSelector": {"matchExpressions": [selector]},
+        "namespaceSelector": namespace_selector(policy, registration.excluded_namespaces),
     }
 
 

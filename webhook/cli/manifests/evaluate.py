@@ -216,7 +216,7 @@ def _metadata(value: JSONObject) -> JSONObject:
 
 def _labels(namespace: JSONObject) -> JSONObject:
     """Return the labels that a namespace with this metadata has in a cluster."""
-    from webhook.registration.configurations import NAMESPACE_LABEL  # Few files hold a namespace.
+    from webhook.registration.scope import NAMESPACE_LABEL  # Few files hold a namespace.
 
     labels = namespace.get("labels")
     written = labels if isinstance(labels, dict) else {}

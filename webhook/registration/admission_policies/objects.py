@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.finding import Action
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
@@ -19,6 +18,12 @@ from policies.policy import ExceptionEntry, Policy
 from policies.rules import check_device_leak, check_pool_trespass
 from webhook.registration.admission_policies import device_leak, pool_trespass
 from webhook.registration.admission_policies.cel import Variable, all_of, any_of, is_in, names, text
+from webhook.registration.scope import (
+    RESIZE,
+    TEMPLATE_PLACES,
+    TemplatePlace,
+    namespace_selector,
+)
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 POLICY_KIND = "ValidatingAdmissionPolicy"
@@ -26,70 +31,12 @@ BINDING_KIND = "ValidatingAdmissionPolicyBinding"
 STATIC_SUFFIX = ".static.k8s.io"
 """What the name of an object that API servers read from disk must end with (KEP-5793)."""
 
-_NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-
 _BINDING_ACTIONS: Mapping[Action, tuple[str, str]] = {
     "enforce": ("deny", "Deny"),
     "warn": ("warn", "Warn"),
     "audit": ("audit", "Audit"),
 }
 """By action of a rule: how a policy's name ends, and the action of its binding."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A place of a pod template: ``template`` is what is judged, as CEL below the object."""
-
-    name: str
-    template: str
-    kinds: frozenset[str]
-    rules: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]
-    """API group, version, resources and operations."""
-
-
-_BOTH = ("CREATE", "UPDATE")
-_PLACES = (
-    _Place(
-        "pods",
-        "",
-        frozenset({"Pod"}),
-        (
-            ("", "v1", ("pods",), _BOTH),
-            ("", "v1", ("pods/ephemeralcontainers",), ("UPDATE",)),
-        ),
-    ),
-    _Place(
-        "workloads",
-        "spec.template",
-        frozenset(
-            {
-                "DaemonSet",
-                "Deployment",
-                "Job",
-                "ReplicaSet",
-                "ReplicationController",
-                "StatefulSet",
-            }
-        ),
-        (
-            ("apps", "v1", ("deployments", "statefulsets", "daemonsets", "replicasets"), _BOTH),
-            ("batch", "v1", ("jobs",), _BOTH),
-            ("", "v1", ("replicationcontrollers",), _BOTH),
-        ),
-    ),
-    _Place(
-        "cronjobs",
-        "spec.jobTemplate.spec.template",
-        frozenset({"CronJob"}),
-        (("batch", "v1", ("cronjobs",), _BOTH),),
-    ),
-    _Place(
-        "podtemplates",
-        "template",
-        frozenset({"PodTemplate"}),
-        (("", "v1", ("podtemplates",), _BOTH),),
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +75,7 @@ class Target:
 def admission_policies(policy: Policy, target: Target) -> tuple[JSONObject, ...]:
     """Return the policies, each followed by its binding."""
     objects: list[JSONObject] = []
-    for place in _PLACES:
+    for place in TEMPLATE_PLACES:
         for action, (ending, validation_action) in _BINDING_ACTIONS.items():
             rules = [rule for rule in _RULES if other_action(rule.id, action, policy) is not None]
             if not rules:
@@ -148,7 +95,7 @@ def all_names(name: str) -> tuple[str, ...]:
     """Return every name that a policy of this installation, and its binding, may have."""
     return tuple(
         f"{name}-{place.name}-{ending}"
-        for place in _PLACES
+        for place in TEMPLATE_PLACES
         for ending, _ in _BINDING_ACTIONS.values()
     )
 
@@ -167,12 +114,9 @@ def _full_name(name: str, target: Target) -> str:
 
 
 def _policy_spec(
-    place: _Place, action: Action, rules: Iterable[_Rule], policy: Policy, target: Target
+    place: TemplatePlace, action: Action, rules: Iterable[_Rule], policy: Policy, target: Target
 ) -> JSONObject:
-    exempt = policy.exemptions.namespaces | target.excluded_namespaces | ALWAYS_EXCLUDED
-    selector = {"key": _NAMESPACE_LABEL, "operator": "NotIn", "values": sorted(exempt)}
-    path = _below(place, "spec")
-    spec = f"object.{path}"
+    path, spec = place.spec, f"object.{place.spec}"
     concern = any_of(*(rule.concerns(spec, policy) for rule in rules))
     specs = f"[object.{path}] : [object.{path}, oldObject.{path}]"
     variables: list[Variable] = [("specs", f'request.operation == "CREATE" ? {specs}')]
@@ -198,18 +142,9 @@ def _policy_spec(
         "failurePolicy": "Fail",
         "matchConstraints": {
             "matchPolicy": "Equivalent",
-            "namespaceSelector": {"matchExpressions": [selector]},
+            "namespaceSelector": namespace_selector(policy, target.excluded_namespaces),
             "objectSelector": {},
-            "resourceRules": [
-                {
-                    "apiGroups": [group],
-                    "apiVersions": [version],
-                    "operations": list(operations),
-                    "resources": list(resources),
-                    "scope": "Namespaced",
-                }
-                for group, version, resources, operations in place.rules
-            ],
+            "resourceRules": [_resource_rule(rule) for rule in place.rules],
         },
         "matchConditions": [
             {
@@ -222,18 +157,18 @@ def _policy_spec(
     }
 
 
-def _below(place: _Place, field: str) -> str:
-    return f"{place.template}.{field}" if place.template else field
+def _resource_rule(rule: JSONObject) -> JSONObject:
+    """Return the rule without resizes: they change no field that the compiled rules read."""
+    return {**rule, "resources": [r for r in rule["resources"] if r != RESIZE]}
 
 
-def _judged(place: _Place, spec: str, policy: Policy) -> Iterator[str]:
+def _judged(place: TemplatePlace, spec: str, policy: Policy) -> Iterator[str]:
     """Yield CEL that holds for a request that the policy does not exempt and that changes a Pod."""
     if usernames := policy.exemptions.usernames:
         yield f"!(request.userInfo.username in {names(usernames)})"
     if classes := policy.exemptions.runtime_classes:
         yield f'!({spec}.?runtimeClassName.orValue("") in {names(classes)})'
-    judged = place.template or "spec"
-    changed = f"object.{judged} != oldObject.{judged}"
+    changed = f"object.{place.judged} != oldObject.{place.judged}"
     leaving = "has(object.metadata.deletionTimestamp)"
     yield f'request.operation == "CREATE" || !{leaving} && {changed}'
 
