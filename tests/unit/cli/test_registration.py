@@ -47,6 +47,13 @@ def test_manifests_prints_both_configurations_for_a_service(gpufence: Run, tmp_p
             )
 
 
+@pytest.mark.parametrize("form", [(*SERVICE, "--cert-manager", "a/b"), ("--admission-policies",)])
+def test_printed_manifests_have_no_yaml_aliases(gpufence: Run, form: tuple[str, ...]) -> None:
+    done = gpufence("manifests", *form)
+    assert done.status == 0
+    assert not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(done.out))
+
+
 def test_manifests_leaves_the_ca_to_cert_manager(gpufence: Run) -> None:
     done = gpufence("manifests", *SERVICE, "--cert-manager", "gpufence-system/serving")
     assert done.status == 0

@@ -117,9 +117,9 @@ def _admission_policies(
 
 
 def _print(documents: Iterable[JSONObject]) -> None:
-    import yaml
+    from webhook.cli.manifests.yaml_writer import to_yaml
 
-    click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=100), nl=False)
+    click.echo("---\n".join(map(to_yaml, documents)), nl=False)
 
 
 def _bundle(path: Path | None) -> str:
