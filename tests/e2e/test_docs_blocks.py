@@ -18,9 +18,9 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import running
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
-from docs.blocks import LIFE, VALUES, Block, agrees, blocks, pages
+from docs.blocks import LIFE, VALUES, Block, agrees, blocks, fence_policies, pages
 from paths import PROJECT
-from policies.document.model import FencePolicy, default_policy_text, parse_policy
+from policies.document.model import default_policy_text, parse_policy
 
 PAGES = [page for page in pages() if page not in LIFE]
 NOT_RUN = {
@@ -35,7 +35,6 @@ NOT_RUN = {
     "docs/policies/discover.md": 2,
 }
 """How many blocks of each page cannot be run: a review shows each new one."""
-POLICY_KEYS = {field.alias for field in FencePolicy.model_fields.values()}
 NODES = (
     node("web-1"),
     node(
@@ -217,12 +216,12 @@ def file_of(page: str, name: str) -> str:
 )
 def test_a_yaml_block_is_what_the_page_says_it_is(block: Block) -> None:
     documents = list(yaml.safe_load_all(block.text))
-    policies = [each for each in documents if is_policy(each)]
-    for policy in policies:
+    found = fence_policies(block)
+    for policy in found:
         parse_policy(yaml.safe_load(default_policy_text()) | policy)
     assert all(isinstance(document, dict) for document in documents), block.place
     tried = (
-        bool(policies)
+        bool(found)
         or "verdict" in block.notes
         or "not run" in block.notes
         or list(scripts(block))
@@ -255,11 +254,6 @@ def test_the_inputs_that_a_page_gives_the_action_are_there() -> None:
     named = {name for block in ALL for name in action_inputs(block)}
     assert named
     assert named <= known
-
-
-def is_policy(document: Any) -> bool:
-    """Tell whether a document is a policy or a part of one."""
-    return set(document) <= POLICY_KEYS and document.get("kind", "FencePolicy") == "FencePolicy"
 
 
 def is_used(block: Block) -> bool:

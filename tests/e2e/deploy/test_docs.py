@@ -14,11 +14,12 @@ import yaml
 
 from controlplane.gpufence import COMMAND
 from deploy import kubelet
-from deploy.chart import Helm, Values, memory
+from deploy.chart import Helm, Object, Values, memory
 from deploy.installation import Installation, installation
-from docs.blocks import LIFE, VALUES, blocks, pages
+from docs.blocks import LIFE, VALUES, blocks, fence_policies, pages
 from paths import PROJECT
 from policies.document.model import default_policy_text, parse_policy
+from policies.document.shipped import PRESETS
 from policies.registry import CHECKS
 
 OF_THEIR_LIFE = [block for name in LIFE for block in blocks(name)]
@@ -52,12 +53,35 @@ def values() -> dict[str, Values]:
 
 @pytest.mark.parametrize("given", values().values(), ids=values().keys())
 def test_the_chart_takes_the_values_of_the_pages(helm: Helm, given: Values) -> None:
-    [policy] = [
-        each
-        for each in helm.objects(given)
+    parse_policy(policy(helm.objects(given)))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(policy, id=f"{block.place}: {index}")
+        for page in pages()
+        for block in blocks(page)
+        for index, policy in enumerate(fence_policies(block))
+    ],
+)
+def test_the_chart_takes_the_policies_of_the_pages(helm: Helm, given: Values) -> None:
+    parse_policy(policy(helm.objects({"policy": given})))
+
+
+@pytest.mark.parametrize("path", sorted(PRESETS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_chart_takes_the_presets(helm: Helm, path: Path) -> None:
+    parse_policy(policy(helm.objects({"policyDocument": path.read_text()})))
+
+
+def policy(objects: list[Object]) -> Any:
+    """Return the policy document of a release."""
+    [text] = [
+        each["data"]["policy.yaml"]
+        for each in objects
         if each["kind"] == "ConfigMap" and "policy.yaml" in each["data"]
     ]
-    parse_policy(yaml.safe_load(policy["data"]["policy.yaml"]))
+    return yaml.safe_load(text)
 
 
 def test_the_memory_limit_has_room_for_the_worst_case_that_was_measured(helm: Helm) -> None:

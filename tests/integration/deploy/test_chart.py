@@ -17,7 +17,7 @@ from controlplane.binaries import VERSION
 from deploy.chart import NAMESPACE, Helm, Object, Values, one
 from deploy.variants import DOCUMENT, VARIANTS
 from paths import CHART
-from policies.document.model import default_policy_text, parse_policy
+from policies.document.model import PolicyError, default_policy_text, parse_policy
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from webhook.cli.main import cli
 from webhook.cli.policy.policy_process import LONGEST_SECONDS
@@ -33,8 +33,8 @@ def pod(objects: list[Object]) -> Any:
     return one(objects, "Deployment")["spec"]["template"]["spec"]
 
 
-def pool(name: str, *resources: str) -> Any:
-    return {"name": name, "resources": list(resources), "nodeSelector": {"pool": name}}
+def pool(name: str, *resources: str, **labels: str) -> Any:
+    return {"name": name, "resources": list(resources), "nodeSelector": labels or {"gpu": "true"}}
 
 
 def arguments(objects: list[Object]) -> list[str]:
@@ -454,9 +454,41 @@ def test_what_the_values_put_on_pods_takes_the_place_of_the_charts_own(helm: Hel
     assert helm.text(values).count(f"{label}:") == helm.text({}).count(f"{label}:")
 
 
-@pytest.mark.parametrize("pools", [[pool("a", "b.c/d", "b.c/e-*"), pool("b", "b.c/dd", "b.c/e")]])
-def test_pools_that_share_a_beginning_are_two(helm: Helm, pools: Any) -> None:
-    parse_policy(policy(helm.objects({"policy": {"pools": pools}})))
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (pool("a", "b.c/d", "b.c/e-*"), pool("b", "b.c/dd", "b.c/e")),
+        (pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="b")),
+        (pool("a", "b.c/d", model="a", zone="1"), pool("b", "b.c/*", model="a", disk="ssd")),
+    ],
+    ids=["other resources", "other models", "other labels"],
+)
+def test_pools_that_the_server_tells_apart_are_taken(helm: Helm, one: Any, two: Any) -> None:
+    parse_policy(policy(helm.objects({"policy": {"pools": [one, two]}})))
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "wide"),
+    [
+        (pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="a"), "b"),
+        (pool("a", "b.c/d", model="a"), pool("b", "b.c/d", model="a", zone="1"), "a"),
+        (pool("a", "b.c/d", model="a", zone="1"), pool("b", "b.c/d", model="a"), "b"),
+        (
+            pool("a", "b.c/d") | {"deviceClasses": ["gpu"]},
+            pool("b", "b.c/e") | {"deviceClasses": ["gpu"]},
+            "b",
+        ),
+    ],
+    ids=["the same labels", "fewer labels first", "fewer labels last", "a DeviceClass"],
+)
+def test_pools_that_the_server_cannot_tell_apart_are_rejected(
+    helm: Helm, one: Any, two: Any, wide: str
+) -> None:
+    told = helm.refusal({"policy": {"pools": [one, two]}})
+    assert f"add a label to the nodeSelector of {wide}" in told
+    document = yaml.safe_load(default_policy_text()) | {"pools": [one, two]}
+    with pytest.raises(PolicyError, match="every node of"):
+        parse_policy(document)
 
 
 @pytest.mark.parametrize("enabled", [True, False])

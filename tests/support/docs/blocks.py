@@ -16,8 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import yaml
 
 from paths import PROJECT
+from policies.document.model import KIND, FencePolicy
 
 LIFE = tuple(
     f"docs/operate/{name}.md"
@@ -34,6 +38,7 @@ VALUES = "# values: "
 them."""
 NOTES = {"file", "exit", "cluster", "verdict", "policy", "not run"}
 ELLIPSIS = "..."
+_POLICY_KEYS = {field.alias for field in FencePolicy.model_fields.values()}
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,14 @@ def blocks(page: str) -> list[Block]:
             raise ValueError(f"{page}:{line}: unknown notes: {', '.join(sorted(unknown))}")
         found.append(Block(page, line, match["language"], match["text"], notes))
     return found
+
+
+def fence_policies(block: Block) -> list[dict[str, Any]]:
+    """Return the documents of a YAML block that are policies or parts of one."""
+    documents = yaml.safe_load_all(block.text) if block.language == "yaml" else ()
+    return [
+        each for each in documents if set(each) <= _POLICY_KEYS and each.get("kind", KIND) == KIND
+    ]
 
 
 def agrees(shown: tuple[str, ...], printed: str) -> bool:

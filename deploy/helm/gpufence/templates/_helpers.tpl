@@ -59,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Refuses what the server would refuse, and no schema can: two pools of one name, or of one device. */}}
+{{/* Rejects what the server would reject, and no schema can: two pools of one name, or pools that labels do not tell apart. */}}
 {{- define "gpufence.poolsDoNotOverlap" -}}
 {{- $seen := list -}}
 {{- range $pool := .pools -}}
@@ -67,15 +67,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if eq $pool.name $other.name -}}
 {{- fail (printf "the policy has two pools named %s: give each its own name" $pool.name) -}}
 {{- end -}}
+{{- $wide := "" -}}
+{{- if include "gpufence.selectorContains" (list $other $pool) -}}
+{{- $wide = $pool.name -}}
+{{- else if include "gpufence.selectorContains" (list $pool $other) -}}
+{{- $wide = $other.name -}}
+{{- end -}}
+{{- if $wide -}}
 {{- range $one := concat (default list $pool.resources) (default list $pool.deviceClasses) -}}
 {{- range $two := concat (default list $other.resources) (default list $other.deviceClasses) -}}
 {{- if include "gpufence.overlap" (list $one $two) -}}
-{{- fail (printf "the policy has %s in pool %s and %s in pool %s, so a request for it would name neither: leave it in one of them" $two $other.name $one $pool.name) -}}
+{{- fail (printf "the policy has %s in pool %s and %s in pool %s, and their labels do not tell the nodes apart: add a label to the nodeSelector of %s" $two $other.name $one $pool.name $wide) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $seen = append $seen $pool -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the node selector of a pool has all labels of another pool's: not empty if so. */}}
+{{- define "gpufence.selectorContains" -}}
+{{- $narrow := default dict (index . 0).nodeSelector -}}
+{{- $all := true -}}
+{{- range $key, $value := default dict (index . 1).nodeSelector -}}
+{{- if not (and (hasKey $narrow $key) (eq (toString $value) (toString (get $narrow $key)))) -}}
+{{- $all = false -}}
+{{- end -}}
+{{- end -}}
+{{- if $all -}}
+true
 {{- end -}}
 {{- end -}}
 
@@ -141,7 +163,7 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* Refuses values that a schema cannot. */}}
+{{/* Rejects values that a schema cannot. */}}
 {{- define "gpufence.valuesFit" -}}
 {{- if eq (int .Values.webhook.port) (int .Values.metrics.port) -}}
 {{- fail (printf "webhook.port and metrics.port are both %d: give each a port of its own" (int .Values.metrics.port)) -}}
