@@ -19,48 +19,54 @@ ELSEWHERE = "policy"
 
 @dataclass(frozen=True)
 class Value:
-    """One value of values.yaml with its default."""
+    """One value of values.yaml: its comment, and its default and constraints if it has no parts."""
 
     path: str
-    default: str
     comment: str
+    default: str = ""
+    accepted: str = ""
 
 
 def markdown() -> str:
     """Return a table of values."""
+    rows = [
+        (
+            code(value.path),
+            entry(
+                value.comment, value.default and f"default {code(value.default)}", value.accepted
+            ),
+        )
+        for value in values()
+    ]
+    return table(("value", "description"), rows)
+
+
+def values() -> list[Value]:
+    """Return the values in the order of values.yaml."""
     lines = (CHART / "values.yaml").read_text().splitlines()
     root = yaml.compose("\n".join(lines))
     schema = json.loads((CHART / "values.schema.json").read_text())
     if not isinstance(root, yaml.MappingNode):
         raise TypeError("values.yaml is not a mapping")
-    rows = [
-        (
-            code(value.path),
-            entry(value.comment, value.default and f"default {code(value.default)}", accepted),
-        )
-        for value in _values(root, lines, "")
-        for accepted in [_accepted(schema, value.path)]
-    ]
-    return table(("value", "description"), rows)
+    return list(_values(root, schema, lines, ""))
 
 
-def _values(node: yaml.MappingNode, lines: list[str], outer: str) -> Iterator[Value]:
+def _values(
+    node: yaml.MappingNode, schema: dict[str, Any], lines: list[str], outer: str
+) -> Iterator[Value]:
     for key, value in node.value:
         path = f"{outer}{key.value}"
         comment = _comment(lines, key.start_mark.line)
+        accepted = schema["properties"][key.value]
         if path == ELSEWHERE:
-            yield Value(path, "", f"{comment} [Its fields](policy.md).")
-        elif isinstance(value, yaml.MappingNode) and value.value:
+            yield Value(path, f"{comment} [Its fields](policy.md).")
+        elif isinstance(value, yaml.MappingNode) and "properties" in accepted:
             if comment:
-                yield Value(path, "", comment)
-            yield from _values(value, lines, f"{path}.")
+                yield Value(path, comment)
+            yield from _values(value, accepted, lines, f"{path}.")
         else:
-            yield Value(path, _shown(value), comment)
-
-
-def _shown(node: yaml.Node) -> str:
-    """Return a value as one line of JSON."""
-    return json.dumps(yaml.safe_load(yaml.serialize(node)))
+            default = json.dumps(yaml.safe_load(yaml.serialize(value)))
+            yield Value(path, comment, default, _accepted(accepted))
 
 
 def _comment(lines: list[str], line: int) -> str:
@@ -74,15 +80,20 @@ def _comment(lines: list[str], line: int) -> str:
     return " ".join(found)
 
 
-def _accepted(schema: dict[str, Any], path: str) -> str:
-    """Return the constraints of a value in the schema."""
-    for key in path.split("."):
-        schema = schema.get("properties", {}).get(key, {})
+def _accepted(schema: dict[str, Any]) -> str:
+    """Return the constraints of a value."""
     if "enum" in schema:
-        return ", ".join(code(str(each)) for each in schema["enum"])
+        return ", ".join(code(_word(each)) for each in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(each["type"] for each in schema["anyOf"])
     bounds = [
         text.format(schema[key])
         for key, text in (("minimum", "from {}"), ("maximum", "to {}"), ("pattern", "`{}`"))
         if key in schema
     ]
-    return ", ".join([schema.get("type", ""), *bounds]).strip(", ")
+    return ", ".join([schema["type"], *bounds])
+
+
+def _word(value: Any) -> str:
+    """Return a value as it is written in YAML."""
+    return value if isinstance(value, str) else json.dumps(value)

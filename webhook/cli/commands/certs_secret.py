@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.options.earlier import EarlierOptions
 from webhook.cli.options.kubeconfig import (
     context_option,
     kubeconfig_option,
@@ -76,6 +77,7 @@ def status(
 
 
 @click.command(
+    cls=EarlierOptions,
     epilog="""\b
 The command publishes the next CA together with the current one. Running replicas do the rest: once
 every webhook configuration trusts both, the next CA signs, and later the old one is removed. To see

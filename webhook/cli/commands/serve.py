@@ -9,6 +9,7 @@ import click
 
 from webhook.cli.errors import InputError
 from webhook.cli.options.common import policy_file_option
+from webhook.cli.options.earlier import EarlierOptions
 from webhook.cli.options.serve_cluster import cluster_options
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _SECONDS = click.FloatRange(min=0)
 
 
 @click.command(
+    cls=EarlierOptions,
     epilog="""\b
 Examples:
   gpufence serve --tls-cert certs/tls.crt --tls-key certs/tls.key

@@ -163,8 +163,28 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* Rejects the values of 0.1 that are gone, by the names that replace them. */}}
+{{- define "gpufence.earlierValues" -}}
+{{- $today := dict
+      "workers" "replicas"
+      "webhook.clientAuthority" "webhook.clientCA"
+      "metrics.estate" "metrics.devices"
+      "certificates.leafLifetime" "certificates.lifetime"
+      "certificates.authorityLifetime" "certificates.caLifetime" -}}
+{{- range $path, $name := $today -}}
+{{- $values := $.Values -}}
+{{- range splitList "." $path | initial -}}
+{{- $values = get $values . -}}
+{{- end -}}
+{{- if hasKey $values (splitList "." $path | last) -}}
+{{- fail (printf "%s is gone since gpufence 0.2: set %s instead" $path $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Rejects values that a schema cannot. */}}
 {{- define "gpufence.valuesFit" -}}
+{{- include "gpufence.earlierValues" . -}}
 {{- if eq (int .Values.webhook.port) (int .Values.metrics.port) -}}
 {{- fail (printf "webhook.port and metrics.port are both %d: give each a port of its own" (int .Values.metrics.port)) -}}
 {{- end -}}

@@ -1,0 +1,217 @@
+"""Each value that the documentation of the chart lists has an effect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import click
+import pytest
+
+from deploy.chart import Helm, Values, one
+from gpufence_docs.chart import ELSEWHERE, values
+from paths import CHART
+from policies.document.shipped import preset_text
+from webhook.cli.main import cli
+
+AUDIT: Values = {"audit": {"enabled": True}}
+AUTOSCALING: Values = {"autoscaling": {"enabled": True}}
+CERT_MANAGER: Values = {"certificates": {"source": "certManager", "issuerRef": {"name": "a"}}}
+MONITORING: Values = {
+    "metrics": {
+        kind: {"enabled": True} for kind in ("serviceMonitor", "prometheusRule", "dashboard")
+    }
+}
+QUOTA: Values = {"priorityQuota": True}
+
+REPLICA = "Deployment gpufence"
+AUDITS = "CronJob gpufence-audit"
+FENCE_ROLES = {"ClusterRole gpufence", "Role gpufence"}
+NETWORK = {"NetworkPolicy gpufence"}
+LABELS = {"team": "platform"}
+PEERS: list[Values] = [{"podSelector": {}}]
+
+
+class Effect(NamedTuple):
+    """Another value than the default, and the objects that it changes."""
+
+    value: Any
+    changed: set[str]
+    beside: Mapping[str, Any] = MappingProxyType({})
+    """The values that it needs beside it."""
+
+
+def guard(name: str) -> set[str]:
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    return {f"{kind} gpufence-{name}-guard" for kind in kinds}
+
+
+EFFECTS = {
+    "image.repository": Effect("registry.example/gpufence", {REPLICA, AUDITS}, AUDIT),
+    "image.tag": Effect("nightly", {REPLICA, AUDITS}, AUDIT),
+    "image.digest": Effect(f"sha256:{'0' * 64}", {REPLICA, AUDITS}, AUDIT),
+    "image.pullPolicy": Effect("Always", {REPLICA, AUDITS}, AUDIT),
+    "imagePullSecrets": Effect(
+        [{"name": "registry"}], {"ServiceAccount gpufence", "ServiceAccount gpufence-audit"}, AUDIT
+    ),
+    "replicas": Effect(5, {REPLICA, "ResourceQuota gpufence-priority"}, QUOTA),
+    "autoscaling.enabled": Effect(True, {REPLICA, "HorizontalPodAutoscaler gpufence"}),
+    "autoscaling.minReplicas": Effect(3, {"HorizontalPodAutoscaler gpufence"}, AUTOSCALING),
+    "autoscaling.maxReplicas": Effect(
+        9,
+        {"HorizontalPodAutoscaler gpufence", "ResourceQuota gpufence-priority"},
+        AUTOSCALING | QUOTA,
+    ),
+    "autoscaling.targetCPUUtilizationPercentage": Effect(
+        80, {"HorizontalPodAutoscaler gpufence"}, AUTOSCALING
+    ),
+    "webhook.port": Effect(10250, {REPLICA, *NETWORK}),
+    "webhook.drainSeconds": Effect(30, {REPLICA}),
+    "webhook.graceSeconds": Effect(30, {REPLICA}),
+    "webhook.logFormat": Effect("text", {REPLICA}),
+    "webhook.clientCA.secret": Effect("api-servers", {REPLICA}),
+    "webhook.clientCA.configMap": Effect("api-servers", {REPLICA}),
+    "webhook.clientCA.key": Effect("a.pem", {REPLICA}, {"webhook": {"clientCA": {"secret": "b"}}}),
+    "metrics.port": Effect(9090, {REPLICA, "Service gpufence", *NETWORK}),
+    "metrics.devices": Effect(False, {REPLICA, "ClusterRole gpufence"}),
+    "metrics.serviceMonitor.enabled": Effect(True, {"ServiceMonitor gpufence"}),
+    "metrics.serviceMonitor.interval": Effect("1m", {"ServiceMonitor gpufence"}, MONITORING),
+    "metrics.serviceMonitor.labels": Effect(LABELS, {"ServiceMonitor gpufence"}, MONITORING),
+    "metrics.prometheusRule.enabled": Effect(True, {"PrometheusRule gpufence"}),
+    "metrics.prometheusRule.labels": Effect(LABELS, {"PrometheusRule gpufence"}, MONITORING),
+    "metrics.dashboard.enabled": Effect(True, {"ConfigMap gpufence-dashboard"}),
+    "metrics.dashboard.labels": Effect(LABELS, {"ConfigMap gpufence-dashboard"}, MONITORING),
+    "networkPolicy.enabled": Effect(False, {*NETWORK, "NetworkPolicy gpufence-audit"}, AUDIT),
+    "networkPolicy.webhookFrom": Effect(PEERS, NETWORK),
+    "networkPolicy.metricsFrom": Effect(PEERS, NETWORK),
+    "networkPolicy.apiServerPorts": Effect(
+        [16443], {*NETWORK, "NetworkPolicy gpufence-audit"}, AUDIT
+    ),
+    "priorityClassName": Effect("high", {REPLICA, "ResourceQuota gpufence-priority"}, QUOTA),
+    "priorityQuota": Effect(True, {"ResourceQuota gpufence-priority"}),
+    "hostNetwork": Effect(True, {REPLICA}),
+    "resources.requests": Effect({"cpu": "1"}, {REPLICA}, AUDIT),
+    "resources.limits": Effect({"cpu": "1"}, {REPLICA}, AUDIT),
+    "podSecurityContext": Effect({"fsGroup": 1000}, {REPLICA, AUDITS}, AUDIT),
+    "securityContext": Effect({"runAsUser": 1000}, {REPLICA, AUDITS}, AUDIT),
+    "podLabels": Effect(LABELS, {REPLICA}, AUDIT),
+    "podAnnotations": Effect(LABELS, {REPLICA}, AUDIT),
+    "nodeSelector": Effect(LABELS, {REPLICA, AUDITS}, AUDIT),
+    "tolerations": Effect([], {REPLICA, AUDITS}, AUDIT),
+    "affinity": Effect({"podAffinity": {}}, {REPLICA}, AUDIT),
+    "topologySpreadConstraints": Effect([{"maxSkew": 1}], {REPLICA}, AUDIT),
+    "createNamespace": Effect(True, {"Namespace gpufence-system"}),
+    "clusterFacts": Effect(False, {REPLICA, "ClusterRole gpufence"}),
+    "registration.enabled": Effect(
+        False, {REPLICA, "Lease gpufence", *FENCE_ROLES, *guard("registration")}
+    ),
+    "registration.timeoutSeconds": Effect(9, {REPLICA}),
+    "registration.excludeNamespaces": Effect(
+        ["cilium"], {REPLICA, "ValidatingAdmissionPolicy gpufence-namespace-guard"}
+    ),
+    "registration.annotations": Effect(LABELS, {REPLICA}),
+    "admissionPolicies.enabled": Effect(
+        False, {REPLICA, "ClusterRole gpufence", *guard("namespace")}
+    ),
+    "certificates.source": Effect(
+        "secret", {REPLICA, "Role gpufence", "Secret tls"}, {"certificates": {"secretName": "tls"}}
+    ),
+    "certificates.secretName": Effect(
+        "tls", {REPLICA, "Role gpufence", "Secret gpufence-certificates", "Secret tls"}
+    ),
+    "certificates.lifetime": Effect("24h", {REPLICA}),
+    "certificates.caLifetime": Effect("48h", {REPLICA}),
+    "certificates.issuerRef.name": Effect("b", {"Certificate gpufence"}, CERT_MANAGER),
+    "certificates.issuerRef.kind": Effect("ClusterIssuer", {"Certificate gpufence"}, CERT_MANAGER),
+    "certificates.issuerRef.group": Effect("b.example", {"Certificate gpufence"}, CERT_MANAGER),
+    "audit.enabled": Effect(
+        True,
+        {
+            AUDITS,
+            *(
+                f"{kind} gpufence-audit"
+                for kind in ("ClusterRole", "ClusterRoleBinding", "NetworkPolicy", "ServiceAccount")
+            ),
+        },
+    ),
+    "audit.schedule": Effect("0 * * * *", {AUDITS}, AUDIT),
+    "audit.timeZone": Effect("Europe/Berlin", {AUDITS}, AUDIT),
+    "audit.output": Effect("json", {AUDITS}, AUDIT),
+    "audit.failOn": Effect("warn", {AUDITS}, AUDIT),
+    "audit.policyReports": Effect(False, {AUDITS, "ClusterRole gpufence-audit"}, AUDIT),
+    "audit.activeDeadlineSeconds": Effect(60, {AUDITS}, AUDIT),
+    "audit.resources": Effect({"limits": {"memory": "2Gi"}}, {AUDITS}, AUDIT),
+    "policyDocument": Effect(
+        preset_text("amd"),
+        {"ConfigMap gpufence-policy", "ValidatingAdmissionPolicy gpufence-namespace-guard"},
+    ),
+}
+NAMES = {"nameOverride": "guard", "fullnameOverride": "guard"}
+LISTED = [value for value in values() if value.default]
+
+
+def test_each_documented_value_is_tried() -> None:
+    assert {value.path for value in LISTED} == EFFECTS.keys() | NAMES.keys()
+    assert ELSEWHERE in {value.path for value in values()}
+
+
+@pytest.mark.parametrize("value", LISTED, ids=lambda value: value.path)
+def test_each_documented_value_has_a_type_or_choices(value: Any) -> None:
+    assert value.accepted
+    json.loads(value.default)
+
+
+@pytest.mark.parametrize("path", EFFECTS)
+def test_a_value_changes_the_objects_that_it_is_for(helm: Helm, path: str) -> None:
+    effect = EFFECTS[path]
+    before = objects(helm, dict(effect.beside))
+    after = objects(helm, merged(dict(effect.beside), nested(path, effect.value)))
+    names = before.keys() | after.keys()
+    assert {name for name in names if before.get(name) != after.get(name)} == effect.changed
+
+
+@pytest.mark.parametrize(("path", "name"), NAMES.items())
+def test_a_name_is_part_of_the_name_of_every_object(helm: Helm, path: str, name: str) -> None:
+    every = {**MONITORING, **AUDIT, **AUTOSCALING, **QUOTA, path: name}
+    assert not [each for each in objects(helm, every) if name not in each.partition(" ")[2]]
+
+
+def choices(name: str) -> list[str]:
+    schema = json.loads(Path(CHART / "values.schema.json").read_text())
+    found: list[str] = schema["properties"]["audit"]["properties"][name]["enum"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"), [(name, each) for name in ("output", "failOn") for each in choices(name)]
+)
+def test_the_audit_understands_its_command_line(helm: Helm, name: str, choice: str) -> None:
+    job = one(helm.objects({"audit": {"enabled": True, name: choice}}), "CronJob")
+    [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    command, *options = container["args"]
+    audit = cli.get_command(click.Context(cli), command)
+    assert audit is not None
+    audit.make_context(command, options)
+
+
+def objects(helm: Helm, given: Values) -> dict[str, Any]:
+    """Return the objects of a release by kind and name."""
+    return {f"{each['kind']} {each['metadata']['name']}": each for each in helm.objects(given)}
+
+
+def nested(path: str, value: Any) -> Values:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    found: Values = value
+    return found
+
+
+def merged(one: Values, other: Values) -> Values:
+    both = dict(one)
+    for key, value in other.items():
+        deep = isinstance(value, dict) and isinstance(both.get(key), dict)
+        both[key] = merged(both[key], value) if deep else value
+    return both
