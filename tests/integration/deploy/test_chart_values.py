@@ -40,7 +40,7 @@ class Effect(NamedTuple):
 
     value: Any
     changed: set[str]
-    beside: Mapping[str, Any] = MappingProxyType({})
+    given: Mapping[str, Any] = MappingProxyType({})
     """The values that it needs beside it."""
 
 
@@ -167,8 +167,8 @@ def test_each_documented_value_has_a_type_or_choices(value: Any) -> None:
 @pytest.mark.parametrize("path", EFFECTS)
 def test_a_value_changes_the_objects_that_it_is_for(helm: Helm, path: str) -> None:
     effect = EFFECTS[path]
-    before = objects(helm, dict(effect.beside))
-    after = objects(helm, merged(dict(effect.beside), nested(path, effect.value)))
+    before = objects(helm, dict(effect.given))
+    after = objects(helm, merged(dict(effect.given), nested(path, effect.value)))
     names = before.keys() | after.keys()
     assert {name for name in names if before.get(name) != after.get(name)} == effect.changed
 
