@@ -41,7 +41,7 @@ class Effect(NamedTuple):
     value: Any
     changed: set[str]
     given: Mapping[str, Any] = MappingProxyType({})
-    """The values that it needs beside it."""
+    """The values that it needs as well."""
 
 
 def guard(name: str) -> set[str]:
