@@ -5,7 +5,9 @@ What a release needs beyond that are credentials: .github/workflows/release.yaml
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -27,6 +29,10 @@ from paths import CHART, DEPLOY, PROJECT
 DIST = PROJECT / "dist"
 CHANGELOG = PROJECT / "CHANGELOG.md"
 SUMS = "SHA256SUMS"
+PLATFORMS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+"""The platforms of the image, with the names that wheels have for them."""
+GLIBC = ("2014", "_2_28", "_2_34")
+"""The manylinux tags that the image's base can install (glibc 2.41)."""
 UNRELEASED = "## [Unreleased]\n"
 VERSION = r"\d+\.\d+\.\d+"
 """Python and Helm write pre-releases in different ways, so there are none."""
@@ -109,14 +115,17 @@ def build(helm: Helm, wanted: str) -> None:
     DIST.mkdir()
     (DIST / "release-notes.md").write_text(f"{notes}\n")
     shutil.copy(DEPLOY / "install.yaml", DIST)
+    for platform, count in wheels().items():
+        print(f"{platform}: each of the {count} libraries of the image has a wheel")
     # Archives carry the time of the commit, so that two builds are equal.
-    environ = {**os.environ, "SOURCE_DATE_EPOCH": _run("git", "log", "-1", "--format=%ct").strip()}
+    epoch = _run("git", "log", "-1", "--format=%ct").strip()
+    environ = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
     python = [sys.executable, "-m"]
     _run(*python, "hatchling", "build", "-d", str(DIST), environ=environ)
-    with tempfile.TemporaryDirectory() as again:
-        compare(DIST, build_again(Path(again), environ))
     helm("lint", "--strict", str(CHART))
-    helm("package", str(CHART), "--destination", str(DIST))
+    package(helm, CHART, DIST, int(epoch))
+    with tempfile.TemporaryDirectory() as again:
+        compare(DIST, build_again(helm, Path(again), environ))
     bom = ["--pyproject", "pyproject.toml", "--output-reproducible"]
     _run(
         *(*python, "cyclonedx_py", "requirements", *bom),
@@ -127,8 +136,45 @@ def build(helm: Helm, wanted: str) -> None:
     (DIST / SUMS).write_text("".join(sums))
 
 
-def build_again(directory: Path, environ: Mapping[str, str]) -> Path:
-    """Build the sdist from the commit, and the wheel from this sdist; return their directory."""
+def wheels() -> dict[str, int]:
+    """Return for each platform of the image how many pinned libraries have a wheel: all of them.
+
+    Raises:
+        ReleaseError: a library has no wheel with a pinned hash for a platform.
+    """
+    [python] = re.findall(r"(?m)^ARG BASE=python:(3\.\d+)", (DEPLOY / "Dockerfile").read_text())
+    options = (
+        "--require-hashes",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--python-version",
+        python,
+    )
+    found = {}
+    for platform, machine in PLATFORMS.items():
+        tags = [f"--platform=manylinux{glibc}_{machine}" for glibc in GLIBC]
+        pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download")
+        with tempfile.TemporaryDirectory() as target:
+            _run(*pip, *options, *tags, "-d", target, "-r", "requirements/run.txt")
+            found[platform] = len(list(Path(target).iterdir()))
+    return found
+
+
+def package(helm: Helm, chart: Path, target: Path, epoch: int) -> None:
+    """Package a chart. helm writes the current time into the archive; this is one of ``epoch``."""
+    helm("package", str(chart), "--destination", str(target))
+    [path] = target.glob("*.tgz")
+    plain = io.BytesIO()
+    with tarfile.open(path) as packed, tarfile.open(fileobj=plain, mode="w") as written:
+        for member in packed:
+            member.mtime = epoch
+            written.addfile(member, packed.extractfile(member))
+    path.write_bytes(gzip.compress(plain.getvalue(), mtime=epoch))
+
+
+def build_again(helm: Helm, directory: Path, environ: Mapping[str, str]) -> Path:
+    """Build sdist and chart from the commit, and the wheel from this sdist; return their place."""
     commit, built = directory / "commit", directory / "built"
     _run("git", "archive", f"--output={commit}.tar", "HEAD")
     _extract(commit.with_suffix(".tar"), commit)
@@ -138,6 +184,8 @@ def build_again(directory: Path, environ: Mapping[str, str]) -> Path:
     _extract(sdist, directory / "sdist")
     [unpacked] = (directory / "sdist").iterdir()
     _run(*hatchling, "wheel", cwd=unpacked, environ=environ)
+    epoch = int(environ["SOURCE_DATE_EPOCH"])
+    package(helm, commit / CHART.relative_to(PROJECT), built, epoch)
     return built
 
 
@@ -147,12 +195,14 @@ def _extract(archive: Path, target: Path) -> None:
 
 
 def compare(built: Path, again: Path) -> None:
-    """Compare wheel and sdist with those of another build.
+    """Compare wheel, sdist and chart with those of another build.
 
     Raises:
         ReleaseError: they differ.
     """
-    for path in sorted([*built.glob("*.whl"), *built.glob("*.tar.gz")]):
+    for path in sorted(
+        each for kind in ("whl", "tar.gz", "tgz") for each in built.glob(f"*.{kind}")
+    ):
         if path.read_bytes() != (again / path.name).read_bytes():
             raise ReleaseError(
                 f"{path.name} differs from a build of the commit: commit or remove your changes "

@@ -1,7 +1,9 @@
-"""`make bump` sets one version everywhere and closes the changelog section."""
+"""`make bump` sets one version everywhere, and `make release` builds the same each time."""
 
 from __future__ import annotations
 
+import re
+import tarfile
 import tomllib
 from datetime import date
 from pathlib import Path
@@ -10,7 +12,8 @@ import pytest
 import yaml
 
 import make_release as release
-from make_release import ReleaseError, bump, compare, examples, section
+from deploy.chart import RELEASE, Helm
+from make_release import ReleaseError, bump, compare, examples, package, section
 from paths import CHART, PROJECT
 
 TODAY = date(2026, 12, 1)
@@ -43,15 +46,42 @@ def test_examples_name_the_version_that_they_need_after_a_bump() -> None:
     assert [path for path, text in after.items() if release.version() in text] == []
 
 
-def test_builds_that_differ_are_rejected(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "gpufence.whl").write_text("same")
-        (tmp_path / name / "gpufence.tar.gz").write_text("same")
+@pytest.mark.parametrize("name", ["gpufence.whl", "gpufence.tar.gz", "gpufence.tgz"])
+def test_builds_that_differ_are_rejected(tmp_path: Path, name: str) -> None:
+    for directory in ("a", "b"):
+        (tmp_path / directory).mkdir()
+        for each in ("gpufence.whl", "gpufence.tar.gz", "gpufence.tgz"):
+            (tmp_path / directory / each).write_text("same")
     compare(tmp_path / "a", tmp_path / "b")
-    (tmp_path / "b" / "gpufence.tar.gz").write_text("other")
-    with pytest.raises(ReleaseError, match=r"gpufence\.tar\.gz differs from a build of the commit"):
+    (tmp_path / "b" / name).write_text("other")
+    with pytest.raises(ReleaseError, match=f"{re.escape(name)} differs from a build of the commit"):
         compare(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_chart_is_packaged_the_same_at_any_time(helm: Helm, tmp_path: Path) -> None:
+    epoch = 1_800_000_000
+    package(helm, CHART, tmp_path, epoch)
+    [archive] = tmp_path.glob("*.tgz")
+    with tarfile.open(archive) as files:
+        assert {each.mtime for each in files} == {epoch}
+    assert int.from_bytes(archive.read_bytes()[4:8], "little") == epoch
+    packed, plain = (helm("template", RELEASE, str(each)).stdout for each in (archive, CHART))
+    assert packed == plain
+
+
+def test_the_image_is_built_for_the_platforms_whose_wheels_are_checked() -> None:
+    workflow = yaml.safe_load((PROJECT / ".github/workflows/release.yaml").read_text())
+    [platforms] = [
+        step["with"]["platforms"]
+        for step in workflow["jobs"]["image"]["steps"]
+        if "platforms" in step.get("with", {})
+    ]
+    assert platforms.split(",") == list(release.PLATFORMS)
+
+
+def test_the_dockerfile_is_the_same_for_every_platform() -> None:
+    text = (PROJECT / "deploy/Dockerfile").read_text()
+    assert not re.findall(r"--platform|amd64|arm64|x86_64|aarch64|\bgcc\b|\bapt", text)
 
 
 def test_the_unreleased_changes_become_the_section_of_the_version(changelog: Path) -> None:
