@@ -1,7 +1,8 @@
 """Measures gpufence's memory over a million reviews: `python -m bench.memory [REVIEWS]`.
 
 It takes about five minutes. The server reads its policy from a file. Mutating and validating
-reviews of a GPU Pod alternate, over TLS with keep-alive. The last line is the growth in the second half.
+reviews of a GPU Pod alternate, over TLS with keep-alive.
+The last line is the growth in the second half.
 """
 
 from __future__ import annotations
