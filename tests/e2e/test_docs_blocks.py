@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,21 @@ def test_every_link_of_a_page_outside_of_the_site_leads_to_a_file(page: str) -> 
 
 @pytest.mark.parametrize("page", OFFLINE)
 def test_every_command_of_a_page_does_what_is_shown(
-    page: str, tmp_path: Path, kustomize: Path
+    page: str, tmp_path: Path, kustomize: Path, release: dict[str, str]
 ) -> None:
-    run_page(page, tmp_path, os.environ, kustomize.parent)
+    run_page(page, tmp_path, os.environ | release, kustomize.parent)
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which pip installs the wheel of this commit as the release."""
+    directory = tmp_path_factory.mktemp("release")
+    build = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory)
+    subprocess.run(build, cwd=PROJECT, capture_output=True, check=True)
+    [wheel] = directory.glob("*.whl")
+    constraint = directory / "constraint.txt"
+    constraint.write_text(f"gpufence @ {wheel.as_uri()}\n")
+    return {"PIP_CONSTRAINT": str(constraint)}
 
 
 @pytest.fixture(scope="module")
@@ -110,18 +123,19 @@ def cluster(
 
 @pytest.mark.parametrize("page", CLUSTER)
 def test_every_command_of_a_page_does_what_is_shown_in_a_cluster(
-    page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path
+    page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path, release: dict[str, str]
 ) -> None:
     kubectl = cluster.kubectl
     # Created by a page, and perhaps by the tests of another file before.
     kubectl("delete", "namespace", "research", "--ignore-not-found")
-    run_page(page, tmp_path, kubectl.environ(), kubectl.binary.parent, kustomize.parent)
+    environ = kubectl.environ() | release
+    run_page(page, tmp_path, environ, kubectl.binary.parent, kustomize.parent)
 
 
 def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
     """Run the commands of the page in a fresh clone, in the order of the page.
 
-    A page that installs gpufence uses what it installs.
+    A page that installs gpufence installs the wheel, and uses what it installs.
     """
     home, checkout = directory / "home", clone(directory / "gpufence")
     installed = home / ".venvs/gpufence/bin"
@@ -138,7 +152,18 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
         for script in scripts(block):
             status = int(block.notes.get("exit", "0"))
             run(script, checkout, {**environ, "PATH": path}, block.place, status)
-    assert (installed / "gpufence").exists() == ("pip install ." in (PROJECT / page).read_text())
+    wheels = [
+        json.loads(path.read_text())["url"].endswith(".whl")
+        for path in installed.parent.glob(
+            "lib/*/site-packages/gpufence-*.dist-info/direct_url.json"
+        )
+    ]
+    installs = any(
+        "pip install gpufence" in command.text
+        for block in blocks(page)
+        for command in block.commands()
+    )
+    assert wheels == ([True] if installs else [])
 
 
 def clone(directory: Path) -> Path:
