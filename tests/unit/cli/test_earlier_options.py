@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from paths import PROJECT
 from running import Run
+
+UPGRADE = (PROJECT / "docs/operate/upgrade.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,7 @@ def test_an_option_of_0_1_is_rejected_with_what_replaces_it(
     name = option.partition("=")[0]
     assert f"The option {name} is gone since gpufence 0.2; " in done.err
     assert done.err.rstrip().endswith(f"{instead}.")
+    assert f"`{name.replace('--no-', '--')}`" in UPGRADE
     if instead.startswith("--"):
         assert instead in gpufence(*command.split(), "--help").out
 
