@@ -171,8 +171,8 @@ def _one(space: re.Match[str]) -> str:
 
 
 def _blank(pattern: re.Pattern[str], text: str) -> str:
-    """Return the text with every match replaced by a line feed for each of its lines."""
-    return pattern.sub(lambda match: "`" + "\n" * match[0].count("\n"), text)
+    """Return the text with every match replaced by one sign that is no backtick, and its lines."""
+    return pattern.sub(lambda match: "\ufffc" + "\n" * match[0].count("\n"), text)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ message = f"The folder {name} is empty: ``folder``."
     ("name", "text", "lines"),
     [
         ("docs/page.md", "A\nfolder.\n\n`folder` [x](folder.md)\n\n```sh\nfolder\n```\n", [2]),
+        ("docs/page.md", "```sh\nls\n```\n\nA `x` is a folder,\nand `folder` is.\n", [5]),
         ("docs/page.md", "It has come\n   about.\n\nIt has come\n\nabout.\n", [1]),
         ("webhook/x.py", PYTHON, [2, 3, 1, 6]),
         ("tests/x.py", PYTHON, [2, 3, 1]),
