@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tarfile
 import tomllib
 from datetime import date
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hatchling.builders.sdist import SdistBuilder
 
 import make_release as release
 from deploy.chart import RELEASE, Helm
@@ -44,6 +46,21 @@ def test_examples_name_the_version_that_they_need_after_a_bump() -> None:
     assert "rev: v7.8.9" in texts[PROJECT / "docs/ci/pre-commit.md"]
     after = {path: texts.get(path, path.read_text()) for path in examples()}
     assert [path for path, text in after.items() if release.version() in text] == []
+
+
+def test_what_the_documentation_generates_is_not_released(tmp_path: Path) -> None:
+    docs = ("index.md", "rules/index.md", "rules/pool-trespass.md", "reference/schemas/policy.json")
+    for name in (".gitignore", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(PROJECT / name, tmp_path)
+    for name in docs:
+        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "docs" / name).touch()
+    files = SdistBuilder(str(tmp_path)).recurse_included_files()
+    released = {file.distribution_path for file in files if file.distribution_path}
+    assert {name for name in released if name.startswith("docs/")} == {
+        "docs/index.md",
+        "docs/rules/index.md",
+    }
 
 
 @pytest.mark.parametrize("name", ["gpufence.whl", "gpufence.tar.gz", "gpufence.tgz"])
