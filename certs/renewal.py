@@ -122,9 +122,9 @@ def is_trusted_by(chain: bytes, bundle: bytes) -> bool:
     except MaterialError:
         return False
     return any(
-        certificate == each or is_issued_by(certificate, each)
+        certificate == issuer or is_issued_by(certificate, issuer)
         for certificate in certificates
-        for each in trusted
+        for issuer in trusted
     )
 
 

@@ -37,28 +37,28 @@ def with_candidates(
     pod: Pod, requests: tuple[DeviceRequest, ...], policy: Policy, request: Request, facts: Facts
 ) -> tuple[DeviceRequest, ...]:
     """Return the requests with their candidate pools, and why the other pools are excluded."""
-    if all(len(each.pools) == 1 for each in requests):
+    if all(len(device_request.pools) == 1 for device_request in requests):
         return requests
     conditions: Conditions = {
         "selection": cache(lambda pool: can_select(pod, pool)),
         "namespace": cache(lambda pool: may_request(pool, request, facts)),
         "size": cache(lambda pool: not is_oversized(pod, pool, policy, facts)),
         "shares": cache(
-            lambda pool: not any(has_several_shares(each, pool) for each in pod.device_resources())
+            lambda pool: not any(has_several_shares(r, pool) for r in pod.device_resources())
         ),
     }
     # A node has to meet all requests that cannot be met in another way.
-    certain = [each for each in requests if each.certain]
+    certain = [device_request for device_request in requests if device_request.certain]
     common = frozenset[Labels].intersection(*map(labels_of_nodes, certain)) if certain else None
     together = _narrow(certain, common, conditions) if common else None
     return tuple(
         _narrowed(
-            each,
+            device_request,
             together
-            if together and each.certain
-            else _narrow([each], labels_of_nodes(each), conditions),
+            if together and device_request.certain
+            else _narrow([device_request], labels_of_nodes(device_request), conditions),
         )
-        for each in requests
+        for device_request in requests
     )
 
 
@@ -80,7 +80,7 @@ def describe(exclusion: Exclusion) -> str:
 def describe_others(failing: Sequence[Pool], why: Condition, request: DeviceRequest) -> str:
     """Return what a finding about the first failing pool adds about the others of a request."""
     others = (*(Exclusion(pool, why) for pool in failing[1:]), *request.excluded)
-    return "".join(f"; {describe(each)}" for each in others)
+    return "".join(f"; {describe(exclusion)}" for exclusion in others)
 
 
 def describe_labels(pool: Pool) -> str:
@@ -117,7 +117,7 @@ def _narrow(
     requests: Sequence[DeviceRequest], nodes: Collection[Labels], conditions: Conditions
 ) -> _Narrowed:
     pools: dict[Labels, dict[Pool, None]] = {labels: {} for labels in nodes}
-    for pool in chain.from_iterable(each.pools for each in requests):
+    for pool in chain.from_iterable(request.pools for request in requests):
         pools.get(_labels_of(pool), {})[pool] = None
     kept = list(nodes)
     excluded: dict[Labels, Exclusion] = {}

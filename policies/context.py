@@ -48,7 +48,7 @@ class Context(msgspec.Struct, frozen=True):
         if not requests:
             return cls(policy, request, facts)
         requests = with_candidates(pod, requests, policy, request, facts)
-        pools = dict.fromkeys(pool for each in requests for pool in each.pools)
+        pools = dict.fromkeys(pool for request in requests for pool in request.pools)
         return cls(policy, request, facts, requests, pools)
 
     @property
@@ -63,7 +63,9 @@ class Context(msgspec.Struct, frozen=True):
     @property
     def offering_pools(self) -> dict[Pool, None]:
         """The pools that offer devices that the Pod requests, candidates or not."""
-        excluded = (each.pool for request in self.device_requests for each in request.excluded)
+        excluded = (
+            exclusion.pool for request in self.device_requests for exclusion in request.excluded
+        )
         return self.requested_pools | dict.fromkeys(excluded)
 
     @property
@@ -84,16 +86,18 @@ class Context(msgspec.Struct, frozen=True):
 
     def candidates(self, resource: str) -> tuple[Pool, ...]:
         """Return the candidate pools of the Pod's requests for a resource."""
-        return next((each.pools for each in self.device_requests if each.resource == resource), ())
+        return next(
+            (request.pools for request in self.device_requests if request.resource == resource), ()
+        )
 
     def why_excluded(self, pool: Pool) -> str:
         """Return why the pool, which offers a requested device, is not a candidate; or nothing."""
-        excluded = (other for each in self.device_requests for other in each.excluded)
+        excluded = (other for request in self.device_requests for other in request.excluded)
         return next((describe(other) for other in excluded if other.pool is pool), "")
 
     def unresolved_claims(self, pod: Pod) -> list[NamedClaim]:
         """Return the claims of the Pod that nothing is known of."""
-        return [each for each in self.claims(pod) if each.claim is None]
+        return [named for named in self.claims(pod) if named.claim is None]
 
     def claims(self, pod: Pod) -> Iterable[NamedClaim]:
         """Return the claims of the Pod."""
@@ -112,11 +116,11 @@ class Context(msgspec.Struct, frozen=True):
             return True
         if not (self.exists(pod) and self.policy.pools_of_class and pod.spec.resource_claims):
             return False
-        return any(each.entry.is_used for each in self.unresolved_claims(pod))
+        return any(named.entry.is_used for named in self.unresolved_claims(pod))
 
     def describe_unresolved_claims(self, pod: Pod) -> str:
         """Return the clause that a finding adds about unresolved claims; empty without any."""
-        unresolved = [each.entry.claim for each in self.unresolved_claims(pod)]
+        unresolved = [named.entry.claim for named in self.unresolved_claims(pod)]
         if not unresolved:
             return ""
         names = ", ".join(unresolved[:_NAMED_CLAIMS])

@@ -55,7 +55,7 @@ def missing_facts(pod: Pod, context: Context) -> Iterator[MissingFact]:
     if (
         pod.spec.resource_claims
         and context.policy.pools_of_class
-        and any(each.entry.is_used for each in context.unresolved_claims(pod))
+        and any(named.entry.is_used for named in context.unresolved_claims(pod))
     ):
         yield "resourceclaims"
 
@@ -66,4 +66,4 @@ def _admits_by_label(pool: Pool) -> bool:
 
 def _is_on(rule: str, policy: Policy) -> bool:
     actions = (policy.actions, *policy.overrides.values())
-    return any(each.get(rule) != "off" for each in actions)
+    return any(action.get(rule) != "off" for action in actions)

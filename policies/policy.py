@@ -207,10 +207,10 @@ class Policy:
                 classes[name] = (*classes.get(name, ()), pool)
             for key in {*pool.node_selector, *(taint.key for taint in pool.taints)}:
                 keys[key] = (*keys.get(key, ()), pool)
-            for each in pool.annotation_requests:
-                annotations[each] = (*annotations.get(each, ()), pool)
+            for annotation in pool.annotation_requests:
+                annotations[annotation] = (*annotations.get(annotation, ()), pool)
             for name in pool.resources.exact:
-                names[name] = tuple(each for each in self.pools if name in each.resources)
+                names[name] = tuple(pool for pool in self.pools if name in pool.resources)
         object.__setattr__(self, "pools_of_class", classes)
         object.__setattr__(self, "pools_by_key", keys)
         object.__setattr__(self, "pools_of_annotations", annotations)

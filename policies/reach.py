@@ -88,7 +88,9 @@ def _is_unlabeled(node: Node, pool: Pool, policy: Policy) -> bool:
 def is_confined(pod: Pod, pools: Iterable[Pool]) -> bool:
     """Return whether the Pod can be placed only on nodes of one of the pools."""
     selectors = [pool.node_selector for pool in pools]
-    return bool(selectors) and all(confines(each, selectors) for each in pod.selection())
+    return bool(selectors) and all(
+        confines(alternative, selectors) for alternative in pod.selection()
+    )
 
 
 def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:
@@ -107,12 +109,14 @@ def is_placed_elsewhere(pod: Pod, pool: Pool, policy: Policy, nodes: NodeIndex) 
     if node is not None:
         return not belongs_to(node, pool, policy)
     selection = pod.selection()
-    if any(surely_accepts(each, node_labels(pool)) for each in selection):
+    if any(surely_accepts(alternative, node_labels(pool)) for alternative in selection):
         return False
-    if any(any(nodes.accepted_by(each, pool.node_selector)) for each in selection):
+    if any(any(nodes.accepted_by(alternative, pool.node_selector)) for alternative in selection):
         return False
     return all(
-        any(nodes.accepted_by(each)) for each in selection if can_match(each, pool.node_selector)
+        any(nodes.accepted_by(alternative))
+        for alternative in selection
+        if can_match(alternative, pool.node_selector)
     )
 
 

@@ -164,9 +164,9 @@ def _generated_claims(pod: Pod, request: Request) -> dict[str, str]:
         return {}
     statuses = (status.resource_claim_statuses if status else None) or ()
     return {
-        each.name: each.resource_claim_name
-        for each in statuses
-        if each.name and each.resource_claim_name
+        status.name: status.resource_claim_name
+        for status in statuses
+        if status.name and status.resource_claim_name
     }
 
 
@@ -209,7 +209,9 @@ def peak_in_pool(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> int:
         for name in {resource.name for resource in pod.device_resources()}
         if pool in pools_of_resource(name, policy, facts) and name not in pool.fractional_resources
     )
-    return by_resource + max((_count(pod, each) for each in pool.annotation_requests), default=0)
+    return by_resource + max(
+        (_count(pod, annotation) for annotation in pool.annotation_requests), default=0
+    )
 
 
 def is_oversized(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> bool:
@@ -257,10 +259,10 @@ def _by_resource(pod: Pod, policy: Policy, facts: Facts) -> Iterator[DeviceReque
 
 def ignored_annotations(pod: Pod, policy: Policy) -> Iterator[tuple[str, AnnotationRequest]]:
     """Yield the annotations of the Pod that would request a device of another scheduler."""
-    for each in policy.pools_of_annotations:
-        if each.scheduler_name != pod.spec.scheduler_name:
-            for name, _ in _amounts(pod, each):
-                yield name, each
+    for annotation in policy.pools_of_annotations:
+        if annotation.scheduler_name != pod.spec.scheduler_name:
+            for name, _ in _amounts(pod, annotation):
+                yield name, annotation
 
 
 def _by_annotation(pod: Pod, policy: Policy, request: Request) -> Iterator[DeviceRequest]:
@@ -273,16 +275,16 @@ def _by_annotation(pod: Pod, policy: Policy, request: Request) -> Iterator[Devic
     is_bound = pod.spec.node_name and not (pod.kind == "Pod" and request.operation == "UPDATE")
     if is_bound or not pod.metadata.annotations:
         return
-    for each, pools in policy.pools_of_annotations.items():
-        if each.scheduler_name == pod.spec.scheduler_name:
-            container = _container(pod, each)
-            for name, amount in _amounts(pod, each):
+    for annotation, pools in policy.pools_of_annotations.items():
+        if annotation.scheduler_name == pod.spec.scheduler_name:
+            container = _container(pod, annotation)
+            for name, amount in _amounts(pod, annotation):
                 yield DeviceRequest(
                     pools,
                     pod.at(f"metadata.annotations[{name}]"),
                     f"{name}: {amount}",
                     container=(container.kind, container.position) if container else None,
-                    scheduler_name=each.scheduler_name,
+                    scheduler_name=annotation.scheduler_name,
                 )
 
 
@@ -337,11 +339,13 @@ def _by_claim(pod: Pod, policy: Policy, request: Request, facts: Facts) -> Itera
 
     A claim that no container uses would reserve a device without giving it to a container.
     """
-    for each in named_claims(pod, request, facts):
-        name = each.entry.claim
-        for classes in each.claim.requests if each.claim and each.entry.is_used else ():
+    for named in named_claims(pod, request, facts):
+        name = named.entry.claim
+        for classes in named.claim.requests if named.claim and named.entry.is_used else ():
             offers = {policy.pools_of_class.get(device_class, ()) for device_class in classes}
             for pools in sorted(filter(None, offers), key=lambda pools: [p.name for p in pools]):
                 what = f"claim {name} on device class {', '.join(sorted(classes))}"
                 certain = len(offers) == 1
-                yield DeviceRequest(pools, each.path, what, certain=certain, claim=each.entry.name)
+                yield DeviceRequest(
+                    pools, named.path, what, certain=certain, claim=named.entry.name
+                )

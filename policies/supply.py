@@ -45,17 +45,17 @@ def largest_offers(
     if any(_can_add(pod, pool, needed, facts) for pool in pools):
         return {}
     offers = [node.allocatable or {} for node in short if _selects(pod, node)]
-    return {name: max(each.get(name, 0) for each in offers) for name in needed} if offers else {}
+    return {name: max(offer.get(name, 0) for offer in offers) for name in needed} if offers else {}
 
 
 def _can_add(pod: Pod, pool: Pool, needed: Mapping[str, int], facts: Facts) -> bool:
     return any(
         template.promises(pool.node_selector)
         and template.offers(needed)
-        and any(can_match(each, template.labels) for each in pod.selection())
+        and any(can_match(alternative, template.labels) for alternative in pod.selection())
         for template in facts.templates
     )
 
 
 def _selects(pod: Pod, node: Node) -> bool:
-    return any(accepts(each, node.name, node.labels) for each in pod.selection())
+    return any(accepts(alternative, node.name, node.labels) for alternative in pod.selection())

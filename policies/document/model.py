@@ -501,7 +501,7 @@ class FencePolicy(Part):
                 shared = shared or next(
                     iter(sorted(set(other.device_classes) & set(pool.device_classes))), None
                 )
-                wide, narrow = sorted((other, pool), key=lambda each: len(each.node_selector))
+                wide, narrow = sorted((other, pool), key=lambda pool: len(pool.node_selector))
                 if shared and wide.node_selector.items() <= narrow.node_selector.items():
                     raise ValueError(
                         f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}, but "
@@ -585,12 +585,12 @@ def _compile_pool(pool: PoolSpec) -> compiled.Pool:
         fractional_resources=NameSet.of(pool.fractional_resources),
         annotation_requests=tuple(
             compiled.AnnotationRequest(
-                tuple(each.annotations),
-                each.scheduler_name,
-                each.container_annotation or "",
-                each.count_annotation or "",
+                tuple(annotation.annotations),
+                annotation.scheduler_name,
+                annotation.container_annotation or "",
+                annotation.count_annotation or "",
             )
-            for each in pool.annotation_requests
+            for annotation in pool.annotation_requests
         ),
     )
 
@@ -615,8 +615,8 @@ def _compile_allowed_namespaces(
         names=NameSet.of(allowed.names),
         match_labels=dict(allowed.match_labels),
         match_expressions=tuple(
-            Requirement(key=each.key, operator=each.operator, values=list(each.values))
-            for each in allowed.match_expressions
+            Requirement(key=e.key, operator=e.operator, values=list(e.values))
+            for e in allowed.match_expressions
         ),
         deny_unknown=allowed.unknown == "deny",
     )

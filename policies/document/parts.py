@@ -28,8 +28,8 @@ def sentences(error: ValidationError, document: type[Part], whole: str) -> Itera
 
     ``document`` is the model of the document, and ``whole`` stands for a path that is empty.
     """
-    for each in error.errors():
-        yield _sentence(each, document, whole)
+    for problem in error.errors():
+        yield _sentence(problem, document, whole)
 
 
 def _sentence(error: Any, document: type[Part], whole: str) -> str:

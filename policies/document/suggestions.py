@@ -9,9 +9,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a question with the known words that are most like ``word``, or nothing."""
     from difflib import get_close_matches
 
-    by_lower = {each.lower(): each for each in known}
+    by_lower = {name.lower(): name for name in known}
     near = get_close_matches(word.lower(), list(by_lower), n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(by_lower[each] for each in near)}?" if near else ""
+    return f"Did you mean {' or '.join(by_lower[name] for name in near)}?" if near else ""
 
 
 def unknown(what: str, word: object, known: Iterable[str]) -> str:

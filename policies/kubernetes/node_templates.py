@@ -61,16 +61,16 @@ class NodeTemplate:
             yield self.labels[key]
         else:
             named = (
-                each.values or ()
-                for each in self.requirements
-                if (each.key, each.operator) == (key, "In")
+                requirement.values or ()
+                for requirement in self.requirements
+                if (requirement.key, requirement.operator) == (key, "In")
             )
             yield from (v for v in next(named, ()) if self.promises({key: v}))
 
     def _promises(self, key: str, value: str) -> bool:
         if key in self.labels:
             return self.labels[key] == value
-        about = tuple(each for each in self.requirements if each.key == key)
+        about = tuple(requirement for requirement in self.requirements if requirement.key == key)
         is_known = key in WELL_KNOWN_LABELS or bool(
             self.provider and key.startswith(f"{self.provider}/")
         )

@@ -221,7 +221,9 @@ def confines(alternative: Alternative, selectors: Sequence[Mapping[str, str]]) -
     }
     if not all(allowed.values()):
         return True
-    return _are_covered({}, [each for each in selectors if each.keys() <= allowed.keys()], allowed)
+    return _are_covered(
+        {}, [selector for selector in selectors if selector.keys() <= allowed.keys()], allowed
+    )
 
 
 def _allowed_values(alternative: Alternative, key: str) -> frozenset[str] | None:
@@ -253,7 +255,7 @@ def _are_covered(
     return all(
         _are_covered(
             {**labels, key: value},
-            [each for each in selectors if each.get(key, value) == value],
+            [selector for selector in selectors if selector.get(key, value) == value],
             allowed,
         )
         for value in values

@@ -94,13 +94,13 @@ ID = "admin-access-claim"
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each claim of the Pod with administrative access."""
-    for each in context.claims(pod):
-        if each.claim is not None and each.claim.admin_access:
+    for named in context.claims(pod):
+        if named.claim is not None and named.claim.admin_access:
             yield Finding(
                 ID,
-                each.path,
+                named.path,
                 "the Pod has administrative access to devices of other Pods",
-                f"claim {each.entry.claim} sets adminAccess: true, so its devices may belong to "
+                f"claim {named.entry.claim} sets adminAccess: true, so its devices may belong to "
                 "other Pods",
                 "Remove adminAccess from the claim, unless the Pod monitors devices",
             )

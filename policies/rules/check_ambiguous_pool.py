@@ -82,7 +82,11 @@ ID = "ambiguous-pool"
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each request that pools with different RuntimeClasses can meet."""
-    several = [each for each in context.distinct_requests if each.certain and len(each.pools) > 1]
+    several = [
+        request
+        for request in context.distinct_requests
+        if request.certain and len(request.pools) > 1
+    ]
     if not several:
         return
     for request in several:

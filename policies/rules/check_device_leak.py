@@ -159,7 +159,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 def visible_devices_variables(policy: Policy) -> tuple[str, ...]:
     """Return the variables that show devices: NVIDIA's, and those of the pools' vendors."""
     vendors = _vendors(policy)
-    return (VISIBLE_DEVICES, *(_VARIABLES[each] for each in _VARIABLES if each in vendors))
+    return (VISIBLE_DEVICES, *(_VARIABLES[vendor] for vendor in _VARIABLES if vendor in vendors))
 
 
 @lru_cache(maxsize=16)
@@ -269,7 +269,9 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
             continue
         vendors = {name.strip().partition("/")[0] for name in (value or "").split(",")}
         own = _vendors(context.policy)
-        if any(vendor == each or vendor.endswith(f".{each}") for vendor in vendors for each in own):
+        if any(
+            vendor == known or vendor.endswith(f".{known}") for vendor in vendors for known in own
+        ):
             yield Finding(
                 ID,
                 pod.at(f"metadata.annotations[{key}]"),
@@ -284,7 +286,7 @@ def device_files(policy: Policy) -> str:
     """Return a regular expression for the names of device files directly in /dev."""
     vendors = _vendors(policy)
     return "|".join(
-        [_DEVICE_FILES, *(_VENDOR_FILES[each] for each in _VENDOR_FILES if each in vendors)]
+        [_DEVICE_FILES, *(_VENDOR_FILES[vendor] for vendor in _VENDOR_FILES if vendor in vendors)]
     )
 
 

@@ -104,8 +104,8 @@ def _several(pod: Pod, context: Context) -> Iterator[tuple[Container, str]]:
     if not pod.spec.resource_claims:
         return
     requested = {request.claim for request in context.device_requests}
-    for each in context.claims(pod):
-        claim, entry = each.claim, each.entry
+    for named in context.claims(pod):
+        claim, entry = named.claim, named.entry
         if entry.name in requested and claim and claim.is_for_several and not claim.admin_access:
             for container in pod.containers():
                 resources = container.spec.resources

@@ -79,9 +79,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if not denied:
             continue
         others = [
-            each.pool
-            for each in request.excluded
-            if each.condition == "selection" and context.may_request(each.pool)
+            exclusion.pool
+            for exclusion in request.excluded
+            if exclusion.condition == "selection" and context.may_request(exclusion.pool)
         ]
         instead = f"Select nodes of another pool with {describe_selection(others)}. Or use"
         yield Finding(

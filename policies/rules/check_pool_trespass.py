@@ -171,10 +171,10 @@ def _is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
     """Return whether the Pod's own node selection, or its node, keeps it off the pool's nodes."""
     nodes, selection = context.facts.nodes, pod.selection()
     if nodes is None:
-        return not any(can_match(each, pool.node_selector) for each in selection)
+        return not any(can_match(alternative, pool.node_selector) for alternative in selection)
     if named_node(pod, nodes) is None:
         for node in unlabeled_nodes(pool, context.policy, nodes):
-            if any(accepts(each, node.name, node.labels) for each in selection):
+            if any(accepts(alternative, node.name, node.labels) for alternative in selection):
                 return False
     return is_placed_elsewhere(pod, pool, context.policy, nodes)
 
@@ -182,9 +182,9 @@ def _is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
 def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     labels = ", ".join(f"{key}={value}" for key, value in pool.node_selector.items())
     paths = [
-        _selecting_path(each, pool)
-        for each in pod.selection()
-        if asks_for(each, pool.node_selector)
+        _selecting_path(alternative, pool)
+        for alternative in pod.selection()
+        if asks_for(alternative, pool.node_selector)
     ]
     for path in dict.fromkeys(paths):
         yield Finding(
@@ -296,12 +296,13 @@ def _way_in(pod: Pod, pool: Pool, context: Context) -> str:
             f". If resource claim {unresolved[0].entry.claim} requests a device, create it before "
             "the Pod; for files, add its manifest or use --cluster"
         )
-    if unused := [each for each in context.claims(pod) if not each.entry.is_used]:
+    if unused := [named for named in context.claims(pod) if not named.entry.is_used]:
         name = unused[0].entry.name
         return f", or use claim {name} in a container, under resources.claims"
-    for name, each in ignored_annotations(pod, context.policy):
-        if pool in context.policy.pools_of_annotations[each]:
-            return f", or set schedulerName: {each.scheduler_name}, the scheduler that reads {name}"
+    for name, annotation in ignored_annotations(pod, context.policy):
+        if pool in context.policy.pools_of_annotations[annotation]:
+            scheduler = annotation.scheduler_name
+            return f", or set schedulerName: {scheduler}, the scheduler that reads {name}"
     others = [
         request.what
         for request in context.device_requests

@@ -161,7 +161,9 @@ def _is_requested(resource: DeviceResource) -> bool:
 
 
 def _accelerators(name: str) -> list[str]:
-    return [each for each in ACCELERATORS if name.startswith(each) and not name.endswith(_AGENTS)]
+    return [
+        prefix for prefix in ACCELERATORS if name.startswith(prefix) and not name.endswith(_AGENTS)
+    ]
 
 
 def _meant(name: str, policy: Policy) -> str:
@@ -170,7 +172,7 @@ def _meant(name: str, policy: Policy) -> str:
     if form in forms:
         return forms[form]
     prefixes = (prefix for pool in policy.pools for prefix in pool.resources.prefixes)
-    return next((f"{each}*" for each in prefixes if form.startswith(_form(each))), "")
+    return next((f"{prefix}*" for prefix in prefixes if form.startswith(_form(prefix))), "")
 
 
 @lru_cache(maxsize=16)

@@ -95,7 +95,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why the Pod can never run."""
     yield from _pod_level(pod, context)
     yield from _unused_claims(pod, context)
-    requests = [each for each in context.distinct_requests if each.certain]
+    requests = [request for request in context.distinct_requests if request.certain]
     conflicts = list(_of_other_nodes(requests)) if len(requests) > 1 else []
     if conflicts:
         yield from (_two_pools(requests[0], other) for other in conflicts)
@@ -137,7 +137,7 @@ def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) ->
 
     It is a warning: the nodes of a cluster change, and the policy does not describe their size.
     """
-    request = next((each for each in requests if each.resource), None)
+    request = next((request for request in requests if request.resource), None)
     if request is None or pod.spec.node_name or context.facts.nodes is None:
         return
     needed = device_peaks(pod, context.policy)
@@ -177,17 +177,17 @@ def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:
 
 
 def _unused_claims(pod: Pod, context: Context) -> Iterator[Finding]:
-    for each in context.claims(pod):
-        requests = each.claim.requests if each.claim and not each.entry.is_used else ()
+    for named in context.claims(pod):
+        requests = named.claim.requests if named.claim and not named.entry.is_used else ()
         classes = {name for request in requests for name in request}
         if not classes.isdisjoint(context.policy.pools_of_class):
             yield Finding(
                 ID,
-                each.path,
+                named.path,
                 "no container uses a claim for GPUs",
-                f"claim {each.entry.claim} on device class {', '.join(sorted(classes))} would take "
-                "a device that no container gets, so it does not make this a GPU Pod",
-                f"Add name: {each.entry.name} to resources.claims of the container that needs the "
+                f"claim {named.entry.claim} on device class {', '.join(sorted(classes))} would "
+                "take a device that no container gets, so it does not make this a GPU Pod",
+                f"Add name: {named.entry.name} to resources.claims of the container that needs the "
                 "device, or remove the claim",
             )
 

@@ -91,16 +91,16 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
         return
     terms = required_terms(pod.spec)
     if terms is None:
-        if added := [{"matchExpressions": each} for each in lacking[0] if each]:
+        if added := [{"matchExpressions": way} for way in lacking[0] if way]:
             yield Addition(_TERMS, added)
         return
     copies: list[dict[str, Any]] = []
     for index, (term, (first, *others)) in enumerate(zip(terms, lacking, strict=True)):
         if first:
             yield Addition((*_TERMS, index, "matchExpressions"), first)
-        for each in others:
+        for other in others:
             own = msgspec.to_builtins(term.match_expressions or [])
-            copies.append({**msgspec.to_builtins(term), "matchExpressions": [*own, *each]})
+            copies.append({**msgspec.to_builtins(term), "matchExpressions": [*own, *other]})
     if copies:
         yield Addition(_TERMS, copies)
 
@@ -166,10 +166,10 @@ def _ways(
     if not pools or confines(alternative, [pool.node_selector for pool in pools]):
         return [missing]
     rest = [dict(pool.node_selector.items() - {*labels}) for pool in pools]
-    keys = {key for each in rest for key in each}
+    keys = {key for way in rest for key in way}
     if len(keys) == 1 and all(rest):
         (key,) = keys
-        return [[*missing, _in(key, *(each[key] for each in rest))]]
+        return [[*missing, _in(key, *(way[key] for way in rest))]]
     # What does not parse matches no node, and neither does what matches no pool's.
     fitting = [pool for pool in pools if parses and can_match(alternative, pool.node_selector)]
     return [

@@ -71,7 +71,7 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     for pool in context.requested_pools:
         for taint in pool.taints:
             if taint.effect in FENCING_EFFECTS and not any(
-                tolerates(each, taint) for each in chain(tolerations, added)
+                tolerates(toleration, taint) for toleration in chain(tolerations, added)
             ):
                 added.append(_toleration(taint))
     if added:

@@ -119,7 +119,7 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     pod_is_root = _is_root(pod, NO_CONTEXT)
     are_root = [
         pod_is_root if own is NO_CONTEXT else _is_root(pod, own)
-        for own in [each.security_context for each in containers]
+        for own in [container.security_context for container in containers]
     ]
     each_container: Fields = {}
     if pod_is_root or any(are_root):

@@ -71,7 +71,9 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     else:
         requesting = requesting_containers(pod, context.device_requests)
         containers = [
-            each for each in pod.containers() if (each.kind, each.position) not in requesting
+            container
+            for container in pod.containers()
+            if (container.kind, container.position) not in requesting
         ]
     for container in containers:
         if VISIBLE_DEVICES not in [variable.name for variable in container.spec.env or ()]:

@@ -135,7 +135,7 @@ class Taker:
 
         This finds owners of kinds that gpufence does not know.
         """
-        wanted = {each.owner.key for each in objects if each.owner}
+        wanted = {obj.owner.key for obj in objects if obj.owner}
         seen: set[GroupKind] = set()
         while missing := sorted(wanted - self.inventory.owners.listed - seen):
             seen.update(missing)
@@ -145,7 +145,7 @@ class Taker:
                     self.inventory.owners.clusterwide.add(kind.key)
                 elif kind is not None:
                     found = await self._workloads(kind)
-                    wanted |= {each.owner.key for each in found if each.owner}
+                    wanted |= {workload.owner.key for workload in found if workload.owner}
 
     async def pods(self, take: Callable[[JSONObject], T]) -> list[T]:
         """Return the results of ``take`` for each Pod that has not ended.
@@ -166,9 +166,9 @@ class Taker:
             "the report does not show pools and their nodes",
         )
         if nodes is not None:
-            inventory.nodes = NodeIndex(each.node for each in nodes)
-            inventory.node_uids = {each.node.name: each.uid for each in nodes}
-            inventory.cordoned = {each.node.name for each in nodes if each.is_cordoned}
+            inventory.nodes = NodeIndex(node.node for node in nodes)
+            inventory.node_uids = {node.node.name: node.uid for node in nodes}
+            inventory.cordoned = {node.node.name for node in nodes if node.is_cordoned}
         namespaces = await self._deciding(
             "namespaces",
             "/api/v1/namespaces",
@@ -233,7 +233,7 @@ class Taker:
         )
         if found is None:
             return []
-        owned = [each.owned for each in found]
+        owned = [workload.owned for workload in found]
         self.inventory.workloads += found
         self.inventory.owners.add(kind.key, owned)
         return owned

@@ -119,7 +119,7 @@ class Discovery:
 
     async def by_kind(self, group: str, kind: str) -> Kind | None:
         """Return the kind, if it exists and can be listed."""
-        return next((each for each in await self._listed(group) if each.kind == kind), None)
+        return next((listed for listed in await self._listed(group) if listed.kind == kind), None)
 
     async def _listed(self, group: str) -> tuple[Kind, ...]:
         if group not in self._kinds:
@@ -131,10 +131,10 @@ class Discovery:
         if self._versions is None:
             found = await self._get("/apis", _Groups)
             self._versions = {
-                each.name: tuple(
-                    dict.fromkeys(of.version for of in (each.preferred, *each.versions))
+                group.name: tuple(
+                    dict.fromkeys(of.version for of in (group.preferred, *group.versions))
                 )
-                for each in found.groups
+                for group in found.groups
             }
         return self._versions.get(group, ())
 
@@ -156,9 +156,9 @@ class Discovery:
                 raise
             return ()
         return tuple(
-            Kind(group, version, each.kind, each.name, each.namespaced)
-            for each in found.resources
-            if "list" in each.verbs and "/" not in each.name
+            Kind(group, version, resource.kind, resource.name, resource.namespaced)
+            for resource in found.resources
+            if "list" in resource.verbs and "/" not in resource.name
         )
 
     async def _get(self, path: str, shape: Any) -> Any:

@@ -89,7 +89,7 @@ class Owners:
     def add(self, kind: GroupKind, objects: Iterable[Owned]) -> None:
         """Add all objects of a kind."""
         self.listed.add(kind)
-        self._by_uid.update((each.uid, each) for each in objects)
+        self._by_uid.update((obj.uid, obj) for obj in objects)
 
     def top(self, obj: Owned) -> tuple[Owned, Remark]:
         """Return the topmost owner, or the object itself, and why the chain ended.
@@ -128,10 +128,10 @@ def _is_owner(owner: Owned, obj: Owned, reference: Reference) -> bool:
 
 
 def _controller(references: Iterable[JSONObject]) -> Reference | None:
-    for each in references:
-        if each.get("controller"):
-            group, slash, _ = str(each["apiVersion"]).partition("/")
-            return Reference(group if slash else "", each["kind"], each["name"], each["uid"])
+    for owner in references:
+        if owner.get("controller"):
+            group, slash, _ = str(owner["apiVersion"]).partition("/")
+            return Reference(group if slash else "", owner["kind"], owner["name"], owner["uid"])
     return None
 
 

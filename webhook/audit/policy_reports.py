@@ -78,7 +78,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
     """
     reports = await _served(api)
     if reports is None:
-        kinds = " nor ".join(each.version for each in _APIS)
+        kinds = " nor ".join(api.version for api in _APIS)
         return Published(f"No PolicyReports written: the cluster has neither {kinds}.")
     unread = {subject.workload.owned.uid for subject in audit.subjects if subject.error}
     counts: Counter[str] = Counter()
@@ -92,7 +92,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
         found = await list_all(
             api, f"{path}/{resource}", lambda obj: obj, labels=f"{_LABEL}={_MANAGER}"
         )
-        present = {each["metadata"]["name"]: each for each in found if _is_own(each)}
+        present = {report["metadata"]["name"]: report for report in found if _is_own(report)}
         for subject in subjects:
             wanted = _report(reports.version, kind, subject, now)
             own = present.pop(wanted["metadata"]["name"], None)
@@ -152,10 +152,10 @@ def _sentence(version: str, counts: Counter[str]) -> str:
 
 
 async def _served(api: KubeApi) -> _Api | None:
-    for each in _APIS:
+    for report_api in _APIS:
         try:
-            if await api.read(f"/apis/{each.version}") is not None:
-                return each
+            if await api.read(f"/apis/{report_api.version}") is not None:
+                return report_api
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
@@ -211,7 +211,7 @@ def _with_kept(wanted: JSONObject, own: JSONObject) -> JSONObject:
 
 def _summary(results: Iterable[JSONObject]) -> JSONObject:
     counts = Counter(result.get("result") for result in results)
-    return {each: counts[each] for each in ("pass", "fail", "warn", "error", "skip")}
+    return {result: counts[result] for result in ("pass", "fail", "warn", "error", "skip")}
 
 
 def _report(version: str, kind: str, subject: _Subject, now: datetime) -> JSONObject:
@@ -306,7 +306,7 @@ def _is_deleting(error: ApiError) -> bool:
 
 def _content(report: JSONObject) -> Any:
     """Return the content of a report without timestamps."""
-    return report.get("scope"), [_timeless(each) for each in report.get("results") or ()]
+    return report.get("scope"), [_timeless(result) for result in report.get("results") or ()]
 
 
 def _timeless(result: JSONObject) -> list[tuple[str, Any]]:

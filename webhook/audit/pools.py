@@ -138,7 +138,7 @@ def _devices(pod: RunningPod, pool: Pool, policy: Policy, nodes: NodeIndex) -> d
     devices = {}
     for name, count in pod.devices.items():
         offering = policy.pools_of_resource(name)
-        if pool in ([each for each in offering if each.name in pod.decision.pools] or offering):
+        if pool in ([share for share in offering if share.name in pod.decision.pools] or offering):
             devices[name] = count
     return devices
 

@@ -70,7 +70,7 @@ def subjects(
     Old ReplicaSets and ended Jobs are audited only if they still have a running Pod.
     """
     collected: dict[str, _Collector] = {}
-    by_uid = {each.owned.uid: each for each in inventory.workloads}
+    by_uid = {workload.owned.uid: workload for workload in inventory.workloads}
     trespassing = _trespassing(states)
 
     def collector(workload: Workload) -> _Collector:
@@ -87,7 +87,7 @@ def subjects(
         found = collector(pod.workload)
         found.take_pod(pod)
         found.take_trespass(trespassing.get(pod.workload.owned.uid, ()), policy, inventory)
-    made = [each.subject(policy, inventory) for each in collected.values()]
+    made = [collector.subject(policy, inventory) for collector in collected.values()]
     return sorted(made, key=lambda s: (*_place(s.workload), s.workload.owned.name))
 
 
@@ -218,8 +218,8 @@ def _is_excepted(pod: RunningPod, policy: Policy, inventory: Inventory) -> bool:
     owned = pod.workload.owned
     top, _ = inventory.owners.top(owned)
     for entry in policy.exceptions:
-        for each in (owned, top):
-            found = (TRESPASS, owned.namespace, each.key[1], each.name)
+        for candidate in (owned, top):
+            found = (TRESPASS, owned.namespace, candidate.key[1], candidate.name)
             if entry.covers(*found) and not entry.has_expired(inventory.today):
                 inventory.excepted.add(found)
                 return True

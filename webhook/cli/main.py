@@ -108,8 +108,8 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
     stdout: TextIO = sys.stdout or _nowhere()
     sys.stdout = _buffered(stdout) if stdout is sys.__stdout__ else stdout
     sys.stderr = sys.stderr or _nowhere()
-    for each in (sys.stdin, sys.stdout, sys.stderr):
-        _wait_for(each)
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        _wait_for(stream)
     for stream in (sys.stdout, sys.stderr):
         # Characters that a terminal cannot show must not be errors.
         if isinstance(stream, io.TextIOWrapper):

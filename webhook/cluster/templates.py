@@ -134,7 +134,7 @@ def of_machine_deployment(item: MachineDeploymentObject) -> NodeTemplate | None:
         for key, value in (item.spec.template.metadata.labels or {}).items()
         if key.partition("/")[0].endswith(_COPIED)
     }
-    labels = dict(each.partition("=")[::2] for each in _listed(given.get("labels", "")))
+    labels = dict(label.partition("=")[::2] for label in _listed(given.get("labels", "")))
     resource, count = given.get("gpu-type", ""), given.get("gpu-count", "")
     return NodeTemplate(
         f"MachineDeployment {item.metadata.key}",
@@ -145,12 +145,12 @@ def of_machine_deployment(item: MachineDeploymentObject) -> NodeTemplate | None:
 
 
 def _listed(text: str) -> Iterator[str]:
-    return filter(None, (each.strip() for each in text.split(",")))
+    return filter(None, (part.strip() for part in text.split(",")))
 
 
 def _taints(text: str) -> Iterator[Taint]:
-    for each in _listed(text):
-        name, _, effect = each.rpartition(":")
+    for part in _listed(text):
+        name, _, effect = part.rpartition(":")
         key, _, value = name.partition("=")
         yield Taint(key, effect, value)
 

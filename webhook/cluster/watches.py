@@ -97,11 +97,11 @@ class Watches:
 
     def staleness(self) -> dict[str, float | None]:
         """Return the seconds since each collection was last heard of, ``None`` for never."""
-        return {name: each.staleness() for name, each in self._reflectors.items()}
+        return {name: reflector.staleness() for name, reflector in self._reflectors.items()}
 
     def objects(self) -> dict[str, int]:
         """Return the number of objects that are kept of each collection."""
-        return {name: len(each.store) for name, each in self._reflectors.items()}
+        return {name: len(reflector.store) for name, reflector in self._reflectors.items()}
 
     def _restart(self, name: str) -> None:
         if task := self._tasks.pop(name, None):

@@ -46,7 +46,7 @@ def check(found: Installation, today: date) -> Iterator[Line]:
         return
     registers = found.deployed is not None and found.deployed.registers
     enabled = found.deployed is None or found.deployed.admission_policies
-    by_name = {(kind, name): obj for kind, each in present.items() for name, obj in each.items()}
+    by_name = {(kind, name): obj for kind, named in present.items() for name, obj in named.items()}
     if not by_name and not (registers and enabled):
         remediation = "Set admissionPolicies.enabled in the chart" if registers else _APPLY
         problem = "none found; while no replica answers, no API server denies trespassing Pods"

@@ -150,10 +150,10 @@ def _places(found: Installation, address: Registration) -> Iterator[tuple[str, i
         url = urlsplit(address.url)
         yield url.hostname or "", url.port or 443
         return
-    for each in found.slices:
-        ports = [port["port"] for port in each.get("ports") or () if port.get("port")]
-        https = [p["port"] for p in each.get("ports") or () if p.get("name") == "https"] or ports
-        for endpoint in ready_endpoints(each) if https else ():
+    for slice_ in found.slices:
+        ports = [port["port"] for port in slice_.get("ports") or () if port.get("port")]
+        https = [p["port"] for p in slice_.get("ports") or () if p.get("name") == "https"] or ports
+        for endpoint in ready_endpoints(slice_) if https else ():
             yield endpoint["addresses"][0], https[0]
 
 

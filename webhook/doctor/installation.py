@@ -115,7 +115,7 @@ async def examine(
 
     found.version = (await read("version", "/version") or {}).get("gitVersion", "")
     claims = await read("API groups", "/apis/resource.k8s.io") or {}
-    found.claim_versions = tuple(each["version"] for each in claims.get("versions") or ())
+    found.claim_versions = tuple(version["version"] for version in claims.get("versions") or ())
     core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
     read_policy(await read("policy", f"{core}/configmaps/{name}-policy"), found)
     found.deployment = await read("replicas", f"{apps}/deployments/{name}")
@@ -171,8 +171,8 @@ def _own_container(containers: list[JSONObject]) -> JSONObject | None:
 
     It is not always the first: injected sidecars can come before it.
     """
-    named = [each for each in containers if each["name"] == _PROGRAM]
-    serving = [each for each in containers if _serves(each)]
+    named = [container for container in containers if container["name"] == _PROGRAM]
+    serving = [container for container in containers if _serves(container)]
     return next(iter((*named, *serving)), None)
 
 

@@ -59,7 +59,10 @@ def check(found: Installation) -> Iterator[Line]:
     if registration is None:
         yield skip("configurations", "the address of gpufence is unknown")
         return
-    wanted = {each["kind"]: each for each in configurations(found.policy, registration)}
+    wanted = {
+        configuration["kind"]: configuration
+        for configuration in configurations(found.policy, registration)
+    }
     pairs = [pair for kind in present for pair in _pairs(kind, wanted[kind], present[kind])]
     yield from _completeness(wanted, present)
     for field in _FIELDS:
@@ -81,8 +84,8 @@ def wanted_registration(found: Installation) -> Registration | None:
         return None
     timeouts = {
         webhook.get("timeoutSeconds")
-        for each in found.configurations.values()
-        for webhook in (each or {}).get("webhooks") or ()
+        for configuration in found.configurations.values()
+        for webhook in (configuration or {}).get("webhooks") or ()
     }
     return replace(
         address,
@@ -143,7 +146,7 @@ def _field(field: str, pairs: list[tuple[str, JSONObject, JSONObject]], known: b
     for where, wanted, found in pairs:
         target, value = wanted[field], found.get(field)
         if field == "clientConfig":
-            value = {key: each for key, each in (value or {}).items() if key != "caBundle"}
+            value = {key: item for key, item in (value or {}).items() if key != "caBundle"}
         if target != value:
             problems.append(f"{where}: {_difference(field, target, value)}")
     if not problems:

@@ -22,7 +22,7 @@ def check(found: Installation, now: datetime) -> Iterator[Line]:
     """
     yield _replicas(found)
     if found.deployment is not None and found.deployed is None:
-        names = ", ".join(each["name"] for each in containers_of(found.deployment))
+        names = ", ".join(container["name"] for container in containers_of(found.deployment))
         yield warn(
             "command line",
             f"Deployment {found.namespace}/{found.name} has no container named gpufence or with "
@@ -68,7 +68,7 @@ def _endpoints(found: Installation) -> Line:
     where = f"Service {namespace}/{name}"
     if "endpoints" in found.forbidden:
         return skip("endpoints", f"cannot read those of {where}: {found.forbidden['endpoints']}")
-    ready = sum(len(ready_endpoints(each)) for each in found.slices)
+    ready = sum(len(ready_endpoints(slice_)) for slice_ in found.slices)
     if not ready:
         return fail(
             "endpoints",

@@ -83,7 +83,9 @@ class Connections:
         if own < self.limits.per_address:
             if len(self) < self.limits.connections:
                 return True
-            larger = [(len(each), other) for other, each in self._open.items() if len(each) > own]
+            larger = [
+                (len(open_), other) for other, open_ in self._open.items() if len(open_) > own
+            ]
             if any(self._evict(other) for _, other in sorted(larger, reverse=True)):
                 return True
         if self._may_replace_own() and self._evict(address):
@@ -131,9 +133,13 @@ class Connections:
     def _evict(self, address: str) -> bool:
         """Close a connection of ``address``: one that was never used, or else the longest idle."""
         unused = (
-            each for each in self._open.get(address, {}).values() if not self._is_busy(each.handler)
+            connection
+            for connection in self._open.get(address, {}).values()
+            if not self._is_busy(connection.handler)
         )
-        evicted = min(unused, key=lambda each: (each.served, each.used_at), default=None)
+        evicted = min(
+            unused, key=lambda connection: (connection.served, connection.used_at), default=None
+        )
         if evicted is None:
             return False
         self.closed(evicted.handler)

@@ -62,7 +62,7 @@ class Slots:
         if not self._held[address]:
             del self._held[address]
         while self._waiting:
-            fewest = min(self._waiting, key=lambda each: self._held[each])
+            fewest = min(self._waiting, key=lambda address: self._held[address])
             granted = self._waiting[fewest].popleft()
             if not self._waiting[fewest]:
                 del self._waiting[fewest]

@@ -55,8 +55,8 @@ class ClusterMetrics:
 
         Of a collection that two follow, what the first knows is shown.
         """
-        for each in followed:
-            for resource in each.objects():
+        for source in followed:
+            for resource in source.objects():
                 self._restarts.labels(resource)
         self._registry.register(_Known(followed))
 
@@ -72,7 +72,9 @@ class _Known(Collector):
             "Objects of the cluster that are known.",
             labels=("resource",),
         )
-        known = {name: count for each in self._followed for name, count in each.objects().items()}
+        known = {
+            name: count for source in self._followed for name, count in source.objects().items()
+        }
         for resource, count in known.items():
             objects.add_metric((resource,), count)
         yield objects
@@ -81,7 +83,7 @@ class _Known(Collector):
             "When the API server was last heard, a bookmark a minute included.",
             labels=("resource",),
         )
-        ages = {name: age for each in self._followed for name, age in each.staleness().items()}
+        ages = {name: age for source in self._followed for name, age in source.staleness().items()}
         for resource, seconds in ages.items():
             if seconds is not None:
                 heard.add_metric((resource,), time.time() - seconds)

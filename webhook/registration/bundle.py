@@ -40,15 +40,15 @@ class Bundle:
         ours = _certificates(own)
         if self._succession:
             self._retired |= set(ours)
-        present = dict.fromkeys(each for bundle in found for each in _certificates(bundle))
-        others = [each for each in present if each not in self._retired and each not in ours]
-        self._found_at = {each: self._found_at.get(each, now) for each in others}
+        present = dict.fromkeys(ca for bundle in found for ca in _certificates(bundle))
+        others = [ca for ca in present if ca not in self._retired and ca not in ours]
+        self._found_at = {ca: self._found_at.get(ca, now) for ca in others}
         return _joined(own, (x for x, at in self._found_at.items() if now - at < self._overlap))
 
 
 def with_cas(configuration: JSONObject, own: bytes) -> JSONObject:
     """Return a configuration whose bundles carry the CAs of ``own`` (PEM) as well."""
-    webhooks = [_with_cas(each, own) for each in configuration.get("webhooks") or ()]
+    webhooks = [_with_cas(webhook, own) for webhook in configuration.get("webhooks") or ()]
     return {**configuration, "webhooks": webhooks}
 
 
@@ -59,7 +59,7 @@ def _with_cas(webhook: JSONObject, own: bytes) -> JSONObject:
         return webhook
     found = base64.b64decode(config["caBundle"])
     carried = _certificates(found)
-    bundle = _joined(found, (each for each in _certificates(own) if each not in carried))
+    bundle = _joined(found, (ca for ca in _certificates(own) if ca not in carried))
     return {**webhook, "clientConfig": {**config, "caBundle": base64.b64encode(bundle).decode()}}
 
 
@@ -71,5 +71,5 @@ def _certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def _joined(bundle: bytes, others: Iterable[x509.Certificate]) -> bytes:
-    added = b"".join(each.public_bytes(Encoding.PEM) for each in others)
+    added = b"".join(ca.public_bytes(Encoding.PEM) for ca in others)
     return bundle.rstrip(b"\n") + b"\n" + added if added else bundle

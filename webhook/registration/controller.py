@@ -249,7 +249,9 @@ class RegistrationController:
             )
         if own := self._authorities():
             found = (await self._registered()).values()
-            distinct = dict.fromkeys(bundle for each in found for bundle in bundles(each))
+            distinct = dict.fromkeys(
+                bundle for configuration in found for bundle in bundles(configuration)
+            )
             own = self._bundle.publish(own, map(base64.b64decode, distinct))
         bundle = base64.b64encode(own).decode("ascii")
         return configurations(self._policy(), replace(registration, ca_bundle=bundle))

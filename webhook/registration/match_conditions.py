@@ -90,7 +90,7 @@ def differs_in_requests(policy: Policy) -> tuple[str, ...]:
 
     Without its annotation, a Pod that still waits for a node is no GPU Pod.
     """
-    keys = {key for each in policy.pools_of_annotations for key in each.keys}
+    keys = {key for annotation in policy.pools_of_annotations for key in annotation.keys}
     if not keys:
         return ()
     new, old = (_value("k", f"{obj}.metadata.annotations") for obj in ("object", "oldObject"))
@@ -143,7 +143,7 @@ def _annotated(metadata: str, policy: Policy) -> tuple[str, ...]:
 
     For any scheduler: another mutating webhook may set ``schedulerName`` after this one.
     """
-    keys = {key for each in policy.pools_of_annotations for key in each.annotations}
+    keys = {key for annotation in policy.pools_of_annotations for key in annotation.annotations}
     if not keys:
         return ()
     return (_has_annotation(metadata, f"k in {_list(keys)}"),)

@@ -185,4 +185,4 @@ async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:
         if error.status == FORBIDDEN:
             return True
         raise
-    return any(ready_endpoints(each) for each in (slices or {}).get("items") or ())
+    return any(ready_endpoints(item) for item in (slices or {}).get("items") or ())

@@ -261,7 +261,7 @@ def _cluster_state(
         )
         policy.followers.append(devices.use)
         metrics.registry.register(DeviceMetrics(devices))
-    counters.track(*[each for each in (facts, devices) if each is not None])
+    counters.track(*[part for part in (facts, devices) if part is not None])
     return facts, devices
 
 

@@ -28,8 +28,8 @@ class Signals:
             await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
             return task.result() if task.done() else None
         finally:
-            for each in (task, stopped):
-                each.cancel()
+            for awaited in (task, stopped):
+                awaited.cancel()
             await asyncio.gather(task, stopped, return_exceptions=True)
 
     def _received(self) -> None:

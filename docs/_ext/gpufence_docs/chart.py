@@ -83,9 +83,9 @@ def _comment(lines: list[str], line: int) -> str:
 def _accepted(schema: dict[str, Any]) -> str:
     """Return the constraints of a value."""
     if "enum" in schema:
-        return ", ".join(code(_word(each)) for each in schema["enum"])
+        return ", ".join(code(_word(value)) for value in schema["enum"])
     if "anyOf" in schema:
-        return " or ".join(each["type"] for each in schema["anyOf"])
+        return " or ".join(part["type"] for part in schema["anyOf"])
     bounds = [
         text.format(schema[key])
         for key, text in (("minimum", "from {}"), ("maximum", "to {}"), ("pattern", "`{}`"))

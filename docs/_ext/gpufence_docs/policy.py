@@ -105,7 +105,7 @@ def _title(part: str) -> str:
 def _reference(property_: Schema) -> str:
     """Return the name of the part that a field holds, alone or in a list."""
     inner = [property_, property_.get("items", {}), *property_.get("anyOf", ())]
-    found = [each["$ref"].rpartition("/")[2] for each in inner if "$ref" in each]
+    found = [part["$ref"].rpartition("/")[2] for part in inner if "$ref" in part]
     return found[0] if found else ""
 
 
@@ -116,7 +116,7 @@ def _type(schema: Schema) -> str:
         title = _title(_reference(schema))
         return f"[{title}](#{title.lower()})"
     if "anyOf" in schema:
-        return " or ".join(_type(each) for each in schema["anyOf"])
+        return " or ".join(_type(part) for part in schema["anyOf"])
     if schema.get("enum") == [rule.id for rule in RULES]:
         return "[rule](../rules/index.md)"
     if "enum" in schema:
@@ -128,7 +128,7 @@ def _type(schema: Schema) -> str:
     if schema["type"] == "object":
         # The schema lists the keys, or has a pattern for them, or allows any.
         keyed = schema.get("properties") or schema.get("patternProperties") or {}
-        values = [each for each in [*keyed.values(), schema.get("additionalProperties")] if each]
+        values = [value for value in [*keyed.values(), schema.get("additionalProperties")] if value]
         return f"map to {_type(values[0])}" if isinstance(values[0], dict) else "map"
     return str(schema.get("format") or schema["type"])
 
@@ -157,9 +157,9 @@ def _limits(property_: Schema) -> str:
     """Return the further constraints of a value."""
     alternatives = property_.get("anyOf", [property_])
     limits = [
-        text.format(each[key])
-        for each in alternatives
+        text.format(alternative[key])
+        for alternative in alternatives
         for key, text in _LIMITS.items()
-        if key in each
+        if key in alternative
     ]
     return ", ".join(limits)

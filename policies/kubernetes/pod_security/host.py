@@ -242,7 +242,7 @@ def _volumes(pod: PodView, sources: dict[int, str], reason: str, accepted: str) 
 def _volume_remediation(volumes: list[Volume]) -> str:
     """Return what to use instead, by the purpose of the volumes."""
     purposes = {_purpose(volume) for volume in volumes}
-    return sentence("; ".join(_INSTEAD[each] for each in _INSTEAD if each in purposes))
+    return sentence("; ".join(_INSTEAD[purpose] for purpose in _INSTEAD if purpose in purposes))
 
 
 def _purpose(volume: Volume) -> str:

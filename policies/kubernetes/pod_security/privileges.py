@@ -84,8 +84,12 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         return None
     bad = Offenders(None, containers)
     field = "securityContext.allowPrivilegeEscalation"
-    explicit = [each for each in containers if each.security_context.allow_privilege_escalation]
-    silent = [each for each in containers if each not in explicit]
+    explicit = [
+        container
+        for container in containers
+        if container.security_context.allow_privilege_escalation
+    ]
+    silent = [container for container in containers if container not in explicit]
     found = []
     if explicit:
         found.append(f"{name_containers(explicit)} {_s('set', explicit)} {field}: true")
@@ -93,7 +97,7 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         lacks = "does not set" if len(silent) == 1 else "do not set"
         found.append(f"{name_containers(silent)} {lacks} {'it' if explicit else field}")
     remediation = f"Set securityContext: {{allowPrivilegeEscalation: false}} in {bad.named}"
-    if any(excludes_no_escalation(each.security_context) for each in containers):
+    if any(excludes_no_escalation(container.security_context) for container in containers):
         remediation += ", and remove privileged and SYS_ADMIN"
     return Violation(
         "allowPrivilegeEscalation != false",
@@ -186,7 +190,7 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         Offenders(None, bad).remediation(sentence(listing(remediation))),
         subjects(
             [
-                *((each.name, "not dropped") for each in keeping),
+                *((container.name, "not dropped") for container in keeping),
                 *_rejected_by(adding, _RESTRICTED_CAPABILITIES),
             ]
         ),
@@ -274,10 +278,10 @@ def _adds(container: Container, accepted: Collection[str]) -> bool:
 
 def _rejected_by(adding: list[Container], accepted: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield container and name of each added capability that is not accepted."""
-    for each in adding:
-        for name in _added(each.security_context):
+    for container in adding:
+        for name in _added(container.security_context):
             if name not in accepted:
-                yield each.name, name
+                yield container.name, name
 
 
 def _rejected(adding: list[Container], accepted: Collection[str]) -> list[str]:

@@ -35,7 +35,7 @@ def view(pod: Pod) -> PodView:
         spec,
         context,
         containers,
-        (context, *[each.security_context for each in containers]),
+        (context, *[container.security_context for container in containers]),
         pod.is_windows,
         spec.host_users is False,
     )

@@ -58,7 +58,7 @@ class Offenders(NamedTuple):
     def subjects(self, values: Callable[[SecurityContext], Iterable[str]]) -> frozenset[str]:
         """Return each offender with each of the values in its security context."""
         contexts = [("the Pod", self.pod.context)] if self.pod else []
-        contexts += [(each.name, each.security_context) for each in self.containers]
+        contexts += [(container.name, container.security_context) for container in self.containers]
         return subjects((who, value) for who, context in contexts for value in values(context))
 
     def path(self, field: str) -> str:

@@ -132,7 +132,7 @@ async def _applied(connection: Connection, namespace: str) -> _Labels:
         lambda obj: obj["metadata"],
         fields=f"metadata.name={namespace}",
     )
-    metadata: JSONObject = next((each for each in found if each["name"] == namespace), {})
+    metadata: JSONObject = next((item for item in found if item["name"] == namespace), {})
     text = (metadata.get("annotations") or {}).get(_LAST_APPLIED, "{}")
     try:
         last = msgspec.json.decode(text, type=_Manifest).metadata.labels

@@ -116,4 +116,4 @@ def explain(
             raise InputError([no_objects_message([subject])])
         explained = list(explanations(manifests, policy, request, complete))
     terminal.write(explanation.report(explained), sys.stdout, color)
-    return EXIT_INPUT if any(each.result.error for each in explained) else 0
+    return EXIT_INPUT if any(explanation.result.error for explanation in explained) else 0

@@ -111,8 +111,8 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
         from webhook.cli.cluster_facts.node_sources import from_cluster
 
         known = with_api(kubeconfig, from_cluster, context)
-        for each in label_problems(policy, known.index, known.templates):
-            click.echo(f"Warning: {each.problem}. {each.remediation}.", err=True)
+        for label_problem in label_problems(policy, known.index, known.templates):
+            click.echo(f"Warning: {label_problem.problem}. {label_problem.remediation}.", err=True)
 
 
 @policy.command(

@@ -125,8 +125,8 @@ async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -
         click.echo(f"Replicas with another Lease write the configurations again. {cure}.", err=True)
         return False
     if registered and not any(deleted.values()):
-        for each in sorted(registered):
-            click.echo(f"Release {each} is still registered. Add --name {each}.", err=True)
+        for release in sorted(registered):
+            click.echo(f"Release {release} is still registered. Add --name {release}.", err=True)
         return False
     return True
 
@@ -164,11 +164,11 @@ async def _ours(api: KubeApi) -> dict[str, str]:
             listed = await api.read(path)
         except ClusterError:
             continue
-        for each in (listed or {}).get("items") or ():
-            for webhook in each.get("webhooks") or ():
+        for item in (listed or {}).get("items") or ():
+            for webhook in item.get("webhooks") or ():
                 if is_ours(webhook.get("name")):
                     service = webhook["clientConfig"].get("service") or {}
-                    found[each["metadata"]["name"]] = service.get("namespace", "")
+                    found[item["metadata"]["name"]] = service.get("namespace", "")
     return found
 
 

@@ -67,7 +67,9 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
     """Yield why the Pod is a GPU Pod, or why it is not one although it may look like one."""
     if context.device_requests:
         yield _title(f"Why it is a GPU Pod{where}")
-        containers = {(each.kind, each.position): each.name for each in pod.containers()}
+        containers = {
+            (container.kind, container.position): container.name for container in pod.containers()
+        }
         for request in context.device_requests:
             holder = request.container if request.resource else None
             who = f"Container {containers[holder]}" if holder else "The Pod"
@@ -95,10 +97,10 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
             f"reads the annotation (at {pod.at(f'metadata.annotations[{name}]')}).",
             indent=4,
         )
-    for each in context.unresolved_claims(pod):
+    for named in context.unresolved_claims(pod):
         yield _line(
-            f"Claim {each.entry.claim} is unknown and does not count as a request (at "
-            f"{each.path}). Pass its manifest as well, or use --cluster.",
+            f"Claim {named.entry.claim} is unknown and does not count as a request (at "
+            f"{named.path}). Pass its manifest as well, or use --cluster.",
             indent=4,
         )
 
@@ -131,7 +133,7 @@ def _mutations(explanation: Explanation) -> Iterator[Line]:
             yield _line(f"Why: {_reason(step.mutation)}", role="aside", indent=6)
             for marked in difference(step.before, step.after):
                 yield marked_line(marked, indent=6)
-    later = [each for each in explanation.templates if each.is_mutated_later]
+    later = [template for template in explanation.templates if template.is_mutated_later]
     for template in later:
         yield _line(
             f"The webhook mutates the Pods at {template.written.at('spec')} when they are created: "

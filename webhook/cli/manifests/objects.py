@@ -58,7 +58,7 @@ def read_objects(document: Document) -> Iterator[Manifest]:
     """Yield the document's objects in order; a broken object comes with its error."""
     manifests = list(_objects(document))
     if document.duplicate is not None and manifests:
-        above = [each for each in manifests if each.line <= document.duplicate.line]
+        above = [manifest for manifest in manifests if manifest.line <= document.duplicate.line]
         (above or manifests)[-1].duplicate = document.duplicate
     return iter(manifests)
 

@@ -23,7 +23,7 @@ def read_arguments(arguments: list[str]) -> Deployed:
 
     try:
         deployed: Deployed = _reader.main(
-            [each for each in arguments if each != "serve"], standalone_mode=False
+            [argument for argument in arguments if argument != "serve"], standalone_mode=False
         )
     except click.ClickException as error:
         problem = f"the Deployment does not run a known gpufence serve: {error}"

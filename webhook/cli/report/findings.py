@@ -26,4 +26,4 @@ def rule_page(rule: str) -> str:
     """Return the address of a rule's page; empty for what an audit alone finds."""
     from policies.registry import RULES
 
-    return f"{_RULE_PAGES}/{rule}.html" if any(each.id == rule for each in RULES) else ""
+    return f"{_RULE_PAGES}/{rule}.html" if any(known.id == rule for known in RULES) else ""

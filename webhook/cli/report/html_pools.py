@@ -75,7 +75,7 @@ def _namespaces(state: PoolState) -> Markup:
         )
         for name, usage in sorted(state.by_namespace.items(), key=lambda i: (-i[1].placed, i[0]))
     ]
-    head = element("tr", *(element("th", each, scope="col") for each in heads))
+    head = element("tr", *(element("th", heading, scope="col") for heading in heads))
     return element(
         "table",
         element("caption", f"Device requests in pool {state.pool.name}"),

@@ -90,7 +90,7 @@ def change_lines(decision: Decision) -> list[Line]:
     from webhook.cli.report.difference import difference
 
     marked = difference(decision.original, decision.mutated)
-    return [marked_line(each, indent=2) for each in marked]
+    return [marked_line(line, indent=2) for line in marked]
 
 
 def marked_line(marked: Marked, indent: int) -> Line:

@@ -137,16 +137,16 @@ def _subject(case: CaseSpec, judged: Sequence[Explanation]) -> Explanation:
     Raises:
         InputError: the case does not identify exactly one object.
     """
-    _raise_errors((each.result.manifest, each.result.error) for each in judged)
-    names = {_name(each.result): each for each in judged}
+    _raise_errors((item.result.manifest, item.result.error) for item in judged)
+    names = {_name(item.result): item for item in judged}
     if case.object is not None:
         if case.object in names:
             return names[case.object]
         raise InputError([f"{case.object} is not in the manifest, which has {', '.join(names)}."])
-    makers = [each for each in judged if each.facts is not None] or list(judged)
+    makers = [item for item in judged if item.facts is not None] or list(judged)
     if len(makers) == 1:
         return makers[0]
-    several = f"{', '.join(_name(each.result) for each in makers)}; select one with object"
+    several = f"{', '.join(_name(item.result) for item in makers)}; select one with object"
     raise InputError([f"the manifest has {several}." if makers else "the manifest has no object."])
 
 

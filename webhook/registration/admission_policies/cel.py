@@ -34,12 +34,12 @@ def names(values: Iterable[str]) -> str:
 
 def any_of(*expressions: str) -> str:
     """Return the disjunction; without any expression, false."""
-    return "(" + " || ".join(f"({each})" for each in expressions) + ")" if expressions else "false"
+    return "(" + " || ".join(f"({part})" for part in expressions) + ")" if expressions else "false"
 
 
 def all_of(*expressions: str) -> str:
     """Return the conjunction; without any expression, true."""
-    return "(" + " && ".join(f"({each})" for each in expressions) + ")" if expressions else "true"
+    return "(" + " && ".join(f"({part})" for part in expressions) + ")" if expressions else "true"
 
 
 def is_in(name: str, known: NameSet) -> str:
@@ -110,10 +110,10 @@ def may_request_by_annotation(spec: str, path: str, policy: Policy) -> tuple[str
     annotations = mapped("object", f"{path.removesuffix('spec')}metadata.?annotations")
     return tuple(
         all_of(
-            f'{spec}.?schedulerName.orValue("") == {text(each.scheduler_name)}',
-            f"{annotations}.exists(k, k in {names(each.annotations)})",
+            f'{spec}.?schedulerName.orValue("") == {text(annotation.scheduler_name)}',
+            f"{annotations}.exists(k, k in {names(annotation.annotations)})",
         )
-        for each in policy.pools_of_annotations
+        for annotation in policy.pools_of_annotations
     )
 
 

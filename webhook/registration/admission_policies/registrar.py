@@ -135,8 +135,8 @@ async def delete(api: KubeApi, name: str) -> dict[str, bool]:
     found = await find(api, name) or {kind: {} for kind in PATHS}
     deleted = dict.fromkeys(PATHS, False)
     for kind, path in reversed(PATHS.items()):
-        for each in sorted(found[kind]):
-            deleted[kind] |= await api.delete(f"{path}/{each}")
+        for object_name in sorted(found[kind]):
+            deleted[kind] |= await api.delete(f"{path}/{object_name}")
     return deleted
 
 

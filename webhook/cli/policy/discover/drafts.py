@@ -98,7 +98,7 @@ def draft(
         for pool in _merged(parts):
             pool.device_classes = classes
             _set_taints(pool, common, made.findings)
-            bare = [each for each in pool.sites if not (each.devices or each.is_template)]
+            bare = [site for site in pool.sites if not (site.devices or site.is_template)]
             if bare and not classes:
                 made.findings.append(_without_devices(vendor, bare))
             made.pools.append(pool)
@@ -156,7 +156,7 @@ def _keys(
             for key in keys
         }
         # The sort is stable: of two keys for as many nodes, the preferred one comes first.
-        covered |= sorted(found.items(), key=lambda each: len(each[1]), reverse=True)
+        covered |= sorted(found.items(), key=lambda item: len(item[1]), reverse=True)
     templates = [site for site in rest if site.is_template]
     for wanted in (templates, templates[:1], []):
         found_keys = [key for key, sites in covered.items() if sites and {*wanted} <= {*sites}]
@@ -224,7 +224,7 @@ def _merged(pools: Iterable[PoolDraft]) -> list[PoolDraft]:
     merged: list[PoolDraft] = []
     for pool in sorted(pools, key=lambda pool: len(pool.node_selector)):
         labels = pool.node_selector.items()
-        wide = next((each for each in merged if each.node_selector.items() <= labels), None)
+        wide = next((other for other in merged if other.node_selector.items() <= labels), None)
         if wide is None:
             merged.append(pool)
         else:

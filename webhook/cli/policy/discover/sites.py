@@ -46,7 +46,7 @@ class Site:
         """The resources that are shares of a device."""
         strategies = {value for key in SHARING_LABELS for value in self.values(key)}
         is_shared = not strategies.isdisjoint(SHARING_STRATEGIES)
-        return frozenset(each for each in self.devices if is_shared or each.endswith(".shared"))
+        return frozenset(name for name in self.devices if is_shared or name.endswith(".shared"))
 
     @property
     def kind(self) -> frozenset[str]:
@@ -55,11 +55,11 @@ class Site:
         is_partition = any(self.values("cloud.google.com/gke-gpu-partition-size"))
         return frozenset(
             "shares"
-            if each in shared
+            if device in shared
             else "partitions"
-            if is_partition or "/mig-" in each or "px_" in each
+            if is_partition or "/mig-" in device or "px_" in device
             else "whole devices"
-            for each in self.devices
+            for device in self.devices
         )
 
     def values(self, key: str) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def sites_of(
     """Return the nodes and the templates with accelerators of the vendor."""
     sites = [Site(node, _devices(node.allocatable, vendor)) for node in nodes]
     sites += [Site(template, _devices(template.allocatable, vendor)) for template in templates]
-    return [each for each in sites if _is_of(each, vendor)]
+    return [site for site in sites if _is_of(site, vendor)]
 
 
 def _devices(allocatable: Mapping[str, int] | None, vendor: Vendor) -> frozenset[str]:
@@ -93,7 +93,7 @@ def _devices(allocatable: Mapping[str, int] | None, vendor: Vendor) -> frozenset
 def _is_of(site: Site, vendor: Vendor) -> bool:
     source = site.source
     if isinstance(source, NodeTemplate):
-        restricted = {each.key for each in source.requirements}
+        restricted = {requirement.key for requirement in source.requirements}
         if about := [(key, value) for key, value in vendor.marks if key in restricted]:
             return source.promises(dict(about))
         if any(t.key == vendor.taint or t.key in vendor.resources for t in source.taints):

@@ -58,7 +58,9 @@ def _lines(
     yield ""
     yield "pools:"
     for pool in draft.pools:
-        others = {name for each in draft.pools if each is not pool for name in each.device_classes}
+        others = {
+            name for other in draft.pools if other is not pool for name in other.device_classes
+        }
         yield from _pool(pool, [name for name in pool.device_classes if name not in others])
     keys = {key for node in nodes for key in node.labels}
     if any(key.startswith(_OPENSHIFT) for key in keys):

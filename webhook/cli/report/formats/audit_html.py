@@ -19,7 +19,7 @@ def report(content: AuditReport) -> Iterator[str]:
     numbers = [*verdict_numbers(results), *html_pools.numbers(audit.pools, audit.pods)]
     sections = [html_pools.section(audit.pools)] if audit.pools else []
     sections += result_sections(results)
-    if notes := [*(f"Not audited: {each}" for each in audit.skipped), *remarks(audit)]:
+    if notes := [*(f"Not audited: {title}" for title in audit.skipped), *remarks(audit)]:
         items = element("ul", *(element("li", note) for note in notes), class_="plain")
         sections.append(Section("notes", "Notes", items))
     return page("gpufence audit", subtitle, numbers, sections)

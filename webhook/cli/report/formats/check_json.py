@@ -60,8 +60,8 @@ def _entry(result: Result) -> dict[str, Any]:
             for part in (decision.unjudged if decision else ())
         ],
         "patch": [
-            {"op": "add", "path": pointer(manifest.path) + each.path, "value": each.value}
-            for each in (decision.operations if decision else ())
+            {"op": "add", "path": pointer(manifest.path) + operation.path, "value": operation.value}
+            for operation in (decision.operations if decision else ())
         ],
     }
     if result.note:

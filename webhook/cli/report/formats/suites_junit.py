@@ -34,7 +34,7 @@ def _fill(case: ET.Element, outcome: Outcome) -> None:
     if outcome.failures:
         message = "; ".join(failure.message for failure in outcome.failures)
         failure = ET.SubElement(case, "failure", type="failed", message=xml_text(message))
-        failure.text = "\n".join(line for each in outcome.failures for line in _lines(each))
+        failure.text = "\n".join(line for failed in outcome.failures for line in _lines(failed))
 
 
 def _lines(failure: Failure) -> list[str]:
