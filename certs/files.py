@@ -174,11 +174,11 @@ def _install(contents: Mapping[Path, bytes], *, force: bool) -> None:
 
 def _what_is_there(targets: Iterable[Path]) -> dict[Path, tuple[bytes, int]]:
     """Return content and mode of the targets that exist, to put back if something goes wrong."""
-    found: dict[Path, tuple[bytes, int]] = {}
+    contents: dict[Path, tuple[bytes, int]] = {}
     for target in targets:
         with contextlib.suppress(FileNotFoundError):
-            found[target] = (target.read_bytes(), target.stat().st_mode & 0o777)
-    return found
+            contents[target] = (target.read_bytes(), target.stat().st_mode & 0o777)
+    return contents
 
 
 def _put_back(touched: Iterable[Path], before: Mapping[Path, tuple[bytes, int]]) -> None:

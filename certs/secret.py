@@ -57,12 +57,12 @@ def read_served(secret: JSONObject) -> Stored | None:
     return Stored(authority=KeyPair(authority, b""), leaf=leaf)
 
 
-def write_secret(stored: Stored, name: str, namespace: str, found: JSONObject | None) -> JSONObject:
+def write_secret(stored: Stored, name: str, namespace: str, live: JSONObject | None) -> JSONObject:
     """Return the Secret to write: `found` with its resourceVersion and whatever else is in it.
 
     Where nothing was found, it is one to create.
     """
-    secret = dict(found or {"type": "kubernetes.io/tls"})
+    secret = dict(live or {"type": "kubernetes.io/tls"})
     metadata = {**(secret.get("metadata") or {}), "name": name, "namespace": namespace}
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(PROMOTED_AT, None)

@@ -69,10 +69,10 @@ class Stored:
 
     def follows(self, other: Stored) -> bool:
         """Tell whether one of the two is a step of the other's succession."""
-        ours, theirs = self.authority.certificate_pem, other.authority.certificate_pem
+        own, others = self.authority.certificate_pem, other.authority.certificate_pem
         return bool(
-            _certificates([ours]) & _certificates(other.authorities)
-            or _certificates([theirs]) & _certificates(self.authorities)
+            _certificates([own]) & _certificates(other.authorities)
+            or _certificates([others]) & _certificates(self.authorities)
         )
 
     @property

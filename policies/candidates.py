@@ -109,7 +109,7 @@ _WHY: dict[Condition, Callable[[Pool], str]] = {
 class _Narrowed(NamedTuple):
     """The nodes that remain, by their labels, and why others do not."""
 
-    kept: Collection[Labels]
+    remaining: Collection[Labels]
     excluded: Mapping[Labels, Exclusion]
 
 
@@ -119,25 +119,27 @@ def _narrow(
     pools: dict[Labels, dict[Pool, None]] = {labels: {} for labels in nodes}
     for pool in chain.from_iterable(request.pools for request in requests):
         pools.get(_labels_of(pool), {})[pool] = None
-    kept = list(nodes)
+    remaining = list(nodes)
     excluded: dict[Labels, Exclusion] = {}
     for condition, meets in conditions.items():
-        failing = {labels: pool for labels in kept for pool in pools[labels] if not meets(pool)}
-        if len(failing) < len(kept):
+        failing = {
+            labels: pool for labels in remaining for pool in pools[labels] if not meets(pool)
+        }
+        if len(failing) < len(remaining):
             excluded |= {k: Exclusion(pool, condition) for k, pool in failing.items()}
-            kept = [labels for labels in kept if labels not in failing]
-    return _Narrowed(kept, excluded)
+            remaining = [labels for labels in remaining if labels not in failing]
+    return _Narrowed(remaining, excluded)
 
 
 def _narrowed(request: DeviceRequest, nodes: _Narrowed) -> DeviceRequest:
     by_labels = [(pool, _labels_of(pool)) for pool in request.pools]
     return replace(
         request,
-        pools=tuple(pool for pool, labels in by_labels if labels in nodes.kept),
+        pools=tuple(pool for pool, labels in by_labels if labels in nodes.remaining),
         excluded=tuple(
             nodes.excluded.get(labels, Exclusion(pool, "devices"))
             for pool, labels in by_labels
-            if labels not in nodes.kept
+            if labels not in nodes.remaining
         ),
     )
 

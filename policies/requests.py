@@ -79,14 +79,14 @@ def requesting_containers(
 
     A container requests a device in its resources, or by a claim that such a device may satisfy.
     """
-    found = {request.container for request in requests if request.container}
+    containers = {request.container for request in requests if request.container}
     if claims := {request.claim for request in requests if request.claim}:
         for container in pod.containers():
             resources = container.spec.resources
             used = (resources.claims if resources else None) or ()
             if any(claim.name in claims for claim in used):
-                found.add((container.kind, container.position))
-    return found
+                containers.add((container.kind, container.position))
+    return containers
 
 
 class ClaimEntry(msgspec.Struct, frozen=True):

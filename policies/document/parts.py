@@ -23,19 +23,19 @@ class Part(BaseModel):
     )
 
 
-def sentences(error: ValidationError, document: type[Part], whole: str) -> Iterator[str]:
+def sentences(error: ValidationError, document: type[Part], root: str) -> Iterator[str]:
     """Yield a sentence for each problem: the path, the problem, the accepted values.
 
     ``document`` is the model of the document, and ``whole`` stands for a path that is empty.
     """
     for problem in error.errors():
-        yield _sentence(problem, document, whole)
+        yield _sentence(problem, document, root)
 
 
-def _sentence(error: Any, document: type[Part], whole: str) -> str:
+def _sentence(error: Any, document: type[Part], root: str) -> str:
     """Turn one of pydantic's errors into a sentence: where, what, and what is accepted."""
     location = [step for step in error["loc"] if step != "[key]"]
-    where, found = _path(location) or whole, error["input"]
+    where, found = _path(location) or root, error["input"]
     match error["type"]:
         case "extra_forbidden":
             accepted = _accepted_keys(document, location[:-1])

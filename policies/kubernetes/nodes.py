@@ -43,9 +43,9 @@ class Node:
     def is_fenced_by(self, taints: Iterable[Taint]) -> bool:
         """Return whether the node carries one of the taints, and that taint repels Pods."""
         return any(
-            taint.effect in FENCING_EFFECTS and wanted.includes(taint)
+            taint.effect in FENCING_EFFECTS and pool_taint.includes(taint)
             for taint in self.taints
-            for wanted in taints
+            for pool_taint in taints
         )
 
 
@@ -122,25 +122,25 @@ class NodeIndex:
             if field.key == NODE_NAME_FIELD and field.operator == "In":
                 name = (field.values or [""])[0]
                 return (name,) if name in self._nodes else ()
-        wanted: list[tuple[str, tuple[str, ...]]] = [
+        required: list[tuple[str, tuple[str, ...]]] = [
             (key, (value,)) for key, value in alternative.labels.items()
         ]
-        wanted += [
+        required += [
             (e.key or "", tuple(e.values or ()))
             for e in alternative.expressions
             if e.operator == "In"
         ]
-        wanted += [(key, (value,)) for key, value in labels.items()]
-        found = [self._with_label(key, values) for key, values in wanted]
+        required += [(key, (value,)) for key, value in labels.items()]
+        matching = [self._with_label(key, values) for key, values in required]
         # A key that must exist with any value still narrows the search.
-        found += [
+        matching += [
             list(self._names.get(e.key or "", {}).values())
             for e in alternative.expressions
             if e.operator in ("Exists", "Gt", "Lt")
         ]
-        if not found:
+        if not matching:
             return self._nodes
-        rarest = min(found, key=lambda sets: sum(map(len, sets)))
+        rarest = min(matching, key=lambda sets: sum(map(len, sets)))
         return rarest[0] if len(rarest) == 1 else chain.from_iterable(rarest)
 
     def _with_label(self, key: str, values: Iterable[str]) -> list[set[str]]:

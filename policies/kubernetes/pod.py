@@ -119,11 +119,11 @@ class Pod:
         """Return init containers (sidecars among them), containers and ephemeral containers."""
         if self._containers is None:
             spec = self.spec
-            found: list[Container] = []
-            _collect(spec.init_containers, "initContainers", found)
-            _collect(spec.containers, "containers", found)
-            _collect(spec.ephemeral_containers, "ephemeralContainers", found)
-            self._containers = tuple(found)
+            containers: list[Container] = []
+            _collect(spec.init_containers, "initContainers", containers)
+            _collect(spec.containers, "containers", containers)
+            _collect(spec.ephemeral_containers, "ephemeralContainers", containers)
+            self._containers = tuple(containers)
         return self._containers
 
     def device_resources(self) -> tuple[DeviceResource, ...]:
@@ -133,11 +133,11 @@ class Pod:
         containers may not have resources, so theirs do not count.
         """
         if self._device_resources is None:
-            found: list[DeviceResource] = []
+            resources: list[DeviceResource] = []
             for container in self.containers():
                 if container.spec.resources and container.kind != "ephemeralContainers":
-                    found += _device_resources(container)
-            self._device_resources = tuple(found)
+                    resources += _device_resources(container)
+            self._device_resources = tuple(resources)
         return self._device_resources
 
     def selection(self) -> tuple[Alternative, ...]:
@@ -159,10 +159,10 @@ def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:
 
 
 def _collect(
-    specs: list[core_v1.Container] | None, kind: ContainerKind, found: list[Container]
+    specs: list[core_v1.Container] | None, kind: ContainerKind, containers: list[Container]
 ) -> None:
     for position, spec in enumerate(specs or ()):
-        found.append(Container(spec, kind, position, spec.security_context or NO_CONTEXT))
+        containers.append(Container(spec, kind, position, spec.security_context or NO_CONTEXT))
 
 
 def _device_resources(container: Container) -> Iterator[DeviceResource]:

@@ -43,17 +43,17 @@ _REPLICAS = "ReplicaSpecs"
 def role(obj: JSONObject, path: Path) -> str:
     """Return whose template is at ``path``; an empty string if the kind has no name for it."""
     value: Any = obj
-    found = ""
+    title = ""
     for before, step in zip(("", *path), path, strict=False):
         value = _step(value, step)
         if before in _LISTS and isinstance(value, dict):
             what, key = _LISTS[before]
-            found = f'{what} "{value[key]}"' if value.get(key) else found
+            title = f'{what} "{value[key]}"' if value.get(key) else title
         elif str(before).endswith(_REPLICAS):
-            found = f"the {step} replicas"
+            title = f"the {step} replicas"
         else:
-            found = _FIELDS.get(str(step), found)
-    return found
+            title = _FIELDS.get(str(step), title)
+    return title
 
 
 def _step(value: Any, step: str | int) -> Any:

@@ -154,11 +154,11 @@ def find(obj: JSONObject) -> Found:
     """Return every pod template of an object, in the order of the object; a Pod is its own."""
     if _key(obj) == ("", "Pod"):
         return Found((Template(obj, ("spec",), "Pod"),))
-    found = list(_in_object(obj, (), _kind(obj, "")))
-    if any(isinstance(part, Unjudged) and part.reason is _DEVICES for part in found):
-        found = [_without_doubt(part) for part in found]
-    whole = tuple(part for part in found if isinstance(part, Template))
-    unjudged = (part for part in found if isinstance(part, Unjudged))
+    parts = list(_in_object(obj, (), _kind(obj, "")))
+    if any(isinstance(part, Unjudged) and part.reason is _DEVICES for part in parts):
+        parts = [_without_doubt(part) for part in parts]
+    whole = tuple(part for part in parts if isinstance(part, Template))
+    unjudged = (part for part in parts if isinstance(part, Unjudged))
     return Found(whole, tuple(part for part in unjudged if not (whole and _is_sidecar(obj, part))))
 
 
@@ -192,15 +192,15 @@ def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unju
         yield from _in_mapping(obj, at, kind)
     elif not (key[0] in _GROUPS_WITHOUT_PODS or key in _KINDS_WITHOUT_PODS):
         # Most kinds have a spec, Kaito's do not.
-        found = [
+        parts = [
             part
             for field, value in obj.items()
             if field not in _NOT_SEARCHED
             for part in _search(value, (field,), kind)
         ]
-        if not found and key[1] in _KINDS_OF_OPERATORS.get(key[0], ()):
-            found.append(Unjudged(("spec",), _FROM_PRESET))
-        yield from found
+        if not parts and key[1] in _KINDS_OF_OPERATORS.get(key[0], ()):
+            parts.append(Unjudged(("spec",), _FROM_PRESET))
+        yield from parts
 
 
 def _search(value: Any, path: Path, kind: str) -> Iterator[Template | Unjudged]:

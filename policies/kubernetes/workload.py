@@ -87,12 +87,12 @@ class Workload:
         """
         if self._pods is None:
             if self._pod is not None:
-                found: tuple[Pod, ...] = (Pod(checked_spec(self._pod), self._pod.metadata),)
+                pods: tuple[Pod, ...] = (Pod(checked_spec(self._pod), self._pod.metadata),)
             else:
                 templates, self.unjudged = find(self.raw or {})
-                found = tuple(map(pod_of, templates))
-            check_size(found)
-            self._pods = found
+                pods = tuple(map(pod_of, templates))
+            check_size(pods)
+            self._pods = pods
         return self._pods
 
     def with_metadata(self, other: Workload) -> Workload:

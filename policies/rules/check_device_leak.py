@@ -180,9 +180,9 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     env, resources = container.spec.env, container.spec.resources
     if not env:
         return
-    given = {variable.name for variable in env}
-    names = [name for name in visible_devices_variables(context.policy) if name in given]
-    if LEGACY_IMAGE in given and given.isdisjoint(_MODERN_IMAGE):
+    names_set = {variable.name for variable in env}
+    names = [name for name in visible_devices_variables(context.policy) if name in names_set]
+    if LEGACY_IMAGE in names_set and names_set.isdisjoint(_MODERN_IMAGE):
         names.append(LEGACY_IMAGE)
     for index, shown in filter(None, [_last_opening(env, name) for name in names]):
         name = env[index].name
@@ -209,13 +209,13 @@ def _beside_scheduler(
     """Yield a finding for each variable by which a container chooses other devices than it gets."""
     for name in visible_devices_variables(policy):
         env = container.spec.env or ()
-        found = _last_opening(env, name)
-        if found and not env[found[0]].value_from:
+        opening = _last_opening(env, name)
+        if opening and not env[opening[0]].value_from:
             yield Finding(
                 ID,
-                pod.at(f"{container.field}.env[{found[0]}]"),
+                pod.at(f"{container.field}.env[{opening[0]}]"),
                 "a container with a part of a GPU makes other GPUs visible",
-                f'container "{container.name}" sets {name} to {found[1]}, but the scheduler '
+                f'container "{container.name}" sets {name} to {opening[1]}, but the scheduler '
                 f"{scheduler} chooses the GPU and sets the variable",
                 f"Remove {name}",
             )
@@ -223,17 +223,17 @@ def _beside_scheduler(
 
 def _last_opening(env: Sequence[EnvVar], name: str) -> tuple[int, str] | None:
     """Return index and value of the variable that counts (the last), where it opens devices."""
-    found = None
+    opening = None
     for index, variable in enumerate(env):
         if variable.name != name:
             continue
         if variable.value_from:
-            found = index, "a value from valueFrom"
+            opening = index, "a value from valueFrom"
         elif (variable.value or "") in NO_DEVICES:
-            found = None
+            opening = None
         else:
-            found = index, f'"{variable.value}"'
-    return found
+            opening = index, f'"{variable.value}"'
+    return opening
 
 
 def _by_mount(

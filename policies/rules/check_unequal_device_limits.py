@@ -83,23 +83,23 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _check(pod, resource, requested, context.policy)
 
 
-def _is_accepted(given: Mapping[ResourceSide, Any]) -> bool:
+def _is_accepted(quantities: Mapping[ResourceSide, Any]) -> bool:
     """Tell whether limit and request are given, whole, not negative and equal."""
-    if len(given) < 2:
+    if len(quantities) < 2:
         return False
-    limit = parse_quantity(given["limits"])
-    return limit == parse_quantity(given["requests"]) and limit >= 0 and is_whole(limit)
+    limit = parse_quantity(quantities["limits"])
+    return limit == parse_quantity(quantities["requests"]) and limit >= 0 and is_whole(limit)
 
 
 def _check(
     pod: Pod, resource: DeviceResource, requested: Container[str], policy: Policy
 ) -> Iterator[Finding]:
-    container, name, given = resource.container, resource.name, resource.quantities
+    container, name, quantities = resource.container, resource.name, resource.quantities
     instead = f"Set {name}: {_count(resource, policy)}"
     where = pod.at(f"{container.field}.resources")
     # What the author wrote comes first: a mutation may have filled in the other side.
-    for side in sorted(given, key=lambda side: f"{where}.{side}[{name}]" not in requested):
-        quantity = given[side]
+    for side in sorted(quantities, key=lambda side: f"{where}.{side}[{name}]" not in requested):
+        quantity = quantities[side]
         nanos = parse_quantity(quantity)
         if nanos < 0 or not is_whole(nanos):
             yield Finding(
@@ -111,8 +111,8 @@ def _check(
                 f"{instead} under limits and remove it from requests",
             )
             return
-    if len({parse_quantity(quantity) for quantity in given.values()}) > 1:
-        limit, request = given["limits"], given["requests"]
+    if len({parse_quantity(quantity) for quantity in quantities.values()}) > 1:
+        limit, request = quantities["limits"], quantities["requests"]
         yield Finding(
             ID,
             f"{where}.requests[{name}]",
@@ -121,13 +121,13 @@ def _check(
             "devices, both must be equal",
             f"{instead} under limits and remove it from requests",
         )
-    elif "limits" not in given:
+    elif "limits" not in quantities:
         yield Finding(
             ID,
             f"{where}.limits",
             "a device has a request but no limit",
-            f'container "{container.name}" requests {given["requests"]} of {name} without a limit; '
-            "the API server requires a limit for devices",
+            f'container "{container.name}" requests {quantities["requests"]} of {name} without a '
+            "limit; the API server requires a limit for devices",
             f"{instead} under limits instead of requests",
         )
 
@@ -137,7 +137,7 @@ def _count(resource: DeviceResource, policy: Policy) -> Any:
 
     For shares of a device, the number is 1.
     """
-    counts = {side: parse_quantity(given) for side, given in resource.quantities.items()}
+    counts = {side: parse_quantity(text) for side, text in resource.quantities.items()}
     pools = policy.pools_of_resource(resource.name)
     shared = bool(pools) and all(resource.name in pool.shared_resources for pool in pools)
     if shared and max(counts.values()) > 0:

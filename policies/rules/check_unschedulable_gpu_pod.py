@@ -211,11 +211,11 @@ def _excluded(pod: Pod, pools: Sequence[Pool], request: DeviceRequest) -> Findin
     pool = pools[0]
     for key, value in (pod.spec.node_selector or {}).items():
         if pool.node_selector.get(key, value) != value:
-            path, found = f"spec.nodeSelector[{key}]", f"its nodeSelector requires {key}={value}"
+            path, reason = f"spec.nodeSelector[{key}]", f"its nodeSelector requires {key}={value}"
             break
     else:
         path = REQUIRED_TERMS
-        found = "no term of its required node affinity can match these nodes"
+        reason = "no term of its required node affinity can match these nodes"
     if len(pools) == 1:
         instead = ": gpufence adds the node affinity for this pool"
     else:
@@ -225,6 +225,6 @@ def _excluded(pod: Pod, pools: Sequence[Pool], request: DeviceRequest) -> Findin
         pod.at(path),
         "the node selection excludes the GPU nodes",
         f"the Pod requests {request.what}, which the nodes of pool {pool.name} offer "
-        f"({describe_labels(pool)}), but {found}{describe_others(pools, 'selection', request)}",
+        f"({describe_labels(pool)}), but {reason}{describe_others(pools, 'selection', request)}",
         f"Remove the conflicting node selection{instead}",
     )

@@ -107,13 +107,13 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     identity = _identity(hardening, windows=pod.is_windows)
     common = pod.security_context
     if context.request.subresource == "ephemeralcontainers":
-        given = {**identity, **_confinement(pod)}
+        current = {**identity, **_confinement(pod)}
         for container in new_debug_containers(pod, context.old_spec):
             # What the Pod sets applies to the new container as well.
-            wanted = _unset(given, common)
+            missing = _unset(current, common)
             if _is_root(pod, container.security_context):
-                wanted = {key: value for key, value in wanted.items() if key not in identity}
-            yield from _fill(pod, container, wanted)
+                missing = {key: value for key, value in missing.items() if key not in identity}
+            yield from _fill(pod, container, missing)
         return
     containers = pod.containers()
     pod_is_root = _is_root(pod, NO_CONTEXT)
@@ -125,18 +125,18 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     if pod_is_root or any(are_root):
         # Some containers run as root on purpose: the user goes into each of the others.
         each_container, identity = _unset(identity, common), {}
-    whole = {**identity, **_confinement(pod)}
+    current = {**identity, **_confinement(pod)}
     if not pod.is_windows:
-        whole["fsGroup"] = hardening.fs_group
-    if missing := _unset(whole, common):
+        current["fsGroup"] = hardening.fs_group
+    if missing := _unset(current, common):
         yield Addition(("securityContext",), missing)
     for container, is_root in zip(containers, are_root, strict=True):
         yield from _fill(pod, container, {} if is_root else each_container)
 
 
-def _fill(pod: Pod, container: Container, wanted: Fields) -> Iterator[Addition]:
-    """Add what a container lacks of the wanted fields, and of the privileges that it drops."""
-    missing = _unset(wanted, container.security_context)
+def _fill(pod: Pod, container: Container, fields: Fields) -> Iterator[Addition]:
+    """Add what a container lacks of the fields, and of the privileges that it must drop."""
+    missing = _unset(fields, container.security_context)
     if not pod.is_windows:
         missing |= _dropped_privileges(container.security_context)
     if missing:

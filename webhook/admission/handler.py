@@ -144,7 +144,7 @@ class Admission:
         annotations = messages.audit_annotations(decision)
         known = _reported_known(request, obj, decision.known)
         warnings = messages.warnings([f for f in findings if f.action == "warn"], known)
-        self._metrics.found(findings)
+        self._metrics.count_findings(findings)
         if decision.allowed:
             answer = response.allowed(request.uid, annotations=annotations, warnings=warnings)
             return answer, "allowed"

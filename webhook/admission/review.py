@@ -159,16 +159,16 @@ def object_of(request: AdmissionRequest) -> Workload:
     if request.object is None:
         raise BadReviewError(f"request.kind is {expected}, but request.object is missing")
     obj = Workload(request.object)
-    found = f"{obj.api_version} {obj.kind}"
-    if found != expected:
-        raise BadReviewError(f"request.kind is {expected}, but request.object is {found:.200}")
+    sent = f"{obj.api_version} {obj.kind}"
+    if sent != expected:
+        raise BadReviewError(f"request.kind is {expected}, but request.object is {sent:.200}")
     return obj
 
 
 def _unreadable(body: bytes, error: Exception) -> BadReviewError:
     """Return the error for a body that is not JSON, or not a review."""
     try:
-        found = msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
     except (ValueError, RecursionError) as broken:
         leading = _LEADING_UID.search(body, 0, _LEADING_BYTES)
         problem = "nested too deeply" if isinstance(broken, RecursionError) else str(broken)
@@ -176,7 +176,7 @@ def _unreadable(body: bytes, error: Exception) -> BadReviewError:
             f"gpufence cannot read the body as JSON: {problem}",
             leading[1].decode("ascii") if leading else "",
         )
-    review = found if isinstance(found, dict) else {}
+    review = value if isinstance(value, dict) else {}
     request = review.get("request")
     uid = request.get("uid") if isinstance(request, dict) else ""
     uid = uid if isinstance(uid, str) else ""

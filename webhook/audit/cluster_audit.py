@@ -46,8 +46,8 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
     """
     taker = Taker(connection, policy, today)
     inventory = await taker.take()
-    found = await taker.pods(lambda obj: running_pod(obj, inventory, policy))
-    pods = [pod for pod in found if pod is not None]
+    judged = await taker.pods(lambda obj: running_pod(obj, inventory, policy))
+    pods = [pod for pod in judged if pod is not None]
     await taker.take_owners([pod.workload.owned for pod in pods])
     await taker.take_owners([workload.owned for workload in inventory.workloads])
     states = pool_states(policy, inventory, pods)

@@ -78,11 +78,11 @@ class Inventory:
         """Return the facts for objects of the namespace."""
         return replace(self.facts, namespace_labels=self.namespace_labels.get(namespace))
 
-    def take_excepted(self, found: Workload, decision: Decision) -> None:
+    def take_excepted(self, workload: Workload, decision: Decision) -> None:
         """Record the findings on an object that an exception covers."""
-        owned = found.owned
+        owned = workload.owned
         self.excepted.update(
-            (finding.rule, owned.namespace, found.kind.kind, owned.name)
+            (finding.rule, owned.namespace, workload.kind.kind, owned.name)
             for finding in decision.excepted
         )
 
@@ -135,27 +135,27 @@ class Taker:
 
         This finds owners of kinds that gpufence does not know.
         """
-        wanted = {obj.owner.key for obj in objects if obj.owner}
-        seen: set[GroupKind] = set()
-        while missing := sorted(wanted - self.inventory.owners.listed - seen):
-            seen.update(missing)
+        owner_keys = {obj.owner.key for obj in objects if obj.owner}
+        listed: set[GroupKind] = set()
+        while missing := sorted(owner_keys - self.inventory.owners.listed - listed):
+            listed.update(missing)
             for group, name in missing:
                 kind = await self._discovery.by_kind(group, name) if group else None
                 if kind is not None and not kind.is_namespaced:
                     self.inventory.owners.clusterwide.add(kind.key)
                 elif kind is not None:
-                    found = await self._workloads(kind)
-                    wanted |= {workload.owner.key for workload in found if workload.owner}
+                    workloads = await self._workloads(kind)
+                    owner_keys |= {workload.owner.key for workload in workloads if workload.owner}
 
     async def pods(self, take: Callable[[JSONObject], T]) -> list[T]:
         """Return the results of ``take`` for each Pod that has not ended.
 
         The list is empty if the account may not list Pods.
         """
-        found = await self._deciding(
+        pods = await self._deciding(
             PODS.name, PODS.path, take, "no Pod is audited", fields=PODS.fields
         )
-        return found or []
+        return pods or []
 
     async def _facts(self) -> None:
         inventory, policy = self.inventory, self._policy
@@ -201,7 +201,7 @@ class Taker:
             if not version:
                 return
             api_version = f"resource.k8s.io/{version}"
-            found = await self._deciding(
+            items = await self._deciding(
                 f"{resource}.resource.k8s.io",
                 f"/apis/{api_version}/{resource}",
                 lambda obj: obj,
@@ -209,7 +209,7 @@ class Taker:
             )
             objects += (
                 (obj["metadata"].get("namespace", ""), _typed(obj, api_version, kind))
-                for obj in found or ()
+                for obj in items or ()
             )
         claims, templates, classes = read_claims(objects)
         self.inventory.facts = replace(
@@ -224,17 +224,17 @@ class Taker:
         if kind.key in self._requested:
             return []
         self._requested.add(kind.key)
-        found = await self._list(
+        workloads = await self._list(
             kind.title,
             kind.path,
             lambda obj: workload(obj, kind),
             "its objects are not audited",
             custom=kind not in WORKLOADS,
         )
-        if found is None:
+        if workloads is None:
             return []
-        owned = [workload.owned for workload in found]
-        self.inventory.workloads += found
+        owned = [workload.owned for workload in workloads]
+        self.inventory.workloads += workloads
         self.inventory.owners.add(kind.key, owned)
         return owned
 
@@ -248,9 +248,9 @@ class Taker:
         fields: str = "",
     ) -> list[T] | None:
         """List a collection that decisions on workloads depend on."""
-        found = await self._list(title, path, take, without, fields=fields)
-        self.inventory.is_whole = self.inventory.is_whole and found is not None
-        return found
+        items = await self._list(title, path, take, without, fields=fields)
+        self.inventory.is_whole = self.inventory.is_whole and items is not None
+        return items
 
     async def _list(
         self,

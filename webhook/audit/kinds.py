@@ -129,25 +129,25 @@ class Discovery:
     async def _versions_of(self, group: str) -> tuple[str, ...]:
         """Return the versions of a group, the preferred one first."""
         if self._versions is None:
-            found = await self._get("/apis", _Groups)
+            groups = await self._get("/apis", _Groups)
             self._versions = {
                 group.name: tuple(
                     dict.fromkeys(of.version for of in (group.preferred, *group.versions))
                 )
-                for group in found.groups
+                for group in groups.groups
             }
         return self._versions.get(group, ())
 
     async def _discover(self, group: str) -> tuple[Kind, ...]:
-        found: dict[str, Kind] = {}
+        kinds: dict[str, Kind] = {}
         for version in await self._versions_of(group):
             for kind in await self._in_version(group, version):
-                found.setdefault(kind.resource, kind)
-        return tuple(found.values())
+                kinds.setdefault(kind.resource, kind)
+        return tuple(kinds.values())
 
     async def _in_version(self, group: str, version: str) -> tuple[Kind, ...]:
         try:
-            found = await self._get(f"/apis/{group}/{version}", _Resources)
+            resources = await self._get(f"/apis/{group}/{version}", _Resources)
         except ApiError as error:
             # The definition of a group can be deleted, or its aggregated API server be unavailable.
             if error.status == _UNAVAILABLE:
@@ -157,7 +157,7 @@ class Discovery:
             return ()
         return tuple(
             Kind(group, version, resource.kind, resource.name, resource.namespaced)
-            for resource in found.resources
+            for resource in resources.resources
             if "list" in resource.verbs and "/" not in resource.name
         )
 

@@ -35,28 +35,28 @@ class RunningPod:
 def running_pod(obj: JSONObject, inventory: Inventory, policy: Policy) -> RunningPod | None:
     """Decide on a Pod as if it were created today; return None if it is malformed."""
     node = obj["spec"].get("nodeName") or ""
-    found = workload(_as_written(obj), POD)
-    owner = inventory.owners.direct(found.owned)
+    written = workload(_as_written(obj), POD)
+    owner = inventory.owners.direct(written.owned)
     username = ""
     if owner is not None and owner.key == ("apps", "DaemonSet"):
         username = DAEMON_SET_CONTROLLER
-    elif _is_mirror(found, node, inventory):
+    elif _is_mirror(written, node, inventory):
         username = f"system:node:{node}"
     try:
-        namespace = found.owned.namespace
+        namespace = written.owned.namespace
         decision = decide(
-            found.obj,
+            written.obj,
             policy,
             inventory.request_in(namespace, username),
             inventory.facts_in(namespace),
             excluded_namespaces=ALWAYS_EXCLUDED,
         )
     except MalformedObjectError as error:
-        inventory.not_judged(found, error)
+        inventory.not_judged(written, error)
         return None
-    inventory.take_excepted(found, decision)
-    [pod] = WorkloadObject(found.obj).pods()
-    return RunningPod(found, decision, node, device_peaks(pod, policy), bool(username))
+    inventory.take_excepted(written, decision)
+    [pod] = WorkloadObject(written.obj).pods()
+    return RunningPod(written, decision, node, device_peaks(pod, policy), bool(username))
 
 
 def _as_written(obj: JSONObject) -> JSONObject:

@@ -89,31 +89,31 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
         (reports.clustered, _nodes(audit)),
     ):
         path = f"/apis/{reports.version}"
-        found = await list_all(
+        reports_ = await list_all(
             api, f"{path}/{resource}", lambda obj: obj, labels=f"{_LABEL}={_MANAGER}"
         )
-        present = {report["metadata"]["name"]: report for report in found if _is_own(report)}
+        present = {report["metadata"]["name"]: report for report in reports_ if _is_own(report)}
         for subject in subjects:
-            wanted = _report(reports.version, kind, subject, now)
-            own = present.pop(wanted["metadata"]["name"], None)
-            if own is not None and not _is_settled(wanted, audit.settled):
-                wanted = _with_kept(wanted, own)
-            if _place(wanted) in closed:
+            desired = _report(reports.version, kind, subject, now)
+            own = present.pop(desired["metadata"]["name"], None)
+            if own is not None and not _is_settled(desired, audit.settled):
+                desired = _with_kept(desired, own)
+            if _place(desired) in closed:
                 counts["rejected"] += 1
                 continue
             try:
-                counts[await _write(api, path, resource, wanted, own)] += 1
+                counts[await _write(api, path, resource, desired, own)] += 1
             except ApiError as error:
                 if error.status == CONFLICT:
-                    conflicts.append(_conflict(wanted, own))
+                    conflicts.append(_conflict(desired, own))
                 elif _is_deleting(error):
                     counts["deleting"] += 1
                 elif error.status == FORBIDDEN:
                     # The next one would fail as well: RBAC or a quota forbids it.
-                    closed[_place(wanted)] = str(error)
+                    closed[_place(desired)] = str(error)
                     counts["rejected"] += 1
                 elif error.status in _UNACCEPTABLE:
-                    conflicts.append(f"{_named(wanted)} was rejected: {error}")
+                    conflicts.append(f"{_named(desired)} was rejected: {error}")
                     counts["rejected"] += 1
                 else:
                     raise
@@ -198,15 +198,15 @@ def _is_settled(report: JSONObject, settled: Container[GroupKind]) -> bool:
     return (group, scope.get("kind", "")) in settled
 
 
-def _with_kept(wanted: JSONObject, own: JSONObject) -> JSONObject:
+def _with_kept(desired: JSONObject, own: JSONObject) -> JSONObject:
     """Return the report with the results of the last one that are missing this time.
 
     They may depend on objects that could not be listed.
     """
-    found = [_timeless(result) for result in wanted["results"]]
-    kept = [result for result in own.get("results") or () if _timeless(result) not in found]
-    results = [*wanted["results"], *kept]
-    return {**wanted, "results": results, "summary": _summary(results)}
+    current = [_timeless(result) for result in desired["results"]]
+    kept = [result for result in own.get("results") or () if _timeless(result) not in current]
+    results = [*desired["results"], *kept]
+    return {**desired, "results": results, "summary": _summary(results)}
 
 
 def _summary(results: Iterable[JSONObject]) -> JSONObject:
@@ -251,17 +251,17 @@ def _result(finding: Finding, now: datetime) -> JSONObject:
 
 
 async def _write(
-    api: KubeApi, path: str, resource: str, wanted: JSONObject, found: JSONObject | None
+    api: KubeApi, path: str, resource: str, desired: JSONObject, live: JSONObject | None
 ) -> str:
     """Write a report unless it is unchanged, and return what was done."""
-    if found is None:
-        collection = _path(path, resource, wanted).rpartition("/")[0]
-        await api.create(collection, wanted)
+    if live is None:
+        collection = _path(path, resource, desired).rpartition("/")[0]
+        await api.create(collection, desired)
         return "created"
-    if _content(found) == _content(wanted):
+    if _content(live) == _content(desired):
         return "unchanged"
-    metadata = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
-    await api.replace(_path(path, resource, wanted), {**wanted, "metadata": metadata})
+    metadata = {**desired["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
+    await api.replace(_path(path, resource, desired), {**desired, "metadata": metadata})
     return "changed"
 
 
@@ -270,9 +270,9 @@ def _is_own(report: JSONObject) -> bool:
     return (report["metadata"].get("labels") or {}).get(_LABEL) == _MANAGER
 
 
-def _conflict(wanted: JSONObject, own: JSONObject | None) -> str:
+def _conflict(desired: JSONObject, own: JSONObject | None) -> str:
     """Return why a report was not written; ``own`` says whether gpufence wrote the existing one."""
-    which = _named(wanted)
+    which = _named(desired)
     if own is not None:
         return (
             f"{which} was changed by another client at the same time, so gpufence did not write "

@@ -76,19 +76,19 @@ def subjects(
     def collector(workload: Workload) -> _Collector:
         top, remark = inventory.owners.top(workload.owned)
         if top.uid not in collected:
-            found = by_uid.get(top.uid, workload)
-            collected[top.uid] = _Collector(found, _remark(found, remark))
+            owned_ = by_uid.get(top.uid, workload)
+            collected[top.uid] = _Collector(owned_, _remark(owned_, remark))
         return collected[top.uid]
 
     for workload in inventory.workloads:
         if not _is_history(workload):
             collector(workload).take(workload, policy, inventory)
     for pod in pods:
-        found = collector(pod.workload)
-        found.take_pod(pod)
-        found.take_trespass(trespassing.get(pod.workload.owned.uid, ()), policy, inventory)
-    made = [collector.subject(policy, inventory) for collector in collected.values()]
-    return sorted(made, key=lambda s: (*_place(s.workload), s.workload.owned.name))
+        collector_ = collector(pod.workload)
+        collector_.take_pod(pod)
+        collector_.take_trespass(trespassing.get(pod.workload.owned.uid, ()), policy, inventory)
+    subjects_ = [collector.subject(policy, inventory) for collector in collected.values()]
+    return sorted(subjects_, key=lambda s: (*_place(s.workload), s.workload.owned.name))
 
 
 class _Collector:
@@ -128,10 +128,13 @@ class _Collector:
         self._add(pod.workload, pod.decision)
 
     def take_trespass(
-        self, found: Iterable[tuple[RunningPod, PoolState]], policy: Policy, inventory: Inventory
+        self,
+        trespasses: Iterable[tuple[RunningPod, PoolState]],
+        policy: Policy,
+        inventory: Inventory,
     ) -> None:
         """Record that a Pod runs on a node of a pool without requesting its devices."""
-        for pod, state in found:
+        for pod, state in trespasses:
             owned = pod.workload.owned
             if policy.actions_in(owned.namespace)[TRESPASS] != "off" and not _is_excepted(
                 pod, policy, inventory
@@ -155,18 +158,18 @@ class _Collector:
             self._decision = decision
         where = f"{workload.kind.kind} {workload.owned.name}"
         for finding in decision.findings:
-            seen = self._seen.setdefault(_key(finding, workload), _Seen(finding))
+            repeated = self._seen.setdefault(_key(finding, workload), _Seen(finding))
             if own:
                 # The finding of the owner's own template counts.
-                seen.finding, seen.own = finding, True
+                repeated.finding, repeated.own = finding, True
             else:
-                seen.below.append(where)
+                repeated.below.append(where)
 
     def _findings(self) -> Iterator[Finding]:
-        for seen in self._seen.values():
-            finding = seen.finding
-            if not seen.own:
-                detail = f"{finding.detail}; found in {some(seen.below)}"
+        for repeated in self._seen.values():
+            finding = repeated.finding
+            if not repeated.own:
+                detail = f"{finding.detail}; found in {some(repeated.below)}"
                 finding = replace(finding, detail=detail)
             yield finding
 
@@ -206,12 +209,12 @@ def _key(finding: Finding, workload: Workload) -> tuple[str, str, str]:
 
 def _trespassing(states: Iterable[PoolState]) -> dict[str, list[tuple[RunningPod, PoolState]]]:
     """Return the trespassers of every pool, by uid."""
-    found: dict[str, list[tuple[RunningPod, PoolState]]] = {}
+    trespasses: dict[str, list[tuple[RunningPod, PoolState]]] = {}
     for state in states:
         for node in state.nodes.values():
             for pod in node.trespassers:
-                found.setdefault(pod.workload.owned.uid, []).append((pod, state))
-    return found
+                trespasses.setdefault(pod.workload.owned.uid, []).append((pod, state))
+    return trespasses
 
 
 def _is_excepted(pod: RunningPod, policy: Policy, inventory: Inventory) -> bool:
@@ -219,9 +222,9 @@ def _is_excepted(pod: RunningPod, policy: Policy, inventory: Inventory) -> bool:
     top, _ = inventory.owners.top(owned)
     for entry in policy.exceptions:
         for candidate in (owned, top):
-            found = (TRESPASS, owned.namespace, candidate.key[1], candidate.name)
-            if entry.covers(*found) and not entry.has_expired(inventory.today):
-                inventory.excepted.add(found)
+            key = (TRESPASS, owned.namespace, candidate.key[1], candidate.name)
+            if entry.covers(*key) and not entry.has_expired(inventory.today):
+                inventory.excepted.add(key)
                 return True
     return False
 

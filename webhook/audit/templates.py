@@ -50,5 +50,5 @@ def _is_for(template: NodeTemplate, pool: Pool) -> bool:
     """Return whether the nodes of a template have the taint or the devices of a pool."""
     devices = template.allocatable or {}
     return any(count and name in pool.resources for name, count in devices.items()) or any(
-        wanted.includes(taint) for taint in template.taints for wanted in pool.taints
+        pool_taint.includes(taint) for taint in template.taints for pool_taint in pool.taints
     )

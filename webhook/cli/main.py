@@ -58,8 +58,8 @@ _ENTRIES = {
 }
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
+def _print_version(ctx: click.Context, _param: click.Parameter, requested: bool) -> None:
+    if requested and not ctx.resilient_parsing:
         from importlib.metadata import version
 
         click.echo(f"gpufence {version('gpufence')}")

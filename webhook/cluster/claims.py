@@ -114,9 +114,9 @@ class ClaimLookup:
         self.problem = ""
         """Why the last lookup failed, empty if it did not."""
 
-    async def resolve(self, wanted: Iterable[ClaimName], seconds: float) -> dict[ClaimName, Claim]:
+    async def resolve(self, names: Iterable[ClaimName], seconds: float) -> dict[ClaimName, Claim]:
         """Return the claims that are found within ``seconds``. Never raises."""
-        lookups = {name: self._look_up(name) for name in islice(dict.fromkeys(wanted), MOST_CLAIMS)}
+        lookups = {name: self._look_up(name) for name in islice(dict.fromkeys(names), MOST_CLAIMS)}
         if tasks := [task for task in lookups.values() if task]:
             await asyncio.wait(tasks, timeout=min(seconds, self._timing.wait))
         claims = {}

@@ -209,10 +209,10 @@ class ClusterFacts:
         )
         if not self._resolves_claims:
             return facts
-        wanted = [*claims_named(obj, request), *_claims_of_old(request)]
-        if not wanted:
+        names = [*claims_named(obj, request), *_claims_of_old(request)]
+        if not names:
             return facts
-        resolved = await self._claims.resolve(wanted, seconds / 2)
+        resolved = await self._claims.resolve(names, seconds / 2)
         claims: dict[ObjectKey, Claim] = {}
         claim_templates: dict[ObjectKey, Claim] = {}
         for name, claim in resolved.items():

@@ -132,12 +132,12 @@ def of_pod(pod: PodObject, policy: Policy) -> Counter[Holding]:
     if not names:
         return Counter()
     scheduled = bool(spec.node_name)
-    found: Counter[Holding] = Counter()
+    holdings: Counter[Holding] = Counter()
     for name in names:
         node = spec.node_name if len(policy.pools_of_resource(name)) > 1 else ""
         peak = device_peak(spec.init_containers, spec.containers, name)
-        found[Holding(name, namespace, scheduled, node)] = peak
-    return +found
+        holdings[Holding(name, namespace, scheduled, node)] = peak
+    return +holdings
 
 
 def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
@@ -150,28 +150,28 @@ def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
     if _OF_EXTENDED_RESOURCE in (claim.metadata.annotations or {}):
         return Counter()
     requests = dict(_device_requests(claim.spec))
-    found: Counter[Holding] = Counter()
+    holdings: Counter[Holding] = Counter()
     if allocation is None:
         for path, request in requests.items():
             if "/" not in path and request.allocation_mode == "ExactCount":
-                found[Holding(request.device_class_name, namespace, False)] += request.count
+                holdings[Holding(request.device_class_name, namespace, False)] += request.count
     else:
         for device in allocation.devices.results or ():
             if device.request in requests:
                 name = requests[device.request].device_class_name
-                found[Holding(name, namespace, True)] += 1
-    return Counter({key: n for key, n in found.items() if key.device in policy.pools_of_class})
+                holdings[Holding(name, namespace, True)] += 1
+    return Counter({key: n for key, n in holdings.items() if key.device in policy.pools_of_class})
 
 
 def of_node(node: NodeObject, policy: Policy) -> Counter[Offer]:
     """Return the devices that a Node offers."""
-    found: Counter[Offer] = Counter()
+    offers: Counter[Offer] = Counter()
     known = node_from(node, policy)
     for resource, count in (known.allocatable or {}).items():
         if policy.counts(resource) and (pool := policy.pool_of_device(resource, known)):
             several = len(policy.pools_of_resource(resource)) > 1
-            found[Offer(resource, pool.name, known.name if several else "")] = count
-    return +found
+            offers[Offer(resource, pool.name, known.name if several else "")] = count
+    return +offers
 
 
 def _is_counted(resource: str, policy: Policy) -> bool:

@@ -157,14 +157,14 @@ def _taints(text: str) -> Iterator[Taint]:
 
 def devices_in(quantities: Mapping[str, Any]) -> dict[str, int]:
     """Return the extended resources among the quantities of a node."""
-    found = {}
+    devices = {}
     for name, quantity in quantities.items():
         if "/" in name:
             try:
-                found[name] = parse_quantity(quantity) // NANOS
+                devices[name] = parse_quantity(quantity) // NANOS
             except InvalidQuantityError:
                 continue
-    return found
+    return devices
 
 
 _KARPENTER = "/apis/karpenter.sh/v1"
@@ -238,15 +238,15 @@ async def list_templates(connection: Connection) -> list[NodeTemplate]:
     Raises:
         ClusterError: a request failed.
     """
-    found: list[NodeTemplate | None] = []
+    templates: list[NodeTemplate | None] = []
     for collection, kind in _KINDS:
         try:
             # The items of a list have no kind.
-            found += await list_all(connection, collection.path, partial(_of_item, kind))
+            templates += await list_all(connection, collection.path, partial(_of_item, kind))
         except ApiError as error:
             if error.status not in (FORBIDDEN, NOT_FOUND):
                 raise
-    return [template for template in found if template is not None]
+    return [template for template in templates if template is not None]
 
 
 def _of_item(kind: JSONObject, obj: JSONObject) -> NodeTemplate | None:

@@ -8,7 +8,7 @@ from datetime import date
 from policies.kubernetes.objects import JSONObject
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
-from webhook.doctor.registered import wanted_registration
+from webhook.doctor.registered import expected_registration
 from webhook.registration.admission_policies.objects import (
     POLICY_KIND,
     Target,
@@ -23,12 +23,12 @@ _REPAIR = (
 _APPLY = "Apply the output of gpufence manifests --admission-policies"
 
 
-def check(found: Installation, today: date) -> Iterator[Line]:
+def check(installed: Installation, today: date) -> Iterator[Line]:
     """Yield whether the admission policies and bindings match the policy."""
-    if _CHECK in found.forbidden:
-        yield skip(_CHECK, f"cannot list them: {found.forbidden[_CHECK]}")
+    if _CHECK in installed.forbidden:
+        yield skip(_CHECK, f"cannot list them: {installed.forbidden[_CHECK]}")
         return
-    present = found.admission_policies
+    present = installed.admission_policies
     if present is None:
         problem = "the API server does not serve ValidatingAdmissionPolicy v1"
         yield warn(
@@ -37,15 +37,15 @@ def check(found: Installation, today: date) -> Iterator[Line]:
             "Upgrade to Kubernetes 1.30 or newer; until then, only replicas deny Pods",
         )
         return
-    registration = wanted_registration(found)
-    if found.policy is None or registration is None:
+    registration = expected_registration(installed)
+    if installed.policy is None or registration is None:
         yield skip(
             _CHECK,
             "the policy or the registration is unknown, and the admission policies depend on both",
         )
         return
-    registers = found.deployed is not None and found.deployed.registers
-    enabled = found.deployed is None or found.deployed.admission_policies
+    registers = installed.deployed is not None and installed.deployed.registers
+    enabled = installed.deployed is None or installed.deployed.admission_policies
     by_name = {(kind, name): obj for kind, named in present.items() for name, obj in named.items()}
     if not by_name and not (registers and enabled):
         remediation = "Set admissionPolicies.enabled in the chart" if registers else _APPLY
@@ -53,14 +53,14 @@ def check(found: Installation, today: date) -> Iterator[Line]:
         yield warn(_CHECK, problem, remediation)
         return
     target = Target(
-        name=found.name, excluded_namespaces=registration.excluded_namespaces, today=today
+        name=installed.name, excluded_namespaces=registration.excluded_namespaces, today=today
     )
-    wanted = admission_policies(found.policy, target) if enabled else ()
-    problems = _problems(wanted, by_name, known=registers)
+    desired = admission_policies(installed.policy, target) if enabled else ()
+    problems = _problems(desired, by_name, known=registers)
     if problems:
         yield fail(_CHECK, "; ".join(problems), _REPAIR if registers else _APPLY)
     else:
-        count = sum(obj["kind"] == POLICY_KIND for obj in wanted)
+        count = sum(obj["kind"] == POLICY_KIND for obj in desired)
         yield ok(_CHECK, f"all {count} and their bindings match the policy")
     for warning in type_warnings(present[POLICY_KIND].values()):
         yield warn(
@@ -69,21 +69,22 @@ def check(found: Installation, today: date) -> Iterator[Line]:
 
 
 def _problems(
-    wanted: tuple[JSONObject, ...], found: dict[tuple[str, str], JSONObject], *, known: bool
+    desired: tuple[JSONObject, ...], live: dict[tuple[str, str], JSONObject], *, known: bool
 ) -> list[str]:
     """Return a clause for each object that is missing, different or not needed.
 
     ``known`` says whether the command line of the replicas names the excluded namespaces.
     """
     problems = []
-    expected = {(obj["kind"], obj["metadata"]["name"]): obj for obj in wanted}
+    expected = {(obj["kind"], obj["metadata"]["name"]): obj for obj in desired}
     for (kind, name), obj in expected.items():
-        there = found.get((kind, name))
-        if there is None:
+        deployed = live.get((kind, name))
+        if deployed is None:
             problems.append(f"{kind} {name} does not exist")
-        elif _comparable(obj["spec"], known) != _comparable(there.get("spec") or {}, known):
+        elif _comparable(obj["spec"], known) != _comparable(deployed.get("spec") or {}, known):
             problems.append(f"{kind} {name} does not match the policy")
-    return problems + [f"{kind} {name} is not needed" for kind, name in found.keys() - expected]
+    unneeded = sorted(live.keys() - expected)
+    return problems + [f"{kind} {name} is not needed" for kind, name in unneeded]
 
 
 def _comparable(spec: JSONObject, known: bool) -> JSONObject:

@@ -36,32 +36,32 @@ _REWRITE = (
 _RENEWAL = "Check the logs of the replicas for the reason. Do not delete the Secret"
 
 
-def check(found: Installation, names: Names | None, now: datetime) -> Iterator[Line]:
+def check(installed: Installation, names: Names | None, now: datetime) -> Iterator[Line]:
     """Yield the state of the Secret, and whether every configuration trusts it."""
-    if _CHECK in found.forbidden:
-        yield skip(_CHECK, f"cannot read the Secret: {found.forbidden[_CHECK]}")
-    elif found.deployed is not None and not found.deployed.secret:
+    if _CHECK in installed.forbidden:
+        yield skip(_CHECK, f"cannot read the Secret: {installed.forbidden[_CHECK]}")
+    elif installed.deployed is not None and not installed.deployed.secret:
         yield skip(_CHECK, "comes from files outside of gpufence; see the served certificate")
-    elif found.secret is None:
+    elif installed.secret is None:
         yield fail(
             _CHECK,
-            f"there is no Secret with CA and serving certificate in namespace {found.namespace}",
+            f"namespace {installed.namespace} has no Secret with CA and serving certificate",
             "Check that a replica runs: it creates the Secret",
         )
-    elif found.stored is None:
+    elif installed.stored is None:
         yield fail(_CHECK, "the Secret has no CA or no serving certificate", _RENEWAL)
     else:
-        yield _serving(found.stored, names, now)
-        yield _bundles(found, found.stored)
+        yield _serving(installed.stored, names, now)
+        yield _bundles(installed, installed.stored)
 
 
-async def check_served(found: Installation) -> Line:
+async def check_served(installed: Installation) -> Line:
     """Connect as an API server does, and return whether it trusts the served certificate."""
-    address = found.address
-    bundle = _first_bundle(found)
+    address = installed.address
+    bundle = _first_bundle(installed)
     if address is None or not bundle:
         return skip(_SERVED, "no webhook configuration has an address and a caBundle")
-    places = list(_places(found, address))
+    places = list(_places(installed, address))
     if not places:
         return skip(_SERVED, "the Service has no ready endpoint")
     try:
@@ -114,19 +114,19 @@ def _serving(stored: Stored, names: Names | None, now: datetime) -> Line:
     return ok(_CHECK, f"valid until {end.isoformat()}; renewal is due at {due.isoformat()}")
 
 
-def _missing(present: Names, wanted: Names) -> str:
+def _missing(present: Names, required: Names) -> str:
     """Return the missing names, separated by commas."""
     names: tuple[object, ...] = (
-        *(name for name in wanted.dns if name not in present.dns),
-        *(address for address in wanted.ip if address not in present.ip),
+        *(name for name in required.dns if name not in present.dns),
+        *(address for address in required.ip if address not in present.ip),
     )
     return ", ".join(map(str, names))
 
 
-def _bundles(found: Installation, stored: Stored) -> Line:
+def _bundles(installed: Installation, stored: Stored) -> Line:
     wrong = [
         f"{kind}, webhook {webhook.get('name')}"
-        for kind, configuration in found.configurations.items()
+        for kind, configuration in installed.configurations.items()
         if configuration is not None
         for webhook, bundle in zip(
             configuration.get("webhooks") or (), bundles(configuration), strict=True
@@ -139,18 +139,18 @@ def _bundles(found: Installation, stored: Stored) -> Line:
             f"does not contain the CA of the Secret in {'; '.join(wrong)}",
             _REWRITE,
         )
-    if not any(found.configurations.values()):
+    if not any(installed.configurations.values()):
         return skip(_BUNDLE, "there is no webhook configuration")
     return ok(_BUNDLE, "every webhook trusts the CA of the Secret")
 
 
-def _places(found: Installation, address: Registration) -> Iterator[tuple[str, int]]:
+def _places(installed: Installation, address: Registration) -> Iterator[tuple[str, int]]:
     """Yield the addresses of replicas: each ready endpoint, or the host of the URL."""
     if address.service is None:
         url = urlsplit(address.url)
         yield url.hostname or "", url.port or 443
         return
-    for slice_ in found.slices:
+    for slice_ in installed.slices:
         ports = [port["port"] for port in slice_.get("ports") or () if port.get("port")]
         https = [p["port"] for p in slice_.get("ports") or () if p.get("name") == "https"] or ports
         for endpoint in ready_endpoints(slice_) if https else ():
@@ -178,8 +178,8 @@ async def _connect(place: str, port: int, host: str, trusted: Iterable[x509.Cert
     await writer.wait_closed()
 
 
-def _first_bundle(found: Installation) -> bytes:
-    for configuration in found.configurations.values():
+def _first_bundle(installed: Installation) -> bytes:
+    for configuration in installed.configurations.values():
         for bundle in bundles(configuration or {}):
             if bundle:
                 return _decoded(bundle)

@@ -22,17 +22,17 @@ _ENABLE = "Set clusterFacts: true in the chart, or run serve with --node-facts"
 _GRANT = "Add the rule to the ClusterRole of gpufence's service account, as in the chart"
 
 
-async def check(api: KubeApi, found: Installation) -> AsyncIterator[Line]:
+async def check(api: KubeApi, installed: Installation) -> AsyncIterator[Line]:
     """Yield a line for all facts, or one for each that the replicas cannot know."""
-    if found.policy is None or found.deployed is None or found.deployment is None:
+    if installed.policy is None or installed.deployed is None or installed.deployment is None:
         yield skip(_CHECK, "the policy or the command line of the replicas is unknown")
         return
-    needed = needed_facts(found.policy)
-    if not found.deployed.registration.with_nodes and needed:
+    needed = needed_facts(installed.policy)
+    if not installed.deployed.registration.with_nodes and needed:
         yield fail(_CHECK, f"they are off: {'; '.join(needed.values())}", _ENABLE)
         return
-    account = found.deployment["spec"]["template"]["spec"].get("serviceAccountName", "default")
-    user = f"system:serviceaccount:{found.namespace}:{account}"
+    account = installed.deployment["spec"]["template"]["spec"].get("serviceAccountName", "default")
+    user = f"system:serviceaccount:{installed.namespace}:{account}"
     denied = False
     for fact, consequence in needed.items():
         try:

@@ -22,7 +22,7 @@ from webhook.kube.client import KubeApi
 
 
 async def diagnose(
-    api: KubeApi, found: Installation, names: Names | None, try_in: str, now: datetime
+    api: KubeApi, installed: Installation, names: Names | None, try_in: str, now: datetime
 ) -> list[Line]:
     """Return a line for each check, causes before their consequences.
 
@@ -33,14 +33,14 @@ async def diagnose(
         ClusterError: a request failed.
     """
     return [
-        kubernetes.check(found),
-        *policy.check(found),
-        *running.check(found, now),
-        *[line async for line in cluster_facts.check(api, found)],
-        *certificate.check(found, names, now),
-        await certificate.check_served(found),
-        *registered.check(found),
-        await exempt_namespaces.check(api, found),
-        *admission_policies.check(found, now.date()),
-        *[line async for line in trials.check(api, found, try_in)],
+        kubernetes.check(installed),
+        *policy.check(installed),
+        *running.check(installed, now),
+        *[line async for line in cluster_facts.check(api, installed)],
+        *certificate.check(installed, names, now),
+        await certificate.check_served(installed),
+        *registered.check(installed),
+        await exempt_namespaces.check(api, installed),
+        *admission_policies.check(installed, now.date()),
+        *[line async for line in trials.check(api, installed, try_in)],
     ]

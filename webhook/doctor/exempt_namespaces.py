@@ -16,20 +16,24 @@ _REMEDIATION = (
 )
 
 
-async def check(api: KubeApi, found: Installation) -> Line:
+async def check(api: KubeApi, installed: Installation) -> Line:
     """Return whether each exempt namespace that exists has a workload of an operator or an agent.
 
     gpufence checks no Pod in such a namespace. ``kube-system`` and the namespaces of gpufence are
     always needed.
     """
-    if found.policy is None:
+    if installed.policy is None:
         return skip(_CHECK, "the policy is unknown, and it names the namespaces")
-    excluded = found.deployed.registration.excluded_namespaces if found.deployed else frozenset()
-    exempt = found.policy.exemptions.namespaces | excluded | ALWAYS_EXCLUDED
+    excluded = (
+        installed.deployed.registration.excluded_namespaces if installed.deployed else frozenset()
+    )
+    exempt = installed.policy.exemptions.namespaces | excluded | ALWAYS_EXCLUDED
     used: list[str] = []
     unused: list[str] = []
     try:
-        for name in sorted(exempt - {"kube-system", found.namespace} - found.other_releases):
+        for name in sorted(
+            exempt - {"kube-system", installed.namespace} - installed.other_releases
+        ):
             if await api.read(f"/api/v1/namespaces/{name}") is not None:
                 (used if await _has_workload(api, name) else unused).append(name)
     except ApiError as error:

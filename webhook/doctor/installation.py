@@ -102,7 +102,7 @@ async def examine(
     Raises:
         ClusterError: a request failed. A missing permission is not an error.
     """
-    found = Installation(namespace, name)
+    installed = Installation(namespace, name)
 
     async def read(what: str, path: str, query: dict[str, str] | None = None) -> JSONObject | None:
         try:
@@ -110,43 +110,43 @@ async def examine(
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
-            found.forbidden[what] = str(error)
+            installed.forbidden[what] = str(error)
             return None
 
-    found.version = (await read("version", "/version") or {}).get("gitVersion", "")
+    installed.version = (await read("version", "/version") or {}).get("gitVersion", "")
     claims = await read("API groups", "/apis/resource.k8s.io") or {}
-    found.claim_versions = tuple(version["version"] for version in claims.get("versions") or ())
+    installed.claim_versions = tuple(version["version"] for version in claims.get("versions") or ())
     core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
-    read_policy(await read("policy", f"{core}/configmaps/{name}-policy"), found)
-    found.deployment = await read("replicas", f"{apps}/deployments/{name}")
-    if found.deployment is not None:
-        own = _own_container(containers_of(found.deployment))
-        found.deployed = read_arguments(_arguments(own)) if own is not None else None
+    read_policy(await read("policy", f"{core}/configmaps/{name}-policy"), installed)
+    installed.deployment = await read("replicas", f"{apps}/deployments/{name}")
+    if installed.deployment is not None:
+        own = _own_container(containers_of(installed.deployment))
+        installed.deployed = read_arguments(_arguments(own)) if own is not None else None
     for kind, path in KINDS.items():
-        found.configurations[kind] = await read(kind, f"{path}/{name}")
+        installed.configurations[kind] = await read(kind, f"{path}/{name}")
     try:
-        found.admission_policies = await find(api, name)
+        installed.admission_policies = await find(api, name)
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
-        found.forbidden["admission policies"] = str(error)
-    secret = found.deployed.secret if found.deployed else f"{name}-certificates"
+        installed.forbidden["admission policies"] = str(error)
+    secret = installed.deployed.secret if installed.deployed else f"{name}-certificates"
     if secret:
-        found.secret = await read("certificate", SecretName(namespace, secret).path)
-        found.stored = read_secret(found.secret) if found.secret else None
-    address = found.address
+        installed.secret = await read("certificate", SecretName(namespace, secret).path)
+        installed.stored = read_secret(installed.secret) if installed.secret else None
+    address = installed.address
     if address is not None and address.service is not None:
         of, service, _ = address.service
         slices = await read("endpoints", *slices_query(of, service))
-        found.slices = (slices or {}).get("items") or []
-    found.other_releases = await other_releases(api, name)
-    found.lease = await read("leader", lease_path(namespace, name))
-    await _nodes(api, found)
-    return found
+        installed.slices = (slices or {}).get("items") or []
+    installed.other_releases = await other_releases(api, name)
+    installed.lease = await read("leader", lease_path(namespace, name))
+    await _nodes(api, installed)
+    return installed
 
 
-async def _nodes(api: KubeApi, found: Installation) -> None:
-    policy = found.policy
+async def _nodes(api: KubeApi, installed: Installation) -> None:
+    policy = installed.policy
     if policy is None:
         return
     try:
@@ -154,10 +154,10 @@ async def _nodes(api: KubeApi, found: Installation) -> None:
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
-        found.forbidden["nodes"] = str(error)
+        installed.forbidden["nodes"] = str(error)
         return
-    found.nodes = NodeIndex(nodes)
-    found.templates = await list_templates(api)
+    installed.nodes = NodeIndex(nodes)
+    installed.templates = await list_templates(api)
 
 
 def containers_of(deployment: JSONObject) -> list[JSONObject]:

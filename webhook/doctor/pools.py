@@ -14,32 +14,34 @@ from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
 
 
-def check(found: Installation) -> Iterator[Line]:
+def check(installed: Installation) -> Iterator[Line]:
     """Yield a line for the policy, and one for the nodes or for each problem of a node."""
-    if "policy" in found.forbidden:
-        yield skip("policy", f"cannot read it: {found.forbidden['policy']}", "Set --policy FILE")
-    elif found.policy is None:
+    if "policy" in installed.forbidden:
+        yield skip(
+            "policy", f"cannot read it: {installed.forbidden['policy']}", "Set --policy FILE"
+        )
+    elif installed.policy is None:
         yield fail(
             "policy",
-            found.policy_problem,
+            installed.policy_problem,
             "Fix the policy. Until then, replicas keep using the last valid policy",
         )
     else:
-        pools = ", ".join(pool.name for pool in found.policy.pools)
-        yield ok("policy", f"{found.policy_source} is valid; its pools: {pools}")
-        yield from _nodes(found, found.policy)
-        if found.templates:
+        pools = ", ".join(pool.name for pool in installed.policy.pools)
+        yield ok("policy", f"{installed.policy_source} is valid; its pools: {pools}")
+        yield from _nodes(installed, installed.policy)
+        if installed.templates:
             for problem in label_problems(
-                found.policy, found.nodes or NodeIndex(), found.templates
+                installed.policy, installed.nodes or NodeIndex(), installed.templates
             ):
                 yield warn("node labels", problem.problem, problem.remediation)
 
 
-def _nodes(found: Installation, policy: Policy) -> Iterator[Line]:
-    if "nodes" in found.forbidden:
-        yield skip("nodes", f"cannot list them: {found.forbidden['nodes']}")
+def _nodes(installed: Installation, policy: Policy) -> Iterator[Line]:
+    if "nodes" in installed.forbidden:
+        yield skip("nodes", f"cannot list them: {installed.forbidden['nodes']}")
         return
-    states = pool_states(policy, Inventory(nodes=found.nodes), ())
+    states = pool_states(policy, Inventory(nodes=installed.nodes), ())
     broken = node_findings(states, {})
     for node in broken:
         for finding in node.findings:

@@ -9,7 +9,7 @@ from policies.kubernetes.objects import JSONObject
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.registration.configurations import Registration, configurations
-from webhook.registration.drift import is_ours
+from webhook.registration.drift import is_own
 from webhook.registration.leader_election import PAUSED
 from webhook.registration.scope import NAMESPACE_LABEL
 
@@ -36,55 +36,55 @@ _REPAIR = (
 )
 
 
-def check(found: Installation) -> Iterator[Line]:
+def check(installed: Installation) -> Iterator[Line]:
     """Yield whether each configuration exists, and a line for each field that it must have."""
     present = {}
-    for kind, configuration in found.configurations.items():
-        if kind in found.forbidden:
-            yield skip(kind, f"cannot read it: {found.forbidden[kind]}")
+    for kind, configuration in installed.configurations.items():
+        if kind in installed.forbidden:
+            yield skip(kind, f"cannot read it: {installed.forbidden[kind]}")
         elif configuration is None:
-            yield fail(kind, f"{kind} {found.name} does not exist", _why_missing(found))
+            yield fail(kind, f"{kind} {installed.name} does not exist", _why_missing(installed))
         else:
             present[kind] = configuration
     if not present:
         return
-    if found.policy is None:
+    if installed.policy is None:
         yield skip(
             "configurations",
             "the policy is unknown, and the configurations depend on it",
             "Fix the policy",
         )
         return
-    registration = wanted_registration(found)
+    registration = expected_registration(installed)
     if registration is None:
         yield skip("configurations", "the address of gpufence is unknown")
         return
-    wanted = {
+    desired = {
         configuration["kind"]: configuration
-        for configuration in configurations(found.policy, registration)
+        for configuration in configurations(installed.policy, registration)
     }
-    pairs = [pair for kind in present for pair in _pairs(kind, wanted[kind], present[kind])]
-    yield from _completeness(wanted, present)
+    pairs = [pair for kind in present for pair in _pairs(kind, desired[kind], present[kind])]
+    yield from _completeness(desired, present)
     for field in _FIELDS:
         of_field = [pair for pair in pairs if field in pair[1]]
-        yield _field(field, of_field, _is_known(field, found))
+        yield _field(field, of_field, _is_known(field, installed))
 
 
-def wanted_registration(found: Installation) -> Registration | None:
+def expected_registration(installed: Installation) -> Registration | None:
     """Return the expected registration, without the caBundle.
 
     Without a Deployment, options that only its command line has are taken from the configurations.
     """
-    if found.deployed is not None and found.deployed.registration.is_addressed:
-        deployed = found.deployed.registration
-        excluded = deployed.excluded_namespaces | found.other_releases
+    if installed.deployed is not None and installed.deployed.registration.is_addressed:
+        deployed = installed.deployed.registration
+        excluded = deployed.excluded_namespaces | installed.other_releases
         return replace(deployed, ca_bundle="", excluded_namespaces=excluded)
-    address = found.address
+    address = installed.address
     if address is None:
         return None
     timeouts = {
         webhook.get("timeoutSeconds")
-        for configuration in found.configurations.values()
+        for configuration in installed.configurations.values()
         for webhook in (configuration or {}).get("webhooks") or ()
     }
     return replace(
@@ -94,31 +94,31 @@ def wanted_registration(found: Installation) -> Registration | None:
     )
 
 
-def _why_missing(found: Installation) -> str:
-    annotations = ((found.lease or {}).get("metadata") or {}).get("annotations") or {}
+def _why_missing(installed: Installation) -> str:
+    annotations = ((installed.lease or {}).get("metadata") or {}).get("annotations") or {}
     if since := annotations.get(PAUSED):
         return f"Run gpufence unregister --undo: gpufence was unregistered at {since}"
-    if found.deployed is not None and not found.deployed.registers:
+    if installed.deployed is not None and not installed.deployed.registers:
         return "Apply the output of gpufence manifests: this release does not register itself"
     return "Check the logs of the replicas for the reason"
 
 
 def _pairs(
-    kind: str, wanted: JSONObject, found: JSONObject
+    kind: str, desired: JSONObject, live: JSONObject
 ) -> Iterator[tuple[str, JSONObject, JSONObject]]:
     """Yield path, wanted and found webhook for each webhook that is in both."""
-    present = {webhook.get("name"): webhook for webhook in found.get("webhooks") or ()}
-    for webhook in wanted["webhooks"]:
+    present = {webhook.get("name"): webhook for webhook in live.get("webhooks") or ()}
+    for webhook in desired["webhooks"]:
         if webhook["name"] in present:
             yield f"{kind}, webhook {webhook['name']}", webhook, present[webhook["name"]]
 
 
-def _completeness(wanted: dict[str, JSONObject], present: dict[str, JSONObject]) -> Iterator[Line]:
+def _completeness(desired: dict[str, JSONObject], present: dict[str, JSONObject]) -> Iterator[Line]:
     for kind, configuration in present.items():
         names = {webhook["name"] for webhook in configuration.get("webhooks") or ()}
-        expected = [webhook["name"] for webhook in wanted[kind]["webhooks"]]
+        expected = [webhook["name"] for webhook in desired[kind]["webhooks"]]
         missing = [name for name in expected if name not in names]
-        further = sorted(name for name in names if is_ours(name) and name not in expected)
+        further = sorted(name for name in names if is_own(name) and name not in expected)
         if missing:
             yield fail(kind, f"lacks the webhooks {', '.join(missing)}", _REPAIR)
         elif further:
@@ -128,23 +128,23 @@ def _completeness(wanted: dict[str, JSONObject], present: dict[str, JSONObject])
                 _REPAIR,
             )
         else:
-            count = len(wanted[kind]["webhooks"])
+            count = len(desired[kind]["webhooks"])
             yield ok(kind, f"has {'its webhook' if count == 1 else f'all {count} webhooks'}")
 
 
-def _is_known(field: str, found: Installation) -> bool:
+def _is_known(field: str, installed: Installation) -> bool:
     """Return whether the expected value of a field is known.
 
     Without registration, the configurations come from ``gpufence manifests`` with unknown options.
     """
-    registers = found.deployed is not None and found.deployed.registers
+    registers = installed.deployed is not None and installed.deployed.registers
     return registers or field not in ("namespaceSelector", "timeoutSeconds")
 
 
 def _field(field: str, pairs: list[tuple[str, JSONObject, JSONObject]], known: bool) -> Line:
     problems = []
-    for where, wanted, found in pairs:
-        target, value = wanted[field], found.get(field)
+    for where, desired, live in pairs:
+        target, value = desired[field], live.get(field)
         if field == "clientConfig":
             value = {key: item for key, item in (value or {}).items() if key != "caBundle"}
         if target != value:
@@ -158,17 +158,17 @@ def _field(field: str, pairs: list[tuple[str, JSONObject, JSONObject]], known: b
     return fail(field, "; ".join(problems), _REPAIR)
 
 
-def _difference(field: str, wanted: object, found: object) -> str:
+def _difference(field: str, desired: object, live: object) -> str:
     if field == "namespaceSelector":
-        return _namespaces(wanted, found)
-    if isinstance(wanted, str | int):
-        return f"is {found}, but must be {wanted}"
+        return _namespaces(desired, live)
+    if isinstance(desired, str | int):
+        return f"is {live}, but must be {desired}"
     meaning = _MEANING.get(field)
     return f"does not match the policy: {meaning}" if meaning else "does not match the policy"
 
 
-def _namespaces(wanted: object, found: object) -> str:
-    before, now = _excluded(wanted), _excluded(found)
+def _namespaces(desired: object, live: object) -> str:
+    before, now = _excluded(desired), _excluded(live)
     if before is None or now is None:
         return "is not a list of excluded namespaces"
     parts = []

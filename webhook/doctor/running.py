@@ -15,60 +15,62 @@ _SILENT_SECONDS = 60
 _LOGS = "Run kubectl logs and kubectl describe, and check that the nodes can pull the image"
 
 
-def check(found: Installation, now: datetime) -> Iterator[Line]:
+def check(installed: Installation, now: datetime) -> Iterator[Line]:
     """Yield a line for the replicas, the endpoints and the leader.
 
     One more reports a Deployment whose Pods have no container of gpufence.
     """
-    yield _replicas(found)
-    if found.deployment is not None and found.deployed is None:
-        names = ", ".join(container["name"] for container in containers_of(found.deployment))
+    yield _replicas(installed)
+    if installed.deployment is not None and installed.deployed is None:
+        names = ", ".join(container["name"] for container in containers_of(installed.deployment))
         yield warn(
             "command line",
-            f"Deployment {found.namespace}/{found.name} has no container named gpufence or with "
-            f"the command gpufence serve; its containers: {names}",
+            f"Deployment {installed.namespace}/{installed.name} has no container named gpufence "
+            f"or with the command gpufence serve; its containers: {names}",
             "Name the container gpufence, or set --namespace and --name to another release",
         )
-    yield _endpoints(found)
-    yield _leader(found, now)
+    yield _endpoints(installed)
+    yield _leader(installed, now)
 
 
-def _replicas(found: Installation) -> Line:
-    where = f"Deployment {found.namespace}/{found.name}"
-    if "replicas" in found.forbidden:
-        return skip("replicas", f"cannot read {where}: {found.forbidden['replicas']}")
-    if found.deployment is None:
+def _replicas(installed: Installation) -> Line:
+    where = f"Deployment {installed.namespace}/{installed.name}"
+    if "replicas" in installed.forbidden:
+        return skip("replicas", f"cannot read {where}: {installed.forbidden['replicas']}")
+    if installed.deployment is None:
         return warn(
             "replicas",
             f"{where} does not exist",
             "Set --namespace and --name to the release, unless the replicas run outside of the "
             "cluster",
         )
-    wanted = found.deployment["spec"].get("replicas", 1)
-    ready = (found.deployment.get("status") or {}).get("readyReplicas") or 0
+    desired = installed.deployment["spec"].get("replicas", 1)
+    ready = (installed.deployment.get("status") or {}).get("readyReplicas") or 0
     if not ready:
-        scale = f"Run kubectl scale deployment {found.name} --replicas 2"
-        return fail("replicas", f"{where}: 0 of {wanted} are ready", _LOGS if wanted else scale)
-    if ready < wanted:
-        return warn("replicas", f"{where}: {ready} of {wanted} are ready", _LOGS)
-    if wanted == 1:
+        scale = f"Run kubectl scale deployment {installed.name} --replicas 2"
+        return fail("replicas", f"{where}: 0 of {desired} are ready", _LOGS if desired else scale)
+    if ready < desired:
+        return warn("replicas", f"{where}: {ready} of {desired} are ready", _LOGS)
+    if desired == 1:
         return warn(
             "replicas", f"{where} has one replica", "Run two or more, to survive the loss of a node"
         )
-    return ok("replicas", f"all {wanted} are ready")
+    return ok("replicas", f"all {desired} are ready")
 
 
-def _endpoints(found: Installation) -> Line:
-    address = found.address
+def _endpoints(installed: Installation) -> Line:
+    address = installed.address
     if address is None:
         return skip("endpoints", "the address of gpufence is unknown")
     if address.service is None:
         return skip("endpoints", f"API servers use {address.url}, without a Service")
     namespace, name, _ = address.service
     where = f"Service {namespace}/{name}"
-    if "endpoints" in found.forbidden:
-        return skip("endpoints", f"cannot read those of {where}: {found.forbidden['endpoints']}")
-    ready = sum(len(ready_endpoints(slice_)) for slice_ in found.slices)
+    if "endpoints" in installed.forbidden:
+        return skip(
+            "endpoints", f"cannot read those of {where}: {installed.forbidden['endpoints']}"
+        )
+    ready = sum(len(ready_endpoints(slice_)) for slice_ in installed.slices)
     if not ready:
         return fail(
             "endpoints",
@@ -78,18 +80,18 @@ def _endpoints(found: Installation) -> Line:
     return ok("endpoints", f"{where} has {ready} ready {'endpoint' if ready == 1 else 'endpoints'}")
 
 
-def _leader(found: Installation, now: datetime) -> Line:
-    where = f"Lease {found.namespace}/{found.name}"
-    if "leader" in found.forbidden:
-        return skip("leader", f"cannot read {where}: {found.forbidden['leader']}")
-    if found.deployed is not None and not found.deployed.registers:
+def _leader(installed: Installation, now: datetime) -> Line:
+    where = f"Lease {installed.namespace}/{installed.name}"
+    if "leader" in installed.forbidden:
+        return skip("leader", f"cannot read {where}: {installed.forbidden['leader']}")
+    if installed.deployed is not None and not installed.deployed.registers:
         return skip("leader", "this release does not register itself, so there is no leader")
-    if found.lease is None:
+    if installed.lease is None:
         return warn(
             "leader", f"{where} does not exist", "Check that a replica runs: it creates the Lease"
         )
-    spec = found.lease.get("spec") or {}
-    if since := (found.lease["metadata"].get("annotations") or {}).get(PAUSED):
+    spec = installed.lease.get("spec") or {}
+    if since := (installed.lease["metadata"].get("annotations") or {}).get(PAUSED):
         return warn(
             "leader",
             f"gpufence was unregistered at {since}",
@@ -106,6 +108,6 @@ def _leader(found: Installation, now: datetime) -> Line:
             f"{holder} has not renewed {where} for {age:.0f} s; another replica leads after "
             f"{duration} s without renewal",
             f"Check that a replica runs, and its logs. If {holder.partition('_')[0]} no longer "
-            f"exists, run kubectl --namespace {found.namespace} delete lease {found.name}",
+            f"exists, run kubectl --namespace {installed.namespace} delete lease {installed.name}",
         )
     return ok("leader", f"{holder.partition('_')[0]} is the leader")

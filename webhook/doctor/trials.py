@@ -26,20 +26,22 @@ _NOT_CALLED = (
 _UNREACHED = "Check the lines above about replicas, endpoints and certificates"
 
 
-async def check(api: KubeApi, found: Installation, namespace: str) -> AsyncIterator[Line]:
+async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncIterator[Line]:
     """Yield whether gpufence changes a GPU Pod, and whether webhook and policies deny a trespasser.
 
     Nothing is stored. If something else rejects a Pod (a quota, another webhook), the trial is
     skipped with that error.
     """
-    policy = found.policy
+    policy = installed.policy
     if policy is None:
         yield skip("trials", "the policy is unknown, and the expected results depend on it")
         return
     if namespace in policy.exemptions.namespaces:
         yield skip("trials", f"the policy exempts namespace {namespace}", "Set --try-in NAME")
         return
-    excluded = found.deployed.registration.excluded_namespaces if found.deployed else frozenset()
+    excluded = (
+        installed.deployed.registration.excluded_namespaces if installed.deployed else frozenset()
+    )
     if namespace in ALWAYS_EXCLUDED | excluded:
         problem = f"API servers do not call gpufence for namespace {namespace}"
         yield skip("trials", problem, "Set --try-in NAME")
@@ -47,7 +49,7 @@ async def check(api: KubeApi, found: Installation, namespace: str) -> AsyncItera
     for pool in policy.pools:
         yield await _gpu_pod(api, policy, pool, namespace)
         yield await _trespasser(api, policy, pool, namespace)
-        if found.admission_policies and any(found.admission_policies.values()):
+        if installed.admission_policies and any(installed.admission_policies.values()):
             yield await _in_tree_trespasser(api, policy, pool, namespace)
 
 

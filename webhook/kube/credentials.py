@@ -89,12 +89,12 @@ def _errors_from_log() -> Iterator[None]:
     Raises:
         ConfigurationError: at the end of the block, with what was logged.
     """
-    said: list[str] = []
+    messages: list[str] = []
 
     def gather(record: logging.LogRecord) -> bool:
         if record.levelno < logging.ERROR:
             return True
-        said.append(record.getMessage())
+        messages.append(record.getMessage())
         return False
 
     logger = logging.getLogger("kubernetes.aio.config.kube_config")
@@ -103,8 +103,8 @@ def _errors_from_log() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(gather)
-    if said:
-        raise ConfigurationError("; ".join(said))
+    if messages:
+        raise ConfigurationError("; ".join(messages))
 
 
 def _files(path: Path | None) -> str:
@@ -116,15 +116,15 @@ def _files(path: Path | None) -> str:
     if path is not None:
         files, cure = [str(path)], "set the path of a kubeconfig file"
     else:
-        given = os.environ.get("KUBECONFIG")
-        named = (given or "~/.kube/config").split(os.pathsep)
+        configured = os.environ.get("KUBECONFIG")
+        named = (configured or "~/.kube/config").split(os.pathsep)
         files = [os.path.expanduser(file) for file in named if file]  # noqa: PTH111 - no error
-        why = "KUBECONFIG names it" if given else "kubectl looks there"
+        why = "KUBECONFIG names it" if configured else "kubectl looks there"
         cure = f"{why}; name another kubeconfig with --kubeconfig, or in KUBECONFIG"
-    there = [file for file in files if os.path.isfile(file)]  # noqa: PTH113 - no error
-    if not there:
+    existing = [file for file in files if os.path.isfile(file)]  # noqa: PTH113 - no error
+    if not existing:
         raise ConfigurationError(f"{' and '.join(files)}: no such file; {cure}")
-    return os.pathsep.join(there)
+    return os.pathsep.join(existing)
 
 
 def in_cluster(account: Path = ACCOUNT) -> Load:

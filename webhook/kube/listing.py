@@ -60,15 +60,15 @@ async def list_all(
     """
     selectors = {"labelSelector": labels, "fieldSelector": fields}
     for _ in range(_ATTEMPTS):
-        taken: list[T] = []
+        items: list[T] = []
         query = {"limit": str(page)} | {name: text for name, text in selectors.items() if text}
         try:
             while True:
-                found = _decode(path, await _get(connection, path, query))
-                taken += map(take, found.items or ())
-                if not found.metadata.rest:
-                    return taken
-                query["continue"] = found.metadata.rest
+                page_ = _decode(path, await _get(connection, path, query))
+                items += map(take, page_.items or ())
+                if not page_.metadata.rest:
+                    return items
+                query["continue"] = page_.metadata.rest
         except ApiError as error:
             if error.status != GONE:
                 raise

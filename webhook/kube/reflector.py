@@ -146,17 +146,17 @@ class Reflector(Generic[ItemT]):
 
     async def _list(self) -> None:
         # Of a store that keeps few of many items, this is less than the names of all items.
-        gone = set(self.store.names())
+        missing = set(self.store.names())
         query = {"limit": str(self._timing.page), **self._selector}
         while True:
             page = await self._page(query)
             for item in page.items or ():
-                gone.discard(item.metadata.key)
+                missing.discard(item.metadata.key)
                 self.store.put(item)
             if not page.metadata.rest:
                 break
             query["continue"] = page.metadata.rest
-        for name in gone:
+        for name in missing:
             self.store.remove(name)
         self._version = page.metadata.resource_version
         self.synced = True
@@ -226,18 +226,18 @@ class Reflector(Generic[ItemT]):
         of these led to a new list, all replicas would list everything when the API server is back.
         """
         self._restarted(self.collection.name)
-        gone = isinstance(error, ApiError) and error.status == GONE
+        expired = isinstance(error, ApiError) and error.status == GONE
         # "Too large resource version", "Invalid value" (k8s.io/apiserver/pkg/storage/errors.go).
         invalid = isinstance(error, ApiError) and "resource version" in error.message.lower()
         self._version_failures += self._is_streaming or invalid
-        if gone or self._version_failures >= _FAILURES_OF_A_VERSION:
+        if expired or self._version_failures >= _FAILURES_OF_A_VERSION:
             self._version, self._version_failures = "", 0
         self._is_streaming = False
         problem = str(error) or type(error).__name__
         # A failure that repeats is logged once.
         if problem != self.problem:
             self.problem = problem
-            level = logging.INFO if gone else logging.WARNING
+            level = logging.INFO if expired else logging.WARNING
             unexpected = not isinstance(error, ClusterError)
             fields = {"resource": self.collection.name, "problem": problem}
             event(_log, level, "watch lost", failure=unexpected, **fields)

@@ -117,7 +117,7 @@ class Metrics:
         """Record how long an answer took."""
         self._durations(path).observe(seconds)
 
-    def found(self, findings: Iterable[Finding]) -> None:
+    def count_findings(self, findings: Iterable[Finding]) -> None:
         """Count findings."""
         for finding in findings:
             self._findings.labels(finding.rule, finding.action).inc()

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from certs.errors import MaterialError
 from certs.keypair import parse_certificates
 from policies.kubernetes.objects import JSONObject
-from webhook.registration.drift import is_ours
+from webhook.registration.drift import is_own
 
 
 class Bundle:
@@ -34,14 +34,14 @@ class Bundle:
         self._found_at: dict[x509.Certificate, float] = {}
         self._retired: set[x509.Certificate] = set()
 
-    def publish(self, own: bytes, found: Iterable[bytes]) -> bytes:
+    def publish(self, own: bytes, published: Iterable[bytes]) -> bytes:
         """Return ``own`` (PEM) with the CAs of others, found less than the overlap ago."""
         now = self._clock()
-        ours = _certificates(own)
+        own_cas = _certificates(own)
         if self._succession:
-            self._retired |= set(ours)
-        present = dict.fromkeys(ca for bundle in found for ca in _certificates(bundle))
-        others = [ca for ca in present if ca not in self._retired and ca not in ours]
+            self._retired |= set(own_cas)
+        present = dict.fromkeys(ca for bundle in published for ca in _certificates(bundle))
+        others = [ca for ca in present if ca not in self._retired and ca not in own_cas]
         self._found_at = {ca: self._found_at.get(ca, now) for ca in others}
         return _joined(own, (x for x, at in self._found_at.items() if now - at < self._overlap))
 
@@ -55,11 +55,11 @@ def with_cas(configuration: JSONObject, own: bytes) -> JSONObject:
 def _with_cas(webhook: JSONObject, own: bytes) -> JSONObject:
     config = webhook.get("clientConfig") or {}
     # Without a bundle, another controller writes it.
-    if not is_ours(webhook.get("name")) or not config.get("caBundle"):
+    if not is_own(webhook.get("name")) or not config.get("caBundle"):
         return webhook
-    found = base64.b64decode(config["caBundle"])
-    carried = _certificates(found)
-    bundle = _joined(found, (ca for ca in _certificates(own) if ca not in carried))
+    bundle_before = base64.b64decode(config["caBundle"])
+    carried = _certificates(bundle_before)
+    bundle = _joined(bundle_before, (ca for ca in _certificates(own) if ca not in carried))
     return {**webhook, "clientConfig": {**config, "caBundle": base64.b64encode(bundle).decode()}}
 
 

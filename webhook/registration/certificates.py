@@ -116,16 +116,16 @@ class CertificateReconciler:
 
         Certificates are issued for API servers, and are valid by their clock.
         """
-        found = await self._api.read(self._secret.path)
+        secret = await self._api.read(self._secret.path)
         now = self._api.time() or now
-        if found is not None and CERT_MANAGER in (found["metadata"].get("annotations") or {}):
-            theirs = read_served(found)
-            if theirs is None or is_live(theirs, now):
-                return await self._follow(theirs)
+        if secret is not None and CERT_MANAGER in (secret["metadata"].get("annotations") or {}):
+            foreign = read_served(secret)
+            if foreign is None or is_live(foreign, now):
+                return await self._follow(foreign)
             # cert-manager no longer renews it, and this replica is there to do so.
-            del found["metadata"]["annotations"][CERT_MANAGER]
+            del secret["metadata"]["annotations"][CERT_MANAGER]
             self.stored = None
-        stored = read_secret(found) if found is not None else None
+        stored = read_secret(secret) if secret is not None else None
         if restored := await self._restore(stored, now):
             due, after = restored
         else:
@@ -133,7 +133,7 @@ class CertificateReconciler:
             if stored is not None and due.change is Change.NOTHING:
                 return stored
             after = carry_out(due.change, stored, self._names, now, self._timing)
-        if not await self._write(after, found):
+        if not await self._write(after, secret):
             return None
         where = str(self._secret)
         event(
@@ -147,7 +147,7 @@ class CertificateReconciler:
         self._changed(due.change)
         return after
 
-    async def _follow(self, theirs: Stored | None) -> Stored:
+    async def _follow(self, foreign: Stored | None) -> Stored:
         """Return what to serve, and which CAs to publish, if cert-manager writes the Secret.
 
         So it is while an upgrade replaces replicas that issue their certificates with others that
@@ -156,7 +156,7 @@ class CertificateReconciler:
         for longer than others.
         """
         served = self.stored
-        if theirs is None:
+        if foreign is None:
             if served is not None:
                 return served
             raise ClusterError(
@@ -164,35 +164,35 @@ class CertificateReconciler:
                 "describe certificate"
             )
         if served is None:
-            return theirs
-        if theirs.authority == served.authority:
-            return replace(served, leaf=theirs.leaf)
-        both = replace(served, next=theirs.authority)
+            return foreign
+        if foreign.authority == served.authority:
+            return replace(served, leaf=foreign.leaf)
+        both = replace(served, next=foreign.authority)
         carried_for = await self._carried_for(both)
         if carried_for is None or carried_for < self._timing.settle:
             return both
-        return replace(theirs, old=served.authority.certificate_pem)
+        return replace(foreign, old=served.authority.certificate_pem)
 
-    async def _restore(self, found: Stored | None, now: datetime) -> tuple[Plan, Stored] | None:
+    async def _restore(self, stored: Stored | None, now: datetime) -> tuple[Plan, Stored] | None:
         """Return what to write if the Secret was changed by hand; None if it was not.
 
         A person who empties, deletes or edits the Secret of a running release does not intend to
         break it.
         """
         served = self.stored
-        if served is None or found == served:
+        if served is None or stored == served:
             return None
-        if found is None:
+        if stored is None:
             return Plan(Change.CREATE, "the Secret was emptied or deleted"), served
         if not is_live(served, now):
             return None
-        if not is_of_use(found, now):
+        if not is_of_use(stored, now):
             return Plan(Change.CREATE, "the Secret holds nothing usable"), served
         # A replica that could not read the Secret for long may have missed a whole succession.
-        if found.follows(served) or await self._is_carried(found):
+        if stored.follows(served) or await self._is_carried(stored):
             return None
         return Plan(Change.PUBLISH, "the Secret holds another CA"), stage_successor(
-            served, found, now
+            served, stored, now
         )
 
     async def _due(self, stored: Stored | None, now: datetime) -> Plan:
@@ -211,19 +211,19 @@ class CertificateReconciler:
     async def _is_carried(self, stored: Stored) -> bool:
         for path in KINDS.values():
             configuration = await self._api.read(f"{path}/{self._configuration}")
-            found = list(bundles(configuration or {}))
-            if not found or not all(stored.is_carried_by(_decoded(bundle)) for bundle in found):
+            carried = list(bundles(configuration or {}))
+            if not carried or not all(stored.is_carried_by(_decoded(bundle)) for bundle in carried):
                 return False
         return True
 
-    async def _write(self, stored: Stored, found: JSONObject | None) -> bool:
+    async def _write(self, stored: Stored, live: JSONObject | None) -> bool:
         """Write the Secret, and return whether no other client wrote it in between."""
-        wanted = write_secret(stored, self._secret.name, self._secret.namespace, found)
+        desired = write_secret(stored, self._secret.name, self._secret.namespace, live)
         try:
-            if found is None:
-                await self._api.create(self._secret.collection, wanted)
+            if live is None:
+                await self._api.create(self._secret.collection, desired)
             else:
-                await self._api.replace(self._secret.path, wanted)
+                await self._api.replace(self._secret.path, desired)
         except ApiError as error:
             if error.status == CONFLICT:
                 return False

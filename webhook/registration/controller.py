@@ -200,10 +200,10 @@ class RegistrationController:
         name = self._options.registration.name
         untrusting: dict[str, JSONObject] = {}
         registered = await self._registered() if served else {}
-        for kind, found in registered.items():
-            carried = {base64.b64decode(bundle) for bundle in bundles(found) if bundle}
+        for kind, configuration in registered.items():
+            carried = {base64.b64decode(bundle) for bundle in bundles(configuration) if bundle}
             if not all(is_trusted_by(served, bundle) for bundle in carried):
-                untrusting[kind] = found
+                untrusting[kind] = configuration
         kinds = " and ".join(untrusting)
         self.untrusted = (
             f"the caBundle of {kinds} {name} does not trust the served certificate" if kinds else ""
@@ -213,8 +213,8 @@ class RegistrationController:
         if await self._elector.is_paused():
             return
         own = self._authorities()
-        for kind, found in untrusting.items() if is_trusted_by(served, own) else ():
-            await self._api.replace(f"{KINDS[kind]}/{name}", with_cas(found, own))
+        for kind, configuration in untrusting.items() if is_trusted_by(served, own) else ():
+            await self._api.replace(f"{KINDS[kind]}/{name}", with_cas(configuration, own))
             event(_log, logging.INFO, "CA added", kind=kind)
 
     async def _registration(self) -> Registration:
@@ -248,9 +248,9 @@ class RegistrationController:
                 "API servers would reject requests until it has one"
             )
         if own := self._authorities():
-            found = (await self._registered()).values()
+            registered = (await self._registered()).values()
             distinct = dict.fromkeys(
-                bundle for configuration in found for bundle in bundles(configuration)
+                bundle for configuration in registered for bundle in bundles(configuration)
             )
             own = self._bundle.publish(own, map(base64.b64decode, distinct))
         bundle = base64.b64encode(own).decode("ascii")

@@ -86,9 +86,9 @@ class LeaderElector:
         Raises:
             ClusterError: the request failed. A leader leads on until its renew deadline.
         """
-        began = self._clock()
+        start = self._clock()
         holds = await self._take()
-        self._renewed_at = began if holds else None
+        self._renewed_at = start if holds else None
         self._may_hold = holds
         return self.leading
 
@@ -117,13 +117,13 @@ class LeaderElector:
         self._observe(lease)
         if lease is not None and not self._is_free(lease):
             return False
-        wanted = claimed(lease, self.identity, self._api.clock.now(), self._timing.duration)
-        wanted["metadata"] |= {"name": self._name, "namespace": self._namespace}
+        desired = claimed(lease, self.identity, self._api.clock.now(), self._timing.duration)
+        desired["metadata"] |= {"name": self._name, "namespace": self._namespace}
         self._may_hold = True
         if lease is None:
-            self._observe(await self._api.create(lease_path(self._namespace), wanted))
+            self._observe(await self._api.create(lease_path(self._namespace), desired))
         else:
-            self._observe(await self._api.replace(path, wanted))
+            self._observe(await self._api.replace(path, desired))
         return True
 
     async def release(self) -> None:
@@ -144,9 +144,9 @@ class LeaderElector:
         self._may_hold = False
 
     def _observe(self, lease: JSONObject | None) -> None:
-        seen = None if lease is None else (_spec(lease), lease["metadata"].get("uid"))
-        if seen != self._seen:
-            self._seen, self._seen_at = seen, self._clock()
+        observed = None if lease is None else (_spec(lease), lease["metadata"].get("uid"))
+        if observed != self._seen:
+            self._seen, self._seen_at = observed, self._clock()
         metadata = (lease or {}).get("metadata") or {}
         self.paused = (metadata.get("annotations") or {}).get(PAUSED, "")
 
@@ -174,13 +174,13 @@ async def pause(api: KubeApi, namespace: str, name: str, since: str | None) -> b
 
 def claimed(lease: JSONObject | None, identity: str, now: datetime, duration: int) -> JSONObject:
     """Return the Lease with ``identity`` as its holder; other fields stay."""
-    found = lease or {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-    spec = _spec(found)
+    current = lease or {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    spec = _spec(current)
     time = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # MicroTime
     changes = spec.get("holderIdentity") != identity
     return {
-        **found,
-        "metadata": dict(found.get("metadata") or {}),
+        **current,
+        "metadata": dict(current.get("metadata") or {}),
         "spec": {
             **spec,
             "holderIdentity": identity,

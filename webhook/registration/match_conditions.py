@@ -130,8 +130,10 @@ def differs(field: str) -> str:
 
 def differs_where_there_is(field: str) -> str:
     """Return the same for a ``field`` that an object need not have."""
-    there = f"has(object.{field}) && has(oldObject.{field})"
-    return f'request.operation == "CREATE" || !({there}) || object.{field} != oldObject.{field}'
+    both_exist = f"has(object.{field}) && has(oldObject.{field})"
+    return (
+        f'request.operation == "CREATE" || !({both_exist}) || object.{field} != oldObject.{field}'
+    )
 
 
 def _claims(spec: str, policy: Policy) -> tuple[str, ...]:

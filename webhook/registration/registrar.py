@@ -18,7 +18,7 @@ from webhook.kube.errors import ApiError, ClusterError
 from webhook.kube.listing import list_all
 from webhook.logs import event
 from webhook.registration.configurations import RELEASE_LABEL
-from webhook.registration.drift import drift, is_ours, repaired
+from webhook.registration.drift import drift, is_own, repaired
 
 _API = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
@@ -66,13 +66,13 @@ class Owner:
             ClusterError: it cannot be looked up.
         """
         api_version, kind, path = _OWNERS[self.kind]
-        found = await api.read(f"{path}/{self.name}")
-        if found is None:
+        owner = await api.read(f"{path}/{self.name}")
+        if owner is None:
             raise RegistrationError(
                 f"{kind} {self.name} does not exist, so it cannot own the webhook configurations; "
                 "set --owner to an object of the release"
             )
-        uid = found["metadata"]["uid"]
+        uid = owner["metadata"]["uid"]
         return {"apiVersion": api_version, "kind": kind, "name": self.name, "uid": uid}
 
 
@@ -97,38 +97,38 @@ class Registrar:
         Raises:
             ClusterError: one could not be read or written.
         """
-        for wanted in configurations:
-            kind = wanted["kind"]
-            path = f"{KINDS[kind]}/{wanted['metadata']['name']}"
-            found = await self._api.read(path)
-            differences = ["it is missing"] if found is None else drift(wanted, found)
+        for desired in configurations:
+            kind = desired["kind"]
+            path = f"{KINDS[kind]}/{desired['metadata']['name']}"
+            live = await self._api.read(path)
+            differences = ["it is missing"] if live is None else drift(desired, live)
             if differences:
-                await self._write(path, wanted)
-                self._tell(kind, wanted, found, differences)
-            self._written[kind] = wanted
+                await self._write(path, desired)
+                self._report(kind, desired, live, differences)
+            self._written[kind] = desired
 
     def forget(self) -> None:
         """Take whatever is found next for what others are meant to have written."""
         self._written.clear()
 
-    async def _write(self, path: str, wanted: JSONObject) -> None:
+    async def _write(self, path: str, desired: JSONObject) -> None:
         """Apply. Replace if the apply leaves what others have added to gpufence's webhooks."""
-        found = await self._api.apply(path, wanted)
-        if drift(wanted, found):
-            found = await self._api.replace(path, repaired(wanted, found))
-        if remaining := drift(wanted, found):
+        live = await self._api.apply(path, desired)
+        if drift(desired, live):
+            live = await self._api.replace(path, repaired(desired, live))
+        if remaining := drift(desired, live):
             # A mutating admission policy, or another webhook, has the last word there.
             raise RegistrationError(
                 f"{path} does not stay as it was written: {'; '.join(remaining)}; see who changes "
                 "it in metadata.managedFields and in the API server's audit log"
             )
 
-    def _tell(
-        self, kind: str, wanted: JSONObject, found: JSONObject | None, differences: list[str]
+    def _report(
+        self, kind: str, desired: JSONObject, live: JSONObject | None, differences: list[str]
     ) -> None:
         """Log and count the write. Drift is a change by others since the same was written."""
-        ours = self._written.get(kind) == wanted
-        reason = "drift" if ours else "created" if found is None else "changed"
+        rewritten = self._written.get(kind) == desired
+        reason = "drift" if rewritten else "created" if live is None else "changed"
         self._counter.registered(kind, reason)
         level = logging.WARNING if reason == "drift" else logging.INFO
         event(_log, level, "registered", kind=kind, reason=reason, differences=differences[:10])
@@ -155,17 +155,17 @@ async def other_releases(api: KubeApi, name: str) -> frozenset[str]:
     labels = ",".join(f"{key}={value}" for key, value in RELEASE_LABEL.items())
     path = KINDS["ValidatingWebhookConfiguration"]
     try:
-        found = await list_all(api, path, lambda obj: obj, labels=labels)
+        registered = await list_all(api, path, lambda obj: obj, labels=labels)
     except ApiError as error:
         if error.status == FORBIDDEN:
             return frozenset()
         raise
     return frozenset(
         service["namespace"]
-        for configuration in found
+        for configuration in registered
         if configuration["metadata"]["name"] != name
         for webhook in configuration.get("webhooks") or ()
-        if is_ours(webhook.get("name"))
+        if is_own(webhook.get("name"))
         if (service := (webhook.get("clientConfig") or {}).get("service"))
     )
 

@@ -49,9 +49,9 @@ class PeriodicTask:
     async def run_once(self) -> bool:
         """Run the step, and return whether it succeeded."""
         try:
-            done = self._step()
-            if inspect.isawaitable(done):
-                await done
+            result = self._step()
+            if inspect.isawaitable(result):
+                await result
         except Exception as error:
             expected = isinstance(error, (ClusterError, CertificateError))
             problem = str(error) or type(error).__name__

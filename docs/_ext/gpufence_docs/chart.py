@@ -72,12 +72,12 @@ def _values(
 def _comment(lines: list[str], line: int) -> str:
     """Return the comment directly above a line, at the same indentation."""
     indent = lines[line][: len(lines[line]) - len(lines[line].lstrip())]
-    found: list[str] = []
+    comment: list[str] = []
     for above in reversed(lines[:line]):
         if not above.startswith(f"{indent}# "):
             break
-        found.insert(0, above.removeprefix(f"{indent}# "))
-    return " ".join(found)
+        comment.insert(0, above.removeprefix(f"{indent}# "))
+    return " ".join(comment)
 
 
 def _accepted(schema: dict[str, Any]) -> str:

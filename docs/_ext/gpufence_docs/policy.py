@@ -54,9 +54,9 @@ def write_schemas(directory: Path) -> None:
 
 
 def _tables(model: type[BaseModel], module: ModuleType) -> str:
-    whole = model.model_json_schema(by_alias=True)
-    parts: Schema = whole["$defs"]
-    order = [(model.__name__, whole), *_in_order(whole, parts)]
+    root = model.model_json_schema(by_alias=True)
+    parts: Schema = root["$defs"]
+    order = [(model.__name__, root), *_in_order(root, parts)]
     return "\n".join(_part(name, schema, parts, module) for name, schema in order) + "\n"
 
 
@@ -65,19 +65,19 @@ def default_markdown() -> str:
     return f"```yaml\n{policy.default_policy_text()}```\n"
 
 
-def _in_order(whole: Schema, parts: Schema) -> list[tuple[str, Schema]]:
+def _in_order(root: Schema, parts: Schema) -> list[tuple[str, Schema]]:
     """Return the parts in the order in which the document refers to them, outer parts first."""
-    found: dict[str, Schema] = {}
-    waiting = [whole]
+    ordered: dict[str, Schema] = {}
+    waiting = [root]
     while waiting:
         for property_ in waiting.pop(0)["properties"].values():
             name = _reference(property_)
-            if name and name not in found:
-                found[name] = parts[name]
+            if name and name not in ordered:
+                ordered[name] = parts[name]
                 waiting.append(parts[name])
-    if missed := parts.keys() - found.keys():
+    if missed := parts.keys() - ordered.keys():
         raise ValueError(f"no field refers to {', '.join(sorted(missed))}")
-    return list(found.items())
+    return list(ordered.items())
 
 
 def _part(name: str, schema: Schema, parts: Schema, module: ModuleType) -> str:
@@ -105,8 +105,8 @@ def _title(part: str) -> str:
 def _reference(property_: Schema) -> str:
     """Return the name of the part that a field holds, alone or in a list."""
     inner = [property_, property_.get("items", {}), *property_.get("anyOf", ())]
-    found = [part["$ref"].rpartition("/")[2] for part in inner if "$ref" in part]
-    return found[0] if found else ""
+    names = [part["$ref"].rpartition("/")[2] for part in inner if "$ref" in part]
+    return names[0] if names else ""
 
 
 def _type(schema: Schema) -> str:

@@ -72,8 +72,8 @@ def markdown() -> str:
     everything = _report("---\n".join([trespasser, job, UNJUDGED, BROKEN]))
     types = dict(_fields(everything, ""))
     # What is excepted has the form of what is found, and nothing is excepted here.
-    found = {path: kind for path, kind in types.items() if ".findings[]" in path}
-    types |= {path.replace(".findings", ".excepted"): kind for path, kind in found.items()}
+    finding_types = {path: kind for path, kind in types.items() if ".findings[]" in path}
+    types |= {path.replace(".findings", ".excepted"): kind for path, kind in finding_types.items()}
     if types.keys() != MEANINGS.keys():
         differing = ", ".join(sorted(types.keys() ^ MEANINGS.keys()))
         raise ValueError(f"the report's fields and their descriptions differ: {differing}")
@@ -83,8 +83,8 @@ def markdown() -> str:
 
 
 def _report(text: str) -> Any:
-    done = CliRunner().invoke(cli, ["check", "--output", "json", "-"], input=text)
-    return json.loads(done.stdout)
+    completed = CliRunner().invoke(cli, ["check", "--output", "json", "-"], input=text)
+    return json.loads(completed.stdout)
 
 
 def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -70,6 +70,14 @@ def test_what_is_missing_changed_or_left_over_is_named() -> None:
     assert f"{POLICY_KIND} gpufence-pods-warn is not needed" in line.found
 
 
+def test_objects_that_are_not_needed_are_sorted() -> None:
+    found = compiled("fence")
+    names = [f"gpufence-{number}" for number in range(9)]
+    found[POLICY_KIND] |= {name: {"spec": {}} for name in names}
+    [line] = lines(found)
+    assert line.found == "; ".join(f"{POLICY_KIND} {name} is not needed" for name in names)
+
+
 def test_another_namespace_is_a_difference_where_the_command_line_says_which() -> None:
     assert lines(compiled("fence", "payments"))[0].status == "fail"
     assert lines(compiled("fence", "payments"), registers=False)[0].status == "ok"

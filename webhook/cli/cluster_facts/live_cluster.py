@@ -126,13 +126,13 @@ async def _applied(connection: Connection, namespace: str) -> _Labels:
     Raises:
         ClusterError: the cluster is not reachable.
     """
-    found = await list_all(
+    namespaces = await list_all(
         connection,
         "/api/v1/namespaces",
         lambda obj: obj["metadata"],
         fields=f"metadata.name={namespace}",
     )
-    metadata: JSONObject = next((item for item in found if item["name"] == namespace), {})
+    metadata: JSONObject = next((item for item in namespaces if item["name"] == namespace), {})
     text = (metadata.get("annotations") or {}).get(_LAST_APPLIED, "{}")
     try:
         last = msgspec.json.decode(text, type=_Manifest).metadata.labels

@@ -75,12 +75,12 @@ def from_file(path: str) -> NodeSources:
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes.
     """
-    found, problems = NodeSources(), []
+    sources, problems = NodeSources(), []
     for manifest in read_manifests([path]):
         error = manifest.error
         if error is None:
             try:
-                _take(manifest.value or {}, found)
+                _take(manifest.value or {}, sources)
             except ValueError as problem:
                 kind = (manifest.value or {}).get("kind")
                 error = ManifestError(f"is not a valid {kind}: {problem}", line=manifest.line)
@@ -88,14 +88,14 @@ def from_file(path: str) -> NodeSources:
             problems.append(printable(sentence(manifest.document, error)))
     if problems:
         raise InputError(problems)
-    if not (found.nodes or found.templates):
+    if not (sources.nodes or sources.templates):
         raise InputError(
             [f"{display_name(path)} holds no nodes. Write it with kubectl get nodes -o json."]
         )
-    return found
+    return sources
 
 
-def _take(obj: JSONObject, found: NodeSources) -> None:
+def _take(obj: JSONObject, sources: NodeSources) -> None:
     """Add an object to the sources. Other kinds are ignored.
 
     Raises:
@@ -103,9 +103,9 @@ def _take(obj: JSONObject, found: NodeSources) -> None:
     """
     match str(obj.get("apiVersion")).rpartition("/")[0], obj.get("kind"):
         case "", "Node":
-            found.nodes.append(_node(obj))
+            sources.nodes.append(_node(obj))
         case "resource.k8s.io", "DeviceClass":
-            found.device_classes.append(_name(obj))
+            sources.device_classes.append(_name(obj))
         case _:
             if template := template_of(obj):
-                found.templates.append(template)
+                sources.templates.append(template)

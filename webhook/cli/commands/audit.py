@@ -115,11 +115,11 @@ def audit(
     reject_overwriting_inputs(outputs, [policy_choice.path, kubeconfig])
     name = policy_choice.title if policy_of is None else "/".join(policy_of)
     with report_writer("audit", outputs, color) as write:
-        found, host = with_api(kubeconfig, work, context)
-        results = list(results_of(found))
-        write(AuditReport(results, name, now, quiet, audit=found, cluster=host))
+        result, host = with_api(kubeconfig, work, context)
+        results = list(results_of(result))
+        write(AuditReport(results, name, now, quiet, audit=result, cluster=host))
     if policy_reports:  # Last, so that a failure does not hide the report.
-        with_api(kubeconfig, partial(_publish, found=found, now=now), context)
+        with_api(kubeconfig, partial(_publish, result=result, now=now), context)
     return EXIT_FOUND if _counts(results, fail_on) else 0
 
 
@@ -149,7 +149,7 @@ async def _audit(
     return await run(api, policy, now.date()), await api.host()
 
 
-async def _publish(api: KubeApi, found: Audit, now: datetime) -> None:
+async def _publish(api: KubeApi, result: Audit, now: datetime) -> None:
     """Write the findings to the cluster.
 
     Raises:
@@ -158,7 +158,7 @@ async def _publish(api: KubeApi, found: Audit, now: datetime) -> None:
     """
     from webhook.audit.policy_reports import publish
 
-    published = await publish(api, found, now)
+    published = await publish(api, result, now)
     click.echo(published.summary, err=True)
     if published.conflicts:
         raise InputError(published.conflicts)
@@ -173,9 +173,9 @@ async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
     from webhook.cli.policy.policy_file import read_policy
 
     where = f"ConfigMap {namespace}/{name}-policy"
-    found = await api.read(f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy")
-    text = ((found or {}).get("data") or {}).get("policy.yaml")
+    config_map = await api.read(f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy")
+    text = ((config_map or {}).get("data") or {}).get("policy.yaml")
     if text is None:
-        state = "does not exist" if found is None else "holds no policy.yaml"
+        state = "does not exist" if config_map is None else "holds no policy.yaml"
         raise InputError([f"{where} {state}. Name an installed release, or use --policy."])
     return read_policy(where, text).compile()

@@ -146,14 +146,14 @@ async def _try_to_publish_next(
     from certs.secret import write_secret
     from webhook.registration.certificates import SecretName
 
-    found, stored = await _read(api, namespace, secret)
+    live, stored = await _read(api, namespace, secret)
     if stored.next is not None or stored.old:
         raise InputError(
             ["A rotation is in progress. To see when it completes, run gpufence certs status."]
         )
     after = replace(stored, next=create_authority(api.clock.now(), lifetime))
     await api.replace(
-        SecretName(namespace, secret).path, write_secret(after, secret, namespace, found)
+        SecretName(namespace, secret).path, write_secret(after, secret, namespace, live)
     )
 
 
@@ -169,13 +169,13 @@ async def _read(api: KubeApi, namespace: str, secret: str) -> tuple[JSONObject, 
     from webhook.registration.certificates import SecretName
 
     where = SecretName(namespace, secret)
-    found = await api.read(where.path)
-    stored = read_secret(found) if found is not None else None
-    if found is None or stored is None:
-        state = "does not exist" if found is None else "holds no certificates"
+    live = await api.read(where.path)
+    stored = read_secret(live) if live is not None else None
+    if live is None or stored is None:
+        state = "does not exist" if live is None else "holds no certificates"
         cure = "Running replicas create it, unless they serve with --tls-cert"
         raise InputError([f"{where} {state}. {cure}."])
-    return found, stored
+    return live, stored
 
 
 def _show(stored: Stored, now: datetime) -> bool:

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 def _rule_names(
-    _ctx: click.Context, _param: click.Parameter, given: Sequence[str]
+    _ctx: click.Context, _param: click.Parameter, values: Sequence[str]
 ) -> frozenset[str]:
     """Parse lists of rule names, separated by commas."""
-    names = frozenset(name.strip() for names in given for name in names.split(",")) - {""}
+    names = frozenset(name.strip() for names in values for name in names.split(",")) - {""}
     if names:
         from policies.registry import RULES
 

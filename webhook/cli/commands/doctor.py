@@ -88,8 +88,8 @@ def doctor(
     from webhook.audit.names import name_problem
     from webhook.cli.report.content import DoctorReport
 
-    for option, given in (("--namespace", namespace), ("--name", name), ("--try-in", try_in)):
-        if problem := name_problem(given):
+    for option, value in (("--namespace", namespace), ("--name", name), ("--try-in", try_in)):
+        if problem := name_problem(value):
             raise click.BadParameter(problem, param_hint=f"'{option}'")
 
     async def work(api: KubeApi) -> list[Line]:
@@ -117,35 +117,35 @@ async def diagnosed(
     from webhook.doctor.doctor import diagnose
     from webhook.doctor.installation import examine
 
-    def read_policy(config_map: JSONObject | None, found: Installation) -> None:
-        _read_policy(config_map, found, policy_path)
+    def read_policy(config_map: JSONObject | None, installed: Installation) -> None:
+        _read_policy(config_map, installed, policy_path)
 
-    found = await examine(api, namespace, name, read_policy, read_arguments)
+    installed = await examine(api, namespace, name, read_policy, read_arguments)
     try:
-        names = names_of(found.address) if found.address else None
+        names = names_of(installed.address) if installed.address else None
     except CertificateError as error:
         raise InputError([str(error)]) from error
-    return await diagnose(api, found, names, try_in, api.clock.now())
+    return await diagnose(api, installed, names, try_in, api.clock.now())
 
 
 def _read_policy(
-    config_map: JSONObject | None, found: Installation, policy_path: str | None
+    config_map: JSONObject | None, installed: Installation, policy_path: str | None
 ) -> None:
     """Set the policy: from the file, or from the ConfigMap of the release."""
     from webhook.cli.policy.policy_file import compiled_policy, read_policy
 
     if policy_path is not None:
-        found.forbidden.pop("policy", None)
-        found.policy, found.policy_source = compiled_policy(policy_path), policy_path
+        installed.forbidden.pop("policy", None)
+        installed.policy, installed.policy_source = compiled_policy(policy_path), policy_path
         return
-    where = f"ConfigMap {found.namespace}/{found.name}-policy"
+    where = f"ConfigMap {installed.namespace}/{installed.name}-policy"
     text = ((config_map or {}).get("data") or {}).get("policy.yaml")
     if text is None:
-        found.policy_problem = (
+        installed.policy_problem = (
             f"{where} does not exist" if config_map is None else f"{where} is empty"
         )
         return
     try:
-        found.policy, found.policy_source = read_policy(where, text).compile(), where
+        installed.policy, installed.policy_source = read_policy(where, text).compile(), where
     except InputError as error:
-        found.policy_problem = " ".join(error.lines)
+        installed.policy_problem = " ".join(error.lines)

@@ -114,8 +114,8 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     output = document.value
     if (config.mode or mode or "mutate") == "mutate":
         output = next(mutated_documents(results), output)
-    found = [entry for result in results for entry in _entries(result)]
-    _write(output | {"results": found}, as_json=document.text.lstrip().startswith("{"))
+    entries = [entry for result in results for entry in _entries(result)]
+    _write(output | {"results": entries}, as_json=document.text.lstrip().startswith("{"))
     status = report_denied(results)
     return EXIT_FOUND if any(result.error for result in results) else status
 

@@ -149,15 +149,15 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
 
     if nodes is not None and (kubeconfig or context):
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
-    found = with_api(kubeconfig, from_cluster, context) if nodes is None else from_file(nodes)
-    made = draft(found.nodes, found.templates, found.device_classes)
-    for finding in made.findings:
+    sources = with_api(kubeconfig, from_cluster, context) if nodes is None else from_file(nodes)
+    drafted = draft(sources.nodes, sources.templates, sources.device_classes)
+    for finding in drafted.findings:
         click.echo(f"Warning: {finding}.", err=True)
-    if not made.pools:
+    if not drafted.pools:
         problem = "no node offers devices of a known vendor"
         cure = "Install the device plugin, or start from gpufence policy show"
         raise InputError([f"{problem}. {cure}."])
-    text = policy_text(made, found.nodes, len(found.templates), found.namespaces)
+    text = policy_text(drafted, sources.nodes, len(sources.templates), sources.namespaces)
     read_policy("the discovered policy", text)
     click.echo(text, nl=False)
 

@@ -107,7 +107,7 @@ async def break_glass(api: KubeApi, namespace: str, name: str, seconds: float) -
     else:
         state = "registration paused" if paused else "not found, so there is no replica to pause"
         click.echo(f"Lease {namespace}/{name}: {state}.")
-    registered = await _ours(api)
+    registered = await _registered_releases(api)
     deleted = await _delete(api, name)
     for kind, was_there in deleted.items():
         click.echo(f"{kind} {name}: {'deleted' if was_there else 'not found'}.")
@@ -148,17 +148,17 @@ async def _delete(api: KubeApi, name: str) -> dict[str, bool]:
         return deleted
 
 
-async def _ours(api: KubeApi) -> dict[str, str]:
+async def _registered_releases(api: KubeApi) -> dict[str, str]:
     """Return the namespace of each release that is registered, by the configurations' name.
 
     The namespace is empty if a release has no Service. The result is empty if the account cannot
     list the configurations.
     """
     from webhook.kube.errors import ClusterError
-    from webhook.registration.drift import is_ours
+    from webhook.registration.drift import is_own
     from webhook.registration.registrar import KINDS
 
-    found: dict[str, str] = {}
+    releases: dict[str, str] = {}
     for path in KINDS.values():
         try:
             listed = await api.read(path)
@@ -166,10 +166,10 @@ async def _ours(api: KubeApi) -> dict[str, str]:
             continue
         for item in (listed or {}).get("items") or ():
             for webhook in item.get("webhooks") or ():
-                if is_ours(webhook.get("name")):
+                if is_own(webhook.get("name")):
                     service = webhook["clientConfig"].get("service") or {}
-                    found[item["metadata"]["name"]] = service.get("namespace", "")
-    return found
+                    releases[item["metadata"]["name"]] = service.get("namespace", "")
+    return releases
 
 
 async def _undo(api: KubeApi, namespace: str, name: str) -> None:

@@ -58,11 +58,11 @@ def obstacle(pod: Pod, pool: Pool) -> str:
 
 def placement(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> PoolPlacement:
     """Return which of the pool's nodes fit the Pod."""
-    wanted = device_peaks(pod, policy)
+    needed = device_peaks(pod, policy)
     fitting: list[str] = []
     others: dict[str, list[str]] = {}
     for node in sorted(nodes_of(pool, facts), key=lambda node: node.name):
-        reason = next(_obstacles(pod, node, wanted), None)
+        reason = next(_obstacles(pod, node, needed), None)
         if reason is None:
             fitting.append(node.name)
         else:
@@ -70,7 +70,7 @@ def placement(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> PoolPlaceme
     return PoolPlacement(pool, tuple(fitting), {r: tuple(names) for r, names in others.items()})
 
 
-def _obstacles(pod: Pod, node: Node, wanted: Mapping[str, int]) -> Iterator[str]:
+def _obstacles(pod: Pod, node: Node, needed: Mapping[str, int]) -> Iterator[str]:
     bound = pod.spec.node_name
     if bound and bound != node.name:
         yield f"nodeName binds the Pod to {bound}"
@@ -78,8 +78,8 @@ def _obstacles(pod: Pod, node: Node, wanted: Mapping[str, int]) -> Iterator[str]
         yield "the Pod's node selection excludes it"
     if (taint := _untolerated(pod, node.taints)) is not None:
         yield f"the Pod does not tolerate its taint {taint}"
-    for resource, offered in shortages(node, wanted):
-        yield f"it has {offered} {resource}, and the Pod needs {wanted[resource]}"
+    for resource, offered in shortages(node, needed):
+        yield f"it has {offered} {resource}, and the Pod needs {needed[resource]}"
 
 
 def _untolerated(pod: Pod, taints: tuple[Taint, ...]) -> Taint | None:

@@ -189,27 +189,27 @@ def _asks(pod: Pod, policy: Policy) -> Iterator[Line]:
         yield _line(f"It needs a node with {' and '.join(counts)}.", indent=4)
 
 
-def _nodes(found: PoolPlacement) -> Iterator[Line]:
-    others = sum(map(len, found.others.values()))
-    total = others + len(found.fitting)
-    pool = f"pool {found.pool.name}"
+def _nodes(placement: PoolPlacement) -> Iterator[Line]:
+    others = sum(map(len, placement.others.values()))
+    total = others + len(placement.fitting)
+    pool = f"pool {placement.pool.name}"
     if not total:
         yield _line(f"No known node belongs to {pool}.", indent=4)
         return
     nodes = counted(total, "node")
-    if found.fitting:
-        count, fitting = len(found.fitting), _names(found.fitting)
+    if placement.fitting:
+        count, fitting = len(placement.fitting), _names(placement.fitting)
         yield _line(f"It fits {count} of {nodes} of {pool}: {fitting}.", indent=4)
     else:
         yield _line(f"It fits none of {nodes} of {pool}.", indent=4)
-    for reason, names in found.others.items():
+    for reason, names in placement.others.items():
         yield _line(f"Excluded: {_names(names)}, because {reason}.", indent=6)
 
 
 def _names(names: tuple[str, ...]) -> str:
     more = len(names) - _MOST_NAMES
-    shown = ", ".join(names[:_MOST_NAMES])
-    return f"{shown} and {more} more" if more > 0 else shown
+    listed = ", ".join(names[:_MOST_NAMES])
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _checks(explanation: Explanation) -> Iterator[Line]:
@@ -221,7 +221,7 @@ def _checks(explanation: Explanation) -> Iterator[Line]:
             yield msgspec.structs.replace(line, indent=line.indent + 2)
     for finding in decision.excepted:
         yield _line(f"excepted  {finding.rule}  {finding.message}", role="aside", indent=4)
-    found = {finding.rule for finding in (*decision.findings, *decision.excepted)}
+    failed = {finding.rule for finding in (*decision.findings, *decision.excepted)}
     is_gpu_pod = bool(decision.pools)
     quiet: dict[str, list[str]] = {}
     for check in CHECKS:
@@ -229,7 +229,7 @@ def _checks(explanation: Explanation) -> Iterator[Line]:
             quiet.setdefault("Off in the policy", []).append(check.id)
         elif check.gpu_pods_only and not is_gpu_pod:
             quiet.setdefault("For GPU Pods only", []).append(check.id)
-        elif check.id not in found:
+        elif check.id not in failed:
             quiet.setdefault("No findings", []).append(check.id)
     for what, ids in quiet.items():
         yield _line(f"{what}: {', '.join(ids)}.", indent=4)

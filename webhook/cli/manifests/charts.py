@@ -30,7 +30,7 @@ def render_chart(chart: str) -> str:
             cure=f"Where helm is installed, run {command} | gpufence check -",
         )
     try:
-        done = subprocess.run(  # noqa: S603 - a list of arguments, no shell
+        completed = subprocess.run(  # noqa: S603 - a list of arguments, no shell
             [helm, "template", "--", chart],
             capture_output=True,
             text=True,
@@ -42,10 +42,10 @@ def render_chart(chart: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ManifestError(f"cannot be rendered ({error})", cure=f"Run {command}") from error
-    if done.returncode:
-        said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+    if completed.returncode:
+        output = " ".join(completed.stderr.split()) or f"exit status {completed.returncode}"
         raise ManifestError(
-            f"cannot be rendered with its default values: {said.removeprefix('Error: ')}",
+            f"cannot be rendered with its default values: {output.removeprefix('Error: ')}",
             cure=f"Run {command} with your values, and pipe it into gpufence check -",
         )
-    return done.stdout
+    return completed.stdout

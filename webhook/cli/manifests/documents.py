@@ -106,13 +106,13 @@ def _read(part: str) -> list[Parsed]:
     """Read JSON, one value or several, or one document of YAML."""
     if not _BRACKET.match(part):
         return [_read_yaml(part)]
-    found = list(read_json(part))
-    if found[0].error is not None:
+    values = list(read_json(part))
+    if values[0].error is not None:
         # YAML in flow style also starts with a bracket.
         as_yaml = _read_yaml(part)
         if as_yaml.error is None or not _JSON.match(part):
             return [as_yaml]
-    return found
+    return values
 
 
 def _read_yaml(part: str) -> Parsed:

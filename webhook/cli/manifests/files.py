@@ -197,21 +197,21 @@ def _walk(directory: str, root: str, exclude: Exclusion) -> Iterator[Source]:
 
     Patterns of ``exclude`` are relative to ``root``.
     """
-    found: list[Source] = []
+    sources: list[Source] = []
     errors: list[OSError] = []
     for parent, directories, files in os.walk(str(PurePath(directory)), onerror=errors.append):
         below = os.path.relpath(parent, root)
         if CHART in files and f"{below}/{CHART}" not in exclude:
             directories.clear()
             path = parent.removeprefix("./")
-            found.append(Source(path, in_directory=True, is_chart=True))
+            sources.append(Source(path, in_directory=True, is_chart=True))
             continue
         directories[:] = [
             name
             for name in directories
             if not name.startswith(".") and f"{below}/{name}" not in exclude
         ]
-        found += [
+        sources += [
             Source(f"{parent.rstrip('/')}/{name}".removeprefix("./"), in_directory=True)
             for name in files
             if name.endswith(SUFFIXES)
@@ -221,7 +221,7 @@ def _walk(directory: str, root: str, exclude: Exclusion) -> Iterator[Source]:
     for error in errors:
         yield Source(str(error.filename), _cannot_be_read(error))
     # Directory by directory: a/z before a-b/x.
-    for source in sorted(found, key=lambda source: source.path.split("/")):
+    for source in sorted(sources, key=lambda source: source.path.split("/")):
         if source.is_chart or not is_special_file(source.path):
             yield source
 

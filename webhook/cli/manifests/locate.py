@@ -44,11 +44,11 @@ def locate(document: Document, path: Path, field: str) -> Position | None:
     steps = [*map(str, path), *field_steps(field)]
     field_node = None
     for step in steps:
-        found = _child(node, step)
-        if found is None:
+        child = _child(node, step)
+        if child is None:
             break
-        field_node = found
-        node = found.value
+        field_node = child
+        node = child.value
     if field_node is None:
         return None
     start, end = _span(field_node)
@@ -100,8 +100,8 @@ def _child(node: Any, step: str) -> _Field | None:
         if key.value == _MERGE:
             sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
             for source in sources:
-                if found := _child(source, step):
-                    return found
+                if child := _child(source, step):
+                    return child
     return None
 
 

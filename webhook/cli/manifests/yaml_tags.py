@@ -32,10 +32,10 @@ def resolve(event: Any) -> Scalar:
         return str(text)
     value = resolve_plain(text)
     if tag in _NUMBER_TAGS or tag == _NULL_TAG:
-        wanted = _NUMBER_TAGS.get(tag, type(None))
-        if wanted is float and type(value) is int:
+        expected = _NUMBER_TAGS.get(tag, type(None))
+        if expected is float and type(value) is int:
             value = float(value)
-        if type(value) is not wanted:
+        if type(value) is not expected:
             raise event_error(
                 f"{text:.60} is not a valid {tag.removeprefix(_TAG)}, which its tag requires",
                 event,

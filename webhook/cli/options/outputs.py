@@ -22,8 +22,8 @@ def output_option(command: Command) -> Callable[[F], F]:
     """Return the option with the formats of a command's report, as the argument ``outputs``."""
     names = format_names(command)
 
-    def parse(_ctx: click.Context, _param: click.Parameter, given: Sequence[str]) -> list[Output]:
-        outputs = [_output(text, names) for text in given or [TEXT]]
+    def parse(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> list[Output]:
+        outputs = [_output(text, names) for text in values or [TEXT]]
         _check_places(outputs)
         return outputs
 
@@ -110,7 +110,7 @@ def _check_places(outputs: Sequence[Output]) -> None:
 def _identity(path: str | Path) -> tuple[int, int] | None:
     """Return the device and inode of a regular file; ``None`` for anything else."""
     try:
-        found = Path("/dev/stdin" if path == "-" else path).stat()
+        status = Path("/dev/stdin" if path == "-" else path).stat()
     except OSError:
         return None
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None

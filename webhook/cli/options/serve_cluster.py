@@ -117,12 +117,12 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(command)
-    def with_cluster(tls_cert: Path | None, tls_key: Path | None, **given: Any) -> Any:
+    def with_cluster(tls_cert: Path | None, tls_key: Path | None, **values: Any) -> Any:
         if (tls_cert is None) != (tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key need each other.")
         from certs.errors import CertificateError
 
-        own = {name: given.pop(name) for name in _NAMES}
+        own = {name: values.pop(name) for name in _NAMES}
         try:
             controller = _read(files=tls_cert is not None, **own)
         except CertificateError as error:
@@ -138,7 +138,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
             facts=facts,
             devices=devices,
             timeout_seconds=own["registration"].timeout_seconds,
-            **given,
+            **values,
         )
 
     decorated: Callable[..., Any] = registration_options(with_cluster)
@@ -155,7 +155,7 @@ _NAMES = (
 
 
 def _read(
-    *, files: bool, registration: Registration, register: bool | None, **given: Any
+    *, files: bool, registration: Registration, register: bool | None, **values: Any
 ) -> ControllerOptions | None:
     register = is_inside() if register is None else register
     if files and not register:
@@ -170,25 +170,25 @@ def _read(
     from webhook.registration.controller import ControllerOptions
     from webhook.registration.leader_election import LeaseTiming
 
-    namespace = given["namespace"] or _own_namespace(registration)
+    namespace = values["namespace"] or _own_namespace(registration)
     return ControllerOptions(
-        load=access(given["kubeconfig"]),
+        load=access(values["kubeconfig"]),
         namespace=namespace,
         registration=registration,
         register=register,
-        admission_policies=given["admission_policies"],
-        owner=given["owner"],
-        secret=None if files else SecretName(namespace, given["secret"]),
+        admission_policies=values["admission_policies"],
+        owner=values["owner"],
+        secret=None if files else SecretName(namespace, values["secret"]),
         names=None if files else names_of(registration),
         timing=Timing(
-            authority=given["ca_lifetime"],
-            leaf=given["certificate_lifetime"],
-            settle=given["ca_propagation_delay"],
-            overlap=given["ca_overlap"],
+            authority=values["ca_lifetime"],
+            leaf=values["certificate_lifetime"],
+            settle=values["ca_propagation_delay"],
+            overlap=values["ca_overlap"],
         ),
-        lease=LeaseTiming(duration=given["lease_seconds"]),
-        ca_file=given["ca_file"],
-        poll_seconds=given["poll_seconds"],
+        lease=LeaseTiming(duration=values["lease_seconds"]),
+        ca_file=values["ca_file"],
+        poll_seconds=values["poll_seconds"],
     )
 
 

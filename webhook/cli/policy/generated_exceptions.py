@@ -62,8 +62,8 @@ class Subject(NamedTuple):
     @property
     def kinds(self) -> list[str]:
         """The kinds of the objects; empty for any kind, if only the controller knows them."""
-        made = _MADE_OF.get((_ALSO_IN.get(self.group, self.group), self.kind))
-        return [] if made is None else [self.kind, *made]
+        created = _MADE_OF.get((_ALSO_IN.get(self.group, self.group), self.kind))
+        return [] if created is None else [self.kind, *created]
 
     @property
     def names(self) -> list[str]:
@@ -102,13 +102,13 @@ def exceptions_for(results: Iterable[Result], today: date, expires: date) -> Exc
     rules: dict[Subject, set[str]] = {}
     left = []
     for subject, result in judged:
-        found = {f.rule for f in _findings(result) if f.action == "enforce"}
-        if not found:
+        enforced = {f.rule for f in _findings(result) if f.action == "enforce"}
+        if not enforced:
             continue
         if not subject.name or not is_subdomain(subject.namespace):
             left.append(result)
             continue
-        rules.setdefault(_root(subject, controllers), set()).update(found)
+        rules.setdefault(_root(subject, controllers), set()).update(enforced)
     reason = (
         f"generated on {today} by gpufence check --generate-exceptions; replace this text with the "
         "reason for the exception and its owner"
@@ -143,17 +143,17 @@ def write_exceptions(path: str, results: Iterable[Result], today: date, expires:
         InputError: the file exists or cannot be written; or, with the others written, an exception
             cannot name an object.
     """
-    made = exceptions_for(results, today, expires)
-    text = exceptions_yaml(made.entries, today, expires)
+    generated = exceptions_for(results, today, expires)
+    text = exceptions_yaml(generated.entries, today, expires)
     if path == STDOUT:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.flush()
     else:
         _write(Path(path), text)
-        count = counted(len(made.entries), "exception")
+        count = counted(len(generated.entries), "exception")
         click.echo(f"Wrote {count} to {printable(path)} (expiry date: {expires}).", err=True)
-    if made.left:
-        raise InputError(map(_complaint, made.left))
+    if generated.left:
+        raise InputError(map(_complaint, generated.left))
 
 
 def _write(path: Path, text: str) -> None:

@@ -25,7 +25,7 @@ def written(path: str) -> Iterator[TextIO]:
     # A link stays, and its target is replaced.
     place = Path(os.path.realpath(path))
     try:
-        file = _beside(Path(path), place) or _itself(path)
+        file = _temporary(Path(path), place) or _itself(path)
     except FileNotFoundError as error:
         directory = Path(path).parent
         raise InputError([f"{path}: directory {directory} does not exist. Create it."]) from error
@@ -49,19 +49,19 @@ def written(path: str) -> Iterator[TextIO]:
         beside.unlink(missing_ok=True)
 
 
-def _beside(path: Path, place: Path) -> TextIO | None:
+def _temporary(path: Path, place: Path) -> TextIO | None:
     """Open a new file that can replace the one at ``place``; None if that is not possible.
 
     Raises:
         OSError: the file at ``path`` cannot be examined.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
-        found = None
-    if found is not None:
-        is_ours = found.st_uid == os.geteuid() and found.st_nlink == 1
-        if not (stat.S_ISREG(found.st_mode) and is_ours and os.access(path, os.W_OK)):
+        status = None
+    if status is not None:
+        is_ours = status.st_uid == os.geteuid() and status.st_nlink == 1
+        if not (stat.S_ISREG(status.st_mode) and is_ours and os.access(path, os.W_OK)):
             return None
     # /dev/stderr may be a file that other processes write to.
     if path.absolute().is_relative_to("/dev"):
@@ -71,8 +71,8 @@ def _beside(path: Path, place: Path) -> TextIO | None:
         file = beside.open("x", encoding="utf-8", newline="\n")
     except OSError:  # writing in place reports it, if that fails as well
         return None
-    if found is not None:
-        beside.chmod(stat.S_IMODE(found.st_mode))
+    if status is not None:
+        beside.chmod(stat.S_IMODE(status.st_mode))
     return file
 
 

@@ -15,9 +15,9 @@ PATIENCE = 1.0
 _REFRESH = 0.1
 
 
-def watched(what: str, wanted: bool) -> Callable[[Sequence[T]], Iterable[T]]:
+def watched(what: str, enabled: bool) -> Callable[[Sequence[T]], Iterable[T]]:
     """Return a function that yields the items of a sequence, with a progress bar on a terminal."""
-    if not wanted or sys.stderr is None or not sys.stderr.isatty():
+    if not enabled or sys.stderr is None or not sys.stderr.isatty():
         return iter
     return lambda items: _with_bar(items, what)
 

@@ -50,14 +50,14 @@ def heading(result: Result) -> Iterator[Line]:
 
 def finding_lines(result: Result, finding: Finding) -> Iterator[Line]:
     """Yield one finding of an object: rule and place, what is wrong, and what to do."""
-    found = finding_place(result, finding)
+    place = finding_place(result, finding)
     yield Line(
         (
             (finding.action, finding.action if finding.action != "off" else ""),
             ("  ", ""),
             (finding.rule, "rule"),
             ("  ", ""),
-            (printable(f"{found.path}:{found.line}" if found.line else found.path), "place"),
+            (printable(f"{place.path}:{place.line}" if place.line else place.path), "place"),
             ("  ", ""),
             (printable(finding.path), ""),
         ),

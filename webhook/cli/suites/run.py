@@ -107,26 +107,26 @@ def _index(nodes: Iterable[JSONObject], policy: Policy) -> NodeIndex:
 
 
 def _manifests(
-    suite: Suite, at: tuple[str | int, ...], given: Sequence[Any], key: str = ""
+    suite: Suite, at: tuple[str | int, ...], entries: Sequence[Any], key: str = ""
 ) -> list[Manifest]:
     """Return the manifests of files, and of objects that are written in the suite.
 
     Raises:
         InputError: a file cannot be read, or holds something else than objects.
     """
-    found: list[Manifest] = []
-    for index, entry in enumerate(given):
+    manifests: list[Manifest] = []
+    for index, entry in enumerate(entries):
         if isinstance(entry, str):
-            found += read_manifests([str(suite.directory / entry)])
+            manifests += read_manifests([str(suite.directory / entry)])
         else:
             path = (*at, key or index)
-            found.append(Manifest(suite.document, None, path, suite.document.line, entry))
-    _raise_errors((manifest, manifest.error) for manifest in found)
-    return found
+            manifests.append(Manifest(suite.document, None, path, suite.document.line, entry))
+    _raise_errors((manifest, manifest.error) for manifest in manifests)
+    return manifests
 
 
-def _raise_errors(found: Iterable[tuple[Manifest, ManifestError | None]]) -> None:
-    problems = [sentence(manifest.document, error) for manifest, error in found if error]
+def _raise_errors(manifests: Iterable[tuple[Manifest, ManifestError | None]]) -> None:
+    problems = [sentence(manifest.document, error) for manifest, error in manifests if error]
     if problems:
         raise InputError(problems)
 
@@ -163,15 +163,15 @@ def _failures(expect: ExpectSpec, result: Result) -> Iterator[Failure]:
         yield Failure(f"expected verdict {expect.verdict}, but got {result.verdict}", findings)
         findings = ()
     if expect.rules is not None:
-        found = [finding.rule for finding in decision.findings]
-        if set(expect.rules) != set(found):
+        rules = [finding.rule for finding in decision.findings]
+        if set(expect.rules) != set(rules):
             message = f"expected findings of {_listed(expect.rules)}, but got findings of"
-            yield Failure(f"{message} {_listed(found)}", findings)
+            yield Failure(f"{message} {_listed(rules)}", findings)
     if expect.excepted is not None:
-        found = [finding.rule for finding in decision.excepted]
-        if set(expect.excepted) != set(found):
+        rules = [finding.rule for finding in decision.excepted]
+        if set(expect.excepted) != set(rules):
             message = f"expected exceptions for {_listed(expect.excepted)}, but got exceptions for"
-            yield Failure(f"{message} {_listed(found)}")
+            yield Failure(f"{message} {_listed(rules)}")
     for path, value in expect.values.items():
         actual = field_value(decision.mutated, path)
         if value != (None if actual is ABSENT else actual):
@@ -194,6 +194,6 @@ def _listed(rules: Iterable[str]) -> str:
 
 def _exercised(explanation: Explanation) -> frozenset[str]:
     decision = explanation.result.decision
-    found = (*decision.findings, *decision.excepted) if decision else ()
+    findings = (*decision.findings, *decision.excepted) if decision else ()
     added = (step.mutation.id for step in explanation.steps if step.adds)
-    return frozenset({*(finding.rule for finding in found), *added})
+    return frozenset({*(finding.rule for finding in findings), *added})

@@ -44,20 +44,20 @@ def find(paths: Iterable[str]) -> list[str]:
     Raises:
         InputError: a directory holds no suites.
     """
-    found: list[str] = []
+    files: list[str] = []
     problems = []
     for path in paths:
         if is_directory(path):
             below = sorted(_below(path))
-            found += below
+            files += below
             if not below:
                 names = f"{NAMES[0]} or *.{NAMES[0]}"
                 problems.append(f"{path}: no suites found. Name suite files {names}.")
         else:
-            found.append(path)
+            files.append(path)
     if problems:
         raise InputError(problems)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def read(path: str) -> list[Suite]:

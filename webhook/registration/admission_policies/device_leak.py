@@ -28,10 +28,10 @@ from webhook.registration.admission_policies.cel import (
 def concerns(spec: str, policy: Policy) -> str:
     """Return CEL that holds for every Pod spec in which the rule may find something."""
     opens = any_of(*(_opens("e", name) for name in visible_devices_variables(policy)))
-    shown = f"c, {listed('c', 'env')}.exists(e, {opens})"
+    opened = f"c, {listed('c', 'env')}.exists(e, {opens})"
     return any_of(
-        f"{containers(spec)}.exists({shown})",
-        f"{listed(spec, 'ephemeralContainers')}.exists({shown})",
+        f"{containers(spec)}.exists({opened})",
+        f"{listed(spec, 'ephemeralContainers')}.exists({opened})",
         f"{listed(spec, 'volumes')}.exists(v, {_is_device_file('v', policy)})",
     )
 
@@ -45,26 +45,26 @@ def variables(path: str, policy: Policy, _kinds: frozenset[str]) -> Iterator[Var
     if policy.pools_of_class:
         holds.append("size(c.?resources.?claims.orValue([])) > 0")
     requests = any_of(*holds, *may_request_by_annotation("s", path, policy))
-    found = []
+    lists = []
     for name in visible_devices_variables(policy):
         # The last of several variables of one name counts.
         named = f"{listed('c', 'env')}.filter(e, e.name == {text(name)})"
         last = (
             f"[{named}].exists(l, size(l) > 0 && [l[size(l) - 1]].exists(e, {_opens('e', name)}))"
         )
-        found += [
+        lists += [
             f"{listed('s', field)}.filter(c, !{requests} && {last})"
-            f".map(c, {_shown(f'{path}.{field}', name)})"
+            f".map(c, {_leak_sentence(f'{path}.{field}', name)})"
             for field in ("initContainers", "containers", "ephemeralContainers")
         ]
-    found.append(
+    lists.append(
         f"{listed('s', 'volumes')}.filter(v, {_is_device_file('v', policy)})"
-        f".map(v, {_mounted(f'{path}.volumes')})"
+        f".map(v, {_mount_sentence(f'{path}.volumes')})"
     )
-    yield "leak", f"variables.specs.map(s, {' + '.join(found)})"
+    yield "leak", f"variables.specs.map(s, {' + '.join(lists)})"
 
 
-def _shown(path: str, name: str) -> str:
+def _leak_sentence(path: str, name: str) -> str:
     """Return CEL for the sentence about a container ``c`` in the list at ``path``."""
     before = f"a container without a device request makes GPUs visible: {path}["
     after = (
@@ -74,7 +74,7 @@ def _shown(path: str, name: str) -> str:
     return f"{text(before)} + c.name + {text(after)}"
 
 
-def _mounted(path: str) -> str:
+def _mount_sentence(path: str) -> str:
     """Return CEL for the sentence about a volume ``v`` in the list at ``path``."""
     before = f"a volume mounts device files of the node: {path}["
     after = f", whichever device the scheduler assigns. {VOLUME_REMEDIATION}"

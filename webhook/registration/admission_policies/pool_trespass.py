@@ -66,11 +66,11 @@ def variables(path: str, policy: Policy, kinds: frozenset[str]) -> Iterator[Vari
         identifier = pool.name.replace("-", "_")
         labels = f"node_labels_{identifier}"
         yield labels, _labels_of(pool)
-        found = [
+        findings = [
             *_by_toleration(path, pool, f"variables.{labels}", kinds),
             _by_selection(path, pool),
         ]
-        sentences = ", ".join(found)
+        sentences = ", ".join(findings)
         yield f"trespass_{identifier}", f'variables.specs.map(s, [{sentences}].filter(f, f != ""))'
         by_pool.append(f"variables.trespass_{identifier}[i]")
     indices = f"{list(range(_MOST_SPECS))}.filter(i, i < size(variables.specs))"
@@ -128,7 +128,7 @@ def _by_selection(path: str, pool: Pool) -> str:
     )
     index = (
         f"({has_required_terms(spec)} ? "
-        f"{required_terms(spec)}.map(t, {_asks_for(selector, pool)}).indexOf(true) : "
+        f"{required_terms(spec)}.map(t, {_requires_pool(selector, pool)}).indexOf(true) : "
         f"{in_selector} ? -2 : -1)"
     )
     described = ", ".join(f"{key}={value}" for key, value in labels)
@@ -143,7 +143,7 @@ def _by_selection(path: str, pool: Pool) -> str:
     return f'[{index}].map(i, i == -1 ? "" : {message})[0]'
 
 
-def _asks_for(selector: str, pool: Pool) -> str:
+def _requires_pool(selector: str, pool: Pool) -> str:
     """Return CEL that holds for a term ``t`` that names all labels of the pool, and can be met.
 
     Of the other labels, a node of the pool may have any value. A term that contradicts itself
@@ -153,11 +153,11 @@ def _asks_for(selector: str, pool: Pool) -> str:
     conditions = ["has(t.matchExpressions) || has(t.matchFields)"]
     for key, value in sorted(pool.node_selector.items()):
         k, v = text(key), text(value)
-        asked = (
+        required = (
             f'{expressions}.exists(e, e.key == {k} && !(e.operator in ["NotIn", "DoesNotExist"]))'
         )
         conditions += [
-            f"{k} in {selector} ? {selector}[{k}] == {v} : {asked}",
+            f"{k} in {selector} ? {selector}[{k}] == {v} : {required}",
             f"{expressions}.all(e, e.key != {k} || {_is_met(v, value)})",
         ]
     keys = names(pool.node_selector)

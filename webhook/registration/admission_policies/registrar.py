@@ -40,7 +40,7 @@ class AdmissionPolicyRegistrar:
         self._written: dict[tuple[str, str], JSONObject] = {}
         self._reported: set[str] = set()
 
-    async def register(self, wanted: Iterable[JSONObject]) -> None:
+    async def register(self, desired: Iterable[JSONObject]) -> None:
         """Write what differs from ``wanted``, and delete all other objects of this release.
 
         An API server that does not serve ValidatingAdmissionPolicy v1 (before 1.30) is left alone.
@@ -48,51 +48,51 @@ class AdmissionPolicyRegistrar:
         Raises:
             ClusterError: an object could not be read, written or deleted.
         """
-        wanted = list(wanted)
-        found = await find(self._api, self._name)
-        if found is None:
+        desired = list(desired)
+        live = await find(self._api, self._name)
+        if live is None:
             self._report("the API server does not serve ValidatingAdmissionPolicy v1")
             return
         for kind in PATHS:
-            for obj in wanted:
+            for obj in desired:
                 if obj["kind"] == kind:
-                    await self._keep(obj, found[kind].get(obj["metadata"]["name"]))
-        names = {obj["metadata"]["name"] for obj in wanted}
+                    await self._keep(obj, live[kind].get(obj["metadata"]["name"]))
+        names = {obj["metadata"]["name"] for obj in desired}
         for kind, path in reversed(PATHS.items()):
-            for name in sorted(found[kind].keys() - names):
+            for name in sorted(live[kind].keys() - names):
                 await self._api.delete(f"{path}/{name}")
                 self._written.pop((kind, name), None)
-                self._tell(kind, name, "deleted", [])
-        for warning in type_warnings(found[POLICY_KIND].values()):
+                self._report_write(kind, name, "deleted", [])
+        for warning in type_warnings(live[POLICY_KIND].values()):
             self._report(warning)
 
     def forget(self) -> None:
         """Treat what is found next as written by another replica."""
         self._written.clear()
 
-    async def _keep(self, wanted: JSONObject, found: JSONObject | None) -> None:
-        kind, name = wanted["kind"], wanted["metadata"]["name"]
-        differences = ["it is missing"] if found is None else policy_drift(wanted, found)
+    async def _keep(self, desired: JSONObject, live: JSONObject | None) -> None:
+        kind, name = desired["kind"], desired["metadata"]["name"]
+        differences = ["it is missing"] if live is None else policy_drift(desired, live)
         if differences:
-            await self._write(f"{PATHS[kind]}/{name}", wanted)
-            ours = self._written.get((kind, name)) == wanted
-            reason = "drift" if ours else "created" if found is None else "changed"
-            self._tell(kind, name, reason, differences)
-        self._written[kind, name] = wanted
+            await self._write(f"{PATHS[kind]}/{name}", desired)
+            rewritten = self._written.get((kind, name)) == desired
+            reason = "drift" if rewritten else "created" if live is None else "changed"
+            self._report_write(kind, name, reason, differences)
+        self._written[kind, name] = desired
 
-    async def _write(self, path: str, wanted: JSONObject) -> None:
+    async def _write(self, path: str, desired: JSONObject) -> None:
         """Apply the object; replace it if that leaves fields of another field manager."""
-        found = await self._api.apply(path, wanted)
-        if policy_drift(wanted, found):
-            metadata = with_metadata(wanted["metadata"], found["metadata"])
-            found = await self._api.replace(path, {**wanted, "metadata": metadata})
-        if remaining := policy_drift(wanted, found):
+        live = await self._api.apply(path, desired)
+        if policy_drift(desired, live):
+            metadata = with_metadata(desired["metadata"], live["metadata"])
+            live = await self._api.replace(path, {**desired, "metadata": metadata})
+        if remaining := policy_drift(desired, live):
             raise RegistrationError(
                 f"{path} does not stay as gpufence writes it: {'; '.join(remaining)}; "
                 "metadata.managedFields and the API server's audit log show what changes it"
             )
 
-    def _tell(self, kind: str, name: str, reason: str, differences: list[str]) -> None:
+    def _report_write(self, kind: str, name: str, reason: str, differences: list[str]) -> None:
         self._counter.registered(kind, reason)
         level = logging.WARNING if reason == "drift" else logging.INFO
         event(
@@ -113,17 +113,17 @@ async def find(api: KubeApi, name: str) -> dict[str, dict[str, JSONObject]] | No
         ClusterError: they cannot be listed.
     """
     names = set(all_names(name))
-    found: dict[str, dict[str, JSONObject]] = {}
+    live: dict[str, dict[str, JSONObject]] = {}
     for kind, path in PATHS.items():
         listed = await api.read(path)
         if listed is None:
             return None
-        found[kind] = {
+        live[kind] = {
             item["metadata"]["name"]: item
             for item in listed.get("items") or ()
             if item["metadata"]["name"] in names
         }
-    return found
+    return live
 
 
 async def delete(api: KubeApi, name: str) -> dict[str, bool]:
@@ -132,20 +132,20 @@ async def delete(api: KubeApi, name: str) -> dict[str, bool]:
     Raises:
         ClusterError: they cannot be listed or deleted.
     """
-    found = await find(api, name) or {kind: {} for kind in PATHS}
+    live = await find(api, name) or {kind: {} for kind in PATHS}
     deleted = dict.fromkeys(PATHS, False)
     for kind, path in reversed(PATHS.items()):
-        for object_name in sorted(found[kind]):
+        for object_name in sorted(live[kind]):
             deleted[kind] |= await api.delete(f"{path}/{object_name}")
     return deleted
 
 
-def policy_drift(wanted: JSONObject, found: JSONObject) -> list[str]:
+def policy_drift(desired: JSONObject, live: JSONObject) -> list[str]:
     """Return what differs from the wanted policy or binding, a clause each."""
-    differences = metadata_drift(wanted["metadata"], found.get("metadata") or {})
-    spec = found.get("spec") or {}
-    fields = sorted({*wanted["spec"], *spec})
-    changed = [f"spec.{f} differs" for f in fields if wanted["spec"].get(f) != spec.get(f)]
+    differences = metadata_drift(desired["metadata"], live.get("metadata") or {})
+    spec = live.get("spec") or {}
+    fields = sorted({*desired["spec"], *spec})
+    changed = [f"spec.{f} differs" for f in fields if desired["spec"].get(f) != spec.get(f)]
     return [*differences, *changed]
 
 

@@ -78,7 +78,7 @@ def draft(
     nodes: Sequence[Node], templates: Sequence[NodeTemplate], device_classes: Iterable[str]
 ) -> Draft:
     """Return the pools of the accelerators that nodes offer, and that templates will offer."""
-    made = Draft()
+    drafted = Draft()
     known_classes = frozenset(device_classes)
     by_vendor = {vendor: sites_of(vendor, nodes, templates) for vendor in VENDORS}
     offering = {site.source.name for sites in by_vendor.values() for site in sites}
@@ -88,22 +88,22 @@ def draft(
         if not sites:
             continue
         if not (classes or any(site.devices or site.is_template for site in sites)):
-            made.findings.append(_without_devices(vendor, sites))
+            drafted.findings.append(_without_devices(vendor, sites))
             continue
         parts = [
             part
-            for node_selector, members in _labelled(vendor, sites, made.findings)
-            for part in _split(PoolDraft(vendor, node_selector, members), made.findings)
+            for node_selector, members in _labelled(vendor, sites, drafted.findings)
+            for part in _split(PoolDraft(vendor, node_selector, members), drafted.findings)
         ]
         for pool in _merged(parts):
             pool.device_classes = classes
-            _set_taints(pool, common, made.findings)
+            _set_taints(pool, common, drafted.findings)
             bare = [site for site in pool.sites if not (site.devices or site.is_template)]
             if bare and not classes:
-                made.findings.append(_without_devices(vendor, bare))
-            made.pools.append(pool)
-    _set_names(made.pools)
-    return made
+                drafted.findings.append(_without_devices(vendor, bare))
+            drafted.pools.append(pool)
+    _set_names(drafted.pools)
+    return drafted
 
 
 def _labelled(
@@ -151,15 +151,15 @@ def _keys(
     marks = dict(vendor.marks)
     covered: dict[str, list[Site]] = {}
     for keys in preference:
-        found = {
+        covering = {
             key: [s for s in rest if (s.has(key, marks[key]) if key in marks else s.values(key))]
             for key in keys
         }
         # The sort is stable: of two keys for as many nodes, the preferred one comes first.
-        covered |= sorted(found.items(), key=lambda item: len(item[1]), reverse=True)
+        covered |= sorted(covering.items(), key=lambda item: len(item[1]), reverse=True)
     templates = [site for site in rest if site.is_template]
-    for wanted in (templates, templates[:1], []):
-        found_keys = [key for key, sites in covered.items() if sites and {*wanted} <= {*sites}]
+    for required in (templates, templates[:1], []):
+        found_keys = [key for key, sites in covered.items() if sites and {*required} <= {*sites}]
         yield from (key for key in found_keys if not _overlaps(key, covered[key], taken))
         yield from found_keys
 
@@ -282,10 +282,10 @@ def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> Non
         lacking = [name for site, name in fenced.items() if taint not in site.taints]
         findings += [f"{where} have the taint {taint}, except {some(lacking)}"] * bool(lacking)
     if bare := [site.name for site in pool.sites if site not in fenced]:
-        wanted = min(fencing, default=Taint(pool.vendor.taint, "NoSchedule", "present"))
+        expected = min(fencing, default=Taint(pool.vendor.taint, "NoSchedule", "present"))
         findings.append(
             f"{where} must have a taint that keeps other Pods away. These have none: {some(bare)}. "
-            f"Add {wanted} to their node group"
+            f"Add {expected} to their node group"
         )
     pool.taints = sorted(
         {

@@ -79,12 +79,12 @@ def _lines(
 
 
 def _pool(pool: PoolDraft, own_classes: Iterable[str]) -> Iterator[str]:
-    found = []
+    comments = []
     if pool.nodes:
-        found.append(f"{counted(len(pool.nodes), 'node')}: {some(pool.nodes)}")
+        comments.append(f"{counted(len(pool.nodes), 'node')}: {some(pool.nodes)}")
     if pool.templates:
-        found.append(f"node templates: {some(pool.templates)}")
-    yield from _comment("; ".join(found), first="  # ", later="  # ")
+        comments.append(f"node templates: {some(pool.templates)}")
+    yield from _comment("; ".join(comments), first="  # ", later="  # ")
     types = pool.instance_types
     if len(types) > 1 and not any(key in pool.vendor.products for key in pool.node_selector):
         yield from _comment(

@@ -45,8 +45,8 @@ def _command(name: str, place: Place, title: str, text: str) -> str:
         # Without a file, GitHub shows no line: for standard input, the text has it.
         properties = {"title": properties["title"]}
         text = f"{place.path}:{place.line}: {text}" if place.line else f"{place.path}: {text}"
-    given = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items() if value)
-    return f"::{name} {given}::{_data(text)}\n"
+    pairs = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items() if value)
+    return f"::{name} {pairs}::{_data(text)}\n"
 
 
 def _data(text: str) -> str:

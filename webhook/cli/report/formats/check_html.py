@@ -55,26 +55,26 @@ def result_sections(results: Sequence[Result]) -> list[Section]:
 
 
 def _findings_section(results: Sequence[Result]) -> Section:
-    found = [
+    findings = [
         (result, finding)
         for result in results
         if result.decision is not None
         for finding in result.decision.findings
     ]
     # Enforced findings come first; within an action, the objects keep their order.
-    found.sort(key=lambda pair: ACTIONS.index(pair[1].action))
-    if not found:
+    findings.sort(key=lambda pair: ACTIONS.index(pair[1].action))
+    if not findings:
         return Section("findings", "Findings", element("p", "No findings.", class_="none"))
-    items = element("ol", *(_finding(*pair) for pair in found), class_="findings", id="found")
-    count = element("p", counted(len(found), "finding"), id="count", role="status")
-    return Section("findings", "Findings", joined([_filters(found), count, items]))
+    items = element("ol", *(_finding(*pair) for pair in findings), class_="findings", id="found")
+    count = element("p", counted(len(findings), "finding"), id="count", role="status")
+    return Section("findings", "Findings", joined([_filters(findings), count, items]))
 
 
-def _filters(found: Sequence[tuple[Result, Finding]]) -> Markup:
+def _filters(findings: Sequence[tuple[Result, Finding]]) -> Markup:
     """Return the form that filters. Only the script shows it, as it has no effect without."""
-    rules = sorted({finding.rule for _, finding in found})
-    namespaces = sorted({result.namespace for result, _ in found if result.namespace})
-    actions = [action for action in ACTIONS if any(f.action == action for _, f in found)]
+    rules = sorted({finding.rule for _, finding in findings})
+    namespaces = sorted({result.namespace for result, _ in findings if result.namespace})
+    actions = [action for action in ACTIONS if any(f.action == action for _, f in findings)]
     search = element(
         "input", type="search", name="text", placeholder="name, path, message …", autocomplete="off"
     )

@@ -53,8 +53,8 @@ def report(content: CheckReport) -> Iterator[str]:
         return {"invocations": [invocation]}
 
     yield f'{{\n  "$schema": "{SCHEMA}",\n  "version": "2.1.0",\n  "runs": [\n    '
-    found = _results(content.results, notifications)
-    yield from streamed(run, "results", found, invocations, indent="    ")
+    results = _results(content.results, notifications)
+    yield from streamed(run, "results", results, invocations, indent="    ")
     yield "\n  ]\n}\n"
 
 
@@ -89,7 +89,7 @@ def _results(
     results: Iterable[Result], notifications: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """Yield a result for each finding, and add a notification for each broken object."""
-    seen: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     for result in results:
         if result.error is not None:
             text = explanation(result.manifest.document, result.error)
@@ -100,14 +100,14 @@ def _results(
         if result.decision is None:
             continue
         for finding in result.decision.findings:
-            yield _result(result, finding, seen) | {"suppressions": []}
+            yield _result(result, finding, occurrences) | {"suppressions": []}
         for finding in result.decision.excepted:
             text = "An exception in the policy covers this finding."
             suppression = {"kind": "external", "status": "accepted", "justification": text}
-            yield _result(result, finding, seen) | {"suppressions": [suppression]}
+            yield _result(result, finding, occurrences) | {"suppressions": [suppression]}
 
 
-def _result(result: Result, finding: Finding, seen: Counter[str]) -> dict[str, Any]:
+def _result(result: Result, finding: Finding, occurrences: Counter[str]) -> dict[str, Any]:
     location = _location(result, finding_place(result, finding), finding.path)
     return {
         "ruleId": finding.rule,
@@ -115,7 +115,7 @@ def _result(result: Result, finding: Finding, seen: Counter[str]) -> dict[str, A
         "level": _LEVELS[finding.action],
         "message": {"text": paragraph(finding)},
         "locations": [location],
-        "partialFingerprints": {FINGERPRINT: _fingerprint(result, finding, seen)},
+        "partialFingerprints": {FINGERPRINT: _fingerprint(result, finding, occurrences)},
     }
 
 
@@ -149,7 +149,7 @@ def _object_name(result: Result) -> str:
     return "/".join(filter(None, (result.namespace, result.kind, result.name)))
 
 
-def _fingerprint(result: Result, finding: Finding, seen: Counter[str]) -> str:
+def _fingerprint(result: Result, finding: Finding, occurrences: Counter[str]) -> str:
     """Return an identity of the finding that does not depend on its line.
 
     Findings with the same identity are numbered in order.
@@ -159,5 +159,5 @@ def _fingerprint(result: Result, finding: Finding, seen: Counter[str]) -> str:
     field = re.sub(r"\[\d+\]", "[]", finding.path)
     identity = (path, _object_name(result), finding.rule, field, finding.reason)
     digest = sha256("\0".join(identity).encode(errors="backslashreplace")).hexdigest()
-    seen[digest] += 1
-    return f"{digest}:{seen[digest]}"
+    occurrences[digest] += 1
+    return f"{digest}:{occurrences[digest]}"
