@@ -121,7 +121,7 @@ def check_validity(certificate: x509.Certificate, now: datetime, where: str) -> 
 
 
 def is_certificate(pem: bytes) -> bool:
-    """Tell whether there is a certificate in a PEM document."""
+    """Return whether there is a certificate in a PEM document."""
     try:
         return bool(parse_certificates(pem, "certificate"))
     except MaterialError:
@@ -129,7 +129,7 @@ def is_certificate(pem: bytes) -> bool:
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
-    """Tell whether the certificate may sign others (RFC 5280, 4.2.1.9)."""
+    """Return whether the certificate may sign others (RFC 5280, 4.2.1.9)."""
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
     except x509.ExtensionNotFound:
@@ -138,7 +138,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
 
 
 def is_usable(pair: KeyPair, now: datetime) -> bool:
-    """Tell whether the pair's certificate and key are readable, belong together, and are valid."""
+    """Return whether certificate and key are readable, belong together, and are valid."""
     try:
         check_validity(parse_pair(pair)[0], now, "certificate")
     except MaterialError:

@@ -101,7 +101,7 @@ def _valid_authorities(authorities: Sequence[bytes], now: datetime) -> list[x509
 
 
 def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Tell whether the authority signed the certificate; neither's validity counts here."""
+    """Return whether the authority signed the certificate; neither's validity counts here."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):

@@ -68,7 +68,7 @@ class Stored:
         return bool(own) and own <= trusted
 
     def follows(self, other: Stored) -> bool:
-        """Tell whether one of the two is a step of the other's succession."""
+        """Return whether one of the two is a step of the other's succession."""
         own, others = self.authority.certificate_pem, other.authority.certificate_pem
         return bool(
             _certificates([own]) & _certificates(other.authorities)
@@ -210,12 +210,12 @@ def _with_others(stored: Stored, names: Names, now: datetime) -> Names:
 
 
 def is_of_use(stored: Stored, now: datetime) -> bool:
-    """Tell whether there is an authority that can sign, or at least a leaf to serve."""
+    """Return whether there is an authority that can sign, or at least a leaf to serve."""
     return is_usable(stored.authority, now) or is_live(stored, now)
 
 
 def is_live(stored: Stored, now: datetime) -> bool:
-    """Tell whether the leaf can still be served to callers that trust its authority."""
+    """Return whether the leaf can still be served to callers that trust its authority."""
     try:
         leaf, _ = parse_pair(stored.leaf)
         [authority, *_] = parse_certificates(stored.authority.certificate_pem, "authority")

@@ -155,7 +155,7 @@ class ExceptionEntry:
     expires: date | None = None
 
     def covers(self, rule: str, namespace: str, kind: str, name: str) -> bool:
-        """Tell whether the exception is about this finding, expired or not."""
+        """Return whether the exception is about this finding, expired or not."""
         return (
             (not self.rules or rule in self.rules)
             and namespace in self.namespaces

@@ -67,11 +67,11 @@ def pod_of(template: Template) -> Pod:
         OversizedObjectError: it requires too much of a node.
     """
     try:
-        template_ = convert(template.raw, PodTemplate)
-        spec = checked_spec(template_)
+        decoded = convert(template.raw, PodTemplate)
+        spec = checked_spec(decoded)
     except MalformedObjectError as error:
         raise type(error)(template.at(error.path), error.problem) from error
-    return Pod(spec, template_.metadata, template)
+    return Pod(spec, decoded.metadata, template)
 
 
 def checked_spec(pod: PodTemplate) -> PodSpec:

@@ -113,9 +113,9 @@ class Editor:
             target.update(members)
             return
         struct: Any = type(target)
-        attributes, value_ = _attributes(struct), msgspec.convert(members, struct)
+        attributes, converted = _attributes(struct), msgspec.convert(members, struct)
         for key in members:
-            setattr(target, attributes[key], getattr(value_, attributes[key]))
+            setattr(target, attributes[key], getattr(converted, attributes[key]))
 
     def _append(self, parent: Any, path: Path, entries: list[Any], value: list[Any]) -> None:
         """Append entries to a list, which ``parent`` has at the end of the path."""

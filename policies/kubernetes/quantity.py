@@ -78,7 +78,7 @@ def parse_quantity(value: object) -> int:
 
 
 def is_whole(nanos: int) -> bool:
-    """Tell whether validation takes the quantity as an integer.
+    """Return whether validation takes the quantity as an integer.
 
     The API rounds up to thousandths first (``Quantity.MilliValue() % 1000``), and so does this.
     """
@@ -125,7 +125,7 @@ def _scale(digits: int, exponent: int) -> int:
 
 
 def is_extended_resource_name(name: str) -> bool:
-    """Tell whether the API takes ``name`` as an extended resource (a device plugin's, mostly).
+    """Return whether the API takes ``name`` as an extended resource (a device plugin's, mostly).
 
     Outside of ``kubernetes.io``, not quota's ``requests.`` form, and a qualified name.
     """
@@ -135,7 +135,7 @@ def is_extended_resource_name(name: str) -> bool:
 
 
 def is_qualified_name(name: str) -> bool:
-    """Tell whether ``name`` is up to 63 characters, after an optional subdomain and slash.
+    """Return whether ``name`` is up to 63 characters, after an optional subdomain and slash.
 
     Source: ``IsQualifiedName`` in ``k8s.io/apimachinery/pkg/util/validation``; label keys, taint
     keys and resource names are qualified names.
@@ -152,10 +152,10 @@ def _is_qualified_name(name: str) -> bool:
 
 
 def is_subdomain(name: str) -> bool:
-    """Tell whether ``name`` is a DNS subdomain (RFC 1123), as most objects' names are."""
+    """Return whether ``name`` is a DNS subdomain (RFC 1123), as most objects' names are."""
     return 0 < len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
 
 
 def is_label_value(value: str) -> bool:
-    """Tell whether ``value`` may be a label's value: empty, or a name of up to 63 characters."""
+    """Return whether ``value`` may be a label's value: empty, or a name of up to 63 characters."""
     return not value or (len(value) <= 63 and _NAME.fullmatch(value) is not None)

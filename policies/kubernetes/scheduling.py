@@ -47,7 +47,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Tell whether the toleration covers the taint, for every value where the taint leaves it open.
+    """Return whether the toleration covers the taint, for every value if the taint leaves it open.
 
     The numeric operators ``Lt`` and ``Gt`` (alpha, off by default in 1.36) cover nothing here:
     the answer must be right on every cluster.
@@ -61,7 +61,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def may_tolerate(toleration: Toleration, taint: Taint) -> bool:
-    """Tell whether the toleration covers the taint for some value that the taint may have."""
+    """Return whether the toleration covers the taint for some value that the taint may have."""
     if not _key_and_effect_match(toleration, taint):
         return False
     operator = toleration.operator or "Equal"
@@ -88,7 +88,7 @@ def reached_taint(toleration: Toleration, taints: Iterable[Taint]) -> Taint | No
 
 
 def is_wildcard(toleration: Toleration) -> bool:
-    """Tell whether the toleration names no key: it covers every taint (of its effect)."""
+    """Return whether the toleration names no key: it covers every taint (of its effect)."""
     return not toleration.key
 
 
@@ -154,12 +154,12 @@ def alternatives(spec: PodSpec) -> Iterator[Alternative]:
 
 
 def matches_node(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether the Pod's nodeSelector and required node affinity accept the node."""
+    """Return whether the Pod's nodeSelector and required node affinity accept the node."""
     return any(accepts(alternative, name, labels) for alternative in alternatives(spec))
 
 
 def can_match(alternative: Alternative, labels: Mapping[str, str]) -> bool:
-    """Tell whether some node that carries ``labels`` could meet the alternative.
+    """Return whether some node that carries ``labels`` could meet the alternative.
 
     Other labels and the node's name are free: such a node may not exist today.
     """
@@ -200,7 +200,7 @@ def surely_accepts(alternative: Alternative, labels: Mapping[str, str]) -> bool:
 
 
 def requires(alternative: Alternative, key: str, value: str) -> bool:
-    """Tell whether only nodes with this very label meet the alternative."""
+    """Return whether only nodes with this very label meet the alternative."""
     if alternative.labels.get(key) == value:
         return True
     return any(
@@ -210,7 +210,7 @@ def requires(alternative: Alternative, key: str, value: str) -> bool:
 
 
 def confines(alternative: Alternative, selectors: Sequence[Mapping[str, str]]) -> bool:
-    """Tell whether only nodes that carry all labels of one of the selectors meet the alternative.
+    """Return whether only nodes that carry all labels of one of the selectors meet the alternative.
 
     By what the alternative says of the labels with ``In``, or in ``labels``.
     """
@@ -243,7 +243,7 @@ def _are_covered(
     selectors: Sequence[Mapping[str, str]],
     allowed: Mapping[str, frozenset[str]],
 ) -> bool:
-    """Tell whether every node with the labels, and allowed values, carries one of the selectors."""
+    """Return whether each node with the labels, and allowed values, carries one of the selectors."""
     if any(selector.items() <= labels.items() for selector in selectors):
         return True
     key = next((key for selector in selectors for key in selector if key not in labels), None)
@@ -263,7 +263,7 @@ def _are_covered(
 
 
 def asks_for(alternative: Alternative, labels: Mapping[str, str]) -> bool:
-    """Tell whether the alternative names each of ``labels`` as something that the node must have.
+    """Return whether the alternative names each of ``labels`` as something that the node must have.
 
     ``Exists`` selects as a value does; what the absence of the label would also meet does not.
     """
@@ -277,7 +277,7 @@ def asks_for(alternative: Alternative, labels: Mapping[str, str]) -> bool:
 
 
 def accepts(alternative: Alternative, name: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether the node of that name and those labels meets the alternative."""
+    """Return whether the node of that name and those labels meets the alternative."""
     # Loops: all() with a generator takes thrice the time, and this runs for many nodes a Pod.
     for key, value in alternative.labels.items():
         if labels.get(key) != value:
@@ -324,7 +324,7 @@ def _expression_met(expression: Requirement, value: str | None) -> bool:
 
 
 def _can_be_met(requirements: list[Requirement]) -> bool:
-    """Tell whether some value of a label, or its absence, meets all requirements on it.
+    """Return whether some value of a label, or its absence, meets all requirements on it.
 
     In time that grows with their number and that of their values, and not with the product.
     """

@@ -180,9 +180,9 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     env, resources = container.spec.env, container.spec.resources
     if not env:
         return
-    names_set = {variable.name for variable in env}
-    names = [name for name in visible_devices_variables(context.policy) if name in names_set]
-    if LEGACY_IMAGE in names_set and names_set.isdisjoint(_MODERN_IMAGE):
+    variables_set = {variable.name for variable in env}
+    names = [name for name in visible_devices_variables(context.policy) if name in variables_set]
+    if LEGACY_IMAGE in variables_set and variables_set.isdisjoint(_MODERN_IMAGE):
         names.append(LEGACY_IMAGE)
     for index, shown in filter(None, [_last_opening(env, name) for name in names]):
         name = env[index].name

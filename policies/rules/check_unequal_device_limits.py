@@ -84,7 +84,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 
 
 def _is_accepted(quantities: Mapping[ResourceSide, Any]) -> bool:
-    """Tell whether limit and request are given, whole, not negative and equal."""
+    """Return whether limit and request are given, whole, not negative and equal."""
     if len(quantities) < 2:
         return False
     limit = parse_quantity(quantities["limits"])

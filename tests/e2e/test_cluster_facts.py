@@ -206,7 +206,7 @@ def refusal(cluster: ControlPlane, namespace: str, obj: JSON) -> str:
 
 
 def is_gpu_pod(created: JSON) -> bool:
-    """Tell whether a Pod has got all that a GPU Pod of the NVIDIA pool gets."""
+    """Return whether a Pod has got all that a GPU Pod of the NVIDIA pool gets."""
     spec = created["spec"]
     term = {"matchExpressions": [{"key": PRESENT, "operator": "In", "values": ["true"]}]}
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})

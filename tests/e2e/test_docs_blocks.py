@@ -282,7 +282,7 @@ def test_the_inputs_that_a_page_gives_the_action_are_there() -> None:
 
 
 def is_used(block: Block) -> bool:
-    """Tell whether the block is a file that a later block of its page names."""
+    """Return whether the block is a file that a later block of its page names."""
     name = block.notes.get("file", "")
     later = [each for each in blocks(block.page) if each.line > block.line]
     # kustomize takes a directory.

@@ -137,7 +137,7 @@ def _without_volatile(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_part(part: Any, whole: Any) -> bool:
-    """Tell whether all of ``part`` stands in ``whole``: numbers as strings, lists in any order."""
+    """Return whether `whole` contains `part`: numbers as strings, lists in any order."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(
             key in whole and _is_part(value, whole[key]) for key, value in part.items()

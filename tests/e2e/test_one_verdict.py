@@ -134,7 +134,7 @@ def register_unconditional(fence: Fence, spaces: Spaces) -> list[str]:
 
 
 def is_asked_of_all(spaces: Spaces) -> bool:
-    """Tell whether a plain Pod is sent too, by the API server's own count."""
+    """Return whether a plain Pod is sent too, by the API server's own count."""
     count = re.compile(r"^apiserver_admission_webhook_request_total\{.*\} (\S+)$", re.MULTILINE)
 
     def asked() -> float:

@@ -132,7 +132,7 @@ def test_a_policy_change_reaches_them_in_ten_seconds_and_no_trespasser_passes_me
 
 
 def denied_amd(api: Api) -> bool:
-    """Tell whether the second line denies a trespasser on the pool that is added."""
+    """Return whether the second line denies a trespasser on the pool that is added."""
     spec = {
         "containers": [{"name": "a", "image": "a"}],
         "tolerations": [{"key": "amd.com/gpu", "operator": "Exists"}],

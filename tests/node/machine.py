@@ -199,7 +199,7 @@ class Node:
         self.cluster.kubectl("label", "node", NAME, f"{LABEL}=true")
 
     def ready(self) -> bool:
-        """Tell whether the node is ready and offers its devices."""
+        """Return whether the node is ready and offers its devices."""
         found = self.cluster.kubectl("get", "node", NAME, "-o", "json", check=False)
         if found.returncode:
             return False

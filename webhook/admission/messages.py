@@ -72,8 +72,8 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
     for finding in decision.findings:
         by_rule.setdefault(finding.rule, []).append(finding)
     texts = {
-        rule: f"{findings_[0].action}: {'; '.join(finding.message for finding in findings_)}"
-        for rule, findings_ in by_rule.items()
+        rule: f"{of_rule[0].action}: {'; '.join(finding.message for finding in of_rule)}"
+        for rule, of_rule in by_rule.items()
     }
     for key, findings in (("excepted", decision.excepted), ("known", decision.known)):
         if findings:

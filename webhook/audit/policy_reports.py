@@ -89,10 +89,10 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
         (reports.clustered, _nodes(audit)),
     ):
         path = f"/apis/{reports.version}"
-        reports_ = await list_all(
+        listed = await list_all(
             api, f"{path}/{resource}", lambda obj: obj, labels=f"{_LABEL}={_MANAGER}"
         )
-        present = {report["metadata"]["name"]: report for report in reports_ if _is_own(report)}
+        present = {report["metadata"]["name"]: report for report in listed if _is_own(report)}
         for subject in subjects:
             desired = _report(reports.version, kind, subject, now)
             own = present.pop(desired["metadata"]["name"], None)

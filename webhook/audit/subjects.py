@@ -76,19 +76,19 @@ def subjects(
     def collector(workload: Workload) -> _Collector:
         top, remark = inventory.owners.top(workload.owned)
         if top.uid not in collected:
-            owned_ = by_uid.get(top.uid, workload)
-            collected[top.uid] = _Collector(owned_, _remark(owned_, remark))
+            owner = by_uid.get(top.uid, workload)
+            collected[top.uid] = _Collector(owner, _remark(owner, remark))
         return collected[top.uid]
 
     for workload in inventory.workloads:
         if not _is_history(workload):
             collector(workload).take(workload, policy, inventory)
     for pod in pods:
-        collector_ = collector(pod.workload)
-        collector_.take_pod(pod)
-        collector_.take_trespass(trespassing.get(pod.workload.owned.uid, ()), policy, inventory)
-    subjects_ = [collector.subject(policy, inventory) for collector in collected.values()]
-    return sorted(subjects_, key=lambda s: (*_place(s.workload), s.workload.owned.name))
+        collected_by = collector(pod.workload)
+        collected_by.take_pod(pod)
+        collected_by.take_trespass(trespassing.get(pod.workload.owned.uid, ()), policy, inventory)
+    results = [collector.subject(policy, inventory) for collector in collected.values()]
+    return sorted(results, key=lambda s: (*_place(s.workload), s.workload.owned.name))
 
 
 class _Collector:

@@ -83,7 +83,7 @@ class Watches:
             await reflector.load()
 
     def has(self, collection: Collection[Any]) -> bool:
-        """Tell whether the collection has been known as a whole."""
+        """Return whether the collection has been known as a whole."""
         reflector = self._reflectors.get(collection.name)
         return reflector is not None and reflector.synced
 

@@ -84,7 +84,9 @@ class Connections:
             if len(self) < self.limits.connections:
                 return True
             larger = [
-                (len(open_), other) for other, open_ in self._open.items() if len(open_) > own
+                (len(connections), other)
+                for other, connections in self._open.items()
+                if len(connections) > own
             ]
             if any(self._evict(other) for _, other in sorted(larger, reverse=True)):
                 return True

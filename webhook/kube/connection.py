@@ -131,12 +131,12 @@ class Connection:
                 self._session = aiohttp.ClientSession(trust_env=True, read_bufsize=_BUFFER)
             try:
                 authorization = await access.authorization()
-                headers_ = {"Authorization": authorization} if authorization else {}
+                credentials = {"Authorization": authorization} if authorization else {}
                 async with self._session.request(
                     method,
                     access.host + path,
                     params=query,
-                    headers={**headers, **headers_},
+                    headers={**headers, **credentials},
                     data=body,
                     timeout=limits,
                     ssl=access.tls,

@@ -64,11 +64,11 @@ async def list_all(
         query = {"limit": str(page)} | {name: text for name, text in selectors.items() if text}
         try:
             while True:
-                page_ = _decode(path, await _get(connection, path, query))
-                items += map(take, page_.items or ())
-                if not page_.metadata.rest:
+                response = _decode(path, await _get(connection, path, query))
+                items += map(take, response.items or ())
+                if not response.metadata.rest:
                     return items
-                query["continue"] = page_.metadata.rest
+                query["continue"] = response.metadata.rest
         except ApiError as error:
             if error.status != GONE:
                 raise

@@ -57,9 +57,9 @@ def _with_cas(webhook: JSONObject, own: bytes) -> JSONObject:
     # Without a bundle, another controller writes it.
     if not is_own(webhook.get("name")) or not config.get("caBundle"):
         return webhook
-    bundle_before = base64.b64decode(config["caBundle"])
-    carried = _certificates(bundle_before)
-    bundle = _joined(bundle_before, (ca for ca in _certificates(own) if ca not in carried))
+    published = base64.b64decode(config["caBundle"])
+    carried = _certificates(published)
+    bundle = _joined(published, (ca for ca in _certificates(own) if ca not in carried))
     return {**webhook, "clientConfig": {**config, "caBundle": base64.b64encode(bundle).decode()}}
 
 

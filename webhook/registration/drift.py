@@ -51,7 +51,7 @@ def bundles(configuration: JSONObject) -> Iterator[str]:
 
 
 def is_own(name: str | None) -> bool:
-    """Tell whether a webhook of that name is gpufence's, of whichever policy or version."""
+    """Return whether a webhook of that name is gpufence's, of whichever policy or version."""
     return (name or "").endswith(DOMAIN)
 
 

@@ -171,7 +171,7 @@ async def other_releases(api: KubeApi, name: str) -> frozenset[str]:
 
 
 async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:
-    """Tell whether API servers have an address for the Service: a ready endpoint.
+    """Return whether API servers have an address for the Service: a ready endpoint.
 
     Where endpoints may not be looked at, nothing is waited for.
 

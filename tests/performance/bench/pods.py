@@ -49,9 +49,9 @@ def plain_pod() -> JSON:
 
 def selecting_pod() -> JSON:
     """Return a plain Pod that selects nodes by an instance type."""
-    pod_ = plain_pod()
-    pod_["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "m7i.large"}
-    return pod_
+    plain = plain_pod()
+    plain["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "m7i.large"}
+    return plain
 
 
 def large_pod(containers: int) -> JSON:

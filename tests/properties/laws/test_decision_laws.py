@@ -257,7 +257,7 @@ def assert_adds_only(before: Any, after: Any, path: str) -> None:
 
 
 def leads_somewhere(obj: Any, path: str) -> bool:
-    """Tell whether the path exists, but for its end: a finding may be about what is missing."""
+    """Return whether the path exists, but for its end: a finding may be about what is missing."""
     value = obj
     for step in steps(path):
         if isinstance(value, dict):

@@ -167,13 +167,13 @@ def test_with_known_nodes_a_pod_is_rejected_for_what_could_place_it_on_the_pool_
 
 
 def is_bound(pod: JSON, pool: Pool, nodes: list[JSON], policy: Policy) -> bool:
-    """Tell whether the author bound the Pod to a node of the pool: no scheduler looks at taints."""
+    """Return whether the author bound the Pod to a node of the pool, without a scheduler."""
     name = pod["spec"].get("nodeName")
     return any(node["metadata"]["name"] == name and is_of(node, pool, policy) for node in nodes)
 
 
 def asks_by_label(oracle: Oracle, way: JSON, pool: Pool) -> bool:
-    """Tell whether a node of the pool will do that would not if it lacked any of the labels."""
+    """Return whether a node of the pool will do that would not if it lacked any of the labels."""
     nodes = could_be(way, pool)
     without = [[stripped(node, key) for node in nodes] for key in pool.node_selector]
     accepted, *lacking = (
@@ -184,13 +184,13 @@ def asks_by_label(oracle: Oracle, way: JSON, pool: Pool) -> bool:
 
 
 def asks_by_node(oracle: Oracle, way: JSON, pool: Pool, nodes: list[JSON], policy: Policy) -> bool:
-    """Tell whether some of the known nodes will do, but not all, and only such of the pool."""
+    """Return whether some of the known nodes will do, but not all, and only such of the pool."""
     selected = selects(oracle, way, nodes)
     return 0 < len(selected) < len(nodes) and all(is_of(node, pool, policy) for node in selected)
 
 
 def may_be_placed(oracle: Oracle, pod: JSON, pool: Pool, nodes: list[JSON], policy: Policy) -> bool:
-    """Tell whether the scheduler could place the Pod on the pool, today or when it has grown.
+    """Return whether the scheduler could place the Pod on the pool, today or when it has grown.
 
     Not where it is bound to a known node outside of it, or every ORed term selects known nodes and
     none of it, unless its selection accepts every node that the pool may get.
@@ -217,7 +217,7 @@ def may_be_placed(oracle: Oracle, pod: JSON, pool: Pool, nodes: list[JSON], poli
 
 
 def accepts_every_node_of(oracle: Oracle, spec: JSON, pool: Pool) -> bool:
-    """Tell whether one ORed term of the node selection accepts every node of the pool."""
+    """Return whether one ORed term of the node selection accepts every node of the pool."""
     return (spec.get("nodeSelector") or {}).items() <= pool.node_selector.items() and any(
         (nodes := could_be(way, pool)) and selects(oracle, way, nodes) == nodes
         for way in each_way(spec)
@@ -273,7 +273,7 @@ def belongs(node: JSON, pool: Pool) -> bool:
 
 
 def is_of(node: JSON, pool: Pool, policy: Policy) -> bool:
-    """Tell whether the node is of the pool: by its labels, or by its taint until it has them."""
+    """Return whether the node is of the pool: by its labels, or by its taint until it has them."""
     if any(belongs(node, each) for each in policy.pools):
         return belongs(node, pool)
     taints = [as_taint(taint) for taint in node["spec"]["taints"]]
@@ -296,7 +296,7 @@ def is_allowed(pool: Pool, namespace: str) -> bool:
 
 
 def tolerated(pod: JSON, node: JSON, pools: list[Pool]) -> bool:
-    """Tell whether every taint that keeps Pods away is the author's to tolerate, or a pool's."""
+    """Return whether every taint that keeps Pods away is the author's to tolerate, or a pool's."""
     taints = map(as_taint, node["spec"]["taints"])
     own = pod["spec"].get("tolerations") or []
     return all(

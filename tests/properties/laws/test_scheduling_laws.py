@@ -52,7 +52,7 @@ def test_a_node_selection_accepts_a_node_exactly_when_the_scheduler_says_so(
 
 
 def is_odd_number(holder: JSON) -> bool:
-    """Tell whether a value is a number to us and not to the API: a plus sign, a leading zero."""
+    """Return whether a value is a number to us and not to the API: a plus sign, a leading zero."""
     value: str = holder.get("value") or ""
     number = parse_int64(value)
     return number is not None and str(number) != value

@@ -107,7 +107,7 @@ def fence_policies(block: Block) -> list[dict[str, Any]]:
 
 
 def agrees(shown: tuple[str, ...], printed: str) -> bool:
-    """Tell whether what a page shows is what was printed.
+    """Return whether what a page shows is what was printed.
 
     A line ``...`` is any number of lines, and at the end of one it is the rest of it.
     """

@@ -41,7 +41,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Tell whether two values are the same JSON, in the same order."""
+    """Return whether two values are the same JSON, in the same order."""
     return json.dumps(one) == json.dumps(other)
 
 

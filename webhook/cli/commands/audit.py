@@ -124,7 +124,7 @@ def audit(
 
 
 def _counts(results: Iterable[Result], fail_on: str) -> bool:
-    """Tell whether a finding fails the audit."""
+    """Return whether a finding fails the audit."""
     counting = {"never": (), "enforce": ("enforce",), "warn": ("enforce", "warn")}[fail_on]
     return any(
         finding.action in counting
