@@ -243,7 +243,7 @@ def _are_covered(
     selectors: Sequence[Mapping[str, str]],
     allowed: Mapping[str, frozenset[str]],
 ) -> bool:
-    """Return whether each node with the labels, and allowed values, carries one of the selectors."""
+    """Return whether each node with these labels, and allowed values, carries a selector."""
     if any(selector.items() <= labels.items() for selector in selectors):
         return True
     key = next((key for selector in selectors for key in selector if key not in labels), None)

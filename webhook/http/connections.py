@@ -83,11 +83,7 @@ class Connections:
         if own < self.limits.per_address:
             if len(self) < self.limits.connections:
                 return True
-            larger = [
-                (len(connections), other)
-                for other, connections in self._open.items()
-                if len(connections) > own
-            ]
+            larger = [(len(held), other) for other, held in self._open.items() if len(held) > own]
             if any(self._evict(other) for _, other in sorted(larger, reverse=True)):
                 return True
         if self._may_replace_own() and self._evict(address):

@@ -57,9 +57,9 @@ def explain(error: yaml.YAMLError, text: str) -> ManifestError:
             lines = mark.line - error.context_mark.line
             problem += f" that starts {counted(lines, 'line')} above"
     message = f"does not parse as YAML: {problem}"
-    problem = ManifestError(message, line=mark.line + 1, column=mark.column + 1, cure=cure)
-    clamp_to_text(problem, text)
-    return problem
+    located = ManifestError(message, line=mark.line + 1, column=mark.column + 1, cure=cure)
+    clamp_to_text(located, text)
+    return located
 
 
 def clamp_to_text(error: ManifestError, text: str) -> None:
