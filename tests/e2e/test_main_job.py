@@ -37,7 +37,7 @@ PLAIN_NODE = node("plain")
 TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 
 
-def cuda_pod(name: str = "train", **spec: Any) -> dict[str, Any]:
+def cuda_pod(**spec: Any) -> dict[str, Any]:
     """A GPU Pod from a CUDA image, that says nothing about tolerations, affinity or security."""
     container = {
         "name": "train",
@@ -47,7 +47,7 @@ def cuda_pod(name: str = "train", **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name},
+        "metadata": {"name": "train"},
         "spec": {"containers": [container], **spec},
     }
 

@@ -184,10 +184,10 @@ def nodes() -> st.SearchStrategy[JSON]:
 
 
 @cache
-def node_sets(max_size: int = 4) -> st.SearchStrategy[list[JSON]]:
+def node_sets() -> st.SearchStrategy[list[JSON]]:
     """Nodes, each with a name of its own."""
     return st.lists(
-        nodes(), min_size=1, max_size=max_size, unique_by=lambda node: str(node["metadata"]["name"])
+        nodes(), min_size=1, max_size=4, unique_by=lambda node: str(node["metadata"]["name"])
     )
 
 

@@ -39,19 +39,16 @@ async def list_all(
     path: str,
     take: Callable[[JSONObject], T],
     *,
-    page: int = PAGE,
     labels: str = "",
     fields: str = "",
 ) -> list[T]:
-    """Return what ``take`` makes of each object of the collection at ``path``.
+    """Return the results of ``take`` for the objects of the collection at ``path``.
 
-    ``labels`` is a label selector, ``fields`` a field selector: the API server leaves out what they
-    do not select.
+    ``labels`` is a label selector, ``fields`` a field selector.
 
-    Objects are taken a page at a time, so that of a large collection only what is made of it is
-    held. Where the API server no longer has the version that the first page was of (410 Expired:
-    it compacts after some minutes), everything is listed again. A page that the API server is too
-    busy for is requested again after the delay that it names.
+    Objects are read a page at a time, so memory holds the results and one page. If the version of
+    the first page has expired (410: the API server compacts after some minutes), the list starts
+    again. After 429, the page is requested again after the delay of the response.
 
     Raises:
         ApiError: the request is rejected (webhook.kube.client.FORBIDDEN), or there is no such
@@ -61,7 +58,7 @@ async def list_all(
     selectors = {"labelSelector": labels, "fieldSelector": fields}
     for _ in range(_ATTEMPTS):
         items: list[T] = []
-        query = {"limit": str(page)} | {name: text for name, text in selectors.items() if text}
+        query = {"limit": str(PAGE)} | {name: text for name, text in selectors.items() if text}
         try:
             while True:
                 response = _decode(path, await _get(connection, path, query))

@@ -72,7 +72,7 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
             rule("", "v1", ["CREATE"], ["pods"]),
             rule("", "v1", ["UPDATE"], ["pods/ephemeralcontainers"]),
         ],
-        condition=names_devices("object.spec", policy, defaulted=True),
+        condition=names_devices(policy),
     )
     webhook["reinvocationPolicy"] = "IfNeeded"
     return _configuration("MutatingWebhookConfiguration", [webhook], registration)

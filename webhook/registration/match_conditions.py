@@ -33,18 +33,14 @@ from policies.rules.check_device_leak import (
 from webhook.registration.admission_policies.cel import any_of, is_daemon_set
 
 
-def names_devices(spec: str, policy: Policy, *, defaulted: bool) -> str:
-    """Return CEL that holds for a Pod whose resources, claims or annotations name a device.
-
-    ``spec`` is CEL for the spec. Where it is ``defaulted`` (a Pod's, not a template's), the API
-    server has copied limits into requests, and looking at requests is enough.
-    """
-    container = _device(policy, defaulted)
+def names_devices(policy: Policy) -> str:
+    """Return CEL that holds for a Pod whose resources, claims or annotations name a device."""
+    spec, container = "object.spec", _device(policy, defaulted=True)
     return any_of(
         *_claims(spec, policy),
         f"{spec}.containers.exists(c, {container})",
         f"has({spec}.initContainers) && {spec}.initContainers.exists(c, {container})",
-        *_annotated(f"{spec.removesuffix('spec')}metadata", policy),
+        *_annotated("object.metadata", policy),
     )
 
 
@@ -62,7 +58,7 @@ def concerns(spec: str, policy: Policy, kinds: frozenset[str]) -> str:
         'has(m.subPath) && m.subPath.contains("dev/")',
     )
     mount = f"has(c.volumeMounts) && c.volumeMounts.exists(m, {mounted})"
-    container = any_of(_device(policy, defaulted), env, mount)
+    container = any_of(_device(policy, defaulted=defaulted), env, mount)
     debug = any_of(env, mount)
     volume = f"has(v.hostPath) && v.hostPath.path.matches({json.dumps(device_directory(policy))})"
     resources = f"{spec}.resources"
@@ -162,8 +158,11 @@ def _value(key: str, mapping: str) -> str:
     return f'(has({mapping}) && {key} in {mapping} ? {mapping}[{key}] : "")'
 
 
-def _device(policy: Policy, defaulted: bool) -> str:
-    """Return CEL that holds for a container ``c`` whose resources may name a device."""
+def _device(policy: Policy, *, defaulted: bool) -> str:
+    """Return CEL that holds for a container ``c`` whose resources may name a device.
+
+    For a Pod, unlike a template, the API server has ``defaulted`` requests from limits.
+    """
     sides = ("requests",) if defaulted else ("limits", "requests")
     return f"has(c.resources) && {_device_at('c.resources', sides, policy)}"
 

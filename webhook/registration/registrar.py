@@ -33,7 +33,6 @@ _OWNERS = {
     "clusterrolebinding": (_RBAC, "ClusterRoleBinding", f"/apis/{_RBAC}/clusterrolebindings"),
     "namespace": ("v1", "Namespace", "/api/v1/namespaces"),
 }
-OWNER_KINDS = tuple(_OWNERS)
 
 _log = logging.getLogger("gpufence")
 

@@ -37,7 +37,7 @@ def _section(command: click.Command, context: click.Context) -> str:
         raise ValueError(f"{context.command_path} has no help")
     parts = [
         f"## {context.command_path}\n",
-        _fence("text", [f"{context.command_path} {usage}"]),
+        _fence([f"{context.command_path} {usage}"]),
         plain(inspect.cleandoc(command.help)) + "\n",
     ]
     options = [
@@ -65,8 +65,8 @@ def _epilog(text: str) -> Iterator[str]:
         else:
             code_lines = lines
         if code_lines:
-            yield _fence("text", inspect.cleandoc("\n".join(["", *code_lines])).splitlines())
+            yield _fence(inspect.cleandoc("\n".join(["", *code_lines])).splitlines())
 
 
-def _fence(language: str, lines: list[str]) -> str:
-    return "\n".join([f"```{language}", *lines, "```", ""])
+def _fence(lines: list[str]) -> str:
+    return "\n".join(["```text", *lines, "```", ""])

@@ -69,7 +69,7 @@ has(object.spec.tolerations) && object.spec.tolerations.exists(t,
 
 def admission_policies(policy: Policy) -> list[JSON]:
     """Return both policies and their bindings, with the match conditions of gpufence."""
-    gpu = names_devices("object.spec", policy, defaulted=True)
+    gpu = names_devices(policy)
     concerned = concerns("object.spec", policy, frozenset({"Pod"}))
     mutating = _policy("Mutating", gpu)
     mutating["spec"] |= {

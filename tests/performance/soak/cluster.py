@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,14 +72,12 @@ class Creations:
 
 
 @contextmanager
-def fenced_cluster(
-    directory: Path, count: int, flags: Sequence[str] = ()
-) -> Iterator[tuple[Release, list[Replica]]]:
+def fenced_cluster(directory: Path, count: int) -> Iterator[tuple[Release, list[Replica]]]:
     """Run a control plane with a GPU node, and a release with `count` replicas."""
     with ControlPlane(directory / "cluster", binaries()) as cluster:
         cluster.create_nodes(GPU_NODE)
         # Dry runs store nothing: the scheduler has no work, but uses CPU.
         cluster.scheduler.stop()
         with release(cluster, directory / "release") as released, ExitStack() as stack:
-            replicas = stack.enter_context(released.replicas(count, *flags)) if count else []
+            replicas = stack.enter_context(released.replicas(count)) if count else []
             yield released, replicas

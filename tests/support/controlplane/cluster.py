@@ -195,7 +195,7 @@ class ControlPlane:
         except TimeoutError as error:
             raise TimeoutError(f"{error}; {self.placement(namespace, name)[1]}") from error
 
-    def unschedulable(self, namespace: str, name: str, within: float = 30.0) -> str:
+    def unschedulable(self, namespace: str, name: str) -> str:
         """Wait until the scheduler has found no node for a Pod, and return its reason.
 
         Raises:
@@ -203,7 +203,7 @@ class ControlPlane:
             AssertionError: it has bound the Pod.
         """
         what = f"the scheduler to decide on Pod {namespace}/{name}"
-        until(lambda: any(self.placement(namespace, name)), what, within)
+        until(lambda: any(self.placement(namespace, name)), what)
         node, reason = self.placement(namespace, name)
         assert not node, f"Pod {namespace}/{name} was bound to {node}"
         return reason

@@ -55,19 +55,6 @@ class Screen:
             raise StoryError(f"{shlex.join(arguments)} ended with exit code {result.returncode}")
         return result
 
-    def save(self, file: Path, *arguments: str) -> None:
-        """Show a command whose output goes into a file, and run it.
-
-        Raises:
-            StoryError: it failed.
-        """
-        command = f"{shlex.join(arguments)} > {shlex.quote(str(file))}"
-        self._console.print(f"[bold]$ {escape(command)}[/]")
-        result = self.quiet(*arguments)
-        if result.returncode:
-            raise StoryError(f"{command} ended with exit code {result.returncode}: {result.stderr}")
-        file.write_text(result.stdout)
-
     def quiet(self, *arguments: str) -> Result:
         """Run a command without showing anything."""
         return subprocess.run(

@@ -367,13 +367,13 @@ def kubelet(
         running.stop()
 
 
-def wait_ready(running: Kubelet, count: int, within: float = 60.0) -> None:
-    """Wait until exactly so many Pods are ready.
+def wait_ready(running: Kubelet, count: int) -> None:
+    """Wait until exactly `count` Pods are ready.
 
     Raises:
         TimeoutError: they are not; the message shows the ends of their logs.
     """
     try:
-        until(lambda: running.ready() == count, f"{count} ready Pods", within)
+        until(lambda: running.ready() == count, f"{count} ready Pods", within=60)
     except TimeoutError as error:
         raise TimeoutError(f"{error}\n{running.logs()}") from error

@@ -213,12 +213,10 @@ async def api() -> AsyncIterator[FakeApiServer]:
 
 
 @asynccontextmanager
-async def inventory_of(
-    api: FakeApiServer, directory: Path, of: Policy | None = None
-) -> AsyncIterator[DeviceInventory]:
+async def inventory_of(api: FakeApiServer, directory: Path) -> AsyncIterator[DeviceInventory]:
     inventory = DeviceInventory(
         Connection(kubeconfig(api.kubeconfig(directory / "kubeconfig"))),
-        of or policy(),
+        policy(),
         timing=FAST,
     )
     await inventory.follow(True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from asyncio.subprocess import PIPE
 
@@ -14,7 +15,6 @@ from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.files import STDIN, read_bytes
 from webhook.cli.manifests.sentence import sentence
 from webhook.cli.policy import policy_process
-from webhook.cli.policy.exit_status import describe_exit
 from webhook.cli.policy.policy_file import compiled_policy
 from webhook.server.policy_reload import (
     FixedPolicy,
@@ -93,6 +93,18 @@ async def _read_aside(path: str, document: bytes) -> Policy:
     if process.returncode == EXIT_INPUT:
         raise NoPolicyError(answer.decode(*policy_process.SENTENCE))
     if process.returncode:
-        ended = describe_exit(process.returncode, "make the policy smaller")
+        ended = _describe_exit(process.returncode)
         raise PolicyUnusableError(f"{path}: the process that reads it ended with {ended}.")
     return decoded(answer)
+
+
+def _describe_exit(code: int) -> str:
+    """Describe an exit code, negative for a signal, and what to do."""
+    if code >= 0:
+        return f"exit status {code}; its messages are above"
+    by = f"signal {-code} ({signal.strsignal(-code)})"
+    if -code == signal.SIGKILL:
+        return (
+            f"{by}, probably for lack of memory. Raise the memory limit, or make the policy smaller"
+        )
+    return f"{by}. If no process sent it, report a bug with the lines above"

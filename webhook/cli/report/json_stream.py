@@ -10,20 +10,19 @@ import msgspec
 
 def streamed(
     before: dict[str, Any],
-    name: str,
-    entries: Iterable[Any],
+    results: Iterable[Any],
     after: Callable[[], dict[str, Any]],
     indent: str = "",
 ) -> Iterator[str]:
-    """Yield an object: the fields ``before``, the list ``name``, and the fields ``after`` it.
+    """Yield an object: the fields ``before``, the list of results, and the fields ``after`` it.
 
     Each level is indented by two spaces. All lines but the first start with ``indent``.
     """
     end = f"\n{indent}}}"
-    yield f'{_text(before, indent).removesuffix(end)},\n{indent}  "{name}": ['
+    yield f'{_text(before, indent).removesuffix(end)},\n{indent}  "results": ['
     start = f"\n{indent}    "
-    for entry in entries:
-        yield start + _text(entry, f"{indent}    ")
+    for result in results:
+        yield start + _text(result, f"{indent}    ")
         start = f",\n{indent}    "
     close = "]" if start.startswith("\n") else f"\n{indent}  ]"
     yield f"{close},{_text(after(), indent).removeprefix('{')}"

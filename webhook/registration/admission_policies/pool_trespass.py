@@ -58,7 +58,7 @@ def variables(path: str, policy: Policy, kinds: frozenset[str]) -> Iterator[Vari
     """
     excused = [may_request_device("s", path, policy)]
     if "Pod" in kinds:
-        excused.append(_is_mirror_pod("s"))
+        excused.append(_is_mirror_pod())
     yield "excused", f"variables.specs.map(s, {any_of(*excused)})"
     by_pool = []
     for pool in policy.pools:
@@ -226,10 +226,10 @@ def _may_tolerate(taint: Taint) -> str:
     )
 
 
-def _is_mirror_pod(spec: str) -> str:
+def _is_mirror_pod() -> str:
     annotations = mapped("object.metadata", "annotations")
     return (
-        f'request.userInfo.username == "system:node:" + {spec}.?nodeName.orValue("") && '
+        f'request.userInfo.username == "system:node:" + s.?nodeName.orValue("") && '
         f"{text(MIRROR_ANNOTATION)} in {annotations}"
     )
 

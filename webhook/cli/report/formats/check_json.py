@@ -35,7 +35,7 @@ def report_of_kind(kind: str, content: CheckReport, **fields: Any) -> Iterator[s
         return {"summary": {"objects": verdicts.total(), **counts}}
 
     head = {"apiVersion": API_VERSION, "kind": kind, "policy": content.policy, **fields}
-    yield from streamed(head, "results", entries(), summary)
+    yield from streamed(head, entries(), summary)
     yield "\n"
 
 

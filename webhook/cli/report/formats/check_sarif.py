@@ -54,7 +54,7 @@ def report(content: CheckReport) -> Iterator[str]:
 
     yield f'{{\n  "$schema": "{SCHEMA}",\n  "version": "2.1.0",\n  "runs": [\n    '
     results = _results(content.results, notifications)
-    yield from streamed(run, "results", results, invocations, indent="    ")
+    yield from streamed(run, results, invocations, indent="    ")
     yield "\n  ]\n}\n"
 
 
