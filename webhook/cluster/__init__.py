@@ -2,9 +2,10 @@
 
 Small collections are listed once and then watched: Nodes, and, where the policy needs them,
 Namespaces, RuntimeClasses and DeviceClasses. ResourceClaims and their templates are looked up when
-a Pod names one. A lost connection is taken up again; until then, what was last known stands.
+a Pod names one. After a lost connection, gpufence continues with the last known state and
+reconnects.
 
-What the service account needs::
+Required permissions of the service account::
 
     rules:
       - apiGroups: [""]
@@ -23,7 +24,7 @@ What the service account needs::
         resources: [resourceclaims, resourceclaimtemplates]
         verbs: [get]
 
-To count the devices of the estate, which has no part in any decision::
+Permissions for the device metrics, which no decision uses::
 
     rules:
       - apiGroups: [""]
@@ -33,6 +34,6 @@ To count the devices of the estate, which has no part in any decision::
         resources: [resourceclaims]
         verbs: [list, watch]
 
-Without one of these rights, its facts are unknown: the rules that need them fail closed, and the
-log and /readyz say so.
+Without a permission, its facts are unknown: the rules that need them fail closed, and the log and
+/readyz report it.
 """

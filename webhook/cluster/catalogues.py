@@ -11,7 +11,7 @@ from webhook.kube.wire import Metadata
 
 
 class NamedObject(msgspec.Struct, frozen=True):
-    """An object of which only the metadata matter."""
+    """An object of which only the metadata is read."""
 
     metadata: Metadata
 
@@ -41,7 +41,7 @@ class NamespaceStore:
         self._labels: dict[str, Mapping[str, str]] = {}
 
     def labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the namespace's labels, ``None`` where it is not known."""
+        """Return the namespace's labels, ``None`` if it is unknown."""
         return self._labels.get(namespace)
 
     def put(self, item: NamedObject, /) -> None:
@@ -77,11 +77,11 @@ class RuntimeClassStore:
 
 
 class DeviceClassStore:
-    """The DeviceClasses that stand behind extended resources."""
+    """The DeviceClasses that serve extended resources."""
 
     def __init__(self) -> None:
         self.by_extended_resource: Mapping[str, str] = {}
-        """Extended resource name to the name of its DeviceClass."""
+        """DeviceClass by the name of its extended resource."""
         self._classes: dict[str, DeviceClassObject] = {}
 
     def put(self, item: DeviceClassObject, /) -> None:
@@ -99,7 +99,7 @@ class DeviceClassStore:
         return len(self._classes)
 
     def _index(self) -> None:
-        """Have the newest class win where several name one resource, then the lower name.
+        """Prefer the newest class of an extended resource, then the lower name.
 
         Source: ``k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache``.
         """

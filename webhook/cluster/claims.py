@@ -49,7 +49,7 @@ _decoder = msgspec.json.Decoder(wire.Claim)
 
 
 class ClaimName(NamedTuple):
-    """What a Pod calls a claim, or the template of one."""
+    """The name of a claim, or of a claim template."""
 
     kind: Kind
     namespace: str
@@ -61,9 +61,9 @@ class LookupTiming:
     """Seconds."""
 
     wait: float = 1.0
-    """How long a review waits for a lookup, unless it has less time left."""
+    """The longest wait of a review for a lookup."""
     request: float = 5.0
-    """How long a request may take, longer than any review waits."""
+    """The timeout of a request, longer than the wait of any review."""
 
 
 DEFAULT_LOOKUP_TIMING = LookupTiming()
@@ -112,10 +112,10 @@ class ClaimLookup:
         """Lookups whose request is not sent yet: further reviews can join them."""
         self._running: dict[ClaimName, asyncio.Task[_Answer]] = {}
         self.problem = ""
-        """Why the last lookup failed, empty if it did not."""
+        """The error of the last lookup; empty if it succeeded."""
 
     async def resolve(self, names: Iterable[ClaimName], seconds: float) -> dict[ClaimName, Claim]:
-        """Return the claims that are found within ``seconds``. Never raises."""
+        """Return the claims that can be looked up within ``seconds``. Never raises."""
         lookups = {name: self._look_up(name) for name in islice(dict.fromkeys(names), MOST_CLAIMS)}
         if tasks := [task for task in lookups.values() if task]:
             await asyncio.wait(tasks, timeout=min(seconds, self._timing.wait))
@@ -184,7 +184,7 @@ class ClaimLookup:
 
     def _report(self, error: Exception) -> None:
         problem = str(error) or type(error).__name__
-        # One line for a failure that goes on, and not one for each Pod.
+        # Log a continuing failure once, not for each Pod.
         if problem != self.problem:
             self.problem = problem
             unexpected = not isinstance(error, ClusterError)

@@ -27,7 +27,7 @@ from webhook.kube.connection import Connection
 from webhook.kube.reflector import DEFAULT_TIMING, Timing
 
 KEEP_SECONDS = 60.0
-"""How long a replica that no longer leads keeps the inventory up to date: it may lead again."""
+"""A replica that no longer leads keeps its inventory for this time: it may lead again."""
 
 
 class DeviceInventory:
@@ -58,7 +58,10 @@ class DeviceInventory:
         self._nodes = Tally[NodeObject, Offer](lambda node: of_node(node, self.policy))
 
     def use(self, policy: Policy) -> None:
-        """Count the devices of this policy's pools. The old counts stand until the new ones do."""
+        """Count the devices of this policy's pools.
+
+        The old counts remain until the new ones are complete.
+        """
         before, self.policy = self.policy, policy
         if self._running and _devices(before) != _devices(policy):
             for collection in (PODS, CLAIMS, NODES):
@@ -96,13 +99,13 @@ class DeviceInventory:
         self._need(True)
 
     def holdings(self) -> Iterator[tuple[Holding, int]]:
-        """Yield the devices that are held or waited for; none until all of them are known."""
+        """Yield the devices that are held or pending; none until all collections are listed."""
         if self._exported and self._watches.has(PODS) and self._watches.has(CLAIMS):
             yield from self._pods.totals.items()
             yield from self._claims.totals.items()
 
     def allocatable(self) -> Mapping[Offer, int]:
-        """Return the devices of all nodes; none until all nodes are known."""
+        """Return the devices of all nodes; none until the nodes are listed."""
         return self._nodes.totals if self._exported and self._watches.has(NODES) else {}
 
     def staleness(self) -> dict[str, float | None]:
@@ -120,7 +123,7 @@ class DeviceInventory:
 
 
 def _devices(policy: Policy) -> set[object]:
-    """Return what decides which devices are counted."""
+    """Return the parts of a policy that select the counted devices."""
     return {
         (
             pool.name,

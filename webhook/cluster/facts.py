@@ -1,6 +1,6 @@
-"""The facts of a live cluster, for the request path: what is known now, without waiting for more.
+"""The facts of a live cluster for the request path.
 
-Only the claims that a Pod names are waited for, and not for long.
+Decisions use what is known now, and wait, briefly, only for the claims that a Pod names.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from webhook.kube.connection import Connection
 from webhook.kube.errors import ClusterError
 from webhook.kube.reflector import DEFAULT_TIMING, Timing
 
-# How long a review waits for a namespace, unless it has less time left.
+# The longest wait of a review for a namespace.
 _NAMESPACE_SECONDS = 1.0
 
 _decode_namespace = msgspec.json.Decoder(NamedObject).decode
 
-# How long after its start a server waits for the cluster before it serves without what is missing.
+# After this time a starting server serves without the facts that are missing.
 _PATIENCE_SECONDS = 15.0
 
 
@@ -65,7 +65,7 @@ class Observer(Protocol):
     """Counts events."""
 
     def watch_restarted(self, resource: str) -> None:
-        """A list or watch has failed, and starts again."""
+        """A list or watch failed and starts again."""
 
     def claim_looked_up(self, result: LookupResult) -> None:
         """A claim that an object names was looked up."""
@@ -80,7 +80,7 @@ class _Nobody:
 
 
 class ClusterFacts:
-    """What a policy's rules need to know of one cluster.
+    """The cluster facts that the rules of a policy need.
 
     What no pool needs is not watched: namespaces unless a pool selects namespaces by labels,
     RuntimeClasses unless a pool names one, DeviceClasses and claims unless a pool has device
@@ -119,7 +119,7 @@ class ClusterFacts:
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
-        """Follow what this policy needs, from now on."""
+        """Watch what this policy needs from now on."""
         self._needed = needed_facts(policy)
         self._resolves_claims = bool(policy.pools_of_class)
         need = self._watches.need
@@ -135,7 +135,7 @@ class ClusterFacts:
             self._watches.begin_anew(NODES)
 
     async def start(self) -> None:
-        """Begin to follow the cluster.
+        """Start the watches.
 
         Raises:
             ConfigurationError: there is no way to it. That it cannot be reached is no error: it is
@@ -146,13 +146,13 @@ class ClusterFacts:
         self._watches.start()
 
     async def stop(self) -> None:
-        """End everything that was begun."""
+        """Stop the watches and lookups."""
         await self._watches.stop()
         await self._claims.close()
         await self._connection.close()
 
     async def load(self) -> None:
-        """Learn the cluster's state once, instead of following it.
+        """List the cluster once, without watching it.
 
         Raises:
             ClusterError: a request failed.
@@ -160,14 +160,14 @@ class ClusterFacts:
         await self._watches.load()
 
     def unready(self) -> str:
-        """Return what has not been learned yet, or nothing once all is known or given up."""
+        """Return the facts that are not complete yet; nothing after the startup deadline."""
         if self._clock() - self._started_at > _PATIENCE_SECONDS:
             return ""
         missing = self._watches.missing()
         return f"waiting for the cluster's {', '.join(missing)}" if missing else ""
 
     def problems(self) -> list[str]:
-        """Return what is unknown of the cluster that the policy needs, one line for each kind."""
+        """Return the missing facts that the policy needs, one line for each kind."""
         missing = self._watches.missing()
         return [
             f"the cluster's {fact} are unknown ({missing[fact] or 'the list is not complete'}): "
@@ -177,15 +177,15 @@ class ClusterFacts:
         ]
 
     def staleness(self) -> dict[str, float | None]:
-        """Return the seconds since each collection was last heard of, ``None`` for never."""
+        """Return the seconds since each collection's last response, ``None`` without one."""
         return self._watches.staleness()
 
     def objects(self) -> dict[str, int]:
-        """Return the number of objects that are known of each collection."""
+        """Return the number of known objects of each collection."""
         return self._watches.objects()
 
     def claim_problem(self) -> str:
-        """Return why the last lookup of a claim failed, or nothing if it did not."""
+        """Return the error of the last claim lookup; empty if it succeeded."""
         return self._claims.problem
 
     async def facts_for(self, request: Request, obj: Workload, seconds: float) -> Facts:
@@ -223,8 +223,8 @@ class ClusterFacts:
     async def _labels_of(self, namespace: str, seconds: float) -> Mapping[str, str] | None:
         """Return the labels of a namespace, ``None`` if they are unknown.
 
-        A namespace is often created a moment before its first Pod. One that the watch does not
-        know yet is read.
+        A namespace is often created just before its first Pod: one that the watch does not know yet
+        is read.
         """
         labels = self._namespaces.labels(namespace)
         if labels is not None or not self._watches.has(NAMESPACES) or not is_subdomain(namespace):

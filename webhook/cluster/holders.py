@@ -1,4 +1,4 @@
-"""What holds devices, or waits for them: Pods and resource claims; and what Nodes have to offer.
+"""Devices that Pods and resource claims hold or wait for, and devices that Nodes offer.
 
 Sources: ``k8s.io/api/core/v1`` and ``k8s.io/api/resource/v1``. Little is read of each: a Pod has
 some 8 KB, and there are tens of thousands.
@@ -34,7 +34,7 @@ class Holding(NamedTuple):
     namespace: str
     scheduled: bool
     node: str = ""
-    """Of a Pod that holds devices of a resource which several pools offer, its node."""
+    """The node of the Pod, if several pools offer the resource."""
 
 
 class Offer(NamedTuple):
@@ -53,7 +53,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodObject(msgspec.Struct, frozen=True):
-    """The fields that are read of a Pod."""
+    """The fields of a Pod that the inventory reads."""
 
     metadata: Metadata
     spec: PodSpec = PodSpec()
@@ -111,7 +111,7 @@ class ClaimObject(msgspec.Struct, frozen=True):
     status: ClaimStatus = ClaimStatus()
 
 
-# One that has ended holds nothing any more; one that is being deleted still does.
+# A Pod that has ended holds no devices; one that is being deleted does.
 PODS = Collection(
     "pods", "/api/v1/pods", PodObject, fields="status.phase!=Succeeded,status.phase!=Failed"
 )
@@ -121,7 +121,7 @@ CLAIMS = Collection(
 
 
 def pools_of(device: str, policy: Policy) -> tuple[Pool, ...]:
-    """Return the pools of a resource, or of a device class, as the policy alone tells."""
+    """Return the pools of a resource or device class, by the policy alone."""
     return policy.pools_of_class.get(device) or pools_of_resource(device, policy, _NO_FACTS)
 
 
@@ -188,7 +188,7 @@ def _resources(spec: PodSpec) -> Iterator[str]:
 
 
 def _device_requests(spec: ClaimSpec) -> Iterator[tuple[str, DeviceRequest]]:
-    """Yield the requests that reserve devices, by what an allocation calls them.
+    """Yield the requests that reserve devices, by their names in an allocation.
 
     ``adminAccess`` reserves none: it observes devices of others.
     """

@@ -1,7 +1,7 @@
-"""Nodes: what placement depends on, out of an object of some 20 KB.
+"""The fields of Nodes that placement depends on.
 
-A Node is updated far more often than any of that changes: its kubelet reports conditions, images
-and heartbeats. Such an update is read, compared and forgotten.
+A Node has about 20 KB and is updated often (conditions, images, heartbeats); most updates change
+none of these fields and are dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from policies.policy import Policy
 from webhook.kube.collection import Collection
 from webhook.kube.wire import Metadata
 
-# What clusters of any size have of label keys and common values; beyond, they are kept twice.
+# Enough for the label keys and common values of large clusters; further ones are stored twice.
 _MAX_SHARED = 100_000
 
 
@@ -52,7 +52,7 @@ NODES = Collection("nodes", "/api/v1/nodes", NodeObject)
 
 
 def node_of(obj: JSONObject, policy: Policy) -> Node:
-    """Return what placement depends on of a Node as parsed JSON or YAML.
+    """Return the placement fields of a Node in parsed JSON or YAML.
 
     Raises:
         ValueError: the object is no Node: a field is missing, or of another type.
@@ -81,7 +81,7 @@ class NodeStore:
         self._shared: dict[str, str] = {}
 
     def use(self, policy: Policy) -> bool:
-        """Keep what this policy's pools call devices; tell whether that is something else."""
+        """Keep the devices of this policy's pools; return whether these changed."""
         before, self._policy = self._policy, policy
         return {pool.resources for pool in before.pools} != {
             pool.resources for pool in policy.pools
@@ -102,7 +102,7 @@ class NodeStore:
         return len(self.index)
 
     def _share(self, labels: Mapping[str, str]) -> dict[str, str]:
-        """Return the labels made of strings that other nodes' labels are made of.
+        """Return the labels with strings that are shared between nodes.
 
         Most of their keys and values are the same on thousands of nodes.
         """
@@ -116,7 +116,7 @@ class NodeStore:
 
 
 def node_from(item: NodeObject, policy: Policy) -> Node:
-    """Return what placement depends on of a Node."""
+    """Return the placement fields of a Node."""
     return Node(
         item.metadata.name,
         item.metadata.labels or {},

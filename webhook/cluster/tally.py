@@ -1,4 +1,4 @@
-"""Counts over a collection: of each item only what it adds to them is kept."""
+"""Sums over a collection, which keep only the contribution of each item."""
 
 from __future__ import annotations
 

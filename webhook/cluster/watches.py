@@ -1,4 +1,4 @@
-"""The collections of one cluster that are watched, each for as long as it is needed."""
+"""The watched collections of one cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Watches:
         self._reflectors: dict[str, Reflector[Any]] = {}
 
     def need(self, collection: Collection[ItemT], store: Store[ItemT], needed: bool = True) -> None:
-        """Follow a collection, or no longer: then the store is emptied."""
+        """Start or stop watching a collection; its store is emptied when it stops."""
         name = collection.name
         if needed and name not in self._reflectors:
             self._reflectors[name] = Reflector(
@@ -54,18 +54,18 @@ class Watches:
                 store.remove(item)
 
     def begin_anew(self, collection: Collection[Any]) -> None:
-        """List a collection once more: its store keeps something else of the items from now on."""
+        """List a collection again, because its store now keeps other fields."""
         self._reflectors[collection.name].begin_anew()
         self._restart(collection.name)
 
     def start(self) -> None:
-        """Begin to follow what is needed, and what will be."""
+        """Start the watches that are needed now and later."""
         self._running = True
         for name in self._reflectors:
             self._restart(name)
 
     async def stop(self) -> None:
-        """End everything that was begun; what is known stands."""
+        """Stop all watches; the stores keep their items."""
         self._running = False
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -74,7 +74,7 @@ class Watches:
         self._tasks.clear()
 
     async def load(self) -> None:
-        """Learn once what is needed, instead of following it.
+        """List the needed collections once, without watching them.
 
         Raises:
             ClusterError: a request failed.
@@ -83,12 +83,12 @@ class Watches:
             await reflector.load()
 
     def has(self, collection: Collection[Any]) -> bool:
-        """Return whether the collection has been known as a whole."""
+        """Return whether the collection has been listed completely."""
         reflector = self._reflectors.get(collection.name)
         return reflector is not None and reflector.synced
 
     def missing(self) -> dict[str, str]:
-        """Return the collections that have not been known as a whole yet, and why if known."""
+        """Return the collections that are not listed yet, with the error if there is one."""
         return {
             name: reflector.problem
             for name, reflector in self._reflectors.items()
@@ -96,11 +96,11 @@ class Watches:
         }
 
     def staleness(self) -> dict[str, float | None]:
-        """Return the seconds since each collection was last heard of, ``None`` for never."""
+        """Return the seconds since each collection's last response, ``None`` without one."""
         return {name: reflector.staleness() for name, reflector in self._reflectors.items()}
 
     def objects(self) -> dict[str, int]:
-        """Return the number of objects that are kept of each collection."""
+        """Return the number of stored objects of each collection."""
         return {name: len(reflector.store) for name, reflector in self._reflectors.items()}
 
     def _restart(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The log of what the HTTP library rejects by itself."""
+"""Logs the requests that the HTTP library rejects."""
 
 from __future__ import annotations
 

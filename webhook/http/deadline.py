@@ -1,11 +1,11 @@
-"""How long a caller waits for its response: ``?timeout=3s``, which an API server appends."""
+"""The timeout of a caller: ``?timeout=3s``, which an API server appends."""
 
 from __future__ import annotations
 
 import re
 
 _MARGIN = 0.1
-"""The share of the caller's timeout that is left for the way of the response."""
+"""The share of the caller's timeout that is reserved for the response's transfer."""
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 _SECONDS["h"] = 3600.0
@@ -30,7 +30,7 @@ def parse_duration(text: str) -> float:
 
 
 def deadline(timeout: str | None, registered: float) -> float:
-    """Return the seconds in which to answer a call with this ``timeout``: less than it waits.
+    """Return the seconds for the response to a call with this ``timeout``: less than it waits.
 
     A call never gets more than the ``registered`` timeout (``timeoutSeconds`` of the webhook
     configurations): API servers need no more, and other clients must not get more.

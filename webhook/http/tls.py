@@ -1,4 +1,4 @@
-"""The certificate that the listener serves, from the first that there is to the newest."""
+"""The serving certificate of the listener, which is replaced while it serves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _log = logging.getLogger("gpufence")
 class ServedCertificate:
     """Serves a source's certificate, to clients with a certificate of a CA if one is named.
 
-    ``now`` returns the time; ``refused`` is called at each look at what cannot be used.
+    ``now`` returns the time; ``refused`` is called each time the source has no usable
+    certificate.
     """
 
     def __init__(
@@ -40,13 +41,13 @@ class ServedCertificate:
         self._last: Poll | None = None
 
     def load(self) -> SSLContext:
-        """Return the listener's context; raises CertificateError where there is no usable pair."""
+        """Return the listener's context; raises CertificateError without a usable pair."""
         if self._context is None:
             self._context = ServingContext(self._source, self._client_ca_file)
         return self._context.ssl_context
 
     def poll(self) -> None:
-        """Look at the source, and say what is new."""
+        """Read the source, and log what changed."""
         if self._context is None:
             return
         poll = self._context.poll(self._now())
@@ -64,10 +65,10 @@ class ServedCertificate:
         return self._context.chain if self._context else b""
 
     def invalid(self) -> str:
-        """Return why the served certificate is not valid now; empty if it is."""
+        """Return why the served certificate is not valid now; empty if it is valid."""
         return self._context.invalid(self._now()) if self._context else ""
 
     @property
     def expires(self) -> datetime:
-        """End of the life of the certificate that is served; what is missing does not expire."""
+        """The expiry of the served certificate; a date that never comes without one."""
         return self._context.expires if self._context else _NEVER

@@ -1,7 +1,7 @@
-"""Reading and writing single objects of an API server, as the raw JSON that they are.
+"""Reads and writes single objects of an API server as raw JSON.
 
-What keeps gpufence itself going (its Secret, its Lease, its webhook configurations) is written
-here; the facts about the cluster are read through ``webhook.cluster`` and never written.
+gpufence writes only its own objects: the Secret, the Lease, webhook configurations, admission
+policies and policy reports. ``webhook.cluster`` reads cluster facts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORBIDDEN = 403
 FIELD_MANAGER = "gpufence"
 
 SECONDS = 5.0
-"""How long one request may take. A controller retries instead of waiting longer."""
+"""The timeout of a request. A controller retries instead of waiting longer."""
 
 _JSON = "application/json"
 _MERGE = "application/merge-patch+json"
@@ -37,7 +37,7 @@ class KubeApi(Connection):
     """
 
     async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
-        """Return the object at ``path``; None where there is none."""
+        """Return the object at ``path``; None if it does not exist."""
         try:
             return _object(await self.get(path, query, seconds=SECONDS), path)
         except ApiError as error:
@@ -48,28 +48,28 @@ class KubeApi(Connection):
     async def create(
         self, collection: str, obj: JSONObject, *, dry_run: bool = False
     ) -> JSONObject:
-        """Create an object in the collection at that path; ApiError CONFLICT where it exists.
+        """Create an object in the collection at ``path``; ApiError CONFLICT if it exists.
 
-        As a dry run, all is done but to store it.
+        A dry run does not store it.
         """
         query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
         return await self._send("POST", collection, obj, query)
 
     async def replace(self, path: str, obj: JSONObject) -> JSONObject:
-        """Replace an object; ApiError CONFLICT where its resourceVersion is no longer current."""
+        """Replace an object; ApiError CONFLICT if its resourceVersion is not current."""
         return await self._send("PUT", path, obj, {"fieldManager": FIELD_MANAGER})
 
     async def apply(self, path: str, obj: JSONObject) -> JSONObject:
-        """Apply an object (server-side apply), taking fields over that others manage."""
+        """Apply an object (server-side apply), and take over fields of other managers."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._send("PATCH", path, obj, query, _APPLY)
 
     async def merge(self, path: str, patch: JSONObject) -> JSONObject:
-        """Merge a patch into an object (RFC 7386): null takes a field away."""
+        """Merge a patch into an object (RFC 7386): null removes a field."""
         return await self._send("PATCH", path, patch, {"fieldManager": FIELD_MANAGER}, _MERGE)
 
     async def delete(self, path: str) -> bool:
-        """Delete an object; tell whether it was there."""
+        """Delete an object; return whether it existed."""
         try:
             await self._send("DELETE", path, None, {})
         except ApiError as error:

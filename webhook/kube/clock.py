@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 
 
 class ServerClock:
-    """The time of the API server that last responded; that of this machine until one did.
+    """The time of the API server that last responded; before that, the time of this machine.
 
     Certificates are for API servers, so they are judged by the time of an API server: the clock of
     this machine may be wrong.
@@ -25,7 +25,7 @@ class ServerClock:
         self._observed: tuple[datetime, float] | None = None
 
     def observe(self, date: str) -> None:
-        """Take the value of a header Date (RFC 9110, 6.6.1), which has whole seconds."""
+        """Set the time from a Date header (RFC 9110, 6.6.1), which has whole seconds."""
         try:
             observed = parsedate_to_datetime(date)
         except ValueError:

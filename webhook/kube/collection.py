@@ -1,4 +1,4 @@
-"""What is followed of an API server, and who keeps what is known of it."""
+"""Collections of the API, and the stores of their items."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ItemT_contra = TypeVar("ItemT_contra", bound=Item, contravariant=True)
 
 
 class Store(Protocol[ItemT_contra]):
-    """Takes the items of a collection, each under a name of its own: the key of its metadata."""
+    """Stores the items of a collection by name: the key of the metadata."""
 
     def put(self, item: ItemT_contra, /) -> None:
-        """Take an item in place of what was known under its name."""
+        """Store an item, and replace the one with its name."""
 
     def remove(self, name: str, /) -> None:
-        """Forget the item of that name, if it is known."""
+        """Remove the item with this name, if there is one."""
 
     def names(self) -> Iterable[str]:
         """Return the names of all items."""
@@ -29,10 +29,10 @@ class Store(Protocol[ItemT_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Collection(Generic[ItemT]):
-    """Objects of a whole cluster: what they are called, where they are, what is read of them.
+    """A cluster-wide collection: its name, its path, and the type with the fields to read.
 
     A collection that is ``optional`` may be missing from an API server, and is then empty.
-    ``fields`` is a field selector: the API server leaves out what it does not select.
+    ``fields`` is a field selector.
     """
 
     name: str
@@ -40,5 +40,5 @@ class Collection(Generic[ItemT]):
     item: type[ItemT]
     optional: bool = False
     may_be_forbidden: bool = False
-    """Whether gpufence goes without it if the account may not list it. Nothing waits for it."""
+    """Whether gpufence works without it if the account may not list it. Nothing waits for it."""
     fields: str = ""

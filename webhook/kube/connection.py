@@ -26,21 +26,21 @@ Query = Mapping[str, str]
 
 _CONNECT_SECONDS = 10.0
 
-# A leader must renew its Lease in less time, and a watch must not stay lost for long.
+# A leader must renew its Lease in less time, and a lost watch must be noticed soon.
 _MAX_RETRY_AFTER = 5.0
 
 _HEADERS = {
     "Accept": "application/json",
-    # Compressing a long list costs both sides more than it saves on a cluster's own network.
+    # Compression of a long list costs both sides more than it saves on a cluster's network.
     "Accept-Encoding": "identity",
 }
 
-# aiohttp takes lines of up to twice as much, and a watch's event holds an object of up to 3 MiB.
+# aiohttp accepts lines of twice this size; an event of a watch holds an object of up to 3 MiB.
 _BUFFER = 2 * 1024 * 1024
 
 
 class Connection:
-    """Talks to the API server to which ``load`` knows the way.
+    """A connection to the API server whose address and credentials ``load`` returns.
 
     ``load`` is called before the first request, and again once the API server no longer accepts the
     credentials, or shows a certificate that is not trusted: files and plugins may have newer ones.
@@ -63,7 +63,7 @@ class Connection:
         await self._connected()
 
     async def host(self) -> str:
-        """Return where the API server is, as the configuration says.
+        """Return the address of the API server in the configuration.
 
         Raises:
             ConfigurationError: it is not usable.
@@ -75,7 +75,7 @@ class Connection:
         return self.clock.server_time()
 
     async def get(self, path: str, query: Query | None = None, *, seconds: float) -> bytes:
-        """Return the body of what stands at ``path``, within ``seconds``.
+        """Return the body of a GET of ``path``, within ``seconds``.
 
         Raises:
             ApiError: the API server rejects the request.
@@ -90,9 +90,9 @@ class Connection:
     async def lines(
         self, path: str, query: Query, *, quiet_seconds: float
     ) -> AsyncIterator[AsyncIterable[bytes]]:
-        """Open ``path``, and provide its lines as they come.
+        """Open ``path``, and provide its lines as they arrive.
 
-        A connection on which nothing comes for ``quiet_seconds`` counts as lost.
+        A connection that is silent for ``quiet_seconds`` counts as lost.
 
         Raises:
             ClusterError: as ``get`` does; from inside the block, too.
@@ -164,7 +164,7 @@ class Connection:
                 ) from error
 
     async def _connected(self) -> Access:
-        """Return the way there, with credentials that were good when they were last used."""
+        """Return the current access, and load it before the first request."""
         async with self._connecting:
             if self._access is None or not self._fresh:
                 self._access = await self._load()
@@ -174,18 +174,19 @@ class Connection:
 
 def _reason(error: aiohttp.ClientError | OSError) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
-        # Its own text shows the TLS context, as an address in memory. It may be a proxy's address.
+        # The text of the error shows the TLS context as a memory address; the host may be a
+        # proxy's.
         return f"{error.host}:{error.port}: {error.__cause__}"
     return str(error) or "nothing came in time"
 
 
 def _retry_after(seconds: str) -> float:
-    """Return what a header Retry-After says: an API server sends whole seconds."""
+    """Return the seconds of a Retry-After header: an API server sends whole seconds."""
     return min(float(seconds), _MAX_RETRY_AFTER) if seconds.isdecimal() else 0.0
 
 
 def _message(body: bytes) -> str:
-    """Return what a Status says, or the beginning of whatever else was sent."""
+    """Return the message of a Status, or the beginning of any other body."""
     try:
         return msgspec.json.decode(body, type=Status).message
     except msgspec.DecodeError:

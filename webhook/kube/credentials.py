@@ -1,4 +1,4 @@
-"""Ways to an API server: a kubeconfig, or the service account of the Pod that this runs in."""
+"""Access to an API server: by a kubeconfig, or by the service account of the Pod."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Access:
-    """Where an API server is, how it is known, and what it is shown."""
+    """The address of an API server, its CA, and the credentials for it."""
 
     host: str
-    """Its address, and what stands before the API's own paths."""
+    """Its address, and a prefix of all paths."""
     tls: ssl.SSLContext
     """The CA of the API server, and the client certificate, if there is one."""
     authorization: Callable[[], Awaitable[str | None]]
-    """Returns the header of that name, newly where it is renewed; None for none."""
+    """Returns the value of the Authorization header, renewed if necessary; None without one."""
     proxy: str | None = None
     server_name: str | None = None
-    """The name in its certificate, where that is not the address'."""
+    """The name in its certificate, if it differs from the address."""
 
 
 Load = Callable[[], Awaitable[Access]]
-"""Returns the way to an API server; may be called again for fresh credentials.
+"""Returns the access to an API server; call it again for fresh credentials.
 
 Raises ConfigurationError.
 """
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a kubelet puts a container's service account (k8s.io/client-go/rest, config.go)."""
+"""The directory of a container's service account (k8s.io/client-go/rest, config.go)."""
 
 _ADDRESS = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 
 def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
-    """Return what loads a kubeconfig: ``path``, or what kubectl would take.
+    """Return a loader for a kubeconfig.
 
-    That is the files in ``$KUBECONFIG``, or ``~/.kube/config``. ``context`` is the name of one of
-    its contexts; ``None`` for the current one.
+    Without ``path`` it loads the same files as kubectl: ``$KUBECONFIG`` or ``~/.kube/config``.
+    ``context`` is the name of one of its contexts; ``None`` for the current one.
     """
 
     async def load() -> Access:
@@ -67,8 +67,8 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
                 )
             return _configured(configuration)
         except Exception as error:
-            # The library raises what its parsing happens to raise: YAML's errors, its own, and
-            # where a field is of another type, what only its authors can make sense of.
+            # The library raises many types: errors of YAML, its own, and any exception for a field
+            # with a wrong type.
             is_of_types = isinstance(error, AttributeError | KeyError | TypeError)
             reason = "it is not as a kubeconfig should be" if is_of_types else error
             chosen = f", context {context}" if context else ""
@@ -82,9 +82,9 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
 
 @contextmanager
 def _errors_from_log() -> Iterator[None]:
-    """Raise what the library only logs inside of the block: that a plugin gave no credentials.
+    """Raise an error if the library logs inside the block that a plugin returned no credentials.
 
-    The library would continue as an anonymous user, without permissions.
+    It would continue as an anonymous user.
 
     Raises:
         ConfigurationError: at the end of the block, with what was logged.
@@ -108,7 +108,7 @@ def _errors_from_log() -> Iterator[None]:
 
 
 def _files(path: Path | None) -> str:
-    """Return the files to load, as ``$KUBECONFIG`` has them: in a row, with colons in between.
+    """Return the files to load, separated by colons as in ``$KUBECONFIG``.
 
     Raises:
         ConfigurationError: there is none.
@@ -128,10 +128,10 @@ def _files(path: Path | None) -> str:
 
 
 def in_cluster(account: Path = ACCOUNT) -> Load:
-    """Return what loads the service account that Kubernetes gives to a Pod.
+    """Return a loader for the service account of the Pod.
 
-    Not by ``kubernetes.aio``, which could: importing it takes 19 MiB of memory, a third of what a
-    replica needs for all else.
+    ``kubernetes.aio`` could do so as well, but its import takes 19 MiB of memory, a third of what a
+    replica needs.
     """
 
     async def load() -> Access:
@@ -147,7 +147,7 @@ def in_cluster(account: Path = ACCOUNT) -> Load:
         return Access(f"https://{address}:{port}", tls, authorization)
 
     async def authorization() -> str:
-        # Read each time: a kubelet writes another one before it ends. The file is in memory.
+        # Read each time: a kubelet replaces the token before it expires. The file is in memory.
         token = (account / "token").read_text().strip()
         if not token:
             raise _no_account(f"{account / 'token'} is empty")
@@ -186,7 +186,7 @@ def _configured(configuration: Configuration) -> Access:
 
 
 def _trusting(authority: Path | str | None) -> ssl.SSLContext:
-    """Return a client's context; without an ``authority``, those of the machine are trusted."""
+    """Return a TLS context; without an ``authority``, it trusts the CAs of the machine."""
     context = ssl.create_default_context(cafile=authority)
     # The CA is pinned. Python 3.13 has stricter requirements for CAs than earlier versions, and
     # those of existing clusters do not meet them.

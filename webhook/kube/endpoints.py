@@ -1,4 +1,4 @@
-"""Who is behind a Service. Source: ``k8s.io/api/discovery/v1``, ``types.go``."""
+"""The endpoints of a Service. Source: ``k8s.io/api/discovery/v1``, ``types.go``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def slices_query(namespace: str, service: str) -> tuple[str, dict[str, str]]:
 
 
 def ready_endpoints(endpoint_slice: JSONObject) -> list[JSONObject]:
-    """Return the endpoints of a slice that take requests; one that does not say is ready."""
+    """Return the ready endpoints of a slice; an endpoint without the condition is ready."""
     return [
         endpoint
         for endpoint in endpoint_slice.get("endpoints") or ()

@@ -8,7 +8,10 @@ UNAUTHORIZED = 401
 
 
 class ClusterError(Exception):
-    """A request to the cluster failed. ``retry_after`` is the server's advice, in seconds."""
+    """A request to the cluster failed.
+
+    ``retry_after`` is the delay that the server requests, in seconds.
+    """
 
     retry_after = 0.0
 

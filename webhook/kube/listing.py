@@ -14,7 +14,7 @@ from webhook.kube.connection import Connection, Query
 from webhook.kube.errors import GONE, ApiError, ClusterError, UnexpectedAnswerError
 
 PAGE = 500
-"""The number of objects in a page, as kubectl has it."""
+"""The number of objects in a page, as in kubectl."""
 
 _SECONDS = 60.0
 _ATTEMPTS = 5
@@ -76,7 +76,7 @@ async def list_all(
 
 
 async def _get(connection: Connection, path: str, query: Query) -> bytes:
-    """Get a page. A busy API server says when to try again, as clients of client-go do."""
+    """Get a page; after 429, again after the requested delay, as client-go does."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return await connection.get(path, query, seconds=_SECONDS)

@@ -1,8 +1,8 @@
-"""Keeps a store equal to a collection of the API: lists it once, then watches it for good.
+"""Keeps a store equal to a collection of the API: lists it once, then watches it.
 
-What client-go's Reflector does (``k8s.io/client-go/tools/cache/reflector.go``): pages of a
-consistent list, a watch from the list's version on, bookmarks that move the version forward, and a
-new list where the version has become too old.
+Works like client-go's Reflector (``k8s.io/client-go/tools/cache/reflector.go``): pages of a
+consistent list, a watch from the version of the list, bookmarks that advance the version, and a new
+list when the version is too old.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _log = logging.getLogger("gpufence")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds, all of them but ``page``."""
+    """All values but ``page`` are seconds."""
 
     page: int = 100
-    """How many items are listed at a time. A hundred Nodes are 2 MB, which are read in 6 ms."""
+    """The items of a page. A hundred Nodes are 2 MB, which are read in 6 ms."""
     list_seconds: float = 60.0
-    """How long a page may take."""
+    """The timeout of a page."""
     watch_seconds: float = 300.0
     """The shortest time requested for a watch; the longest is twice that, as in client-go."""
     quiet_seconds: float = 150.0
@@ -49,9 +49,9 @@ class Timing:
     first_delay: float = 0.25
     longest_delay: float = 10.0
     steady_seconds: float = 10.0
-    """How long an attempt must last for the delays to start again."""
+    """An attempt of this duration resets the delays."""
     missing_seconds: float = 60.0
-    """The delay before a collection that the API server does not serve is listed again."""
+    """The delay before a collection that the API server does not serve is tried again."""
 
 
 DEFAULT_TIMING = Timing()
@@ -86,7 +86,7 @@ class Reflector(Generic[ItemT]):
         self.synced = False
         """Whether the store has been equal to the collection once."""
         self.problem = ""
-        """What keeps the store from following the collection now, if anything does."""
+        """The current failure of the list or watch; None if it works."""
         self._connection = connection
         self._clock = clock
         self._restarted = restarted
@@ -101,15 +101,15 @@ class Reflector(Generic[ItemT]):
         self._events: msgspec.json.Decoder[Event[ItemT]] = msgspec.json.Decoder(Event[kind])
 
     def staleness(self) -> float | None:
-        """Return the seconds since the API server was last heard, ``None`` if it never was."""
+        """Return the seconds since the last response, ``None`` before the first."""
         return None if self._heard_at is None else self._clock() - self._heard_at
 
     def begin_anew(self) -> None:
-        """Have the next ``run`` list everything again; what is known stands until then."""
+        """Let the next ``run`` list everything again; the store keeps its items until then."""
         self._version = ""
 
     async def run(self) -> NoReturn:
-        """Follow the collection for good."""
+        """Follow the collection until the task is canceled."""
         timing = self._timing
         backoff = Backoff(timing.first_delay, timing.longest_delay, timing.steady_seconds)
         while True:
@@ -132,7 +132,7 @@ class Reflector(Generic[ItemT]):
             await asyncio.sleep(max(pause, backoff.after(self._clock() - began)))
 
     async def load(self) -> None:
-        """Make the store equal to the collection once; go without one that may be missing.
+        """List the collection into the store; accept that an optional collection is missing.
 
         Raises:
             ClusterError: a request failed.
@@ -145,7 +145,7 @@ class Reflector(Generic[ItemT]):
             self._is_missing(error)
 
     async def _list(self) -> None:
-        # Of a store that keeps few of many items, this is less than the names of all items.
+        # For a store that keeps few of many items, this set is small.
         missing = set(self.store.names())
         query = {"limit": str(self._timing.page), **self._selector}
         while True:
@@ -172,7 +172,7 @@ class Reflector(Generic[ItemT]):
         return page
 
     async def _watch(self) -> None:
-        """Follow the watch until the API server ends it because its time is over.
+        """Follow the watch until the API server ends it after its timeout.
 
         Raises:
             ClusterError: it ended otherwise.
@@ -247,7 +247,7 @@ class Reflector(Generic[ItemT]):
         return missing or (self.collection.may_be_forbidden and error.status == FORBIDDEN)
 
     def _is_missing(self, error: ApiError) -> None:
-        """Go without: the API server does not serve the collection."""
+        """Empty the store: the API server does not serve the collection."""
         for name in list(self.store.names()):
             self.store.remove(name)
         self._version, self.synced = "", True
@@ -257,7 +257,7 @@ class Reflector(Generic[ItemT]):
 
 
 def _failure(line: bytes, problem: str) -> ClusterError:
-    """Return the error that a line of a watch tells of, or is."""
+    """Return the error for an ERROR event, or for an invalid line."""
     try:
         failure = msgspec.json.decode(line, type=Event[Status])
     except msgspec.DecodeError:

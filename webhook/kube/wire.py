@@ -1,4 +1,4 @@
-"""The API's JSON as far as it is read here; msgspec skips the rest without making objects of it.
+"""The fields of API objects that gpufence reads; msgspec skips all others.
 
 Sources: ``k8s.io/apimachinery/pkg/apis/meta/v1`` (``ObjectMeta``, ``ListMeta``, ``Status``,
 ``WatchEvent``).
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Of an object. Everything is optional: a bookmark carries a version and nothing else."""
+    """ObjectMeta. All fields are optional: a bookmark has only a version."""
 
     name: str = ""
     namespace: str = ""
@@ -22,7 +22,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def key(self) -> str:
-        """What no other object of the collection is called: its name, within its namespace."""
+        """The unique key of the object in its collection: namespace and name."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class PageMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one page of a list; ``rest`` is the token of the next page, empty on the last."""
+    """ListMeta; ``rest`` is the token of the next page, empty on the last."""
 
     resource_version: str = ""
     rest: str = msgspec.field(name="continue", default="")
@@ -51,14 +51,14 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Event(msgspec.Struct, Generic[T], frozen=True):
-    """A line of a watch. ``object`` is a Status where ``type`` is ERROR."""
+    """An event of a watch. ``object`` is a Status if ``type`` is ERROR."""
 
     type: str
     object: T
 
 
 class Status(msgspec.Struct, frozen=True):
-    """How the API server says that it cannot: an HTTP status, and why."""
+    """The Status of a failed request: HTTP status and message."""
 
     code: int = 0
     message: str = ""

@@ -1,1 +1,1 @@
-"""What Prometheus scrapes."""
+"""Prometheus metrics."""

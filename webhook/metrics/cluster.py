@@ -14,7 +14,7 @@ from webhook.cluster.claims import LookupResult
 
 
 class Followed(Protocol):
-    """What watches collections: ClusterFacts, DeviceInventory."""
+    """A source of watched collections: ClusterFacts or DeviceInventory."""
 
     def objects(self) -> Mapping[str, int]: ...
 
@@ -22,7 +22,7 @@ class Followed(Protocol):
 
 
 class ClusterMetrics:
-    """Counters in the registry of the server, for what follows a cluster. Labels have few values.
+    """Counters of the watches, in the registry of the server. Labels have few values.
 
     The label ``resource`` is what the API calls a collection: nodes, namespaces, deviceclasses ...
     """
@@ -51,9 +51,9 @@ class ClusterMetrics:
         self._lookups.labels(result).inc()
 
     def track(self, *followed: Followed) -> None:
-        """Show what is known of the cluster, and since when, at each scrape.
+        """Export the size and age of each collection.
 
-        Of a collection that two follow, what the first knows is shown.
+        If two sources watch it, the first one counts.
         """
         for source in followed:
             for resource in source.objects():
@@ -63,7 +63,7 @@ class ClusterMetrics:
 
 class _Known(Collector):
     def __init__(self, followed: Sequence[Followed]) -> None:
-        # A dict keeps the last of what has the same key.
+        # The last value of a key remains.
         self._followed = followed[::-1]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

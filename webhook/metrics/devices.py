@@ -13,14 +13,14 @@ from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.holders import Holding, Offer, pools_of
 
 MOST_NAMESPACES = 200
-"""Of more, those with the fewest devices are shown as one."""
+"""Further namespaces, those with the fewest devices, are summed up as one."""
 
 OTHER_NAMESPACES = "(others)"
-"""No namespace is called so."""
+"""Not a valid namespace name."""
 
 
 class DeviceMetrics(Collector):
-    """Adds up the inventory at each scrape. Labels have few values, whatever Pods request.
+    """Exports the sums of the inventory. Labels have few values, whatever Pods request.
 
     The namespace is ``pod_namespace``: Prometheus gives a series the ``namespace`` of the Pod that
     it was scraped from.
@@ -72,7 +72,7 @@ def _requested(
 
 
 def _largest(holdings: Iterable[tuple[Holding, int]]) -> frozenset[str]:
-    """Return the namespaces with the most devices, as many as are shown."""
+    """Return the namespaces with the most devices, up to the limit."""
     devices: Counter[str] = Counter()
     for holding, count in holdings:
         devices[holding.namespace] += count
@@ -81,7 +81,7 @@ def _largest(holdings: Iterable[tuple[Holding, int]]) -> frozenset[str]:
 
 
 def _label(device: str, pools: Iterable[Pool], offered: Container[str]) -> str:
-    """Return what the devices are called, and the policy's pattern for what Pods may make up."""
+    """Return the label of the devices; the policy's pattern for names that Pods can invent."""
     if device in offered or any(device in pool.resources.exact for pool in pools):
         return device
     prefixes = (prefix for pool in pools for prefix in pool.resources.prefixes)

@@ -1,7 +1,7 @@
 """The active policy, and how a new one replaces it while the replica serves.
 
 The document is a file, mostly of a mounted ConfigMap, which Kubernetes updates by swapping a
-symbolic link. Nothing says when, so it is read again and again, and compared by what is in it.
+symbolic link. It is read at an interval and compared by content.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class NoPolicyError(PolicyUnusableError):
 
 
 class PolicySource(Protocol):
-    """Where the policy comes from."""
+    """The source of the policy."""
 
     def read(self) -> bytes:
         """Return the document as it is now; raises PolicyUnusableError."""
 
     async def parse(self, document: bytes) -> Policy:
-        """Return the policy that a document holds; raises PolicyUnusableError."""
+        """Return the policy in a document; raises PolicyUnusableError."""
 
 
 class FixedPolicy:
-    """A policy that stays what it is."""
+    """A policy that never changes."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
