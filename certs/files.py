@@ -154,7 +154,7 @@ def _expires(pair: KeyPair) -> datetime:
 def _install(contents: Mapping[Path, bytes], *, force: bool) -> None:
     staged: dict[Path, Path] = {}
     touched: list[Path] = []
-    before = _what_is_there(contents) if force else {}
+    before = _existing(contents) if force else {}
     try:
         for target, content in contents.items():
             staged[target] = _stage(target, content, _mode(target))
@@ -172,7 +172,7 @@ def _install(contents: Mapping[Path, bytes], *, force: bool) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _what_is_there(targets: Iterable[Path]) -> dict[Path, tuple[bytes, int]]:
+def _existing(targets: Iterable[Path]) -> dict[Path, tuple[bytes, int]]:
     """Return content and mode of the targets that exist, to put back if something goes wrong."""
     contents: dict[Path, tuple[bytes, int]] = {}
     for target in targets:

@@ -22,12 +22,12 @@ def findings(pod: Pod, context: Context) -> Iterator[Finding]:
         trial = Editor(pod, dry_run=True)
         trial.apply(mutation.additions(pod, context))
         if trial.recorded:
-            lacking = [f"{field}: {json.dumps(value)}" for field, value in trial.recorded]
+            missing = [f"{field}: {json.dumps(value)}" for field, value in trial.recorded]
             yield Finding(
                 mutation.id,
                 pod.at("spec"),
                 f"the Pod lacks {mutation.summary}",
-                f"gpufence does not add {'; '.join(lacking)}, because the policy sets "
+                f"gpufence does not add {'; '.join(missing)}, because the policy sets "
                 f"{mutation.id} to {action}",
                 "Add these fields to the manifest",
                 action,

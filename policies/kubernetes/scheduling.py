@@ -262,7 +262,7 @@ def _are_covered(
     )
 
 
-def asks_for(alternative: Alternative, labels: Mapping[str, str]) -> bool:
+def requires_labels(alternative: Alternative, labels: Mapping[str, str]) -> bool:
     """Return whether the alternative names each of ``labels`` as something that the node must have.
 
     ``Exists`` selects as a value does; what the absence of the label would also meet does not.

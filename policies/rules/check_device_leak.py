@@ -141,7 +141,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if place not in requesting:
             yield from _by_variable(pod, container, context)
         elif place in by_scheduler:
-            yield from _beside_scheduler(pod, container, by_scheduler[place], context.policy)
+            yield from _with_scheduler(pod, container, by_scheduler[place], context.policy)
         yield from _by_mount(pod, container, paths, context.policy)
     for index, name, path in host_paths:
         if _is_device_file(path, context.policy):
@@ -203,7 +203,7 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
         )
 
 
-def _beside_scheduler(
+def _with_scheduler(
     pod: Pod, container: Container, scheduler: str, policy: Policy
 ) -> Iterator[Finding]:
     """Yield a finding for each variable by which a container chooses other devices than it gets."""

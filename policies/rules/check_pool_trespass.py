@@ -92,10 +92,10 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     Alternative,
     accepts,
-    asks_for,
     can_match,
     is_wildcard,
     reached_taint,
+    requires_labels,
 )
 from policies.policy import Pool
 from policies.reach import (
@@ -156,7 +156,7 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             )
         else:
             reason = f"{_subject(pool, context)} tolerates the taint of GPU nodes"
-            remediation = f"Remove the toleration{_way_in(pod, pool, context)}"
+            remediation = f"Remove the toleration{_or_request(pod, pool, context)}"
         yield Finding(
             ID,
             pod.at(f"spec.tolerations[{index}]"),
@@ -184,7 +184,7 @@ def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
     paths = [
         _selecting_path(alternative, pool)
         for alternative in pod.selection()
-        if asks_for(alternative, pool.node_selector)
+        if requires_labels(alternative, pool.node_selector)
     ]
     for path in dict.fromkeys(paths):
         yield Finding(
@@ -193,7 +193,7 @@ def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             f"{_subject(pool, context)} selects GPU nodes",
             f"the Pod requires nodes with {labels}, which are the nodes of pool {pool.name}, "
             f"but {_lack(pod, pool, context)}",
-            f"Remove the node selection{_way_in(pod, pool, context)}",
+            f"Remove the node selection{_or_request(pod, pool, context)}",
         )
 
 
@@ -213,7 +213,7 @@ def _by_node_name(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         pod.at("spec.nodeName"),
         f"{_subject(pool, context)} is bound to a GPU node",
         f"node {node.name} belongs to pool {pool.name}, but {_lack(pod, pool, context)}",
-        f"Remove nodeName{_way_in(pod, pool, context)}",
+        f"Remove nodeName{_or_request(pod, pool, context)}",
     )
 
 
@@ -262,7 +262,7 @@ def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]
                 f"{_subject(pool, context)} selects GPU nodes",
                 f"every node that the Pod selects ({count} at present) belongs to pool "
                 f"{pool.name}, but {_lack(pod, pool, context)}",
-                f"Remove the node selection{_way_in(pod, pool, context)}",
+                f"Remove the node selection{_or_request(pod, pool, context)}",
             )
 
 
@@ -281,7 +281,7 @@ def _subject(pool: Pool, context: Context) -> str:
     return "a Pod without a GPU request"
 
 
-def _way_in(pod: Pod, pool: Pool, context: Context) -> str:
+def _or_request(pod: Pod, pool: Pool, context: Context) -> str:
     """Return how the Pod may use the pool's nodes instead, or nothing if it may not."""
     if is_daemon_set_pod(pod, context):
         return ". If GPU nodes need this agent, exempt its namespace in the policy"

@@ -133,13 +133,13 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
     name, policy = resource.name, context.policy
     path = pod.at(resource.field(next(iter(resource.quantities))))
     requests = f'container "{resource.container.name}" requests {name}'
-    if meant := _meant(name, policy):
+    if suggestion := _suggestion(name, policy):
         yield Finding(
             ID,
             path,
             "a device has a misspelled name",
-            f"{requests}, which no pool of the policy offers; a pool offers {meant}",
-            f"Rename {name} to {meant}",
+            f"{requests}, which no pool of the policy offers; a pool offers {suggestion}",
+            f"Rename {name} to {suggestion}",
         )
     elif known := _accelerators(name):
         preset = ACCELERATORS[max(known, key=len)]
@@ -166,7 +166,7 @@ def _accelerators(name: str) -> list[str]:
     ]
 
 
-def _meant(name: str, policy: Policy) -> str:
+def _suggestion(name: str, policy: Policy) -> str:
     """Return the resource of a pool that differs from the name in its spelling only, if any."""
     form, forms = _form(name), _forms(policy)
     if form in forms:

@@ -86,16 +86,16 @@ Expressions = list[dict[str, Any]]
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Require the labels of the pools that the Pod cannot do without, in every term."""
-    lacking = _lacking(pod, context)
-    if lacking is None:
+    missing = _missing(pod, context)
+    if missing is None:
         return
     terms = required_terms(pod.spec)
     if terms is None:
-        if added := [{"matchExpressions": way} for way in lacking[0] if way]:
+        if added := [{"matchExpressions": way} for way in missing[0] if way]:
             yield Addition(_TERMS, added)
         return
     copies: list[dict[str, Any]] = []
-    for index, (term, (first, *others)) in enumerate(zip(terms, lacking, strict=True)):
+    for index, (term, (first, *others)) in enumerate(zip(terms, missing, strict=True)):
         if first:
             yield Addition((*_TERMS, index, "matchExpressions"), first)
         for other in others:
@@ -107,10 +107,10 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
 
 def exceeds_limit(pod: Pod, context: Context) -> bool:
     """Return whether the rule adds nothing because it would have to add too many terms."""
-    return _lacking(pod, context) is None
+    return _missing(pod, context) is None
 
 
-def _lacking(pod: Pod, context: Context) -> list[list[Expressions]] | None:
+def _missing(pod: Pod, context: Context) -> list[list[Expressions]] | None:
     """Return for each term the ORed ways to complete it; ``None`` if they are too many.
 
     A Pod without terms has one way for each term to add.
@@ -122,20 +122,20 @@ def _lacking(pod: Pod, context: Context) -> list[list[Expressions]] | None:
         ways = _ways(Alternative(selected, (), (), ""), labels, pools, parses=True)
         return [ways] if len(ways) <= MOST_NEW_TERMS else None
     parsed = {alternative.path for alternative in pod.selection()} if pools else ()
-    lacking: list[list[Expressions]] = []
+    missing: list[list[Expressions]] = []
     count = 0
     for index, term in enumerate(terms):
         expressions, fields = tuple(term.match_expressions or ()), tuple(term.match_fields or ())
         if not expressions and not fields:
-            lacking.append([[]])
+            missing.append([[]])
             continue
         alternative = Alternative(selected, expressions, fields, "")
         parses = f"{REQUIRED_TERMS}[{index}]" in parsed
-        lacking.append(_ways(alternative, labels, pools, parses=parses))
-        count += len(lacking[-1]) - 1
+        missing.append(_ways(alternative, labels, pools, parses=parses))
+        count += len(missing[-1]) - 1
         if count > MOST_NEW_TERMS:
             return None
-    return lacking
+    return missing
 
 
 def _required(context: Context) -> tuple[Iterable[tuple[str, str]], Sequence[Pool]]:

@@ -81,7 +81,7 @@ class Admission:
         except review.BadReviewError as error:
             if not error.uid:
                 raise
-            self._metrics.answered(endpoint, "bad_request")
+            self._metrics.count_response(endpoint, "bad_request")
             event(
                 _log,
                 logging.WARNING,
@@ -93,7 +93,7 @@ class Admission:
             return response.encode(response.bad_request(error.uid, str(error)), error.api_version)
         answer, result = await self._respond(endpoint, request, seconds)
         kind = kind_label(request.kind.api_version, request.kind.kind)
-        self._metrics.answered(endpoint, result, request.operation, kind)
+        self._metrics.count_response(endpoint, result, request.operation, kind)
         return response.encode(answer)
 
     async def _respond(

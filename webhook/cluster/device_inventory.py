@@ -65,7 +65,7 @@ class DeviceInventory:
         before, self.policy = self.policy, policy
         if self._running and _devices(before) != _devices(policy):
             for collection in (PODS, CLAIMS, NODES):
-                self._watches.begin_anew(collection)
+                self._watches.relist(collection)
 
     async def follow(self, exported: bool) -> None:
         """Count while the counts are ``exported``, and for ``KEEP_SECONDS`` after that.

@@ -132,7 +132,7 @@ class ClusterFacts:
         need(DEVICE_CLASSES, self._device_classes, "deviceclasses" in self._needed)
         if self._nodes.use(policy):
             # Which resources are devices has changed, and of nodes only devices are kept.
-            self._watches.begin_anew(NODES)
+            self._watches.relist(NODES)
 
     async def start(self) -> None:
         """Start the watches.

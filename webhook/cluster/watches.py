@@ -53,9 +53,9 @@ class Watches:
             for item in list(store.names()):
                 store.remove(item)
 
-    def begin_anew(self, collection: Collection[Any]) -> None:
+    def relist(self, collection: Collection[Any]) -> None:
         """List a collection again, because its store now keeps other fields."""
-        self._reflectors[collection.name].begin_anew()
+        self._reflectors[collection.name].relist()
         self._restart(collection.name)
 
     def start(self) -> None:

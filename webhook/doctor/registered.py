@@ -174,8 +174,8 @@ def _namespaces(desired: object, live: object) -> str:
     parts = []
     if added := sorted(now - before):
         parts.append(f"excludes {', '.join(added)}, where gpufence therefore has no effect")
-    if lacking := sorted(before - now):
-        parts.append(f"does not exclude {', '.join(lacking)}")
+    if missing := sorted(before - now):
+        parts.append(f"does not exclude {', '.join(missing)}")
     return "; ".join(parts) or "does not match the policy"
 
 

@@ -85,18 +85,18 @@ async def _trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) 
     toleration = _toleration(pool)
     if not toleration:
         return skip(f"trespasser, pool {pool.name}", "the pool has no taint")
-    reaching = {**toleration, "nodeSelector": {"gpufence.dev/doctor": "true"}}
-    return await _try_trespasser(api, policy, pool, namespace, reaching, "webhook")
+    placement = {**toleration, "nodeSelector": {"gpufence.dev/doctor": "true"}}
+    return await _try_trespasser(api, policy, pool, namespace, placement, "webhook")
 
 
 async def _in_tree_trespasser(api: KubeApi, policy: Policy, pool: Pool, namespace: str) -> Line:
     """Try a trespasser that the admission policies reject without the webhook."""
-    reaching = _toleration(pool) or {"nodeSelector": dict(pool.node_selector)}
-    return await _try_trespasser(api, policy, pool, namespace, reaching, "admission policy")
+    placement = _toleration(pool) or {"nodeSelector": dict(pool.node_selector)}
+    return await _try_trespasser(api, policy, pool, namespace, placement, "admission policy")
 
 
 async def _try_trespasser(
-    api: KubeApi, policy: Policy, pool: Pool, namespace: str, reaching: JSONObject, line: str
+    api: KubeApi, policy: Policy, pool: Pool, namespace: str, placement: JSONObject, line: str
 ) -> Line:
     check = f"trespasser, pool {pool.name}"
     if line != "webhook":
@@ -105,7 +105,7 @@ async def _try_trespasser(
     if action != "enforce":
         return skip(check, f"the policy sets {TRESPASS} to {action} in {namespace}")
     pod = _pod(namespace, "gpufence-doctor-trespasser", {})
-    pod["spec"] |= reaching
+    pod["spec"] |= placement
     if decide(pod, policy, Request(namespace=namespace)).allowed:
         return skip(check, f"an exception of the policy allows it in {namespace}")
     try:

@@ -196,7 +196,7 @@ class Edge:
         (k8s.io/client-go/rest, with_retry.go). It does so on a new connection, which may lead to
         another replica. This replica stays ready: the others would only get what it does not take.
         """
-        self._metrics.answered(endpoint, "overloaded")
+        self._metrics.count_response(endpoint, "overloaded")
         response = web.Response(
             status=web.HTTPTooManyRequests.status_code,
             text=f"{why}; try again\n",
@@ -206,7 +206,7 @@ class Edge:
         return response
 
     def _rejected(self, endpoint: Endpoint, error: web.HTTPException) -> None:
-        self._metrics.answered(endpoint, "bad_request")
+        self._metrics.count_response(endpoint, "bad_request")
         problem = (error.text or "").strip()
         event(
             _log,

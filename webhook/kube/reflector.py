@@ -95,16 +95,16 @@ class Reflector(Generic[ItemT]):
         self._version = ""
         self._version_failures = 0
         self._is_streaming = False
-        self._heard_at: float | None = None
+        self._responded_at: float | None = None
         kind: Any = collection.item  # a variable, which mypy takes for no type
         self._pages: msgspec.json.Decoder[Page[ItemT]] = msgspec.json.Decoder(Page[kind])
         self._events: msgspec.json.Decoder[Event[ItemT]] = msgspec.json.Decoder(Event[kind])
 
     def staleness(self) -> float | None:
         """Return the seconds since the last response, ``None`` before the first."""
-        return None if self._heard_at is None else self._clock() - self._heard_at
+        return None if self._responded_at is None else self._clock() - self._responded_at
 
-    def begin_anew(self) -> None:
+    def relist(self) -> None:
         """Let the next ``run`` list everything again; the store keeps its items until then."""
         self._version = ""
 
@@ -168,7 +168,7 @@ class Reflector(Generic[ItemT]):
             page = self._pages.decode(body)
         except msgspec.DecodeError as error:
             raise UnexpectedAnswerError(f"{path} is no list as it should be: {error}") from error
-        self._heard_at = self._clock()
+        self._responded_at = self._clock()
         return page
 
     async def _watch(self) -> None:
@@ -211,7 +211,7 @@ class Reflector(Generic[ItemT]):
             case "ERROR":
                 raise _failure(line, "an ERROR")
         self._version = change.object.metadata.resource_version or self._version
-        self._heard_at = self._clock()
+        self._responded_at = self._clock()
         self._version_failures = 0
 
     def _is_followed(self) -> None:

@@ -107,14 +107,14 @@ class Metrics:
             registry=self.registry,
         ).set_function(expiry)
 
-    def answered(
+    def count_response(
         self, path: str, result: Result, operation: str = UNKNOWN, kind: str = OTHER_KIND
     ) -> None:
-        """Count an answer; ``kind`` is what ``kind_label`` makes of it."""
+        """Count a response; ``kind`` is the result of ``kind_label``."""
         self._answers(path, operation, kind, result).inc()
 
     def took(self, path: str, seconds: float) -> None:
-        """Record how long an answer took."""
+        """Record the duration of a response."""
         self._durations(path).observe(seconds)
 
     def count_findings(self, findings: Iterable[Finding]) -> None:

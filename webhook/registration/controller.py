@@ -198,22 +198,22 @@ class RegistrationController:
         """
         served = self._served()
         name = self._options.registration.name
-        untrusting: dict[str, JSONObject] = {}
+        distrusting: dict[str, JSONObject] = {}
         registered = await self._registered() if served else {}
         for kind, configuration in registered.items():
             carried = {base64.b64decode(bundle) for bundle in bundles(configuration) if bundle}
             if not all(is_trusted_by(served, bundle) for bundle in carried):
-                untrusting[kind] = configuration
-        kinds = " and ".join(untrusting)
+                distrusting[kind] = configuration
+        kinds = " and ".join(distrusting)
         self.untrusted = (
             f"the caBundle of {kinds} {name} does not trust the served certificate" if kinds else ""
         )
-        if not (untrusting and self._options.register and self._can_serve()):
+        if not (distrusting and self._options.register and self._can_serve()):
             return
         if await self._elector.is_paused():
             return
         own = self._authorities()
-        for kind, configuration in untrusting.items() if is_trusted_by(served, own) else ():
+        for kind, configuration in distrusting.items() if is_trusted_by(served, own) else ():
             await self._api.replace(f"{KINDS[kind]}/{name}", with_cas(configuration, own))
             event(_log, logging.INFO, "CA added", kind=kind)
 

@@ -117,7 +117,7 @@ class LeaderElector:
         self._observe(lease)
         if lease is not None and not self._is_free(lease):
             return False
-        desired = claimed(lease, self.identity, self._api.clock.now(), self._timing.duration)
+        desired = with_holder(lease, self.identity, self._api.clock.now(), self._timing.duration)
         desired["metadata"] |= {"name": self._name, "namespace": self._namespace}
         self._may_hold = True
         if lease is None:
@@ -172,7 +172,9 @@ async def pause(api: KubeApi, namespace: str, name: str, since: str | None) -> b
     return True
 
 
-def claimed(lease: JSONObject | None, identity: str, now: datetime, duration: int) -> JSONObject:
+def with_holder(
+    lease: JSONObject | None, identity: str, now: datetime, duration: int
+) -> JSONObject:
     """Return the Lease with ``identity`` as its holder; other fields stay."""
     current = lease or {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     spec = _spec(current)

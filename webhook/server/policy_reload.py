@@ -96,7 +96,7 @@ class ReloadingPolicy:
             follow(policy)
         self._document, self.current = document, policy
         self.generation += 1
-        self._tell("applied")
+        self._report("applied")
         pools = [pool.name for pool in policy.pools]
         event(_log, logging.INFO, "policy applied", generation=self.generation, pools=pools)
 
@@ -105,7 +105,7 @@ class ReloadingPolicy:
         if problem == self.problem:
             return
         self.problem = problem
-        self._tell("rejected")
+        self._report("rejected")
         event(
             _log,
             logging.ERROR,
@@ -114,6 +114,6 @@ class ReloadingPolicy:
             activeGeneration=self.generation,
         )
 
-    def _tell(self, result: ReloadResult) -> None:
+    def _report(self, result: ReloadResult) -> None:
         for count in self.counters:
             count(result)

@@ -9,14 +9,14 @@ import pytest
 from webhook.doctor import running
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, ok
-from webhook.registration.leader_election import claimed
+from webhook.registration.leader_election import with_holder
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def leader(silent: float, duration: int) -> Line:
     """Return the line of a Lease that was renewed so many seconds ago."""
-    lease = claimed(None, "gpufence-7d_1234", NOW - timedelta(seconds=silent), duration)
+    lease = with_holder(None, "gpufence-7d_1234", NOW - timedelta(seconds=silent), duration)
     found = Installation("fence", "gpufence", lease=lease)
     return next(line for line in running.check(found, NOW) if line.check == "leader")
 

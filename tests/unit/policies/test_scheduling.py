@@ -15,11 +15,11 @@ from policies.kubernetes.scheduling import (
     Alternative,
     Taint,
     accepts,
-    asks_for,
     can_match,
     confines,
     parse_int64,
     requires,
+    requires_labels,
 )
 from strategies import JSON, as_taint
 from typed import alternatives, is_wildcard, matches_node, may_tolerate, tolerates
@@ -240,8 +240,8 @@ class TestWhatANodeSelectionSaysOfLabels:
             for pool in ({"nvidia.com/gpu.present": "true"}, {"node-type": "gpu"}):
                 if all(requires(way, key, value) for key, value in pool.items()):
                     assert pool.items() <= labels.items()
-                    assert asks_for(way, pool)
-                if asks_for(way, pool):
+                    assert requires_labels(way, pool)
+                if requires_labels(way, pool):
                     assert pool.keys() <= labels.keys()
 
     @pytest.mark.parametrize(
@@ -293,10 +293,10 @@ class TestWhatANodeSelectionSaysOfLabels:
         ],
     )
     def test_it_requests_a_label_that_the_node_must_have(self, words: str, asks: bool) -> None:
-        assert asks_for(way_of(words), {"gpu": "true"}) is asks
+        assert requires_labels(way_of(words), {"gpu": "true"}) is asks
 
     def test_it_requests_nothing_where_nothing_is_named(self) -> None:
-        assert not asks_for(way_of("gpu Exists"), {})
+        assert not requires_labels(way_of("gpu Exists"), {})
 
 
 def gpu(value: str) -> Taint:

@@ -13,9 +13,9 @@ from webhook.registration.leader_election import (
     PAUSED,
     LeaderElector,
     LeaseTiming,
-    claimed,
     lease_path,
     pause,
+    with_holder,
 )
 
 PATH = lease_path("system", "gpufence")
@@ -234,20 +234,20 @@ async def test_every_leader_sees_a_pause_which_outlives_renewals(
 
 
 def test_times_are_in_utc_and_microseconds_as_the_api_has_them() -> None:
-    spec = claimed(None, "first", NOW, 15)["spec"]
+    spec = with_holder(None, "first", NOW, 15)["spec"]
     assert spec["renewTime"] == spec["acquireTime"] == "2026-11-21T12:00:00.250000Z"
-    whole = claimed(None, "first", NOW.replace(microsecond=0), 15)["spec"]
+    whole = with_holder(None, "first", NOW.replace(microsecond=0), 15)["spec"]
     assert whole["renewTime"] == "2026-11-21T12:00:00.000000Z"
 
 
 def test_a_renewal_keeps_when_it_was_acquired_and_what_others_wrote() -> None:
-    first = claimed(None, "first", NOW, 15)
+    first = with_holder(None, "first", NOW, 15)
     first["spec"]["strategy"] = "OldestEmulationVersion"
     later = NOW.replace(minute=1)
-    renewed = claimed(first, "first", later, 15)["spec"]
+    renewed = with_holder(first, "first", later, 15)["spec"]
     assert renewed["acquireTime"] == first["spec"]["acquireTime"]
     assert renewed["strategy"] == "OldestEmulationVersion"
     assert renewed["leaseTransitions"] == 0
-    taken = claimed(first, "second", later, 15)["spec"]
+    taken = with_holder(first, "second", later, 15)["spec"]
     assert taken["acquireTime"] == taken["renewTime"]
     assert taken["leaseTransitions"] == 1

@@ -279,8 +279,8 @@ def _set_taints(pool: PoolDraft, common: set[Taint], findings: list[str]) -> Non
     customary = Taint(pool.vendor.taint, "NoSchedule")
     fenced = {site: site.name for site in pool.sites if not fencing.isdisjoint(site.taints)}
     for taint in sorted(fencing):
-        lacking = [name for site, name in fenced.items() if taint not in site.taints]
-        findings += [f"{where} have the taint {taint}, except {some(lacking)}"] * bool(lacking)
+        untainted = [name for site, name in fenced.items() if taint not in site.taints]
+        findings += [f"{where} have the taint {taint}, except {some(untainted)}"] * bool(untainted)
     if bare := [site.name for site in pool.sites if site not in fenced]:
         expected = min(fencing, default=Taint(pool.vendor.taint, "NoSchedule", "present"))
         findings.append(
