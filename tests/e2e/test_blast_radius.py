@@ -161,7 +161,7 @@ def test_a_gpu_pod_that_is_there_can_be_labelled_and_goes_with_its_finalizer(
     ]
 
 
-def test_a_deployment_that_is_there_can_be_changed_beside_its_template_which_has_to_wait(
+def test_an_existing_deployment_can_be_changed_except_for_its_template(
     abandoned: ControlPlane,
 ) -> None:
     path = "/apis/apps/v1/namespaces/before/deployments/served"

@@ -580,7 +580,7 @@ def test_a_pool_for_some_namespaces_is_for_those_with_the_label(
 
 @CLAIMS
 @pytest.mark.usefixtures("nodes")
-def test_the_command_line_says_the_same_beside_the_cluster_or_a_file_of_its_nodes(
+def test_the_command_line_agrees_with_the_webhook_by_cluster_and_by_nodes_file(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     template = create_template(control_plane, namespace, "gpu.nvidia.com")

@@ -211,7 +211,7 @@ def test_the_discovered_policy_is_valid_unchanged(discovered: str, tmp_path: Pat
     assert names == set(POOL_OF_GROUP.values())
 
 
-def test_gpu_pods_are_on_nodes_of_their_tenant_and_none_is_pending_that_could_be_placed(
+def test_gpu_pods_run_on_nodes_of_their_tenant_and_none_is_needlessly_pending(
     cluster: ControlPlane, namespaces: dict[str, str], fence: Fence
 ) -> None:
     make = Generator(SEED)

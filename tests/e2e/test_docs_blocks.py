@@ -58,7 +58,7 @@ each_manifest = pytest.mark.parametrize(
 )
 
 
-def test_what_cannot_be_run_is_known_and_says_why() -> None:
+def test_blocks_that_are_not_run_have_a_reason() -> None:
     reasons = [block for block in ALL if "not run" in block.notes]
     assert all(block.notes["not run"] for block in reasons)
     counts = {page: sum(block.page == page for block in reasons) for page in pages()}

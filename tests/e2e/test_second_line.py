@@ -331,7 +331,7 @@ def outage(
             yield Outage(installed, failure_policy, second_line)
 
 
-def test_what_holds_with_every_replica_dead(outage: Outage) -> None:
+def test_the_second_line_holds_without_replicas(outage: Outage) -> None:
     found = {what: tried(outage.installed.api, *where) for what, where in TRIED.items()}
     for what, outcome in found.items():
         print(f"| {outage.failure_policy} | {outage.second_line} | {what} | {outcome} |")

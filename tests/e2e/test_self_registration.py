@@ -127,7 +127,7 @@ def test_an_unregister_that_fails_says_what_would_work(kept: Release) -> None:
     until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)
 
 
-def test_what_manifests_prints_is_what_a_replica_writes(kept: Release) -> None:
+def test_printed_manifests_equal_the_registered_objects(kept: Release) -> None:
     authority = kept.directory / "ca.crt"
     authority.write_bytes(kept.secret()["ca.crt"])
     printed = kept.manifests("--url", kept.service.url, "--ca-file", str(authority))

@@ -113,7 +113,7 @@ def test_the_project_and_the_chart_have_one_version() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["", "v0.2.0", "0.2", "0.2.0-rc.1"])
-def test_what_is_not_a_version_is_rejected(wanted: str) -> None:
+def test_an_invalid_version_is_rejected(wanted: str) -> None:
     with pytest.raises(ReleaseError, match="is not a version: use X"):
         bump(wanted, TODAY)
 

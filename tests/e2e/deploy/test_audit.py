@@ -118,7 +118,7 @@ def test_an_audit_without_rights_names_what_it_did_not_see(audited: Audited) -> 
     assert "not audited  deployments.apps: not listed" in output
 
 
-def test_what_the_controllers_made_of_a_deployment_is_reported_at_the_deployment(
+def test_objects_of_a_deployment_are_reported_at_the_deployment(
     audited: Audited,
 ) -> None:
     cluster = audited.cluster
@@ -157,7 +157,7 @@ def test_the_status_says_what_counts(audited: Audited) -> None:
     assert "'github' is not a format of this report" in done.stderr
 
 
-def test_the_policy_of_a_release_is_gone_by(audited: Audited) -> None:
+def test_the_policy_of_a_release_is_used(audited: Audited) -> None:
     done = audited.run("--policy-of", "batch/gpufence", status=2)
     assert "configmaps" in done.stderr
     api = audited.cluster.api
@@ -201,7 +201,7 @@ def is_served(cluster: ControlPlane, path: str) -> bool:
     return not cluster.api.unhealthy(path)
 
 
-def test_without_the_kind_nothing_is_written_and_that_is_said(audited: Audited) -> None:
+def test_without_the_report_kind_no_reports_are_written(audited: Audited) -> None:
     output = audited.run("--quiet", "--policy-reports").stderr
     assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in output
 

@@ -92,7 +92,7 @@ def test_the_memory_limit_has_room_for_the_worst_case_that_was_measured(helm: He
     assert int(measured[1]) < memory(helm, {})["limits"]
 
 
-def test_each_check_has_its_place_among_the_refusals() -> None:
+def test_each_check_has_a_section_on_the_page_of_denials() -> None:
     """Includes the rules that warn by default: a policy may set them to enforce."""
     page = (PROJECT / "docs/get-started/denied.md").read_text()
     rows = re.findall(r"(?m)^\| \[`([a-z-]+)`\]\(\.\./rules/([a-z-]+)\.md\) \|", page)

@@ -197,7 +197,7 @@ BY_HAND: dict[str, Broken] = {
 
 
 @pytest.mark.parametrize("case", BY_HAND)
-def test_what_was_done_to_a_configuration_by_hand_is_named(paused: Installation, case: str) -> None:
+def test_manual_changes_of_a_configuration_are_named(paused: Installation, case: str) -> None:
     path, patch, check, found = BY_HAND[case]
     api = paused.cluster.api
     with restored(paused, path):
@@ -254,7 +254,7 @@ def test_an_exempt_namespace_that_nothing_needs_is_named(installed: Installation
         kubectl("delete", "namespace", "gpu-operator-resources", "--wait=false")
 
 
-def test_a_policy_that_is_none_is_named(installed: Installation) -> None:
+def test_an_invalid_policy_is_named(installed: Installation) -> None:
     with restored(installed, CONFIG_MAP):
         spoilt = {"data": {"policy.yaml": "kind: FencePolicy\n"}}
         installed.cluster.api.request("PATCH", CONFIG_MAP, spoilt, MERGE)
@@ -325,7 +325,7 @@ def test_a_secret_that_is_missing_is_named(idle: Installation) -> None:
     assert "there is no Secret" in output.found("fail", "certificate")
 
 
-def test_what_may_not_be_read_is_said_and_is_no_failure(installed: Installation) -> None:
+def test_missing_permissions_are_reported_and_not_a_failure(installed: Installation) -> None:
     directory = installed.cluster.directory
     path = as_account(installed.cluster, "default", "default", directory / "stranger")
     done = subprocess.run(

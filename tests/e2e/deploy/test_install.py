@@ -143,7 +143,7 @@ def test_a_plain_pod_causes_no_call(installed: Installation) -> None:
     assert not calls(installed.cluster.api.text("/metrics")) - before
 
 
-def test_what_runs_is_what_is_in_git(installed: Installation) -> None:
+def test_the_running_objects_equal_the_rendered_ones(installed: Installation) -> None:
     """Nothing that gpufence writes, into its Secret or its Lease, is a difference to the chart."""
     stored = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
     assert stored["data"].keys() >= {"ca.crt", "ca.key", "tls.crt", "tls.key"}
@@ -204,7 +204,7 @@ def test_from_then_on_only_clients_with_a_certificate_are_served(installed: Inst
                 assert connection.getresponse().status == 405
 
 
-def test_what_an_administrator_deletes_is_put_back(installed: Installation) -> None:
+def test_deleted_objects_are_created_again(installed: Installation) -> None:
     kubectl = installed.cluster.kubectl
     kubectl("delete", "secret", CERTIFICATES, "--namespace", NAMESPACE)
     kubectl("delete", "lease", RELEASE, "--namespace", NAMESPACE)
@@ -240,7 +240,7 @@ def test_additions_to_a_webhook_are_removed(installed: Installation) -> None:
     until(right, "the conditions to be gone", within=30)
 
 
-def test_what_is_added_to_the_admission_policies_is_put_right(installed: Installation) -> None:
+def test_additions_to_the_admission_policies_are_reverted(installed: Installation) -> None:
     """An apply would leave the fields of another field manager: they are replaced as well."""
     api, name = installed.cluster.api, f"{RELEASE}-pods-deny"
     annotation = {"key": "other", "valueExpression": "'other'"}

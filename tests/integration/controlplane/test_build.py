@@ -137,7 +137,7 @@ def test_the_key_does_not_change_with_other_files_or_words(module: GoModule) -> 
 
 
 @pytest.mark.usefixtures("go_toolchain")
-def test_what_is_built_once_is_found_afterwards(
+def test_a_built_binary_is_cached(
     module: GoModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = module.binaries(["hello"], tmp_path / "cache")["hello"]
@@ -169,7 +169,7 @@ def test_one_go_build_makes_all_binaries(
 
 
 @pytest.mark.usefixtures("go_toolchain")
-def test_a_build_that_fails_says_what_the_compiler_said_and_leaves_nothing(
+def test_a_failed_build_shows_the_compiler_output_and_leaves_nothing(
     module: GoModule, tmp_path: Path
 ) -> None:
     (module.directory / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")

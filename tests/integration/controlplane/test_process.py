@@ -43,7 +43,7 @@ def test_a_process_that_does_not_get_ready_is_reported_with_what_is_missing(tmp_
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_process_that_heeds_no_sigterm_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
     process = server(
         tmp_path,
         "import os, signal, sys, time\n"

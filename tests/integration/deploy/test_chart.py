@@ -191,7 +191,7 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
     ],
     ids=lambda each: each if isinstance(each, str) else None,
 )
-def test_what_is_no_value_is_rejected_by_name(helm: Helm, values: Values, complaint: str) -> None:
+def test_unknown_values_are_rejected_by_name(helm: Helm, values: Values, complaint: str) -> None:
     assert complaint in helm.refusal(values)
 
 
@@ -447,7 +447,7 @@ def test_pods_of_an_update_are_not_kept_waiting_for_a_third_node(helm: Helm) -> 
     assert rolling["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
-def test_what_the_values_put_on_pods_takes_the_place_of_the_charts_own(helm: Helm) -> None:
+def test_values_override_the_pod_fields_of_the_chart(helm: Helm) -> None:
     """A key that is there twice is one that kustomize, and so Flux, does not take."""
     key, label = "cluster-autoscaler.kubernetes.io/safe-to-evict", "app.kubernetes.io/version"
     values = {"podAnnotations": {key: "false", "a": "b"}, "podLabels": {label: "mine", "c": "d"}}

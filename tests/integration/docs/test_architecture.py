@@ -44,7 +44,7 @@ def found(name: str) -> Any:
 @pytest.mark.parametrize(
     "name", sorted(set(re.findall(r"`((?:webhook|policies|certs)\.[\w.]+)`", PAGE)))
 )
-def test_what_the_page_names_exists(name: str) -> None:
+def test_files_that_the_page_names_exist(name: str) -> None:
     assert found(name) is not None
 
 

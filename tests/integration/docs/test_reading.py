@@ -66,12 +66,12 @@ def test_a_note_that_nothing_is_known_by_is_rejected(page: Path) -> None:
     "shown",
     [("a", "b", "c"), ("...",), ("a", "..."), ("...", "c"), ("a", "...", "c"), ("a", "b...", "c")],
 )
-def test_what_is_shown_agrees_with_what_is_printed(shown: tuple[str, ...]) -> None:
+def test_shown_lines_match_the_output(shown: tuple[str, ...]) -> None:
     assert agrees(shown, "a\nb  \nc\n")
 
 
 @pytest.mark.parametrize(
     "shown", [("a", "c"), ("a", "b"), ("...", "b"), ("b", "..."), ("a", "c...", "c"), ("a.", "...")]
 )
-def test_what_is_shown_differs_from_what_is_printed(shown: tuple[str, ...]) -> None:
+def test_shown_lines_differ_from_the_output(shown: tuple[str, ...]) -> None:
     assert not agrees(shown, "a\nb  \nc\n")

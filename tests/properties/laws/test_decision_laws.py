@@ -83,7 +83,7 @@ def test_an_update_is_rejected_for_nothing_that_a_creation_passes_with(
 
 @law
 @given(strategies.workloads(), strategies.workloads(), st.booleans(), policies, strategies.facts())
-def test_of_an_update_every_finding_is_a_new_one_or_one_that_the_old_object_had(
+def test_findings_of_an_update_are_new_or_known(
     obj: JSON, other: JSON, same: bool, policy: Policy, facts: Facts
 ) -> None:
     old = {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}} if same else other
@@ -134,7 +134,7 @@ EACH_MUTATION = [
 
 @law
 @given(objects, strategies.facts())
-def test_what_is_not_enforced_neither_changes_nor_rejects(obj: JSON, facts: Facts) -> None:
+def test_rules_that_are_not_enforced_neither_mutate_nor_deny(obj: JSON, facts: Facts) -> None:
     for action, policy in EACH_RULE.items():
         decision = decide(obj, policy, facts=facts)
         assert decision.mutated is obj
@@ -171,7 +171,7 @@ def test_an_exempt_user_is_left_alone(obj: JSON, facts: Facts) -> None:
 
 @law
 @given(st.data(), objects, strategies.facts())
-def test_an_object_with_a_slip_is_decided_on_or_called_malformed(
+def test_an_object_with_a_mistake_is_judged_or_malformed(
     data: st.DataObject, obj: JSON, facts: Facts
 ) -> None:
     # A copy: examples may share what they are made of.

@@ -51,9 +51,7 @@ def test_a_gpu_pod_is_found_restricted_exactly_when_the_official_library_allows_
 
 @law
 @given(creatable_pods())
-def test_what_comes_out_of_the_mutations_is_judged_as_the_official_library_judges_it(
-    oracle: Oracle, pod: JSON
-) -> None:
+def test_mutated_pods_get_the_verdict_of_the_official_library(oracle: Oracle, pod: JSON) -> None:
     mutated = decide(as_gpu_pod(pod), POLICY).mutated
     allowed = oracle.pod_security(mutated, defaulted=True).allowed
     event(f"allowed: {allowed}")

@@ -56,7 +56,7 @@ def subject(audit: Audit, name: str) -> Subject:
     return one
 
 
-async def test_what_template_replica_set_and_pods_have_is_reported_once_at_the_deployment(
+async def test_a_finding_of_template_and_pods_is_reported_once_at_the_deployment(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     spec = pod_spec(**REACHING)
@@ -74,7 +74,7 @@ async def test_what_template_replica_set_and_pods_have_is_reported_once_at_the_d
     assert finding.path == "spec.template.spec.tolerations[0]"
 
 
-async def test_what_only_a_pod_has_is_reported_at_its_owner_with_the_pods_name(
+async def test_findings_of_a_pod_alone_are_reported_at_its_owner_with_its_name(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
@@ -361,7 +361,7 @@ async def test_custom_resources_are_found_in_versions_that_their_group_does_not_
     }
 
 
-async def test_what_may_not_be_listed_is_reported_and_the_rest_judged(
+async def test_forbidden_kinds_are_reported_and_the_others_audited(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
@@ -439,7 +439,7 @@ async def test_an_owner_that_may_not_be_listed_leaves_its_pods_to_stand_for_them
     assert subject(audit, "db-0").remark == ("its owner StatefulSet db could not be listed")
 
 
-async def test_what_belongs_to_an_owner_in_no_namespace_stands_for_itself(
+async def test_an_object_with_a_cluster_scoped_owner_is_its_own_subject(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies", namespaced=False)
@@ -469,7 +469,7 @@ async def test_a_static_pod_has_no_owner_and_needs_no_remark(
     assert (state.nodes["gpu-2"].agents, state.trespassers) == (1, 0)
 
 
-async def test_lists_come_in_pages_and_begin_anew_when_they_expire(
+async def test_lists_are_paged_and_restart_when_they_expire(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(1200):

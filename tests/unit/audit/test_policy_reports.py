@@ -137,7 +137,7 @@ async def test_a_namespace_that_takes_no_report_is_reported_once(tmp_path: Path)
     assert conflict.startswith("In namespace old, the API server rejects reports: cannot create")
 
 
-async def test_what_the_api_server_fails_at_is_an_error(audit: Audit) -> None:
+async def test_failures_of_the_api_server_are_errors(audit: Audit) -> None:
     with pytest.raises(ApiError, match="leader changed"):
         await publish(_Api(ApiError(500, "etcdserver: leader changed")), audit, NOW)
 
@@ -214,7 +214,7 @@ async def test_the_report_of_an_object_that_no_rule_can_read_any_more_stays(
     assert reports.names == {"farm"}
 
 
-async def test_what_could_not_be_seen_this_time_stays_in_a_report(tmp_path: Path) -> None:
+async def test_results_for_unlisted_objects_stay_in_a_report(tmp_path: Path) -> None:
     api, cluster = _Reports(), cluster_of(REACHING)
     deployment = cluster.add("Deployment", workload("shop", REACHING))
     sitting = pod("shop-0", REACHING, app="shop", node="gpu")

@@ -133,7 +133,7 @@ def test_a_servers_certificate_is_none_for_a_client(
             listener.meets(authority, pair)
 
 
-def test_nothing_older_than_tls_1_3_is_spoken_with_clients_and_no_session_is_taken_up_again(
+def test_client_certificates_require_tls_1_3_without_session_resumption(
     listener: Listener, authority: KeyPair, clients: KeyPair
 ) -> None:
     handshake = listener.meets(authority, client_pair(clients))
@@ -161,7 +161,7 @@ def test_another_ca_takes_the_place_of_the_first_without_a_new_listener(
         listener.meets(authority, old)
 
 
-def test_what_people_write_between_cas_is_no_part_of_them(
+def test_comments_between_cas_are_ignored(
     listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     successor = create_authority(now)

@@ -100,7 +100,7 @@ def test_a_key_is_for_its_owner_alone_from_the_first_byte_on(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_there_is_not_overwritten_unless_forced(tmp_path: Path, name: str) -> None:
+def test_existing_files_are_overwritten_only_with_force(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"mine")
     with pytest.raises(StorageError) as caught:
         issue(["a.svc"], [], tmp_path, NOW)
@@ -204,7 +204,7 @@ def test_an_interruption_leaves_nothing_behind(
     assert contents(tmp_path) == {}
 
 
-def test_of_many_that_issue_at_once_into_one_directory_one_wins_whole(tmp_path: Path) -> None:
+def test_concurrent_issues_into_one_directory_leave_one_complete_result(tmp_path: Path) -> None:
     authority = create_authority(NOW)
     leaves = [issue_leaf(authority, Names.parse(["a.svc"]), NOW) for _ in range(8)]
     start = threading.Barrier(len(leaves))
@@ -263,7 +263,7 @@ def test_wrong_names_and_lifetimes_are_rejected_before_anything_is_written(tmp_p
     assert not out.exists()
 
 
-def test_every_refusal_is_one_kind_of_error() -> None:
+def test_every_failure_is_a_certificate_error() -> None:
     assert issubclass(RequestError, CertificateError)
     assert issubclass(MaterialError, CertificateError)
     assert issubclass(StorageError, CertificateError)

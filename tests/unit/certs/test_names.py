@@ -85,7 +85,7 @@ def test_anything_else_is_rejected_with_its_reason(text: str, complaint: str) ->
     assert str(caught.value).startswith(f"DNS name {text!r}: {complaint}")
 
 
-def test_a_refusal_says_what_where_and_what_to_do() -> None:
+def test_a_rejection_states_problem_place_and_remediation() -> None:
     with pytest.raises(RequestError) as caught:
         parse_dns_name("gpu_fence.svc:9443")
     assert str(caught.value) == (
@@ -123,7 +123,7 @@ def test_an_ip_address_is_accepted(text: str, address: IPv4Address | IPv6Address
         ("224.0.0.1", "is an address that no client can connect to"),
     ],
 )
-def test_what_is_no_address_to_connect_to_is_rejected(text: str, complaint: str) -> None:
+def test_invalid_addresses_are_rejected(text: str, complaint: str) -> None:
     with pytest.raises(RequestError) as caught:
         parse_ip_address(text)
     assert str(caught.value).startswith(f"IP address {text!r}: {complaint}")

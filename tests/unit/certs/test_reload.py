@@ -364,7 +364,7 @@ def test_an_expired_successor_is_rejected_and_a_future_one_is_taken_up_in_its_ti
     assert files.context.poll(now + HOUR).outcome is Outcome.RELOADED
 
 
-def test_what_only_openssl_finds_wrong_is_rejected_too(
+def test_certificates_that_only_openssl_rejects_are_rejected(
     files: Files, authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     files.write(rsa_leaf(authority, names, now, bits=1024))

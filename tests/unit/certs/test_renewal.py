@@ -271,7 +271,7 @@ def test_a_leaf_issued_because_it_was_due_is_not_due(
 
 @settings(deadline=None)
 @given(now=MOMENTS, bundle=BUNDLES, wanted=WANTED)
-def test_what_is_not_due_would_be_accepted_by_a_client(
+def test_clients_accept_certificates_that_are_not_due(
     now: datetime, bundle: list[bytes], wanted: Names
 ) -> None:
     if needs_renewal(LEAF, bundle, wanted, now).needed:

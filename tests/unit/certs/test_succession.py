@@ -220,7 +220,7 @@ def is_trusted(leaf: KeyPair, authorities: tuple[bytes, ...]) -> bool:
 
 
 @pytest.mark.parametrize("stored", [STEADY, OVERLAP, PROMOTED])
-def test_what_is_written_is_read_again(stored: Stored) -> None:
+def test_a_written_secret_can_be_read(stored: Stored) -> None:
     assert read_secret(write_secret(stored, "gpufence", "system", None)) == stored
 
 
@@ -231,7 +231,7 @@ def test_a_new_secret_is_of_the_type_for_serving_pairs() -> None:
     assert base64.b64decode(secret["data"]["tls.crt"]) == LEAF.certificate_pem
 
 
-def test_what_others_put_into_the_secret_stays_there() -> None:
+def test_foreign_keys_of_the_secret_stay() -> None:
     found = {
         "metadata": {
             "name": "gpufence",

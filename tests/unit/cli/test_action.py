@@ -97,7 +97,7 @@ def test_every_input_reaches_a_step_and_says_what_it_is_for() -> None:
     assert all(value["description"].endswith(".") for value in ACTION["inputs"].values())
 
 
-def test_what_is_installed_from_is_there() -> None:
+def test_the_action_installs_from_existing_files() -> None:
     [install] = [step["run"] for step in STEPS if step["name"] == "Install gpufence"]
     files = re.findall(r"\$ACTION/([\w./-]+)", install)
     assert len(files) == 2
@@ -177,7 +177,7 @@ def test_hostile_inputs_are_data(runner: Runner, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEXT_INPUTS)
-def test_each_input_alone_is_data_all_the_way(runner: Runner, name: str) -> None:
+def test_no_input_is_evaluated_as_code(runner: Runner, name: str) -> None:
     (runner.checkout / "web.yaml").write_text(PLAIN_POD)
     done = runner.check(**{name: '$(touch PWNED)`touch PWNED`"; touch PWNED; #'})
     assert not list(runner.checkout.rglob("PWNED"))

@@ -61,7 +61,7 @@ async def test_a_pair_that_the_configurations_trust_is_well() -> None:
 
 
 @pytest.mark.parametrize(("stored", "expected"), BROKEN.values(), ids=BROKEN)
-async def test_what_no_client_can_trust_is_reported(
+async def test_an_untrusted_certificate_is_reported(
     stored: Stored, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not await shown(cluster(stored), SECRET.namespace, SECRET.name, "gpufence")

@@ -106,15 +106,13 @@ def test_a_directory_without_manifests_is_no_success(gpufence: Run, tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n---\n", "null\n"])
-def test_nothing_at_all_is_no_success(gpufence: Run, text: str) -> None:
+def test_no_objects_are_an_error(gpufence: Run, text: str) -> None:
     done = gpufence("check", "-", stdin=text)
     assert done.status == 2
     assert done.err == "Error: no objects in <stdin>. Check the tool that wrote them.\n"
 
 
-def test_files_without_objects_are_a_success_where_that_is_said(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_allow_empty_accepts_files_without_objects(gpufence: Run, tmp_path: Path) -> None:
     for name in ("a.yaml", "folder/b.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("# nothing\n")
@@ -125,7 +123,7 @@ def test_files_without_objects_are_a_success_where_that_is_said(
     assert (done.status, done.out, done.err) == (0, "0 objects (policy: default)\n", "")
 
 
-def test_an_empty_pipe_or_directory_is_no_success_whatever_is_said(
+def test_an_empty_pipe_or_directory_is_an_error_even_with_allow_empty(
     gpufence: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "a.yaml").write_text("# nothing\n")
@@ -155,7 +153,7 @@ TOO_LONG = f"{'x' * 300}.yaml"
         ("dangling", "does not exist. Check the path."),
     ],
 )
-def test_what_cannot_be_read_is_named_with_what_to_do(
+def test_unreadable_files_are_reported_with_remediation(
     gpufence: Run, tmp_path: Path, path: str, problem: str
 ) -> None:
     (tmp_path / "pod.yaml").write_text(PLAIN_POD)
@@ -191,7 +189,7 @@ def bound_by_permissions(directory: Path, *args: str) -> Outcome:
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def test_what_may_not_be_read_hides_nothing_else(tmp_path: Path) -> None:
+def test_an_unreadable_file_hides_no_other_result(tmp_path: Path) -> None:
     for name in ("sound.yaml", "secret.yaml", "closed/x.yaml", "folder/closed/x.yaml"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +212,7 @@ def test_what_may_not_be_read_hides_nothing_else(tmp_path: Path) -> None:
     assert (policy.status, policy.err) == (2, f"Error: secret.yaml: {problem}\n")
 
 
-def test_what_is_no_file_is_read_only_where_it_is_named(gpufence: Run, tmp_path: Path) -> None:
+def test_special_files_are_read_only_if_named(gpufence: Run, tmp_path: Path) -> None:
     """A pipe in a directory has no writer: reading it would block forever."""
     directory = tmp_path / "manifests"
     directory.mkdir()
@@ -293,7 +291,7 @@ def test_lines_may_end_as_on_windows(gpufence: Run) -> None:
         "[]",
     ],
 )
-def test_what_stands_beside_manifests_in_directories_is_skipped(gpufence: Run, text: str) -> None:
+def test_other_files_in_directories_are_skipped(gpufence: Run, text: str) -> None:
     done = gpufence("check", "--output", "json", "-", stdin=text)
     assert (done.status, done.verdicts) == (0, ["skipped"])
     assert done.report["results"][0]["object"] is None
@@ -337,7 +335,7 @@ def test_what_stands_beside_manifests_in_directories_is_skipped(gpufence: Run, t
         ("--- {kind: Pod}\n", "kubectl does not accept. Put --- on a line of its own."),
     ],
 )
-def test_what_is_no_object_is_invalid(gpufence: Run, text: str, problem: str) -> None:
+def test_documents_that_are_not_objects_are_invalid(gpufence: Run, text: str, problem: str) -> None:
     done = gpufence("check", "--output", "json", "-", stdin=text)
     assert (done.status, done.verdicts) == (2, ["invalid"])
     assert done.errors[0].endswith(problem)
@@ -375,7 +373,7 @@ def test_the_policy_says_what_is_enforced(gpufence: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("namespace", sorted(ALWAYS_EXCLUDED))
-def test_nothing_is_found_where_the_webhook_is_never_called(
+def test_excluded_namespaces_have_no_findings(
     gpufence: Run, tmp_path: Path, namespace: str
 ) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))
@@ -424,7 +422,7 @@ def test_an_exception_that_has_expired_is_none(gpufence: Run, tmp_path: Path) ->
     assert statuses == {"2999-01-01": 0, "2020-01-01": 1}
 
 
-def test_a_policy_that_is_none_is_a_fault_of_the_usage(gpufence: Run, tmp_path: Path) -> None:
+def test_an_invalid_policy_is_a_usage_error(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY.replace("taints", "taint"))
     done = gpufence("check", "--policy", "policy.yaml", "-", stdin=PLAIN_POD)
     assert (done.status, done.out) == (2, "")
@@ -479,7 +477,7 @@ CLAIM_TEMPLATE = manifest("""
     ("source", "fact"),
     [("resourceClaimName: gpu", CLAIM), ("resourceClaimTemplateName: gpu", CLAIM_TEMPLATE)],
 )
-def test_claims_among_the_inputs_are_facts_for_the_pods_beside_them(
+def test_claims_among_the_inputs_count_for_the_pods(
     gpufence: Run, tmp_path: Path, source: str, fact: str
 ) -> None:
     pod = CLAIMING.replace("SOURCE", source)

@@ -117,7 +117,7 @@ def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
     assert all(finding.values())
 
 
-def test_each_finding_has_the_place_of_the_node_at_fault(gpufence: Run) -> None:
+def test_each_finding_has_the_position_of_its_field(gpufence: Run) -> None:
     report = gpufence("check", "--output", "json", "-", stdin=FAULTS).report
     findings = [finding for result in report["results"] for finding in result["findings"]]
     assert len(findings) == 3
@@ -126,7 +126,7 @@ def test_each_finding_has_the_place_of_the_node_at_fault(gpufence: Run) -> None:
         assert (finding["line"], finding["column"]) == (line, column)
 
 
-def test_what_is_excepted_is_listed_aside(gpufence: Run, tmp_path: Path) -> None:
+def test_excepted_findings_are_listed_separately(gpufence: Run, tmp_path: Path) -> None:
     policy = gpufence("policy", "show").out
     exception = "exceptions: [{namespaces: [shop], reason: legacy}]\n"
     (tmp_path / "policy.yaml").write_text(policy + exception)

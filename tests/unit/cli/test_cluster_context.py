@@ -360,7 +360,7 @@ def test_a_cluster_that_rejects_or_is_not_there_is_an_error_of_the_input(
         ("HOME/a::HOME/b", "HOME/a and HOME/b: no such file; KUBECONFIG names it; "),
     ],
 )
-def test_where_there_is_no_kubeconfig_it_is_said_where_one_was_looked_for(
+def test_a_missing_kubeconfig_names_the_searched_paths(
     gpufence: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -378,7 +378,7 @@ def test_where_there_is_no_kubeconfig_it_is_said_where_one_was_looked_for(
     assert (outcome.status, outcome.out, outcome.err) == (2, "", f"Error: {message}\n")
 
 
-def test_of_several_kubeconfigs_those_that_are_there_count(
+def test_missing_kubeconfigs_of_several_are_ignored(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApiServer
 ) -> None:
     config = api.kubeconfig(tmp_path / "kubeconfig")

@@ -92,7 +92,7 @@ def test_bash_completes_rule_names(tmp_path: Path, words: str, offered: list[str
     assert done.stdout.split() == offered
 
 
-def test_a_shell_that_is_none_of_these_is_rejected(gpufence: Run) -> None:
+def test_an_unknown_shell_is_rejected(gpufence: Run) -> None:
     done = gpufence("completion", "csh")
     assert done.status == 2
     assert "'csh' is not one of 'bash', 'zsh', 'fish'" in done.err

@@ -43,7 +43,7 @@ def shown(before: Any, after: Any) -> list[str]:
     return [f"{mark}{text}" for mark, text in difference(before, after)]
 
 
-def test_nothing_is_shown_where_nothing_differs() -> None:
+def test_equal_objects_have_no_difference() -> None:
     assert shown({"a": [1]}, {"a": [1]}) == []
     assert shown([], []) == []
 
@@ -65,7 +65,7 @@ def test_an_entry_is_added_whole() -> None:
     ]
 
 
-def test_what_was_empty_is_replaced() -> None:
+def test_an_empty_value_is_replaced() -> None:
     assert shown({"a": {}, "b": None}, {"a": {"c": 1}, "b": [2]}) == [
         "-a: {}",
         "+a:",
@@ -82,7 +82,7 @@ def test_numbers_are_compared_with_their_type() -> None:
     ]
 
 
-def test_only_what_is_near_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_lines_near_a_difference_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONTEXT", 1)
     before = dict.fromkeys("abcdefghij", 1)
     after = {**before, "c": 2, "k": 3}
@@ -90,7 +90,7 @@ def test_only_what_is_near_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.tuples(VALUES, VALUES))
-def test_what_stays_and_is_added_is_what_there_is_now(pair: tuple[Any, Any]) -> None:
+def test_unchanged_and_added_lines_form_the_new_object(pair: tuple[Any, Any]) -> None:
     before, after = pair
     marked = list(difference(before, after))
     if marked:
@@ -98,7 +98,7 @@ def test_what_stays_and_is_added_is_what_there_is_now(pair: tuple[Any, Any]) -> 
 
 
 @given(VALUES.flatmap(lambda value: st.tuples(st.just(value), grown(value))))
-def test_what_stays_and_is_removed_is_what_there_was(pair: tuple[Any, Any]) -> None:
+def test_unchanged_and_removed_lines_form_the_old_object(pair: tuple[Any, Any]) -> None:
     before, after = pair
     marked = list(difference(before, after))
     if marked:

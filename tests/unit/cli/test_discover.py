@@ -82,7 +82,7 @@ metadata:
         ("apiVersion: v1\nkind: Node\nspec: {taints: 1}\n", "is not a valid Node: "),
     ],
 )
-def test_what_is_no_list_of_nodes_is_rejected(gpufence: Run, text: str, problem: str) -> None:
+def test_a_file_without_nodes_is_rejected(gpufence: Run, text: str, problem: str) -> None:
     done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
     assert (done.status, done.out) == (2, "")
     assert problem in done.err

@@ -53,7 +53,7 @@ items:
     assert errors["a"] == errors["c"] == ""
 
 
-def test_of_json_the_second_value_counts_as_well(gpufence: Run) -> None:
+def test_the_second_value_of_a_duplicate_key_counts_in_json(gpufence: Run) -> None:
     text = '{"apiVersion": "v1", "kind": "Pod",\n"kind": "ConfigMap", "metadata": {"name": "a"}}'
     [result] = gpufence("check", "-o", "json", "-", stdin=text).report["results"]
     assert (result["object"]["kind"], result["verdict"]) == ("ConfigMap", "skipped")

@@ -179,7 +179,7 @@ def test_the_mutations_of_a_job_are_listed_once(gpufence: Run) -> None:
     assert shown.count("+            operator: Exists\n") == 2
 
 
-def test_of_every_case_of_the_rules_the_steps_lead_to_what_the_engine_decides() -> None:
+def test_the_explained_steps_of_each_case_lead_to_the_engines_decision() -> None:
     manifests = read_manifests([str(CASES)])
     policy = shipped_policy()
     explained = list(
@@ -252,7 +252,7 @@ def test_a_bound_pod_can_be_on_no_other_node(gpufence: Run, tmp_path: Path) -> N
     assert "Excluded: drained, empty, because nodeName binds the Pod to big." in done.out
 
 
-def test_what_only_looks_like_a_request_is_said_to_be_none(gpufence: Run) -> None:
+def test_apparent_requests_are_explained(gpufence: Run) -> None:
     text = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 0\n          example.com/fpga: 1")
     text += "  resourceClaims:\n    - name: gpu\n      resourceClaimName: mine\n"
     done = gpufence("explain", "-", stdin=text)
@@ -265,9 +265,7 @@ def test_what_only_looks_like_a_request_is_said_to_be_none(gpufence: Run) -> Non
         assert expected in done.out
 
 
-def test_an_annotation_for_another_scheduler_is_said_to_be_none(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_an_annotation_for_another_scheduler_is_explained(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(preset_text("kai"))
     text = PLAIN_POD.replace("metadata:\n", 'metadata:\n  annotations: {gpu-fraction: "0.5"}\n', 1)
     done = gpufence("explain", "--policy", "policy.yaml", "-", stdin=text)
@@ -280,7 +278,7 @@ def test_an_annotation_for_another_scheduler_is_said_to_be_none(
     assert "The Pod requests gpu-fraction: 0.5, which pool nvidia offers" in done.out
 
 
-def test_a_negative_count_is_said_to_be_none_that_the_api_takes(gpufence: Run) -> None:
+def test_a_negative_count_is_explained_as_invalid(gpufence: Run) -> None:
     done = gpufence(
         "explain", "-", stdin=GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: -1")
     )
@@ -290,7 +288,7 @@ def test_a_negative_count_is_said_to_be_none_that_the_api_takes(gpufence: Run) -
     assert f"{message} below 0" in done.out
 
 
-def test_a_claim_beside_the_pod_makes_it_a_gpu_pod(gpufence: Run) -> None:
+def test_a_claim_in_the_input_makes_the_pod_a_gpu_pod(gpufence: Run) -> None:
     claim = manifest("""
         apiVersion: resource.k8s.io/v1
         kind: ResourceClaim
@@ -364,14 +362,14 @@ def test_exceptions_and_actions_of_the_policy_are_reported(gpufence: Run, tmp_pa
     assert "warn  pool-toleration  <stdin>:" in gpu.out
 
 
-def test_what_is_broken_is_named_beside_what_is_explained(gpufence: Run) -> None:
+def test_broken_objects_are_reported_with_the_explanations(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin=f"{BROKEN}---\n{CONFIG_MAP}---\n{GPU_POD}")
     assert done.status == 2
     assert "invalid" in done.out
     assert "Why it is a GPU Pod" in done.out
 
 
-def test_nothing_to_explain_is_no_success(gpufence: Run) -> None:
+def test_input_without_objects_to_explain_is_an_error(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin="")
     assert done.status == 2
     assert "no objects in <stdin>" in done.err

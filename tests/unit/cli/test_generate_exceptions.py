@@ -120,7 +120,7 @@ def test_an_exception_for_a_workload_is_also_for_what_is_made_of_it(
     }
 
 
-def test_what_a_deployment_has_made_goes_by_the_deployment() -> None:
+def test_objects_of_a_deployment_are_covered_by_the_deployment() -> None:
     deployment = obj("apps/v1", "Deployment", "web")
     replica_set = obj("apps/v1", "ReplicaSet", "web-7d9fc9", deployment)
     pods = [obj("v1", "Pod", f"web-7d9fc9-{end}", replica_set) for end in ("abcde", "fghij")]
@@ -185,14 +185,14 @@ def test_an_exception_is_not_for_another_object() -> None:
     assert len(denied(checked(*others, exceptions=entries))) == len(others)
 
 
-def test_of_a_long_name_the_pods_are_covered_that_the_api_server_cuts_short() -> None:
+def test_an_exception_covers_pods_whose_generated_names_are_truncated() -> None:
     name = "w" * 63
     [entry] = generated(obj("batch/v1", "Job", name))
     pods = [obj("v1", "Pod", f"{'w' * 58}abcde"), obj("v1", "Pod", f"{'w' * 50}-100000-abcde")]
     assert denied(checked(*pods, exceptions=[entry])) == []
 
 
-def test_what_the_policy_excepts_already_is_left_out() -> None:
+def test_excepted_findings_need_no_new_exception() -> None:
     web, shop = obj("v1", "Pod", "web"), obj("v1", "Pod", "shop")
     entries = generated(web)
     more = generated(web, shop, exceptions=entries)
@@ -232,7 +232,7 @@ def utc_today() -> date:
     return datetime.now(UTC).date()
 
 
-def test_what_is_written_turns_enforcement_on_for_all_but_todays_findings(
+def test_generated_exceptions_cover_exactly_the_current_findings(
     gpufence: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "today.yaml").write_text("---\n".join([TRESPASSER, GPU_POD, PLAIN_POD]))
@@ -284,13 +284,13 @@ def test_the_list_goes_to_standard_output_in_place_of_the_report(gpufence: Run) 
     assert entry["expires"] == until
 
 
-def test_where_nothing_is_found_the_list_is_empty(gpufence: Run) -> None:
+def test_without_findings_the_list_is_empty(gpufence: Run) -> None:
     done = gpufence("check", "--generate-exceptions", "-", "-", stdin=PLAIN_POD)
     assert done.status == 0
     assert yaml.safe_load(done.out) == {"exceptions": []}
 
 
-def test_an_input_at_fault_is_reported_beside_the_list(gpufence: Run) -> None:
+def test_a_broken_input_is_reported_with_the_list(gpufence: Run) -> None:
     text = f"{TRESPASSER}---\n{BROKEN}"
     done = gpufence("check", "--generate-exceptions", "-", "-", stdin=text)
     assert done.status == 2

@@ -64,7 +64,7 @@ def test_the_standard_input_has_no_file_and_its_line_is_in_the_text(gpufence: Ru
     assert text.startswith("<stdin>:9: Deployment default/web: ")
 
 
-def test_what_is_broken_is_an_error_at_its_place(gpufence: Run, tmp_path: Path) -> None:
+def test_a_broken_input_is_an_error_at_its_position(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(NO_QUANTITY)
     done = gpufence("check", "--output", "github", "pod.yaml")
     assert done.status == 2
@@ -73,7 +73,7 @@ def test_what_is_broken_is_an_error_at_its_place(gpufence: Run, tmp_path: Path) 
     assert "'${GPUS}' is not a quantity" in text
 
 
-def test_nothing_in_a_manifest_ends_a_command_or_starts_one(gpufence: Run, tmp_path: Path) -> None:
+def test_workflow_commands_in_a_manifest_are_escaped(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "a,b:c%.yaml").write_text(
         TRESPASSER.replace("name: web\nspec", 'name: "x\\n::error::50%\\r"\nspec')
     )

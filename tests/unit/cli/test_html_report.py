@@ -158,6 +158,6 @@ def test_a_check_tells_findings_changes_and_what_is_broken(gpufence: Run, tmp_pa
     assert "broken.yaml:" in page.words
 
 
-def test_nothing_found_is_said(gpufence: Run) -> None:
+def test_a_report_without_findings_says_so(gpufence: Run) -> None:
     page = Page(gpufence("check", "--output", "html", "-", stdin=PLAIN_POD).out)
     assert "No findings." in page.words

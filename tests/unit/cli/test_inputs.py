@@ -58,7 +58,7 @@ def paths_of(gpufence: Run, *args: str) -> list[str]:
         (["web/deploy", "Charts"], [0, 3, 1, 2, 5, 6]),
     ],
 )
-def test_what_is_excluded_is_left_out(gpufence: Run, patterns: list[str], left: list[int]) -> None:
+def test_excluded_paths_are_skipped(gpufence: Run, patterns: list[str], left: list[int]) -> None:
     args = [arg for pattern in patterns for arg in ("--exclude", pattern)]
     assert paths_of(gpufence, *args, ".") == [FILES[index] for index in left]
 
@@ -101,7 +101,7 @@ def test_a_pattern_stands_for_what_it_matches(
 
 
 @pytest.mark.usefixtures("tree")
-def test_what_a_pattern_matches_may_be_excluded(gpufence: Run) -> None:
+def test_matches_of_a_pattern_can_be_excluded(gpufence: Run) -> None:
     assert paths_of(gpufence, "--exclude", "test", "apps/**/*.yaml") == [FILES[1]]
     assert paths_of(gpufence, "--exclude", "web/deploy", "apps/*/*") == [FILES[3], FILES[2]]
 

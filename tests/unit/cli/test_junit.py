@@ -73,13 +73,13 @@ def test_objects_that_are_called_alike_are_counted(gpufence: Run) -> None:
     assert [case.get("name") for case in suites[0]] == ["Pod ml/train", "Pod ml/train (2)"]
 
 
-def test_what_xml_cannot_say_is_escaped(gpufence: Run) -> None:
+def test_characters_that_xml_forbids_are_escaped(gpufence: Run) -> None:
     name = '"<&\\u0007\\uFFFE\\u2028]]>"'
     suites = suites_of(gpufence, "-", stdin=FAULTS.replace("name: web\n  n", f"name: {name}\n  n"))
     assert suites[0][0].get("name") == "Deployment shop/<&\\x07\\ufffe\\u2028]]>"
 
 
-def test_what_is_no_quantity_is_an_error_with_its_place(gpufence: Run) -> None:
+def test_an_invalid_quantity_is_an_error_with_its_position(gpufence: Run) -> None:
     (error,) = suites_of(gpufence, "-", stdin=NO_QUANTITY).iter("error")
     assert error.text is not None
     assert error.text.startswith("<stdin>:10:11: document 1: ")

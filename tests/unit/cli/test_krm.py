@@ -92,7 +92,7 @@ def test_the_older_annotations_say_where_an_item_is_from_as_well(gpufence: Run) 
 
 
 @pytest.mark.parametrize("index", ["first", "-1", "9" * 5000])
-def test_an_index_that_is_none_is_taken_for_the_first(gpufence: Run, index: str) -> None:
+def test_an_invalid_index_counts_as_the_first(gpufence: Run, index: str) -> None:
     web = yaml.safe_load(TRESPASSER)
     web["metadata"]["annotations"] = {
         "config.kubernetes.io/path": "web.yaml",
@@ -105,7 +105,7 @@ def test_an_index_that_is_none_is_taken_for_the_first(gpufence: Run, index: str)
 @pytest.mark.parametrize(
     ("action", "severity", "status"), [("warn", "warning", 0), ("audit", "info", 0)]
 )
-def test_what_is_not_enforced_is_no_error(
+def test_findings_that_are_not_enforced_are_no_errors(
     gpufence: Run, action: str, severity: str, status: int
 ) -> None:
     config = POLICY_CONFIG | {"rules": {"pool-trespass": action}}
@@ -123,7 +123,7 @@ spec: {taskRef: {name: build}}
 """
 
 
-def test_what_is_not_judged_is_a_result_for_information(gpufence: Run) -> None:
+def test_unjudged_parts_are_informational_results(gpufence: Run) -> None:
     done = run(gpufence, resource_list(TASK_RUN))
     assert done.status == 0
     assert yaml.safe_load(done.out)["results"] == [
@@ -194,7 +194,7 @@ def test_local_config_is_not_for_the_cluster(gpufence: Run) -> None:
     assert (done.status, yaml.safe_load(done.out)["items"]) == (0, [web])
 
 
-def test_an_item_that_cannot_be_judged_is_an_error_beside_the_others(gpufence: Run) -> None:
+def test_an_item_that_cannot_be_judged_is_an_error_among_the_results(gpufence: Run) -> None:
     done = run(gpufence, resource_list(NO_QUANTITY, GPU_POD))
     assert done.status == 1
     output = yaml.safe_load(done.out)
@@ -255,7 +255,9 @@ def test_a_wrong_function_config_is_named(gpufence: Run, config: Any, problem: s
     ],
     ids=["a Pod", "nothing", "no apiVersion", "broken YAML", "no text"],
 )
-def test_what_is_no_resource_list_is_named(gpufence: Run, text: str | bytes, problem: str) -> None:
+def test_input_that_is_not_a_resource_list_is_an_error(
+    gpufence: Run, text: str | bytes, problem: str
+) -> None:
     done = gpufence("krm", stdin=text)
     assert (done.status, done.out) == (2, "")
     assert problem in done.err

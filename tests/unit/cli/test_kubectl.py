@@ -72,7 +72,7 @@ def test_kubectl_completes_the_words_of_the_plugin(kubectl_binary: Path, tmp_pat
     ],
     ids=["a command", "a command below", "a choice", "a file", "a rule or a file", "nothing yet"],
 )
-def test_what_is_offered(
+def test_completions(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: list[str],

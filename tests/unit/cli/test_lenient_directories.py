@@ -55,7 +55,7 @@ def test_with_strict_or_by_its_own_name_it_is_an_error(
     assert gpufence("mutate", "apps").status == 2
 
 
-def test_what_is_no_template_stays_an_error(gpufence: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_template_stays_an_error(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "apps").mkdir()
     for name, text in (("a", "a: [\n"), ("b", GPU_POD.replace("gpu: 1", "gpu: many"))):
         (tmp_path / "apps" / "pod.yaml").write_text(text)

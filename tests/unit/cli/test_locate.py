@@ -77,7 +77,7 @@ def test_fields_are_found(field: str, place: tuple[int, int]) -> None:
         ("spec.copies", "copies"),
     ],
 )
-def test_what_is_at_fault_ends_on_its_line(field: str, text: str) -> None:
+def test_a_position_ends_on_its_line(field: str, text: str) -> None:
     position = locate(only(TEXT), (), field)
     assert position is not None
     line = TEXT.splitlines()[position.line - 1]
@@ -85,7 +85,7 @@ def test_what_is_at_fault_ends_on_its_line(field: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["", "status", "nothing.of[3].it"])
-def test_what_has_not_even_a_first_step_is_nowhere(field: str) -> None:
+def test_a_field_without_a_first_step_has_no_position(field: str) -> None:
     assert locate(only(TEXT), (), field) is None
 
 

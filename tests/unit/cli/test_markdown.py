@@ -27,7 +27,7 @@ def test_each_finding_is_a_row_with_its_place(gpufence: Run, tmp_path: Path) -> 
     ]
 
 
-def test_where_nothing_is_found_there_is_no_table(gpufence: Run) -> None:
+def test_without_findings_there_is_no_table(gpufence: Run) -> None:
     done = gpufence("check", "--output", "markdown", "-", stdin=GPU_POD)
     assert done.out == "### gpufence: 1 object: 1 mutated\n"
 
@@ -51,7 +51,7 @@ def test_a_comment_is_never_longer_than_github_takes(gpufence: Run) -> None:
     )
 
 
-def test_one_that_is_left_out_is_said_in_so_many_words(
+def test_a_single_omitted_row_is_in_the_singular(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check_markdown, "_RESERVED", check_markdown.MAX_CHARACTERS - 600)

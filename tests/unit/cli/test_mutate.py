@@ -38,7 +38,7 @@ def decided(document: Any) -> Any:
     return decide(document, default_policy(), Request(namespace=namespace)).mutated
 
 
-def test_what_is_printed_is_what_the_engine_decides(gpufence: Run) -> None:
+def test_printed_manifests_have_the_mutations_of_the_engine(gpufence: Run) -> None:
     done = gpufence("mutate", "-", stdin=GPU_POD)
     assert (done.status, done.err) == (0, "")
     document = yaml.safe_load(done.out)
@@ -100,7 +100,7 @@ def test_json_comes_out_as_json_on_request(gpufence: Run) -> None:
     assert json.loads(done.out) == decided(yaml.safe_load(GPU_POD))
 
 
-def test_what_is_rejected_is_printed_and_reported(gpufence: Run) -> None:
+def test_denied_objects_are_printed_and_reported(gpufence: Run) -> None:
     done = gpufence("mutate", "-", stdin=f"{TRESPASSER}---\n{GPU_POD}")
     assert done.status == 1
     assert len(list(yaml.safe_load_all(done.out))) == 2
@@ -117,20 +117,20 @@ def test_no_example_applies_what_is_rejected(gpufence: Run) -> None:
 
 
 @pytest.mark.parametrize("broken", [BROKEN, NO_QUANTITY])
-def test_nothing_is_printed_where_something_is_broken(gpufence: Run, broken: str) -> None:
+def test_a_broken_input_prints_no_manifests(gpufence: Run, broken: str) -> None:
     done = gpufence("mutate", "-", stdin=f"{GPU_POD}---\n{broken}")
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("Error: <stdin>:")
     assert "document 2: " in done.err
 
 
-def test_nothing_at_all_is_no_success(gpufence: Run) -> None:
+def test_no_objects_are_an_error(gpufence: Run) -> None:
     done = gpufence("mutate", "-")
     assert (done.status, done.out) == (2, "")
     assert done.err == "Error: no objects in <stdin>. Check the tool that wrote them.\n"
 
 
-def test_what_is_printed_needs_no_further_change(gpufence: Run) -> None:
+def test_printed_manifests_need_no_further_mutation(gpufence: Run) -> None:
     once = gpufence("mutate", "-", stdin=GPU_POD).out
     assert gpufence("mutate", "-", stdin=once).out == once
 

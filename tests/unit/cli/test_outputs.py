@@ -45,7 +45,7 @@ def test_a_file_has_what_standard_output_would_have(
     assert (tmp_path / "report").read_text() == shown
 
 
-def test_one_report_may_go_to_standard_output_beside_those_in_files(
+def test_one_report_can_go_to_standard_output_and_others_to_files(
     gpufence: Run, tmp_path: Path
 ) -> None:
     done = gpufence("check", "-o", "text", "-o", "json=report.json", "-", stdin=TRESPASSER)
@@ -53,7 +53,7 @@ def test_one_report_may_go_to_standard_output_beside_those_in_files(
     assert json.loads((tmp_path / "report.json").read_text())["summary"]["denied"] == 1
 
 
-def test_what_is_broken_is_on_standard_error_unless_the_text_says_it(gpufence: Run) -> None:
+def test_errors_are_on_standard_error_unless_the_text_report_has_them(gpufence: Run) -> None:
     assert gpufence("check", "-", stdin=NO_QUANTITY).err == ""
     for output in ("github", "text=report.txt"):
         done = gpufence("check", "-o", output, "-", stdin=NO_QUANTITY)
@@ -182,7 +182,7 @@ def test_an_audit_writes_over_nothing_that_it_reads(gpufence: Run, tmp_path: Pat
         assert f"overwrites the input {name}" in " ".join(done.err.split())
 
 
-def test_what_fails_leaves_the_report_of_before(
+def test_a_failure_keeps_the_previous_report(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -282,7 +282,7 @@ def test_only_the_findings_of_the_rules_that_are_named_count(gpufence: Run) -> N
     assert (done.status, "pool-trespass" in done.out) == (0, False)
 
 
-def test_what_is_broken_counts_whatever_the_rules(gpufence: Run) -> None:
+def test_broken_inputs_count_regardless_of_selected_rules(gpufence: Run) -> None:
     assert gpufence("check", "--rules", "device-leak", "-", stdin=NO_QUANTITY).status == 2
 
 
@@ -294,9 +294,7 @@ def test_what_is_broken_counts_whatever_the_rules(gpufence: Run) -> None:
         ("privileged", "Did you mean privileged-near-devices?"),
     ],
 )
-def test_a_rule_that_is_none_is_answered_with_those_near_it(
-    gpufence: Run, rules: str, near: str
-) -> None:
+def test_an_unknown_rule_gets_suggestions(gpufence: Run, rules: str, near: str) -> None:
     done = gpufence("check", "--rules", rules, "-", stdin=PLAIN_POD)
     assert done.status == 2
     assert near in done.err.replace("\n", " ")

@@ -123,7 +123,7 @@ def test_validate_names_every_problem_with_its_line(gpufence: Run, tmp_path: Pat
         ("text\n", "the policy: must be a mapping with kind: FencePolicy, but is 'text'."),
     ],
 )
-def test_what_is_no_policy_is_rejected(gpufence: Run, text: str, error: str) -> None:
+def test_an_invalid_policy_is_rejected(gpufence: Run, text: str, error: str) -> None:
     done = gpufence("policy", "validate", "-", stdin=text)
     assert (done.status, done.out) == (2, "")
     assert error in done.err

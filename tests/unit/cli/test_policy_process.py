@@ -167,7 +167,7 @@ async def test_a_process_that_hangs_is_ended(
     assert [runs(pid) for pid in started] == [False]
 
 
-async def test_nothing_is_left_behind_by_who_waits_no_longer(
+async def test_a_canceled_read_leaves_no_process_behind(
     stand_in: Callable[[str], None], started: list[int]
 ) -> None:
     stand_in(HANGS)
@@ -322,7 +322,7 @@ async def test_a_server_that_ends_while_a_policy_is_read_leaves_no_process_behin
         assert running.rest == ""
 
 
-async def test_a_policy_that_is_none_ends_the_start(tmp_path: Path) -> None:
+async def test_an_invalid_policy_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("kind: [")
     async with serving(tmp_path) as running:
         assert await running.ended() == 2

@@ -141,7 +141,7 @@ def test_the_help_breaks_the_glass_with_the_commands_of_its_page(gpufence: Run) 
 
 
 @pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])
-def test_a_cluster_that_is_not_there_is_said_to_be_so(
+def test_an_unreachable_cluster_is_reported(
     gpufence: Run, tmp_path: Path, command: list[str]
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"

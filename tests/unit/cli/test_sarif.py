@@ -43,7 +43,7 @@ def test_the_schema_can_reject(gpufence: Run) -> None:
         jsonschema.Draft4Validator(SCHEMA).validate(log)
 
 
-def test_each_result_has_the_region_of_the_node_at_fault(gpufence: Run, tmp_path: Path) -> None:
+def test_each_result_has_the_region_of_its_field(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "deploy").mkdir()
     (tmp_path / "deploy" / "a b.yaml").write_text(FAULTS)
     results = log_of(gpufence, "deploy")["results"]
@@ -108,7 +108,7 @@ def test_levels_are_those_of_the_actions(gpufence: Run, tmp_path: Path) -> None:
         assert result["level"] == level
 
 
-def test_what_is_excepted_is_suppressed_and_nothing_else(gpufence: Run, tmp_path: Path) -> None:
+def test_only_excepted_findings_are_suppressed(gpufence: Run, tmp_path: Path) -> None:
     policy = gpufence("policy", "show").out
     exception = "exceptions: [{namespaces: [shop], reason: legacy}]\n"
     (tmp_path / "policy.yaml").write_text(policy + exception)
@@ -117,7 +117,7 @@ def test_what_is_excepted_is_suppressed_and_nothing_else(gpufence: Run, tmp_path
     assert results[0]["suppressions"][0]["status"] == "accepted"
 
 
-def test_what_cannot_be_checked_is_a_notification(gpufence: Run) -> None:
+def test_unchecked_objects_are_notifications(gpufence: Run) -> None:
     run = log_of(gpufence, "-", stdin=f"{NO_QUANTITY}---\n{FAULTS}")
     (invocation,) = run["invocations"]
     assert not invocation["executionSuccessful"]

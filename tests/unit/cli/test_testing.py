@@ -141,7 +141,7 @@ def test_a_value_that_differs_is_shown_as_a_difference(gpufence: Run, tmp_path: 
     assert "+seccompProfile:" in lines
 
 
-def test_who_asks_where_and_for_what_counts(gpufence: Run, tmp_path: Path) -> None:
+def test_user_namespace_and_operation_of_a_case_count(gpufence: Run, tmp_path: Path) -> None:
     policy = gpufence("policy", "show").out.replace("usernames: []", "usernames: [operator]")
     (tmp_path / "policy.yaml").write_text(policy)
     old = yaml.safe_load(TRESPASSER)
@@ -160,7 +160,7 @@ def test_who_asks_where_and_for_what_counts(gpufence: Run, tmp_path: Path) -> No
     assert done.status == 0, done.out
 
 
-def test_a_cluster_beside_the_object_is_taken_into_account(gpufence: Run, tmp_path: Path) -> None:
+def test_cluster_facts_of_a_case_count(gpufence: Run, tmp_path: Path) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cpu-1"}}
     (tmp_path / "nodes.yaml").write_text(yaml.safe_dump(node))
     bound = GPU_POD.replace("spec:\n", "spec:\n  nodeName: cpu-1\n")
@@ -301,7 +301,9 @@ def test_a_suite_at_fault_is_named_and_the_others_are_run(
     ],
     ids=["empty", "a list", "no YAML"],
 )
-def test_what_is_no_suite_is_named(gpufence: Run, tmp_path: Path, text: str, problem: str) -> None:
+def test_an_invalid_suite_is_an_error(
+    gpufence: Run, tmp_path: Path, text: str, problem: str
+) -> None:
     (tmp_path / "gpufence-test.yaml").write_text(text)
     done = gpufence("test")
     assert (done.status, done.out) == (2, "")

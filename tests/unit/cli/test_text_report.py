@@ -45,7 +45,7 @@ def value(one: Manifest) -> dict[str, Any]:
     return one.value
 
 
-def test_what_is_broken_in_a_list_is_at_one_line_in_both_of_its_lines(gpufence: Run) -> None:
+def test_a_broken_item_of_a_list_has_one_position(gpufence: Run) -> None:
     items = ["kind: Pod", "1", "{apiVersion: v1, kind: List, items: 1}"]
     source = "\n  - ".join(["apiVersion: v1\nkind: List\nitems:", *items])
     shown = gpufence("check", "-", stdin=source).out.splitlines()
@@ -98,7 +98,7 @@ def test_a_change_is_shown_as_a_diff_with_some_lines_around_it() -> None:
     ]
 
 
-def test_of_a_workload_without_its_template_it_is_said() -> None:
+def test_a_workload_without_a_template_is_reported() -> None:
     (patch,) = manifests("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {}\n")
     skipped = Decision(value(patch), has_template=False)
     first, *_ = lines(Result(patch, "skipped", skipped))
@@ -122,7 +122,7 @@ def test_objects_without_details_stand_line_below_line() -> None:
     ]
 
 
-def test_an_error_is_shown_with_its_place_and_cure() -> None:
+def test_an_error_is_shown_with_position_and_remediation() -> None:
     (one,) = manifests(BROKEN)
     error = one.error
     assert error is not None
@@ -134,7 +134,7 @@ def test_an_error_is_shown_with_its_place_and_cure() -> None:
     ]
 
 
-def test_what_an_exception_covers_is_mentioned() -> None:
+def test_excepted_findings_are_mentioned() -> None:
     (one,) = manifests(TRESPASSER)
     finding = Finding("pool-trespass", "spec.x", "it trespasses", "detail")
     decision = Decision(value(one), excepted=(finding,))
@@ -143,7 +143,7 @@ def test_what_an_exception_covers_is_mentioned() -> None:
     )
 
 
-def test_nothing_in_a_manifest_reaches_the_terminal_as_a_command() -> None:
+def test_control_characters_of_a_manifest_are_escaped() -> None:
     (one,) = manifests(
         'apiVersion: v1\nkind: Pod\nmetadata: {name: "a\\e[2J\\nb\\u202e"}\nspec: {}\n'
     )
@@ -170,7 +170,7 @@ def test_invisible_and_bidirectional_characters_are_shown_as_escapes(
 
 
 @pytest.mark.parametrize("text", ["größe", "東京", "العربية", "a\u00a0b"])
-def test_what_people_write_stays_as_it_is(text: str) -> None:
+def test_unicode_text_stays_unchanged(text: str) -> None:
     assert printable(text) == text
 
 
@@ -323,9 +323,7 @@ def test_a_full_disk_is_reported_and_is_no_bug(tmp_path: Path, count: int) -> No
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_what_a_disk_has_no_room_for_is_reported_and_not_left_out(
-    tmp_path: Path, unbuffered: str
-) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, unbuffered: str) -> None:
     path = tmp_path / "pods.yaml"
     path.write_text("---\n".join([GPU_POD] * 200))
     done = subprocess.run(

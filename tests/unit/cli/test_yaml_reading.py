@@ -201,7 +201,7 @@ REFUSED = [
         ("items: [1, 2]\nkind: List\nitems: [3]\n", {"items": [3], "kind": "List"}, "3:1", "items"),
     ],
 )
-def test_of_a_key_that_is_set_twice_the_second_value_counts_and_is_reported(
+def test_the_second_value_of_a_duplicate_key_counts_and_is_reported(
     text: str, value: Any, place: str, key: str
 ) -> None:
     parsed = read_yaml(text)
@@ -214,9 +214,7 @@ def test_of_a_key_that_is_set_twice_the_second_value_counts_and_is_reported(
 
 @pytest.mark.usefixtures("parser")
 @pytest.mark.parametrize(("text", "place", "problem"), REFUSED)
-def test_what_json_cannot_have_or_hides_a_mistake_is_rejected(
-    text: str, place: str, problem: str
-) -> None:
+def test_yaml_without_a_json_equivalent_is_rejected(text: str, place: str, problem: str) -> None:
     with pytest.raises(ManifestError) as raised:
         read(text)
     assert raised.value.problem == problem

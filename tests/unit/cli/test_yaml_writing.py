@@ -47,7 +47,7 @@ def alike(one: Any, other: Any) -> bool:
 
 @given(VALUES)
 @example({"k" * 600: {"a": 1}, "b": [{"k" * 600: ["c"]}]})
-def test_what_is_written_is_read_back_as_it_was(value: Any) -> None:
+def test_written_yaml_reads_back_unchanged(value: Any) -> None:
     text = to_yaml(value)
     parsed = read_yaml(text)
     assert alike(parsed.value if parsed else None, value)
@@ -116,5 +116,5 @@ spec:
 
 
 @pytest.mark.parametrize(("value", "text"), [({}, "{}\n"), ([], "[]\n"), (None, "null\n")])
-def test_what_is_empty_is_written_on_one_line(value: Any, text: str) -> None:
+def test_empty_collections_are_on_one_line(value: Any, text: str) -> None:
     assert to_yaml(value) == text

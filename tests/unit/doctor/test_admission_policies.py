@@ -46,7 +46,7 @@ def lines(found: Found | None, *, registers: bool = True, enabled: bool = True) 
     return list(check(installation, TODAY))
 
 
-def test_what_is_as_compiled_is_fine() -> None:
+def test_compiled_policies_are_ok() -> None:
     [line] = lines(compiled("fence"))
     assert line.status == "ok"
     assert "all 4 and their bindings" in line.found
@@ -58,7 +58,7 @@ def test_an_api_server_that_does_not_serve_them_is_a_warning() -> None:
     assert "does not serve ValidatingAdmissionPolicy v1" in line.found
 
 
-def test_what_is_missing_changed_or_left_over_is_named() -> None:
+def test_missing_changed_and_superfluous_policies_are_named() -> None:
     found = compiled("fence")
     del found[BINDING_KIND]["gpufence-pods-deny"]
     found[POLICY_KIND]["gpufence-workloads-deny"]["spec"]["failurePolicy"] = "Ignore"
@@ -111,7 +111,7 @@ def test_warnings_of_the_type_check_are_passed_on() -> None:
     assert "gpufence-pods-deny: spec.validations[0]: undefined field 'x'" in line.found
 
 
-def test_what_may_not_be_listed_is_skipped() -> None:
+def test_forbidden_policies_are_skipped() -> None:
     installation = Installation("fence", "gpufence", forbidden={"admission policies": "forbidden"})
     [line] = check(installation, TODAY)
     assert line.status == "skip"

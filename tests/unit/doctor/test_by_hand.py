@@ -141,7 +141,7 @@ def test_a_name_that_no_certificate_can_have_is_reported() -> None:
 
 
 @pytest.mark.parametrize("try_in", ["kube-flannel", "fence", "storage"])
-def test_nothing_is_tried_where_api_servers_never_ask(try_in: str) -> None:
+def test_no_trial_runs_in_an_excluded_namespace(try_in: str) -> None:
     serving = [*SERVE, "--exclude-namespace=storage"]
     lines = diagnose_containers([{"name": "gpufence", "args": serving}], try_in=try_in)
     [tried] = [line for line in lines if line.check == "trials"]

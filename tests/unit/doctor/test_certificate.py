@@ -75,9 +75,7 @@ async def test_a_peer_that_never_closes_its_connection_delays_no_shutdown(
     assert line == ok("served certificate", "trusted at 1 address")
 
 
-async def test_what_people_write_beside_a_ca_is_no_part_of_it(
-    authority: KeyPair, tmp_path: Path
-) -> None:
+async def test_comments_next_to_a_ca_are_ignored(authority: KeyPair, tmp_path: Path) -> None:
     """API servers take it so: the caBundle is validated as PEM, not as ASCII."""
     described = replace(
         authority, certificate_pem="# von Jörg\n".encode() + authority.certificate_pem
@@ -87,7 +85,7 @@ async def test_what_people_write_beside_a_ca_is_no_part_of_it(
     assert line == ok("served certificate", "trusted at 1 address")
 
 
-async def test_what_is_served_may_itself_be_all_that_is_trusted(
+async def test_the_bundle_may_be_the_serving_certificate_itself(
     authority: KeyPair, tmp_path: Path
 ) -> None:
     """API servers accept any caBundle: an intermediate CA, or a serving certificate."""

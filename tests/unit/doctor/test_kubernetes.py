@@ -30,7 +30,7 @@ def test_old_versions_and_missing_claims_are_reported(
     assert bool(line.remediation) == (status in ("warn", "fail"))
 
 
-def test_without_the_right_to_list_api_groups_nothing_is_said_of_claims() -> None:
+def test_without_permission_for_api_groups_claims_are_not_reported() -> None:
     found = Installation("fence", "gpufence", version="v1.36.3")
     found.forbidden["API groups"] = "forbidden"
     assert check(found).status == "ok"

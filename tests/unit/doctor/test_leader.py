@@ -22,12 +22,12 @@ def leader(silent: float, duration: int) -> Line:
 
 
 @pytest.mark.parametrize(("silent", "duration"), [(0, 15), (30, 15), (60, 15_000)])
-def test_who_renews_its_lease_leads(silent: float, duration: int) -> None:
+def test_a_holder_that_renews_its_lease_is_ok(silent: float, duration: int) -> None:
     assert leader(silent, duration) == ok("leader", "gpufence-7d is the leader")
 
 
 @pytest.mark.parametrize(("silent", "duration"), [(31, 15), (61, 15_000)])
-def test_who_holds_a_lease_and_does_not_renew_it_is_named(silent: float, duration: int) -> None:
+def test_a_holder_that_does_not_renew_its_lease_is_named(silent: float, duration: int) -> None:
     message = leader(silent, duration)
     assert message.status == "warn"
     assert message.found == (

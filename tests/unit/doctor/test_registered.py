@@ -40,7 +40,7 @@ def line(found: Installation, check: str) -> Line:
 
 
 @pytest.mark.parametrize("registers", [True, False, None])
-def test_what_is_as_it_should_be_is_fine(registers: bool | None) -> None:
+def test_matching_configurations_are_ok(registers: bool | None) -> None:
     assert {each.status for each in registered.check(installation(registers))} == {"ok"}
 
 

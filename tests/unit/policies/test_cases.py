@@ -29,14 +29,14 @@ MUTATION_CASES = [case for mutation in MUTATIONS for case in cases_of_mutation(m
 
 
 @pytest.mark.parametrize("case", CHECK_CASES, ids=str)
-def test_a_check_finds_what_is_written_beside_the_manifest(case: Case) -> None:
+def test_a_check_has_the_expected_findings(case: Case) -> None:
     findings = [as_written(finding) for finding in case.decide().findings]
     assert bool(findings) is not case.passes, findings
     assert_outcome(case.expected, findings or None)
 
 
 @pytest.mark.parametrize("case", MUTATION_CASES, ids=str)
-def test_a_mutation_makes_of_the_manifest_what_is_written_beside_it(case: Case) -> None:
+def test_a_mutation_has_the_expected_result(case: Case) -> None:
     decision = case.decide()
     findings = [as_written(finding) for finding in decision.findings]
     assert_outcome(case.expected, findings or None)

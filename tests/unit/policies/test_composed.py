@@ -109,7 +109,7 @@ def test_steps_that_run_nothing_are_no_pods(policy: Policy) -> None:
     assert decide(workflow(steps), policy).verdict == "skipped"
 
 
-def test_a_model_server_beside_an_inline_pod_spec_is_a_gpu_pod(policy: Policy) -> None:
+def test_a_model_server_with_an_inline_pod_spec_is_a_gpu_pod(policy: Policy) -> None:
     model = {"modelFormat": {"name": "huggingface"}, "resources": GPU}
     decision = decide(service(model=model, minReplicas=1), policy)
     assert decision.verdict == "mutated"
@@ -119,7 +119,7 @@ def test_a_model_server_beside_an_inline_pod_spec_is_a_gpu_pod(policy: Policy) -
     assert "containers" not in predictor
 
 
-def test_containers_beside_the_model_server_keep_their_paths(policy: Policy) -> None:
+def test_other_containers_of_a_model_server_keep_their_paths(policy: Policy) -> None:
     obj = service(
         model={"modelFormat": {"name": "onnx"}, "resources": GPU},
         containers=[{"name": "proxy", "image": "proxy", "securityContext": PRIVILEGED}],
@@ -128,13 +128,13 @@ def test_containers_beside_the_model_server_keep_their_paths(policy: Policy) -> 
     assert "spec.predictor.containers[0].securityContext.privileged" in found
 
 
-def test_a_quantity_that_is_none_is_named_where_it_stands(policy: Policy) -> None:
+def test_an_invalid_quantity_is_named_with_its_path(policy: Policy) -> None:
     model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}}
     with pytest.raises(MalformedObjectError, match=r"^spec\.predictor\.model\.resources\.limits"):
         decide(service(model=model), policy)
 
 
-def test_what_a_gpu_step_gets_on_top_of_what_it_inherits_is_its_own(policy: Policy) -> None:
+def test_a_gpu_step_merges_its_own_fields_over_inherited_ones(policy: Policy) -> None:
     zone = {"key": "zone", "operator": "In", "values": ["a"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
@@ -153,7 +153,7 @@ def test_what_a_gpu_step_gets_on_top_of_what_it_inherits_is_its_own(policy: Poli
     assert {key: mutated["spec"][key] for key in shared} == shared
 
 
-def test_of_a_train_job_the_devices_are_judged_and_its_runtime_is_left_to_the_pods(
+def test_devices_of_a_train_job_are_checked_without_its_runtime(
     policy: Policy,
 ) -> None:
     written = {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}}
@@ -177,7 +177,7 @@ def test_a_train_jobs_devices_are_counted_by_the_node() -> None:
     assert decide(job, small).allowed
 
 
-def test_what_a_mutation_adds_to_a_train_job_is_the_other_side_of_its_devices(
+def test_a_mutation_completes_the_device_resources_of_a_train_job(
     policy: Policy,
 ) -> None:
     job = train_job(resourcesPerNode=GPU)

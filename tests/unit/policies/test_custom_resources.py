@@ -81,7 +81,7 @@ def test_the_mounts_of_a_container_set_are_those_of_its_containers(policy: Polic
     assert finding.path == "spec.volumes[0].hostPath"
 
 
-def test_what_is_not_judged_does_not_count_in_an_exempt_namespace(policy: Policy) -> None:
+def test_unjudged_parts_do_not_count_in_an_exempt_namespace(policy: Policy) -> None:
     cache: JSON = {"apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMCache", "spec": {}}
     assert decide(cache, policy).verdict == "unknown"
     decision = decide(cache, policy, Request(namespace="gpu-operator"))

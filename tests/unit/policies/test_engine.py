@@ -314,7 +314,7 @@ def waiting(*tolerations: JSON, **spec: Any) -> JSON:
     ],
     ids=["tolerations", "nodeSelector", "schedulingGates"],
 )
-def test_what_a_claim_that_came_later_makes_of_a_pod_was_never_known(changed: JSON) -> None:
+def test_findings_from_a_later_claim_are_not_known(changed: JSON) -> None:
     old = waiting(schedulingGates=[{"name": "queue"}])
     assert decide(old, policy()).allowed, "nothing was known of the claim"
     decision = decide(changed, policy(), update(old), KNOWN)
@@ -322,7 +322,7 @@ def test_what_a_claim_that_came_later_makes_of_a_pod_was_never_known(changed: JS
     assert decision.known == ()
 
 
-def test_what_does_not_place_a_pod_anew_is_known() -> None:
+def test_findings_without_a_placement_change_are_known() -> None:
     old = waiting()
     relabelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
     assert decide(relabelled, policy(), update(old), KNOWN).allowed

@@ -164,7 +164,7 @@ def of_requirements(count: int) -> JSON:
     return pod(PLAIN, affinity=requiring(*[{"matchExpressions": neither}] * (count // 2)))
 
 
-def test_what_is_held_against_all_nodes_is_bounded(policy: Policy) -> None:
+def test_comparisons_with_all_nodes_are_bounded(policy: Policy) -> None:
     nodes = NodeIndex(Node(f"n{n}", {"os": "a"}) for n in range(5000))
     start = time.process_time()
     assert decide(of_requirements(100), policy, facts=Facts(nodes=nodes)).allowed
@@ -180,7 +180,7 @@ def test_containers_are_bounded_over_all_pods_of_an_object(policy: Policy) -> No
             decide(make(5001), policy)
 
 
-def test_findings_are_bounded_and_none_is_left_out(policy: Policy) -> None:
+def test_findings_are_bounded_and_complete(policy: Policy) -> None:
     def judged(count: int) -> Decision:
         return decide(pod(PLAIN, tolerations=[EXISTS] * count), policy)
 
@@ -189,7 +189,7 @@ def test_findings_are_bounded_and_none_is_left_out(policy: Policy) -> None:
         judged(10_001)
 
 
-def test_what_steps_inherit_is_bounded(policy: Policy) -> None:
+def test_inherited_fields_of_steps_are_bounded(policy: Policy) -> None:
     assert decide(steps_that_inherit(100), policy).verdict == "mutated"
     with pytest.raises(OversizedObjectError, match="its 1,000 templates inherit 3,007,000 values"):
         decide(steps_that_inherit(1000), policy)

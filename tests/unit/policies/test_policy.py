@@ -130,7 +130,7 @@ class TestWhatADocumentMeans:
         assert rules == {"pool-trespass": False}
         assert parse_policy(document(rules=rules)).compile().actions["pool-trespass"] == "off"
 
-    def test_of_two_overrides_for_a_namespace_the_last_counts(self) -> None:
+    def test_the_last_override_of_a_namespace_counts(self) -> None:
         overrides = [
             {"namespaces": ["a", "b"], "rules": {"pool-trespass": "warn", "device-leak": "off"}},
             {"namespaces": ["b"], "rules": {"pool-trespass": "audit"}},
@@ -463,7 +463,7 @@ class TestWhatADocumentMeans:
         ),
     ],
 )
-def test_a_slip_is_named_with_its_place_and_its_cure(given: Any, expected: str) -> None:
+def test_a_mistake_is_reported_with_path_and_remediation(given: Any, expected: str) -> None:
     assert problems(given) == [expected]
 
 

@@ -67,7 +67,7 @@ def test_a_quantity_has_the_value_that_kubernetes_reads(written: object, value: 
         *[True, False, [], {}, {"a": 1}, float("nan"), float("inf"), b"1"],
     ],
 )
-def test_what_is_no_quantity_is_rejected_with_an_example_of_one(written: object) -> None:
+def test_an_invalid_quantity_is_rejected_with_an_example(written: object) -> None:
     with pytest.raises(InvalidQuantityError, match="is not a quantity; write a number") as caught:
         parse_quantity(written)
     assert len(str(caught.value)) < 200

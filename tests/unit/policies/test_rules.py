@@ -76,19 +76,19 @@ def test_a_page_names_settings_that_exist(rule: Mutation | Check) -> None:
 
 
 @each_check
-def test_what_a_page_shows_as_denied_is_denied(rule: Check) -> None:
+def test_denied_examples_of_a_page_are_denied(rule: Check) -> None:
     decision = decide_as_on_page(rule, "Denied")
     assert rule.id in {finding.rule for finding in decision.findings}
     assert decision.allowed is (rule.default != "enforce")
 
 
 @each_check
-def test_what_a_page_shows_instead_is_allowed(rule: Check) -> None:
+def test_the_corrected_examples_of_a_page_are_allowed(rule: Check) -> None:
     assert decide_as_on_page(rule, "Use instead").findings == ()
 
 
 @each_mutation
-def test_what_a_page_shows_before_becomes_what_it_shows_after(rule: Mutation) -> None:
+def test_the_before_example_of_a_page_is_mutated_to_the_after_example(rule: Mutation) -> None:
     decision = decide_as_on_page(rule, "Before")
     assert decision.findings == ()
     (after,) = examples(rule, "After")
@@ -96,7 +96,7 @@ def test_what_a_page_shows_before_becomes_what_it_shows_after(rule: Mutation) ->
 
 
 @each_mutation
-def test_what_a_page_shows_after_was_not_there_before(rule: Mutation) -> None:
+def test_the_after_example_of_a_page_adds_to_the_before_example(rule: Mutation) -> None:
     (before,), (after,) = examples(rule, "Before"), examples(rule, "After")
     with pytest.raises(AssertionError):
         assert_contains(before, after, "")

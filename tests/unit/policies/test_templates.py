@@ -154,7 +154,7 @@ def test_the_search_ends_at_a_depth() -> None:
 
 
 @pytest.mark.parametrize("obj", [{}, {"kind": "Pod"}, {"apiVersion": 7, "kind": []}])
-def test_what_is_no_object_has_none_or_its_own(obj: JSON) -> None:
+def test_values_that_are_not_objects_have_no_templates(obj: JSON) -> None:
     assert len(templates(obj)) == (obj.get("kind") == "Pod")
 
 

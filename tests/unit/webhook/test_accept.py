@@ -136,7 +136,7 @@ async def test_a_connection_that_waits_for_an_answer_is_never_closed(
     assert [await is_served(each) for each in held[:2]] == [True, True]
 
 
-async def test_who_hangs_up_makes_room(connect: Connect, busy: set[str]) -> None:
+async def test_a_closed_connection_makes_room(connect: Connect, busy: set[str]) -> None:
     busy.add("127.0.0.2")
     first, second = [await connect("127.0.0.2") for _ in range(2)]
     assert await is_served(first)

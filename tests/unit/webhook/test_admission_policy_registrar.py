@@ -86,7 +86,7 @@ async def test_policies_are_written_before_the_bindings_that_name_them() -> None
     assert set(counter.seen) == {(POLICY_KIND, "created"), (BINDING_KIND, "created")}
 
 
-async def test_what_is_as_wanted_is_not_written_again() -> None:
+async def test_objects_without_drift_are_not_written() -> None:
     api = Api()
     kept = registrar(api)
     await kept.register(WANTED)
@@ -96,7 +96,7 @@ async def test_what_is_as_wanted_is_not_written_again() -> None:
 
 
 @pytest.mark.parametrize("field", ["validations", "matchConstraints", "failurePolicy", "variables"])
-async def test_what_is_changed_by_hand_is_repaired_and_counted(field: str) -> None:
+async def test_manual_changes_are_repaired_and_counted(field: str) -> None:
     api, counter = Api(), Counter()
     kept = registrar(api, counter)
     await kept.register(WANTED)
@@ -116,7 +116,7 @@ async def test_a_binding_that_no_longer_denies_is_repaired() -> None:
     assert api.objects[BINDING]["spec"]["validationActions"] == ["Deny"]
 
 
-async def test_what_an_apply_leaves_of_others_is_replaced() -> None:
+async def test_fields_of_other_managers_that_an_apply_leaves_are_replaced() -> None:
     api = Api()
     api.added = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
     await registrar(api).register(WANTED)
@@ -124,7 +124,7 @@ async def test_what_an_apply_leaves_of_others_is_replaced() -> None:
     assert "paramKind" not in api.objects[FIRST]["spec"]
 
 
-async def test_what_does_not_stay_as_written_is_an_error() -> None:
+async def test_an_object_that_is_changed_at_once_is_an_error() -> None:
     class Stubborn(Api):
         async def replace(self, path: str, obj: JSONObject) -> JSONObject:
             return self.objects[path]
@@ -135,7 +135,7 @@ async def test_what_does_not_stay_as_written_is_an_error() -> None:
         await registrar(api).register(WANTED)
 
 
-async def test_what_is_no_longer_wanted_goes_last_and_bindings_before_policies() -> None:
+async def test_superfluous_objects_are_deleted_last_and_bindings_first() -> None:
     api = Api()
     kept = registrar(api)
     await kept.register(WANTED)

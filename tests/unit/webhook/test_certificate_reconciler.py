@@ -74,7 +74,7 @@ async def test_the_first_replica_creates_the_secret_and_the_next_one_follows(
     assert first.source.read() == second.source.read() == stored.leaf
 
 
-async def test_of_two_that_create_it_at_once_the_slower_takes_what_the_other_wrote(
+async def test_the_slower_of_two_creators_uses_the_secret_of_the_other(
     api: FakeKubeApi,
 ) -> None:
     first, second = Replica(api), Replica(api)
@@ -84,7 +84,7 @@ async def test_of_two_that_create_it_at_once_the_slower_takes_what_the_other_wro
     assert (first.changes, second.changes) == ([Change.CREATE], [])
 
 
-async def test_of_two_that_renew_it_at_once_the_slower_takes_what_the_other_wrote(
+async def test_the_slower_of_two_renewals_uses_the_secret_of_the_other(
     api: FakeKubeApi,
 ) -> None:
     first, second = Replica(api), Replica(api)
@@ -154,7 +154,7 @@ async def test_a_rotation_waits_until_every_configuration_has_carried_both_for_a
     assert replica.changes[-1] is Change.RETIRE
 
 
-async def test_a_refusal_is_not_taken_for_a_conflict(api: FakeKubeApi) -> None:
+async def test_a_forbidden_write_is_not_a_conflict(api: FakeKubeApi) -> None:
     api.write_error = ApiError(403, "secrets is forbidden")
     with pytest.raises(ApiError, match="forbidden"):
         await Replica(api).reconciler.reconcile(NOW)

@@ -123,7 +123,7 @@ LATER = timedelta(minutes=5)
         ("Sun, 01 Mar 2026 12:00:00 -0000", None),
     ],
 )
-async def test_the_time_is_what_the_api_server_said(
+async def test_the_time_is_the_date_of_the_api_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, date_header: str, time: datetime | None
 ) -> None:
     async def answer(_request: web.Request) -> web.Response:
@@ -208,7 +208,7 @@ async def test_a_plugin_without_credentials_is_an_error(
     assert not caplog.records
 
 
-async def test_a_plugin_that_gives_a_token_is_gone_by(tmp_path: Path) -> None:
+async def test_the_token_of_a_plugin_is_used(tmp_path: Path) -> None:
     given = (
         '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
         ' "status": {"token": "secret"}}'

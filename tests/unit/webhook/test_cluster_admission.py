@@ -172,7 +172,7 @@ async def test_an_api_server_that_does_not_answer_delays_no_response_for_long(
     assert "patch" not in answer["response"]
 
 
-async def test_what_is_known_and_what_was_looked_up_is_exported_to_prometheus(hook: Hook) -> None:
+async def test_cluster_facts_and_lookups_are_exported(hook: Hook) -> None:
     await hook.response("/mutate", asks(claiming("one-gpu")))
     await hook.response("/validate", asks(claiming("one-gpu")))
     await hook.response("/validate", asks(claiming("none")))

@@ -281,7 +281,7 @@ async def test_an_api_server_that_does_not_answer_gets_no_more_and_more_requests
     ["../../../../api/v1/secrets", "a/b", "%2e%2e", "UPPER", "", "a" * 254, 5, None, ["a"], "a b"],
 )
 @pytest.mark.parametrize("entry", [by_name, by_template])
-def test_a_name_that_is_none_never_becomes_part_of_a_request(entry: Any, name: Any) -> None:
+def test_an_invalid_name_is_never_requested(entry: Any, name: Any) -> None:
     assert list(claims_named(Workload(pod(entry(name))), ML)) == []
     assert list(claims_named(Workload(pod(by_name("fine"))), Request("../other"))) == []
 
@@ -302,6 +302,6 @@ def test_an_object_of_any_shape_names_no_claim(obj: Any) -> None:
     assert list(claims_named(Workload(obj), ML)) == []
 
 
-def test_of_a_claim_and_a_template_in_one_entry_the_claim_counts() -> None:
+def test_an_entry_with_a_claim_and_a_template_uses_the_claim() -> None:
     entry = {**by_name("a"), **by_template("b")}
     assert list(claims_named(Workload(pod(entry)), ML)) == [ClaimName("resourceclaims", "ml", "a")]

@@ -31,7 +31,7 @@ from webhook.kube.wire import Metadata
 JSON = dict[str, Any]
 
 
-def test_of_a_node_its_labels_taints_and_the_pools_devices_are_kept() -> None:
+def test_a_node_keeps_labels_taints_and_devices_of_pools() -> None:
     obj = gpu_node("a")
     obj["status"]["allocatable"] |= {
         "nvidia.com/mig-1g.10gb": "7k",
@@ -71,7 +71,7 @@ def test_a_node_in_a_file_may_hold_numbers_and_lack_whatever_is_optional() -> No
         (node("a", allocatable={"nvidia.com/gpu": "many"}), "'many' is not a quantity"),
     ],
 )
-def test_what_is_no_node_is_said_to_be_none(obj: JSON, problem: str) -> None:
+def test_an_invalid_node_is_reported(obj: JSON, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         node_of(obj, policy())
 
@@ -81,7 +81,7 @@ def device_class(name: str, created: str, resource: str | None) -> DeviceClassOb
     return DeviceClassObject(metadata, DeviceClassSpec(resource))
 
 
-def test_of_device_classes_for_one_resource_the_newest_counts_and_then_the_lower_name() -> None:
+def test_the_newest_device_class_of_a_resource_counts_then_the_lower_name() -> None:
     store = DeviceClassStore()
     early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     store.put(device_class("b", late, "example.com/gpu"))
@@ -107,7 +107,7 @@ def test_delays_double_up_to_a_cap_and_are_shortened_by_up_to_half() -> None:
     assert last == 10.0
 
 
-def test_delays_begin_anew_after_an_attempt_that_lasted() -> None:
+def test_delays_are_reset_after_a_long_attempt() -> None:
     backoff = Backoff(0.25, 10.0, 10.0, spread=lambda: 0.0)
     assert [backoff.after(lasted) for lasted in (0, 9.9, 0, 10.0, 0)] == [0.25, 0.5, 1, 0.25, 0.5]
 
@@ -213,7 +213,7 @@ async def test_an_address_of_ipv6_is_written_in_brackets(
     assert await Connection(in_cluster(account)).host() == "https://[fd00::1]:443"
 
 
-async def test_of_an_api_server_that_cannot_be_connected_to_the_address_and_the_reason_are_said(
+async def test_a_connection_error_names_address_and_reason(
     account: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as bound:
@@ -230,7 +230,7 @@ async def test_of_an_api_server_that_cannot_be_connected_to_the_address_and_the_
     )
 
 
-def test_what_thousands_of_nodes_are_labelled_with_is_kept_once() -> None:
+def test_common_label_strings_are_stored_once() -> None:
     store = NodeStore(policy())
     for name in ("a", "b"):
         line = json.dumps(node(name, {"example.com/rack-of-the-node": "rack-number-7"}))

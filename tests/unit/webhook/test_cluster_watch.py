@@ -155,9 +155,7 @@ async def test_a_lost_connection_is_taken_up_from_the_last_event_without_a_new_l
     assert counts.restarts["nodes"] == 1
 
 
-async def test_what_happened_while_the_api_server_was_away_is_learned_when_it_is_back(
-    api: FakeApiServer, tmp_path: Path
-) -> None:
+async def test_changes_during_an_outage_arrive_after_it(api: FakeApiServer, tmp_path: Path) -> None:
     async with facts_of(api, tmp_path) as cluster:
         await has(cluster, ALL)
         await api.stop()
@@ -232,9 +230,7 @@ async def test_a_collection_that_is_no_longer_served_is_empty(
         assert (await known(cluster)).extended_resource_classes == {}
 
 
-async def test_a_list_whose_next_page_is_too_old_is_begun_anew(
-    api: FakeApiServer, tmp_path: Path
-) -> None:
+async def test_a_list_with_an_expired_page_is_restarted(api: FakeApiServer, tmp_path: Path) -> None:
     forgotten: list[bool] = []
 
     def forget_once(path: str, offset: int) -> None:
@@ -354,7 +350,7 @@ async def test_a_version_that_no_watch_can_begin_from_is_given_up_after_a_few_fa
         await has(cluster, ALL | {"n7"})
 
 
-async def test_a_collection_that_may_not_be_read_is_gone_without_and_said_once(
+async def test_a_forbidden_collection_is_reported_once(
     api: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gpufence")
@@ -438,9 +434,7 @@ async def test_nodes_are_a_must_even_where_the_api_server_says_that_there_is_no_
         await api.stop()
 
 
-async def test_what_the_policy_does_not_need_is_not_watched(
-    api: FakeApiServer, tmp_path: Path
-) -> None:
+async def test_unneeded_collections_are_not_watched(api: FakeApiServer, tmp_path: Path) -> None:
     async with facts_of(api, tmp_path, policy(deviceClasses=[])) as cluster:
         await eventually(lambda: not cluster.unready(), "everything to be known")
         assert set(cluster.objects()) == {"nodes", *TEMPLATES}

@@ -61,7 +61,7 @@ def test_the_policy_says_which_custom_resources_are_sent() -> None:
     assert CUSTOM not in webhooks(replace(default_policy(), custom_workloads=()))
 
 
-def test_what_a_cluster_needs_to_come_up_never_calls_the_webhook() -> None:
+def test_namespaces_that_a_cluster_needs_to_start_are_excluded() -> None:
     policy = default_policy()
     for webhook in webhooks(policy, excluded_namespaces=frozenset({"more"})).values():
         [selector] = webhook["namespaceSelector"]["matchExpressions"]

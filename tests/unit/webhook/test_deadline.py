@@ -33,7 +33,7 @@ def test_go_durations_are_read(text: str, seconds: float) -> None:
     "text",
     ["", "3", "s", ".s", "-3s", "+3s", "3 s", "3s ", "3S", "1s2", "soon", "1e3s", "٣s", "3s\n"],
 )
-def test_what_is_no_duration_is_rejected_with_an_example(text: str) -> None:
+def test_invalid_durations_are_rejected_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration; write it like 3s, 1m30s or 500ms"):
         parse_duration(text)
 

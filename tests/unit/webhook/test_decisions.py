@@ -51,7 +51,7 @@ async def test_a_gpu_pod_is_allowed_with_a_patch(hook: Hook) -> None:
     assert expected["spec"]["tolerations"][0]["key"] == "nvidia.com/gpu"
 
 
-async def test_what_was_mutated_once_is_left_alone_and_allowed(hook: Hook) -> None:
+async def test_a_mutated_pod_is_allowed_unchanged(hook: Hook) -> None:
     _, patched = await hook.post("/mutate", review(gpu_pod()))
     mutated = jsonpatch.apply_patch(gpu_pod(), patch_of(patched))
     for path in ("/mutate", "/validate"):
@@ -79,7 +79,7 @@ async def test_a_trespasser_is_rejected_with_what_to_change(hook: Hook) -> None:
     assert "(at spec.tolerations[0])" in second
 
 
-async def test_everything_that_is_wrong_is_said_at_once(hook: Hook) -> None:
+async def test_all_findings_are_reported_at_once(hook: Hook) -> None:
     pod = trespassing_pod()
     pod["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
     pod["spec"]["volumes"] = [{"name": "gpu", "hostPath": {"path": "/dev/nvidia0"}}]
@@ -134,7 +134,7 @@ async def test_a_rule_on_audit_tells_the_audit_log_alone(make_hook: MakeHook) ->
     assert response == {"uid": UID, "allowed": True}
 
 
-async def test_a_refusal_carries_the_warnings_of_other_rules(make_hook: MakeHook) -> None:
+async def test_a_denial_carries_the_warnings_of_other_rules(make_hook: MakeHook) -> None:
     hook = await make_hook(default_policy(device_leak="warn"))
     pod = trespassing_pod()
     pod["spec"]["volumes"] = [{"name": "gpu", "hostPath": {"path": "/dev/nvidia0"}}]
@@ -163,7 +163,7 @@ async def test_an_object_without_a_namespace_is_in_that_of_the_request(hook: Hoo
     assert not fenced["allowed"]
 
 
-async def test_who_asks_counts(hook: Hook) -> None:
+async def test_the_user_of_the_request_counts(hook: Hook) -> None:
     pod = trespassing_pod()
     pod["spec"]["tolerations"] = [{"operator": "Exists"}]
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}
@@ -186,7 +186,7 @@ async def test_an_update_is_not_rejected_for_what_was_there_before(hook: Hook) -
     )["allowed"]
 
 
-async def test_of_a_workload_what_was_there_before_is_a_warning(make_hook: MakeHook) -> None:
+async def test_known_findings_of_a_workload_are_warnings(make_hook: MakeHook) -> None:
     old = deployment(trespassing_pod())
     new = with_value(old, "spec.replicas", 5)
     update: dict[str, Any] = {"operation": "UPDATE", "oldObject": old}
@@ -248,7 +248,7 @@ async def test_an_ephemeral_container_is_hardened_and_judged(hook: Hook) -> None
     ],
     ids=["deletion", "exec", "status", "binding"],
 )
-async def test_what_places_no_pod_is_allowed(hook: Hook, path: str, fields: JSON) -> None:
+async def test_requests_that_place_no_pod_are_allowed(hook: Hook, path: str, fields: JSON) -> None:
     response = await hook.response(path, review(trespassing_pod(), **fields))
     assert response == {"uid": UID, "allowed": True}
 

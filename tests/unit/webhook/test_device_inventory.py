@@ -133,7 +133,7 @@ def test_a_claim_waits_for_what_it_requests_and_holds_what_was_allocated() -> No
     }
 
 
-def test_what_a_claim_does_not_say_yet_counts_once_it_is_allocated() -> None:
+def test_an_open_number_of_devices_counts_after_allocation() -> None:
     alternatives = [
         {"name": "large", "deviceClassName": CLASS},
         {"name": "small", "deviceClassName": "mig.nvidia.com", "count": 2},
@@ -253,7 +253,7 @@ async def test_devices_are_counted_and_only_what_has_some_is_kept(
         assert "fieldSelector" not in api.lists(NODES)[0].query
 
 
-async def test_nothing_is_reported_before_the_last_page_has_come(
+async def test_no_devices_are_reported_before_the_list_is_complete(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     api.blocked[CLAIMS] = asyncio.Event()
@@ -300,7 +300,7 @@ async def test_other_pools_are_counted_from_a_new_list(api: FakeApiServer, tmp_p
         await becomes(inventory, {Holding("example.com/nic", "ml", True): 3})
 
 
-async def test_a_count_that_ends_forgets_everything_and_can_begin_anew(
+async def test_a_stopped_inventory_is_empty_and_can_restart(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with inventory_of(api, tmp_path) as inventory:

@@ -86,7 +86,7 @@ def test_drift(path: list[str | int], value: Any, difference: str) -> None:
     assert drift(VALIDATING, repaired(VALIDATING, found)) == []
 
 
-def test_what_others_add_beside_ours_is_no_drift_and_stays() -> None:
+def test_webhooks_of_others_are_no_drift_and_stay() -> None:
     found = copy.deepcopy(VALIDATING)
     found["metadata"]["labels"]["team"] = "platform"
     found["metadata"]["resourceVersion"] = "7"
@@ -153,7 +153,7 @@ async def test_the_registrar_tells_a_change_of_ours_from_drift() -> None:
     assert counter.counted[5:] == [("Mutating", "changed"), ("Validating", "changed")]
 
 
-async def test_what_an_apply_leaves_is_replaced() -> None:
+async def test_fields_that_an_apply_leaves_are_replaced() -> None:
     class Merging(FakeKubeApi):
         """Server-side apply leaves a condition that another field manager has added."""
 
@@ -173,7 +173,7 @@ async def test_what_an_apply_leaves_is_replaced() -> None:
     assert drift(VALIDATING, api.objects[PATHS[1]]) == []
 
 
-async def test_what_does_not_stay_is_said() -> None:
+async def test_a_configuration_that_is_changed_at_once_is_an_error() -> None:
     def stubborn(obj: JSON) -> JSON:
         first, *others = obj["webhooks"]
         return {**obj, "webhooks": [{**first, "timeoutSeconds": 30}, *others]}
@@ -226,7 +226,7 @@ async def test_a_service_is_reachable_with_an_endpoint_that_is_ready(
     assert await is_reachable(api, ("system", "gpufence", 443)) is reachable
 
 
-async def test_where_endpoints_may_not_be_looked_at_nothing_is_waited_for() -> None:
+async def test_without_permission_for_endpoints_registration_does_not_wait() -> None:
     api = FakeKubeApi()
     api.error = ApiError(403, "endpointslices is forbidden")
     assert await is_reachable(api, ("system", "gpufence", 443))

@@ -226,7 +226,7 @@ async def test_the_timeout_that_an_api_server_appends_is_understood(
     assert status == 200
 
 
-async def test_a_timeout_that_is_none_is_named(hook: Hook) -> None:
+async def test_an_invalid_timeout_is_named(hook: Hook) -> None:
     status, text = await post(hook, GOOD, JSON_TYPE, "?timeout=soon")
     assert status == 400
     assert text == (
@@ -309,7 +309,7 @@ NO_HTTP = {
 
 
 @pytest.mark.parametrize("name", NO_HTTP)
-async def test_what_is_no_http_is_a_plain_error(hook: Hook, name: str) -> None:
+async def test_a_request_that_is_not_http_gets_a_plain_error(hook: Hook, name: str) -> None:
     answer = await converse(hook, NO_HTTP[name])
     assert answer.split(b" ", 2)[1] == b"400"
     await assert_good_ones_are_served(hook)
@@ -359,7 +359,7 @@ async def test_a_caller_that_hangs_up_leaves_nothing_behind(
     assert caplog.records == []
 
 
-async def test_what_is_not_served_is_not_found(hook: Hook) -> None:
+async def test_unknown_paths_are_not_found(hook: Hook) -> None:
     for path in ("/", "/mutate/", "/healthz", "/metrics", "/validate/../mutate/x"):
         async with hook.client.post(path, data=GOOD, headers=JSON_TYPE) as response:
             assert response.status == 404

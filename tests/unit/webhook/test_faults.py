@@ -142,7 +142,7 @@ async def test_a_leader_keeps_its_lease_while_each_response_is_late(
 
 
 @EACH
-async def test_what_is_watched_is_listed_once_however_long_it_takes(
+async def test_a_slow_list_is_not_repeated(
     fault: Fault, api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
     facts = ClusterFacts(Connection(load), default_policy(), timing=FAST)

@@ -119,7 +119,7 @@ async def test_the_exempt_are_let_through_whatever_is_broken(
     assert (await hook.response("/validate", review(gpu_pod(), namespace=exempt)))["allowed"]
 
 
-async def test_a_refusal_is_one_line_of_log_and_a_plain_pod_none(
+async def test_a_denial_is_logged_in_one_line_and_a_plain_pod_is_not(
     hook: Hook, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="gpufence")

@@ -131,7 +131,7 @@ async def test_only_the_holder_gives_a_lease_up(
     assert api.objects[PATH]["spec"]["holderIdentity"] == "second"
 
 
-async def test_of_two_that_write_at_once_one_leads(
+async def test_one_of_two_concurrent_writers_leads(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first, second = candidate("first"), candidate("second")
@@ -209,7 +209,7 @@ async def test_a_release_that_failed_is_done_the_next_time(
     assert await second.acquire_or_renew()
 
 
-async def test_a_refusal_that_is_no_conflict_is_not_taken_for_one(
+async def test_an_error_other_than_a_conflict_is_raised(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     api.write_error = ApiError(403, "leases is forbidden")

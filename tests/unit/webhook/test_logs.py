@@ -102,7 +102,7 @@ def test_a_failure_is_logged_with_its_traceback(formatter: logging.Formatter) ->
         assert "ZeroDivisionError: a bug" in stream.getvalue()
 
 
-def test_what_is_no_http_is_a_line_without_a_traceback() -> None:
+def test_a_request_that_is_not_http_is_logged_without_traceback() -> None:
     with captured(JSONFormatter()) as (log, stream):
         try:
             fail(BadStatusLine("quoted\nfor the log"))

@@ -163,7 +163,7 @@ async def test_a_field_of_the_wrong_type_is_named(hook: Hook, wrong: tuple[str, 
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: repr(quantity)[:20])
-async def test_what_is_no_quantity_is_named(hook: Hook, quantity: Any) -> None:
+async def test_an_invalid_quantity_is_named(hook: Hook, quantity: Any) -> None:
     pod = gpu_pod()
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = quantity
     for endpoint in ("/mutate", "/validate"):
@@ -209,7 +209,7 @@ async def test_a_workload_without_a_template_is_no_way_past_the_rules(
     )
 
 
-async def test_what_a_custom_resource_may_hold_is_its_operators_to_say(hook: Hook) -> None:
+async def test_malformed_custom_resources_are_allowed(hook: Hook) -> None:
     workload = pytorch_job(with_value(plain_pod(), "spec.tolerations", "{{tolerations}}"))
     response = await hook.response("/validate", review(workload))
     [warning] = response.pop("warnings")
@@ -220,7 +220,7 @@ async def test_what_a_custom_resource_may_hold_is_its_operators_to_say(hook: Hoo
     assert response == {"uid": UID, "allowed": True}
 
 
-async def test_what_is_too_large_to_judge_is_not_called_malformed(hook: Hook) -> None:
+async def test_oversized_objects_are_not_called_malformed(hook: Hook) -> None:
     many = [{"name": f"c{number}", "image": "a"} for number in range(5001)]
     assert await refusal(hook, "/validate", with_value(plain_pod(), "spec.containers", many)) == (
         "gpufence cannot check this Pod, because it is too large: "
@@ -251,7 +251,7 @@ def nested_deeply() -> JSON:
     return with_value(gpu_pod(), "spec.unknown", deep)
 
 
-async def test_what_no_rule_reads_may_be_nested_deeply(hook: Hook) -> None:
+async def test_fields_that_no_rule_reads_may_be_nested_deeply(hook: Hook) -> None:
     response = await hook.response("/mutate", review(nested_deeply()))
     assert response["allowed"]
     assert response["patchType"] == "JSONPatch"

@@ -24,7 +24,7 @@ def finding(**fields: Any) -> Finding:
     return Finding(**values | fields)
 
 
-def test_a_refusal_says_how_much_there_is_to_change_and_then_what() -> None:
+def test_a_denial_starts_with_the_number_of_problems() -> None:
     other = finding(
         rule="pool-trespass",
         path="spec.tolerations[0]",
@@ -48,13 +48,13 @@ def test_a_refusal_says_how_much_there_is_to_change_and_then_what() -> None:
     )
 
 
-def test_a_refusal_begins_as_the_page_about_it_says() -> None:
+def test_a_denial_starts_as_documented() -> None:
     page = PROJECT / "docs" / "get-started" / "denied.md"
     assert denial([finding()], "Pod").startswith("gpufence found ")
     assert "starts with `gpufence found`" in page.read_text()
 
 
-def test_a_refusal_for_thousands_of_things_says_how_many_it_leaves_out() -> None:
+def test_a_long_denial_states_the_number_of_omitted_findings() -> None:
     found = [finding(detail=f"tolerates taint {number}") for number in range(4000)]
     heading, *lines, last = denial(found, "Pod").split("\n")
     assert heading == "gpufence found 4000 problems in this Pod:"

@@ -13,7 +13,7 @@ from webhook.metrics.admission import kind_label
 REQUESTS = "gpufence_admission_requests_total"
 
 
-async def test_each_answer_is_counted_by_what_became_of_it(hook: Hook) -> None:
+async def test_each_response_is_counted_by_its_result(hook: Hook) -> None:
     await hook.post("/mutate", review(gpu_pod()))
     await hook.post("/mutate", review(plain_pod()))
     await hook.post("/validate", review(plain_pod()))

@@ -83,7 +83,7 @@ def machine_deployment(machine_labels: JSON | None = None, **annotations: str) -
         ({"eks.amazonaws.com/instance-gpu-name": "h100"}, False),
     ],
 )
-def test_what_a_node_pool_promises(labels: JSON, promised: bool) -> None:
+def test_labels_and_taints_of_a_node_pool(labels: JSON, promised: bool) -> None:
     pool = node_pool(
         requirement("karpenter.k8s.aws/instance-gpu-name", "In", "h100", "a100"),
         requirement("karpenter.k8s.aws/instance-gpu-count", "Gt", "4"),

@@ -55,7 +55,7 @@ async def watched() -> Watched:
     return Watched(source, await ReloadingPolicy.load(source))
 
 
-async def test_nothing_happens_where_nothing_changed(watched: Watched) -> None:
+async def test_an_unchanged_document_is_not_loaded_again(watched: Watched) -> None:
     for _ in range(3):
         await watched.policy.poll()
     assert (watched.applied, watched.counted) == ([], [])
@@ -92,7 +92,7 @@ async def test_a_good_one_clears_the_problem(
     assert watched.policy.generation == generation
 
 
-async def test_what_is_no_policy_is_read_once_until_it_is_another_one(watched: Watched) -> None:
+async def test_an_invalid_policy_is_read_once_until_it_changes(watched: Watched) -> None:
     for _ in range(3):
         await watched.poll(b"bad: poolz")
     assert watched.source.parsed == 2

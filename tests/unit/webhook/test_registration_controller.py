@@ -410,7 +410,7 @@ async def test_the_webhooks_are_registered_where_the_second_line_cannot_be_writt
     assert replica.registered == [True, True]
 
 
-async def test_without_the_second_line_none_is_written(make: type[Replica]) -> None:
+async def test_without_admission_policies_none_are_written(make: type[Replica]) -> None:
     replica = make(admission_policies=False)
     serves_admission_policies(replica)
     await replica.reconcile()

@@ -42,7 +42,7 @@ async def test_the_ready_line_says_what_is_served_where(pair: Path) -> None:
         assert ready["certificateExpires"] == leaf.not_valid_after_utc.isoformat()
 
 
-async def test_what_is_no_tls_leaves_the_server_standing(pair: Path) -> None:
+async def test_a_client_without_tls_does_not_stop_the_server(pair: Path) -> None:
     async with ready_server(pair) as running:
         for sent in (b"", b"POST /validate HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"):
             _, writer = await asyncio.open_connection("127.0.0.1", running.ready["port"])

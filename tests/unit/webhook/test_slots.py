@@ -51,7 +51,7 @@ async def test_an_address_with_all_slots_is_rejected_at_once_and_another_waits()
     await waiting
 
 
-async def test_who_waits_in_vain_is_rejected_in_time_and_leaves_nothing_behind() -> None:
+async def test_a_wait_that_times_out_is_rejected_and_leaves_no_entry() -> None:
     slots = Slots(1)
     await slots.take(MANY, 1)
     with pytest.raises(NoSlotError):
