@@ -10,6 +10,6 @@
 - `certs.secret`     the Secret that all of it lies in
 - `certs.reload`     serves a key pair over TLS and takes up its successor without a restart
 
-Nothing in here reads the clock: the time is passed in, as an aware `datetime`. Everything that a
-user can cause is a `certs.errors.CertificateError`.
+No module reads the clock: callers pass the time as an aware `datetime`. Every error that a user can
+cause is a `certs.errors.CertificateError`.
 """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 AUTHORITY_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)
 
-# A certificate is used the moment it is issued, by machines whose clocks are behind the issuer's.
+# Certificates are used at once, by machines whose clocks may be behind the issuer's.
 CLOCK_SKEW = timedelta(minutes=5)
 
 # X.509 times are whole seconds (RFC 5280 section 4.1.2.5.2).
@@ -127,7 +127,7 @@ def _validity(now: datetime, lifetime: timedelta, where: str) -> tuple[datetime,
             where=where,
             cure="Use a shorter one",
         ) from error
-    # Of a life shorter than the skew most would lie in the past, and renewal be due at once.
+    # Without the limit, renewal of a very short-lived certificate would be due at once.
     not_before = now - min(CLOCK_SKEW, lifetime)
     return not_before.replace(microsecond=0), not_after.replace(microsecond=0)
 

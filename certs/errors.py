@@ -1,10 +1,10 @@
-"""Errors of this package: each says what is wrong, where, and what to do about it."""
+"""Errors of this package: each states the problem, the place and the remediation."""
 
 from __future__ import annotations
 
 
 class CertificateError(Exception):
-    """Something about certificates that the user can put right.
+    """A problem with certificates that the user can fix.
 
     `what` is a clause without a subject ("is encrypted"), whose subject is `where` (a path, a name,
     an option's value); `cure` is a sentence without its full stop.

@@ -33,7 +33,7 @@ _PUBLIC_MODE = 0o644
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What `issue` wrote: where, both key pairs, the leaf's names and when each ends (UTC)."""
+    """The result of `issue`: directory, key pairs, names of the leaf, and expiry times (UTC)."""
 
     directory: Path
     authority: KeyPair
@@ -79,7 +79,7 @@ def issue(
 
 
 def write_pairs(directory: Path, authority: KeyPair, leaf: KeyPair, *, force: bool = False) -> None:
-    """Write both key pairs to `directory`, which is made if it is not there.
+    """Write both key pairs to `directory`, which is created if necessary.
 
     Keys have mode 0600 from the moment of their creation. Each file appears whole or not at all,
     and all four are complete on disk before the first takes its place; if one cannot, the others
@@ -124,7 +124,7 @@ def read_pair(certificate: Path, key: Path, now: datetime) -> KeyPair:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a certificate or key file whole; raises StorageError."""
+    """Read a certificate or key file; raises StorageError."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -173,7 +173,7 @@ def _install(contents: Mapping[Path, bytes], *, force: bool) -> None:
 
 
 def _existing(targets: Iterable[Path]) -> dict[Path, tuple[bytes, int]]:
-    """Return content and mode of the targets that exist, to put back if something goes wrong."""
+    """Return content and mode of the existing targets, to restore them after a failure."""
     contents: dict[Path, tuple[bytes, int]] = {}
     for target in targets:
         with contextlib.suppress(FileNotFoundError):
@@ -183,7 +183,7 @@ def _existing(targets: Iterable[Path]) -> dict[Path, tuple[bytes, int]]:
 
 def _put_back(touched: Iterable[Path], before: Mapping[Path, tuple[bytes, int]]) -> None:
     for target in touched:
-        # The error that led here is the one to report.
+        # Report the original error.
         with contextlib.suppress(OSError):
             if target not in before:
                 target.unlink()

@@ -1,4 +1,4 @@
-"""A certificate and its private key as PEM, and the checks that both deserve before use."""
+"""A certificate and its private key as PEM, and their checks before use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 
-# What the parser raises for bytes that are no certificate, or none that it understands.
+# The errors of the parser for invalid or unsupported certificates.
 _UNREADABLE = (
     ValueError,
     TypeError,
@@ -61,9 +61,9 @@ def parse_certificates(pem: bytes, where: str) -> tuple[x509.Certificate, ...]:
 
 
 def as_der(certificates: Iterable[x509.Certificate]) -> bytes:
-    """Return certificates as Python's ssl takes them for `cadata`.
+    """Return certificates in the form of `cadata` in Python's ssl.
 
-    Of PEM it takes ASCII alone, and people write between certificates whose they are.
+    It accepts only ASCII, but PEM files often have comments between the certificates.
     """
     return b"".join(certificate.public_bytes(Encoding.DER) for certificate in certificates)
 

@@ -29,7 +29,7 @@ class Names:
 
     @classmethod
     def parse(cls, dns_names: Iterable[str], ip_addresses: Iterable[str] = ()) -> Names:
-        """Validate names as a person writes them; raises RequestError at the first wrong one."""
+        """Validate names; raises RequestError for the first invalid one."""
         names = cls(
             dns=tuple(dict.fromkeys(parse_dns_name(text) for text in dns_names)),
             ip=tuple(dict.fromkeys(parse_ip_address(text) for text in ip_addresses)),
@@ -97,7 +97,7 @@ def parse_dns_name(text: str) -> str:
                 cure="Between the dots, use 1 to 63 letters, digits and hyphens, with no hyphen at"
                 " either end, and leave out scheme, port and path",
             )
-    # RFC 1123 section 2.1: what ends in a number would be taken for a dotted address.
+    # RFC 1123 section 2.1: a name whose last label is a number would count as an IP address.
     if labels[-1].isdigit():
         raise RequestError(
             f"ends with the number {labels[-1]!r}, which makes it look like an IP address",
@@ -108,7 +108,7 @@ def parse_dns_name(text: str) -> str:
 
 
 def parse_ip_address(text: str) -> IPAddress:
-    """Return the address; raises RequestError for what is none or cannot be connected to."""
+    """Return the address; raises RequestError if it is invalid or cannot be connected to."""
     where = f"IP address {text!r}"
     try:
         address = ipaddress.ip_address(text)

@@ -47,7 +47,7 @@ _TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 class Outcome(enum.StrEnum):
-    """What a poll came to."""
+    """The outcome of a poll."""
 
     UNCHANGED = "unchanged"
     RELOADED = "reloaded"
@@ -68,7 +68,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class _Material:
-    """What a context is made of: the pair that it serves, and the authorities of its clients."""
+    """The contents of a context: the pair that it serves, and the authorities of its clients."""
 
     pair: KeyPair
     client_authorities: bytes | None
@@ -116,7 +116,7 @@ class ServingContext:
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """The context to give to the listener, once: it stays the same for good."""
+        """The context of the listener, which never changes."""
         return self._listener
 
     @property
@@ -138,8 +138,8 @@ class ServingContext:
 
         Anything else leaves the certificate that is served in place and says why: it is tried again
         at the next poll, so that a pair of which only one half was written heals by itself.
-        Open connections keep what they started with. Costs two small reads where
-        nothing changed; may be called from any thread.
+        Open connections keep what they started with. Without a change it costs two small reads. Any
+        thread may call it.
         """
         try:
             material = self._read()
@@ -160,7 +160,7 @@ class ServingContext:
         server_name: str | None,
         listener: ssl.SSLContext,
     ) -> None:
-        """Hand the current certificate to a handshake; called with and without a server name."""
+        """Select the current certificate for a handshake, with and without a server name."""
         connection.context = self._served.context
 
     def _read(self) -> _Material:
@@ -224,11 +224,11 @@ def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_TLS12_CIPHERS)
     context.set_alpn_protocols(["http/1.1"])
-    # A client that renegotiates (TLS 1.2) makes the server work for nothing.
+    # Renegotiation (TLS 1.2) costs the server work without any use.
     context.options |= ssl.OP_NO_RENEGOTIATION
     if asks_clients:
         context.verify_mode = ssl.CERT_REQUIRED
-        # Whatever is in the file is trusted, an intermediate authority as well.
+        # Trust every certificate in the file, also an intermediate authority.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         # A session that is taken up again is not verified again: neither against authorities that
         # have changed meanwhile, nor for its time. API servers take none up. TLS 1.2 keeps sessions
@@ -239,7 +239,7 @@ def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
 
 
 def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
-    """Have the context accept clients of these authorities; raises MaterialError."""
+    """Accept clients with certificates of these authorities; raises MaterialError."""
     certificates = parse_certificates(authorities, where)
     for certificate in certificates:
         if not is_authority(certificate):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Whether a certificate is due, and why or why not, in words for logs and status pages."""
+    """Whether a certificate is due, and the reason for logs and status pages."""
 
     needed: bool
     reason: str
@@ -105,7 +105,7 @@ def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-        # Another issuer's name, a key that makes no signatures of this kind, a wrong signature.
+        # Another issuer, a key of another type, or an invalid signature.
         return False
     return True
 
@@ -129,7 +129,7 @@ def is_trusted_by(chain: bytes, bundle: bytes) -> bool:
 
 
 def names_of(certificate: x509.Certificate) -> Names:
-    """Return the names that a certificate is for; none at all where it has no such extension."""
+    """Return the names in a certificate; none if it lacks the extension."""
     try:
         present = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -1,6 +1,6 @@
-"""The Secret that authority and leaf lie in, as the API's JSON has it.
+"""The Secret with authority and leaf, as JSON of the API.
 
-Nothing in here talks to an API server: Secrets come in and go out as dicts.
+This module does not talk to an API server: it reads and returns Secrets as dicts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from certs.succession import Stored
 JSONObject = dict[str, Any]
 
 PROMOTED_AT = "gpufence.dev/authority-promoted-at"
-"""The annotation that says since when the old authority no longer signs (RFC 3339)."""
+"""The annotation with the time when the old authority stopped signing (RFC 3339)."""
 
 # Keys of the Secret, without the endings .crt and .key of a pair. Those of the leaf are what the
 # type kubernetes.io/tls requires.
@@ -27,7 +27,7 @@ _OURS = frozenset(
 
 
 def read_secret(secret: JSONObject) -> Stored | None:
-    """Return what a Secret holds; None for one that is empty, or that lacks one of the four parts.
+    """Return the content of a Secret; None if one of the four parts is missing.
 
     Parts that do not parse are returned as they are: `plan` handles them.
     """
@@ -58,9 +58,9 @@ def read_served(secret: JSONObject) -> Stored | None:
 
 
 def write_secret(stored: Stored, name: str, namespace: str, live: JSONObject | None) -> JSONObject:
-    """Return the Secret to write: `found` with its resourceVersion and whatever else is in it.
+    """Return the Secret to write: `live` with its resourceVersion and its other fields.
 
-    Where nothing was found, it is one to create.
+    Without an existing one, it is a Secret to create.
     """
     secret = dict(live or {"type": "kubernetes.io/tls"})
     metadata = {**(secret.get("metadata") or {}), "name": name, "namespace": namespace}
@@ -91,7 +91,7 @@ def _pair(data: JSONObject, name: str) -> KeyPair | None:
 
 
 def _decode(data: JSONObject, key: str) -> bytes:
-    """Return an entry; what is no base64 is as good as absent (the API server lets none in)."""
+    """Return an entry; empty if it is not base64, which the API server does not accept."""
     try:
         return base64.b64decode(data.get(key) or "", validate=True)
     except (binascii.Error, ValueError, TypeError):

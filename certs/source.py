@@ -1,6 +1,6 @@
-"""Where the serving key pair comes from: files, or a Secret that a controller reads.
+"""The source of the serving key pair: files, or a Secret that a controller reads.
 
-cert-manager is no source of its own: what it issues is mounted as files.
+Certificates of cert-manager are mounted as files.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Hands out the newest key pair that it has."""
+    """Returns the newest key pair."""
 
     @property
     def certificate_at(self) -> str:
-        """Where the certificate is, in words for messages: a path, a key of a Secret."""
+        """The place of the certificate for messages: a path, or a key of a Secret."""
 
     @property
     def key_at(self) -> str:
-        """Where the private key is, in words for messages."""
+        """The place of the private key for messages."""
 
     def read(self) -> KeyPair:
-        """Return the pair as it is now, unchecked; raises CertificateError where there is none."""
+        """Return the current pair, unchecked; raises CertificateError if there is none."""
 
 
 class FileSource:
@@ -68,7 +68,7 @@ class HeldSource:
         return f"tls.key of {self._where}"
 
     def hold(self, pair: KeyPair) -> None:
-        """Put the pair in place of the one that is held."""
+        """Replace the pair."""
         self._pair = pair
 
     def read(self) -> KeyPair:

@@ -1,4 +1,4 @@
-"""Authority and leaf over the years: which change is due, and its result.
+"""The rotation of authority and leaf: which change is due, and its result.
 
 Everything in here is plain data, and the time is passed in. What is stored lies in one Secret
 (`certs.secret`), and any number of replicas may follow the same plan at once: each change is one
@@ -36,7 +36,7 @@ from certs.renewal import authority_needs_renewal, is_issued_by, names_of, needs
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the Secret holds. ``old`` is PEM of an authority that signs no more."""
+    """The content of the Secret. ``old`` is PEM of an authority that no longer signs."""
 
     authority: KeyPair
     leaf: KeyPair
@@ -46,7 +46,7 @@ class Stored:
 
     @property
     def authorities(self) -> tuple[bytes, ...]:
-        """PEM of every authority that callers are to trust; those that do not parse are left out.
+        """PEM of every authority that callers must trust, without those that do not parse.
 
         An API server stores a bundle without any certificate, and then reaches no webhook.
         """
@@ -55,7 +55,7 @@ class Stored:
 
     @property
     def bundle(self) -> bytes:
-        """The authorities as one PEM document: what `caBundle` is to carry."""
+        """The authorities as one PEM document, for `caBundle`."""
         return b"".join(pem.rstrip(b"\n") + b"\n" for pem in self.authorities)
 
     def is_carried_by(self, bundle: bytes) -> bool:
@@ -108,7 +108,7 @@ class Change(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next change, and the reason for it in words for logs and status pages."""
+    """The next change, and the reason for logs and status pages."""
 
     change: Change
     reason: str
@@ -158,7 +158,7 @@ def plan(
 
 
 def stage_successor(served: Stored, other: Stored, now: datetime) -> Stored:
-    """Return what has `other`'s authority succeed the one that is served.
+    """Return the Secret in which `other`'s authority succeeds the one that is served.
 
     It is published before it signs, as any next one. Where it cannot sign, all stays as served.
     """
@@ -168,7 +168,7 @@ def stage_successor(served: Stored, other: Stored, now: datetime) -> Stored:
 def carry_out(
     change: Change, stored: Stored | None, names: Names, now: datetime, timing: Timing
 ) -> Stored:
-    """Return what the Secret is to hold after the change; keys are made here."""
+    """Return the content of the Secret after the change; this creates keys."""
     if stored is None or change is Change.CREATE:
         authority = create_authority(now, timing.authority)
         return Stored(authority, issue_leaf(authority, names, now, timing.leaf))
