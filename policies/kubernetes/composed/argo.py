@@ -113,23 +113,23 @@ def _pods(
         if call.get("templateRef"):
             reason = "it calls a template of another WorkflowTemplate"
             yield Unjudged((*path, "templateRef"), reason)
-    spec_patch = mapping(
+    merged = mapping(
         merge(_applicable(workflow.defaults, step.template), step.template, _MERGE_KEYS)
     )
-    if any(spec_patch.get(kind) for kind in _AGENT_STEPS):
-        spec_patch = {}
-    elif not (_main_containers(spec_patch) or _runs_executor(spec_patch)):
+    if any(merged.get(kind) for kind in _AGENT_STEPS):
+        merged = {}
+    elif not (_main_containers(merged) or _runs_executor(merged)):
         return
-    if spec_patch.get("podSpecPatch") or workflow.spec.get("podSpecPatch"):
+    if merged.get("podSpecPatch") or workflow.spec.get("podSpecPatch"):
         yield Unjudged(step.path, "its podSpecPatch is applied when the step runs")
         return
-    if any(not spec_patch.get(field) for field in placed_by_caller):
+    if any(not merged.get(field) for field in placed_by_caller):
         yield Unjudged(step.path, "its placement comes from the template that calls it")
         return
-    if mapping(spec_patch.get("resource")).get("manifest"):
+    if mapping(merged.get("resource")).get("manifest"):
         path = (*step.path, "resource", "manifest")
         yield Unjudged(path, "the step creates this object when it runs")
-    template = _compose(workflow, step, spec_patch)
+    template = _compose(workflow, step, merged)
     spec = template.raw["spec"]
     if any(_has_variable(spec.get(field)) for field in _PLACEMENT):
         yield Unjudged(step.path, "its placement contains variables")
