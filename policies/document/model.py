@@ -170,6 +170,14 @@ def _not_refuse(value: Any) -> Any:
 class LabelRequirementSpec(Part):
     """A requirement on a label, as in the label selectors of Kubernetes."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"operator": {"enum": ["In", "NotIn"]}}},
+            "then": {"required": ["values"], "properties": {"values": {"minItems": 1}}},
+            "else": {"properties": {"values": {"maxItems": 0}}},
+        }
+    )
+
     key: QualifiedName = Field(description="The label's key.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
         description="In and NotIn compare the label's value with values. A namespace without the "
@@ -239,7 +247,8 @@ class AnnotationRequestSpec(Part):
     )
     scheduler_name: Annotated[SubdomainName, AfterValidator(_other_scheduler)] = Field(
         description="The scheduler that reads the annotations. For Pods with another "
-        "schedulerName, they are no request."
+        "schedulerName, they are no request.",
+        json_schema_extra={"not": {"const": "default-scheduler"}},
     )
     container_annotation: QualifiedName | None = Field(
         None,

@@ -195,6 +195,34 @@ def test_unknown_values_are_rejected_by_name(helm: Helm, values: Values, complai
     assert complaint in helm.refusal(values)
 
 
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (
+            {
+                "pools": [pool("a", "b.c/d") | {"runtimeClass": "gpu"}],
+                "exemptions": {"runtimeClasses": ["gpu"]},
+            },
+            "pool a has the RuntimeClass gpu, which exemptions.runtimeClasses exempts",
+        ),
+        *(
+            (
+                {"pools": [pool("a", "b.c/d") | {field: ["b.c/e"]}]},
+                "pool a has b.c/e in sharedResources or fractionalResources, and not in resources",
+            )
+            for field in ("sharedResources", "fractionalResources")
+        ),
+    ],
+    ids=["an exempt RuntimeClass", "a share of no resource", "a part of no resource"],
+)
+def test_what_the_server_rejects_in_a_pool_is_rejected(
+    helm: Helm, given: Values, complaint: str
+) -> None:
+    with pytest.raises(PolicyError):
+        parse_policy(yaml.safe_load(default_policy_text()) | given)
+    assert complaint in helm.refusal({"policy": given})
+
+
 def test_a_user_that_is_left_to_the_image_stays_so_although_helm_drops_what_is_null(
     helm: Helm,
 ) -> None:

@@ -65,6 +65,27 @@ BAD: dict[str, JSON] = {
     "a pool that nobody may request, at length": document(
         {**POOL, "allowedNamespaces": {"names": [], "matchLabels": {}, "unknown": "deny"}}
     ),
+    **{
+        f"a requirement on a tenant's label with {operator} and values {values}": document(
+            {
+                **POOL,
+                "allowedNamespaces": {
+                    "matchExpressions": [{"key": "team", "operator": operator, **values}]
+                },
+            }
+        )
+        for operator, values in (
+            ("In", {}),
+            ("NotIn", {"values": []}),
+            ("Exists", {"values": ["a"]}),
+        )
+    },
+    "annotations that the default scheduler reads": document(
+        {
+            **POOL,
+            "annotationRequests": [{"annotations": ["gpus"], "schedulerName": "default-scheduler"}],
+        }
+    ),
     "a group of the API itself": document(
         customWorkloads=[{"group": "batch", "resources": ["jobs"]}]
     ),

@@ -87,6 +87,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* Rejects what the server would reject in one pool: an exempt RuntimeClass, and a share or part of no resource. */}}
+{{- define "gpufence.poolsFit" -}}
+{{- $exempt := default list (default dict .exemptions).runtimeClasses -}}
+{{- range $pool := .pools -}}
+{{- if has $pool.runtimeClass $exempt -}}
+{{- fail (printf "pool %s has the RuntimeClass %s, which exemptions.runtimeClasses exempts: remove one of the two" $pool.name $pool.runtimeClass) -}}
+{{- end -}}
+{{- range $name := concat (default list $pool.sharedResources) (default list $pool.fractionalResources) -}}
+{{- $offered := false -}}
+{{- range $pool.resources -}}
+{{- if include "gpufence.overlap" (list $name .) -}}
+{{- $offered = true -}}
+{{- end -}}
+{{- end -}}
+{{- if not $offered -}}
+{{- fail (printf "pool %s has %s in sharedResources or fractionalResources, and not in resources: add it there as well" $pool.name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Whether the node selector of a pool has all labels of another pool's: not empty if so. */}}
 {{- define "gpufence.selectorContains" -}}
 {{- $narrow := default dict (index . 0).nodeSelector -}}
@@ -145,6 +166,7 @@ true
 {{- end -}}
 {{- end -}}
 {{- include "gpufence.poolsDoNotOverlap" $policy -}}
+{{- include "gpufence.poolsFit" $policy -}}
 {{- $exemptions := default dict $policy.exemptions -}}
 {{- $namespaces := append (default list $exemptions.namespaces) .Release.Namespace | uniq -}}
 {{- $_ := set $policy "exemptions" (merge (dict "namespaces" $namespaces) $exemptions) -}}
