@@ -1,4 +1,4 @@
-"""What all tests share: the real control plane, Kubernetes' own code, and Hypothesis' profile."""
+"""Fixtures of all tests: the real control plane, the oracle, and the Hypothesis profile."""
 
 from __future__ import annotations
 

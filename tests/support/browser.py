@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def unavailable() -> str:
-    """Return why there is no browser here, or nothing if there is one."""
+    """Return why no browser is available; empty if one is."""
     missing = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
     return f"not installed: {', '.join(missing)}" if missing else ""
 
@@ -48,19 +48,19 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         self.driver.get(page.as_uri())
-        # On a busy machine the driver has come back sooner.
+        # On a busy machine the driver returns before the page is loaded.
         self.wait(lambda: self.run("return document.readyState") == "complete", "the whole page")
 
-    def wait(self, seen: Callable[[], bool], what: str) -> None:
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until something is seen."""
-        WebDriverWait(self.driver, 30, poll_frequency=0.02).until(lambda _: seen(), what)
+        WebDriverWait(self.driver, 30, poll_frequency=0.02).until(lambda _: condition(), what)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Return what a script returns."""
+        """Run a script, and return its result."""
         return self.driver.execute_script(script, *arguments)
 
     def console(self) -> list[str]:
-        """Return what the page has written to the console, errors of the browser included."""
+        """Return the messages of the console, including errors of the browser."""
         return [entry["message"] for entry in self._log("browser")]
 
     def requests(self) -> list[str]:
@@ -75,7 +75,7 @@ class Browser:
 
 @contextmanager
 def browser(*, scripts: bool = True) -> Iterator[Browser]:
-    """Have a browser in the block, which runs the scripts of pages or does not."""
+    """Run a browser during the block, with or without scripts of pages."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for flag in FLAGS:

@@ -1,4 +1,4 @@
-"""Cluster facts of a fake API server, for the tests of `webhook.cluster` and of what uses it."""
+"""Cluster facts of a fake API server, for tests of `webhook.cluster` and its users."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def facts_of(
 
 
 async def known(cluster: ClusterFacts, namespace: str = "ml") -> Facts:
-    """Return what is known for a Pod without claims."""
+    """Return the facts for a Pod without claims."""
     return await cluster.facts_for(Request(namespace=namespace), Workload({}), 1.0)
 
 
@@ -127,7 +127,7 @@ async def node_names(cluster: ClusterFacts) -> set[str] | None:
 async def around_a_pod(
     directory: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[TestServer]:
-    """Serve, with the directory's pair, as the API server of a Pod's environment."""
+    """Serve as the API server of a Pod's environment, with the key pair of the directory."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
     app = web.Application()

@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 
 Fault = Literal["delay", "too many requests", "server error", "reset", "silence"]
-"""Responses come late; 429 with Retry-After; 500; connections break; nothing comes."""
+"""Late responses; 429 with Retry-After; 500; aborted connections; no responses."""
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
@@ -27,8 +27,8 @@ _HOP_BY_HOP = ("connection", "transfer-encoding", "content-length", "host")
 class FaultProxy:
     """Forwards HTTP on loopback to ``upstream``, watches included.
 
-    ``requests`` counts what arrives, as ``LIST nodes`` or ``PUT leases``, whether it is forwarded
-    or not.
+    ``requests`` counts all requests, forwarded or not, by names such as ``LIST nodes`` or ``PUT
+    leases``.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class FaultProxy:
 
     async def _silence(self, transport: asyncio.BaseTransport) -> None:
         await self._ended.wait()
-        # The client has given it up.
+        # The client has disconnected.
         _abort(transport)
 
     async def _forward(
@@ -124,7 +124,7 @@ class FaultProxy:
         assert self._session is not None
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}
         response = web.StreamResponse()
-        # Either end may hang up at any time.
+        # Either end may disconnect at any time.
         with suppress(aiohttp.ClientError, ConnectionError):
             async with self._session.request(
                 request.method,
@@ -147,7 +147,7 @@ class FaultProxy:
 
 
 class ProxyThread:
-    """A proxy in an event loop of its own, for tests that have none."""
+    """A proxy in a thread with an event loop, for synchronous tests."""
 
     def __init__(self, upstream: str, context: ssl.SSLContext) -> None:
         self._loop = asyncio.new_event_loop()
@@ -177,7 +177,7 @@ class ProxyThread:
 
 def kubeconfig(path: Path, url: str) -> Path:
     """Write a kubeconfig for the proxy, which has the credentials itself."""
-    named: dict[str, Any] = {
+    config: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "proxy",
@@ -185,7 +185,7 @@ def kubeconfig(path: Path, url: str) -> Path:
         "clusters": [{"name": "proxy", "cluster": {"server": url}}],
         "users": [{"name": "proxy", "user": {"token": "unused"}}],
     }
-    path.write_text(yaml.safe_dump(named))
+    path.write_text(yaml.safe_dump(config))
     return path
 
 

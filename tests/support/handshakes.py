@@ -12,7 +12,7 @@ NAME = "gpufence.gpufence.svc"
 
 
 def client_context(authority: KeyPair) -> ssl.SSLContext:
-    """A strict client, with all that RFC 5280 requires of a chain."""
+    """A client that requires a chain according to RFC 5280."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority.certificate_pem.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -35,7 +35,7 @@ class Handshake:
 
     @staticmethod
     def step(side: ssl.SSLObject) -> bool:
-        """Let one side do what it can; True when its handshake is over."""
+        """Advance the handshake of one side; return whether it is complete."""
         try:
             side.do_handshake()
         except ssl.SSLWantReadError:

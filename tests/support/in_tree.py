@@ -24,7 +24,7 @@ from webhook.registration.admission_policies.objects import (
 JSON = dict[str, Any]
 
 SETUP_USER = "setup"
-"""A user whom every policy here exempts: creates what a test then updates."""
+"""A user that the policies exempt, who creates objects that a test then updates."""
 
 _NUMBERS = itertools.count()
 _COLLECTIONS = {
@@ -42,7 +42,7 @@ _COLLECTIONS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the API server makes of an object: ``invalid`` is its own validation's word."""
+    """The API server's verdict on an object; ``invalid`` comes from its own validation."""
 
     verdict: Literal["accepted", "invalid", "denied"]
     message: str = ""
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def path_of(obj: JSON, namespace: str) -> str | None:
-    """Return the collection of the object; None where the API server does not serve its kind."""
+    """Return the collection of the object; None if the API server does not serve its kind."""
     path = _COLLECTIONS.get(obj["kind"])
     if path is None or not path.startswith(
         f"/api/{obj['apiVersion']}/"
@@ -85,16 +85,19 @@ class InTree:
         exempt = self.policy.exemptions
         exempt = replace(exempt, usernames=exempt.usernames | {SETUP_USER})
         policy = replace(self.policy, exemptions=exempt)
-        made = iter(admission_policies(policy, Target(name=self.name)))
-        for each, binding in zip(made, made, strict=True):
+        compiled = iter(admission_policies(policy, Target(name=self.name)))
+        for policy_object, binding in zip(compiled, compiled, strict=True):
             if not self._label:
-                yield from (each, binding)
-            elif self._is_needed(each, binding):
+                yield from (policy_object, binding)
+            elif self._is_needed(policy_object, binding):
                 # The policy itself stays as it is.
                 where = binding["spec"].get("matchResources", {})
                 assert "objectSelector" not in where
                 where = {**where, "objectSelector": {"matchLabels": self._label}}
-                yield from (each, {**binding, "spec": {**binding["spec"], "matchResources": where}})
+                yield from (
+                    policy_object,
+                    {**binding, "spec": {**binding["spec"], "matchResources": where}},
+                )
 
     def _is_needed(self, policy: JSON, binding: JSON) -> bool:
         rules = policy["spec"]["matchConstraints"]["resourceRules"]
@@ -121,19 +124,19 @@ class InTree:
         path = path_of(obj, namespace)
         assert path is not None, obj["kind"]
         tail = f"/{subresource}" if subresource else ""
-        named = f"{path}/{obj['metadata']['name']}{tail}"
-        return self._send("PUT", named, self.labeled(obj), user)
+        url = f"{path}/{obj['metadata']['name']}{tail}"
+        return self._send("PUT", url, self.labeled(obj), user)
 
     def _send(self, method: str, path: str, obj: JSON, user: str) -> Outcome:
         try:
-            made = self.api(user).request(method, f"{path}?dryRun=All", obj)
+            admitted = self.api(user).request(method, f"{path}?dryRun=All", obj)
         except ApiError as error:
             if f"'{self.name}-" in str(error) and "ValidatingAdmissionPolicy" in str(error):
                 return Outcome("denied", str(error))
             if error.status in (400, 403, 404, 422):
                 return Outcome("invalid", str(error))
             raise
-        return Outcome("accepted", object=made)
+        return Outcome("accepted", object=admitted)
 
 
 @contextmanager
@@ -173,10 +176,10 @@ def _sentinel(name: str) -> tuple[JSON, JSON]:
         "operations": ["CREATE"],
         "resources": ["configmaps"],
     }
-    named = {"name": "is-the-probe", "expression": f'object.metadata.name == "{name}"'}
+    condition = {"name": "is-the-probe", "expression": f'object.metadata.name == "{name}"'}
     spec = {
         "matchConstraints": {"resourceRules": [rule]},
-        "matchConditions": [named],
+        "matchConditions": [condition],
         "validations": [{"expression": "false"}],
     }
     bound = {"policyName": name, "validationActions": ["Deny"]}

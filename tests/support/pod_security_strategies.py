@@ -1,4 +1,4 @@
-"""Pods that set what Pod Security looks at: well, badly, partly, to null and to empty objects."""
+"""Pods with good, bad, partial, null and empty values in the fields that Pod Security reads."""
 
 from __future__ import annotations
 
@@ -247,10 +247,10 @@ def creatable_pods(draw: st.DrawFn, *, ephemeral: bool = False) -> JSON:
             os=_maybe({"name": "linux"}, {"name": "windows"}),
         )
     )
-    for kind, given in contexts.items():
+    for kind, entries in contexts.items():
         spec[kind] = [
             {"name": f"{kind.lower()}-{index}", "image": "registry.example/app"}
             | ({} if context is None else {"securityContext": context})
-            for index, context in enumerate(given)
+            for index, context in enumerate(entries)
         ]
     return {"metadata": {"name": "pod"}, "spec": spec}

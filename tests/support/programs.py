@@ -1,4 +1,4 @@
-"""What tests need built: programs from Go modules, the image and the documentation site.
+"""The builds that tests need: Go programs, the image and the documentation site.
 
 A test needs one of them if it uses its fixture, directly or through another fixture. Such tests
 carry the marker `built`, so `-m "not built"` selects the tests that run without any build.
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Find or build the programs that the selected tests need."""
-    found = session.config.stash[FOUND] = {}
+    results = session.config.stash[FOUND] = {}
     if session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
@@ -57,10 +57,10 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     ):
         with capture.global_and_fixture_disabled():
             try:
-                found[name] = PROGRAMS[name]()
+                results[name] = PROGRAMS[name]()
             except ControlPlaneError as error:
                 # Only the tests that need the program fail.
-                found[name] = error
+                results[name] = error
 
 
 def fixtures(item: pytest.Item) -> set[str]:
@@ -69,19 +69,19 @@ def fixtures(item: pytest.Item) -> set[str]:
 
 
 def program(config: pytest.Config, name: str) -> Any:
-    """Return what the function in `PROGRAMS` found.
+    """Return the result of the function in `PROGRAMS`.
 
     Raises:
         ControlPlaneError: the program could not be built.
     """
-    found = config.stash[FOUND][name]
-    if isinstance(found, ControlPlaneError):
-        raise found
-    return found
+    result = config.stash[FOUND][name]
+    if isinstance(result, ControlPlaneError):
+        raise result
+    return result
 
 
 @pytest.fixture(scope="session")
 def go_toolchain(pytestconfig: pytest.Config) -> Path:
     """The `go` command that builds the programs."""
-    found: Path = program(pytestconfig, "go_toolchain")
-    return found
+    path: Path = program(pytestconfig, "go_toolchain")
+    return path

@@ -88,15 +88,15 @@ def review(obj: JSON | None, **fields: Any) -> JSON:
     """Return a review for the creation of ``obj``; ``fields`` replace or add request fields."""
     described = obj or plain_pod()
     metadata = described.get("metadata")
-    named: JSON = metadata if isinstance(metadata, dict) else {}
+    names: JSON = metadata if isinstance(metadata, dict) else {}
     group, _, version = str(described["apiVersion"]).rpartition("/")
     kind = described["kind"]
     request = {
         "uid": UID,
         "kind": {"group": group, "version": version, "kind": kind},
         "resource": {"group": group, "version": version, "resource": f"{kind.lower()}s"},
-        "name": named.get("name", ""),
-        "namespace": named.get("namespace", "default"),
+        "name": names.get("name", ""),
+        "namespace": names.get("namespace", "default"),
         "operation": "CREATE",
         "userInfo": {"username": "jane", "groups": ["system:authenticated"]},
         "object": obj,
@@ -117,7 +117,7 @@ def encode(value: Any) -> bytes:
 
 
 def with_value(value: JSON, path: str, new: Any) -> JSON:
-    """Return a copy with ``new`` at a dotted path, on which mappings and lists of one are made."""
+    """Return a copy with ``new`` at a dotted path; missing mappings and lists are created."""
     result = copy.deepcopy(value)
     steps = [int(step) if step.isdigit() else step for step in path.split(".")]
     node: Any = result
@@ -130,7 +130,7 @@ def with_value(value: JSON, path: str, new: Any) -> JSON:
 
 
 def without(value: JSON, path: str) -> JSON:
-    """Return a copy without what is at a dotted path of keys."""
+    """Return a copy without the field at a dotted path."""
     result = copy.deepcopy(value)
     *parents, last = path.split(".")
     node = result

@@ -1,4 +1,4 @@
-"""How these tests run the command line, and the manifests that they run it on."""
+"""Runs the command line, and provides manifests for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMAND = Path(sys.executable).with_name("gpufence")
 
 
 class Outcome(NamedTuple):
-    """What a run of the command line came to."""
+    """The result of a run of the command line."""
 
     status: int
     out: str
@@ -39,7 +39,7 @@ Run = Callable[..., Outcome]
 
 
 def run_command(*args: str | Path, stdin: bytes = b"", **environ: str) -> Outcome:
-    """Run the installed command in a process of its own."""
+    """Run the installed command in a separate process."""
     done = subprocess.run(
         [COMMAND, *args], input=stdin, capture_output=True, check=False, env=environ or None
     )
@@ -159,10 +159,10 @@ FAULTS = manifest("""
         - <<: *base
           name: second
     """)
-"""Three findings; the last two are of one node, which the second container only merges."""
+"""Three findings; the last two have one position, because the second container is merged."""
 
 FAULT_PLACES = {
     "pool-trespass": (11, 11, "operator: Exists"),
     "device-leak": (27, 11, "name: NVIDIA_VISIBLE_DEVICES"),
 }
-"""Line, column and text of the node that each rule is about."""
+"""Line, column and text of the field of each finding."""

@@ -1,4 +1,4 @@
-"""A webhook that is served on loopback, as tests speak to it: without TLS, in the test's loop."""
+"""A webhook on loopback for tests: without TLS, in the test's event loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Client = TestClient[web.BaseRequest, None]
 
 @dataclass
 class Hook:
-    """A webhook that is being served, and what it is made of."""
+    """A running webhook and its parts."""
 
     client: Client
     operations: Client
@@ -39,9 +39,9 @@ class Hook:
     edge: Edge
 
     async def post(self, path: str, body: Any) -> tuple[int, Any]:
-        """POST a review, given as bytes or as JSON; return status and answer.
+        """POST a review, given as bytes or as JSON; return status and body.
 
-        The answer is parsed where it is JSON, and text where it is not.
+        The body is parsed if it is JSON.
         """
         data = io.BytesIO(body if isinstance(body, bytes) else encode(body))
         headers = {"Content-Type": "application/json"}
@@ -52,7 +52,7 @@ class Hook:
             return response.status, text
 
     async def response(self, path: str, body: Any) -> Any:
-        """POST a review and return the response in the review that answers it."""
+        """POST a review and return the AdmissionResponse."""
         status, answer = await self.post(path, body)
         assert status == 200, answer
         return answer["response"]

@@ -1,4 +1,4 @@
-"""A server in a process of its own, on loopback, over TLS."""
+"""A server in a separate process, on loopback, over TLS."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH = [entry for entry in (os.environ.get("PYTHONPATH"),) if entry]
 
 @dataclass
 class Server:
-    """A server's process, and what it has logged so far."""
+    """A server's process and its log so far."""
 
     process: asyncio.subprocess.Process
     tls: ssl.SSLContext
@@ -63,7 +63,7 @@ class Server:
             return await self.process.wait()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection that is spoken to byte by byte."""
+        """Open a raw connection."""
         return await asyncio.open_connection("127.0.0.1", self.ready["port"], ssl=self.tls)
 
 
@@ -71,8 +71,8 @@ class Server:
 async def server(
     pair: Path, *, start_new_session: bool = False, **options: Any
 ) -> AsyncIterator[Server]:
-    """Run a server, which is killed at the end if it has not ended by then."""
-    given = {
+    """Run a server, and kill it at the end of the block if it still runs."""
+    defaults = {
         "tls_cert": str(pair / "tls.crt"),
         "tls_key": str(pair / "tls.key"),
         "host": "127.0.0.1",
@@ -84,7 +84,7 @@ async def server(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(SUPPORT / "serving.py"),
-        json.dumps(given | options),
+        json.dumps(defaults | options),
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), *PATH])},
         stderr=asyncio.subprocess.PIPE,
         start_new_session=start_new_session,
@@ -119,7 +119,7 @@ async def readiness(operations: str) -> tuple[int, str]:
 
 
 def request(body: bytes, upto: int | None = None) -> bytes:
-    """Return a request as it goes over the wire, up to a byte of its body."""
+    """Return a request as bytes, up to an offset of its body."""
     head = f"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     return f"{head}Content-Type: application/json\r\n\r\n".encode() + body[:upto]
 

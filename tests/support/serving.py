@@ -1,4 +1,4 @@
-"""What `served_process.py` runs: the server in a process of its own, with its options as JSON."""
+"""Runs the server of `served_process.py`, with its options as JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from webhook.server.policy_reload import FixedPolicy
 from webhook.server.replica import serve
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
+    options = json.loads(sys.argv[1])
     for key in ("tls_cert", "tls_key"):
-        given[key] = Path(given[key])
+        options[key] = Path(options[key])
     try:
-        status = serve(ServeOptions(policy=FixedPolicy(default_policy()), **given))
+        status = serve(ServeOptions(policy=FixedPolicy(default_policy()), **options))
     except (CertificateError, ListenError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
     sys.exit(status)

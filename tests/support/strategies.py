@@ -1,4 +1,4 @@
-"""Pods, nodes and what they are made of, for properties.
+"""Pods, nodes and their parts as Hypothesis strategies.
 
 Everything is typed as the API types it, and little else is promised: operators may be misspelt,
 terms empty, quantities odd, null may stand anywhere where a field may be left out. The words are
@@ -62,7 +62,7 @@ def _or_null(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @cache
 def quantities() -> st.SearchStrategy[Any]:
-    """What stands in files and reviews for a count of devices: mostly small, sometimes odd."""
+    """Counts of devices as in files and reviews: mostly small, sometimes odd."""
     return st.one_of(
         st.sampled_from([1, "1", 2, "2", 8]),
         st.sampled_from([0, "0", "0.0", None]),
@@ -124,14 +124,14 @@ def resource_names() -> st.SearchStrategy[str]:
     )
     part = st.text("aB0-._", max_size=4)
     long = st.sampled_from(["a" * 63, "a" * 64, "a" * 245, "a." * 122 + "a", "a" * 253, "a" * 254])
-    made = st.builds(
+    generated = st.builds(
         "{}{}{}".format,
         st.one_of(part, long),
         st.sampled_from(["", "/", "/", "//"]),
         st.one_of(part, long),
     )
     return st.one_of(
-        known, made, st.builds("{}{}".format, known, st.sampled_from(["", "/x", "\n", " "]))
+        known, generated, st.builds("{}{}".format, known, st.sampled_from(["", "/x", "\n", " "]))
     )
 
 
@@ -185,7 +185,7 @@ def nodes() -> st.SearchStrategy[JSON]:
 
 @cache
 def node_sets() -> st.SearchStrategy[list[JSON]]:
-    """Nodes, each with a name of its own."""
+    """Nodes with unique names."""
     return st.lists(
         nodes(), min_size=1, max_size=4, unique_by=lambda node: str(node["metadata"]["name"])
     )

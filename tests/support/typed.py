@@ -21,9 +21,9 @@ A_POD = Template({}, ("spec",), "Pod")
 
 def pod_of(raw: JSON, template: Template = A_POD) -> Pod:
     """Return the Pod of a pod template."""
-    found = msgspec.convert(raw, PodTemplate)
-    assert found.spec is not None
-    return Pod(found.spec, found.metadata, template)
+    decoded = msgspec.convert(raw, PodTemplate)
+    assert decoded.spec is not None
+    return Pod(decoded.spec, decoded.metadata, template)
 
 
 def spec_of(raw: JSON) -> PodSpec:

@@ -1,6 +1,6 @@
-"""Pods and workloads that an API server accepts: those of `strategies`, without the faults.
+"""Pods and workloads that an API server accepts: those of `strategies` without invalid values.
 
-What a fault is, the API server's validation says (`k8s.io/kubernetes/pkg/apis/core/validation`).
+The validation of the API server defines them (`k8s.io/kubernetes/pkg/apis/core/validation`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def workload(kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
         case "PodTemplate":
             return {**obj, "template": template}
         case "Job":
-            # Suspended, so that no Pods are made of it.
+            # Suspended, so that the controller creates no Pods.
             return {**obj, "spec": {"suspend": True, "template": template}}
         case "CronJob":
             job = {"spec": {"template": template}}
@@ -80,15 +80,18 @@ def workload(kind: str, name: str, spec: JSON, **metadata: Any) -> JSON:
     return {**obj, "spec": {**selector, **count}}
 
 
-def _containers(given: list[JSON], name: str, claims: list[JSON]) -> list[JSON]:
-    return [_container(each, f"{name}-{index}", claims) for index, each in enumerate(given)]
+def _containers(containers: list[JSON], name: str, claims: list[JSON]) -> list[JSON]:
+    return [
+        _container(container, f"{name}-{index}", claims)
+        for index, container in enumerate(containers)
+    ]
 
 
-def _container(given: JSON, name: str, claims: list[JSON]) -> JSON:
-    container: JSON = {"name": name, "image": given["image"]}
-    if given.get("env"):
-        container["env"] = given["env"]
-    resources = given.get("resources") or {}
+def _container(source: JSON, name: str, claims: list[JSON]) -> JSON:
+    container: JSON = {"name": name, "image": source["image"]}
+    if source.get("env"):
+        container["env"] = source["env"]
+    resources = source.get("resources") or {}
     # Equal on both sides, as devices must be, except by a class's implicit name, which is native to
     # the API; one side alone may only be the limit.
     requests = resources.get("requests") or {}
@@ -109,17 +112,17 @@ def _container(given: JSON, name: str, claims: list[JSON]) -> JSON:
     return container
 
 
-def _toleration(given: JSON) -> JSON:
-    operator = given.get("operator")
+def _toleration(source: JSON) -> JSON:
+    operator = source.get("operator")
     fixed = {"operator": operator if operator in _OPERATORS else "Equal"}
-    if given.get("key"):
-        fixed["key"] = given["key"]
+    if source.get("key"):
+        fixed["key"] = source["key"]
     else:
         fixed["operator"] = "Exists"
-    if fixed["operator"] == "Equal" and given.get("value"):
-        fixed["value"] = str(given["value"])
-    if given.get("effect") in ("NoSchedule", "NoExecute", "PreferNoSchedule"):
-        fixed["effect"] = given["effect"]
+    if fixed["operator"] == "Equal" and source.get("value"):
+        fixed["value"] = str(source["value"])
+    if source.get("effect") in ("NoSchedule", "NoExecute", "PreferNoSchedule"):
+        fixed["effect"] = source["effect"]
     return fixed
 
 

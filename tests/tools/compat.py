@@ -67,7 +67,9 @@ def _write(directory: Path, version: str) -> None:
         go=f"{minor}.0",
         minor=minor,
         version=version,
-        tools="\n".join(f"\t{each}" for each in binaries.PACKAGES.values() if each[0] != "."),
+        tools="\n".join(
+            f"\t{package}" for package in binaries.PACKAGES.values() if package[0] != "."
+        ),
         replaced="\n".join(f"\t{name} => {name} {released}" for name in staging),
     )
     (directory / "go.mod").write_text(text)
@@ -93,12 +95,12 @@ def main(arguments: list[str]) -> int:
     version, *options = arguments or [""]
     try:
         built = module(version)
-        found = built.binaries(built.packages, cache.root())
+        paths = built.binaries(built.packages, cache.root())
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1
-    assets = str(found["kube-apiserver"].parent)
-    print(f"Running tests/e2e on {binaries.version_of(found['kube-apiserver'])} ({assets})")
+    assets = str(paths["kube-apiserver"].parent)
+    print(f"Running tests/e2e on {binaries.version_of(paths['kube-apiserver'])} ({assets})")
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, "tests/e2e"],
         cwd=PROJECT,

@@ -1,4 +1,4 @@
-"""Writes the generated files of the project, except what helm renders: `make generate` runs it."""
+"""Implements `make generate`: writes the generated files, except those that helm renders."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _as_values(schema: Any) -> Any:
     false as off. The titles repeat the names.
     """
     if isinstance(schema, list):
-        return [_as_values(each) for each in schema]
+        return [_as_values(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if "off" in schema.get("enum", ()):

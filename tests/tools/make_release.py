@@ -39,35 +39,37 @@ VERSION = r"\d+\.\d+\.\d+"
 
 
 class ReleaseError(Exception):
-    """The release cannot be made; the message says why and what to do."""
+    """The release failed; the message states the reason and the remediation."""
 
 
 def version() -> str:
     """Return the version of the project."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    found: str = project["version"]
-    return found
+    current: str = project["version"]
+    return current
 
 
-def bump(wanted: str, today: date) -> dict[Path, str]:
+def bump(new_version: str, today: date) -> dict[Path, str]:
     """Return the files that hold the version with their new text.
 
     Raises:
         ReleaseError: it is not a version, or the changelog has nothing to release.
     """
-    if not re.fullmatch(VERSION, wanted):
-        raise ReleaseError(f"{wanted!r} is not a version: use X.Y.Z, for example 0.2.0")
+    if not re.fullmatch(VERSION, new_version):
+        raise ReleaseError(f"{new_version!r} is not a version: use X.Y.Z, for example 0.2.0")
     changelog = CHANGELOG.read_text()
     if not section(changelog, "Unreleased"):
         raise ReleaseError("CHANGELOG.md has nothing under [Unreleased]: add the changes first")
     edits = {
-        PROJECT / "pyproject.toml": (r'(?m)^version = ".*"$', f'version = "{wanted}"'),
+        PROJECT / "pyproject.toml": (r'(?m)^version = ".*"$', f'version = "{new_version}"'),
         CHART / "Chart.yaml": (
             r'(?m)^version: .*\nappVersion: ".*"$',
-            f'version: {wanted}\nappVersion: "{wanted}"',
+            f'version: {new_version}\nappVersion: "{new_version}"',
         ),
     }
-    texts = {CHANGELOG: changelog.replace(UNRELEASED, f"{UNRELEASED}\n## [{wanted}] - {today}\n")}
+    texts = {
+        CHANGELOG: changelog.replace(UNRELEASED, f"{UNRELEASED}\n## [{new_version}] - {today}\n")
+    }
     for path, (pattern, replacement) in edits.items():
         texts[path], count = re.subn(pattern, replacement, path.read_text())
         if count != 1:
@@ -76,7 +78,7 @@ def bump(wanted: str, today: date) -> dict[Path, str]:
     for path in examples():
         text = path.read_text()
         if current.search(text):
-            texts[path] = current.sub(wanted, text)
+            texts[path] = current.sub(new_version, text)
     return texts
 
 
@@ -95,15 +97,15 @@ def section(changelog: str, name: str) -> str:
     return match[1].strip() if match else ""
 
 
-def build(helm: Helm, wanted: str) -> None:
-    """Build what is released into dist/.
+def build(helm: Helm, new_version: str) -> None:
+    """Build the artifacts of a release into dist/.
 
     Raises:
         ReleaseError: the project is not ready for this version, or a command failed.
     """
     current = version()
-    if wanted not in {"", current}:
-        raise ReleaseError(f"the version is {current}, not {wanted}: run make bump first")
+    if new_version not in {"", current}:
+        raise ReleaseError(f"the version is {current}, not {new_version}: run make bump first")
     if render.INSTALL.read_text() != render.install_text(helm):
         raise ReleaseError("deploy/install.yaml is stale: run make render")
     notes = section(CHANGELOG.read_text(), current)
@@ -151,14 +153,14 @@ def wheels() -> dict[str, int]:
         "--python-version",
         python,
     )
-    found = {}
+    by_name = {}
     for platform, machine in PLATFORMS.items():
         tags = [f"--platform=manylinux{glibc}_{machine}" for glibc in GLIBC]
         pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download")
         with tempfile.TemporaryDirectory() as target:
             _run(*pip, *options, *tags, "-d", target, "-r", "requirements/run.txt")
-            found[platform] = len(list(Path(target).iterdir()))
-    return found
+            by_name[platform] = len(list(Path(target).iterdir()))
+    return by_name
 
 
 def package(helm: Helm, chart: Path, target: Path, epoch: int) -> None:
@@ -201,7 +203,7 @@ def compare(built: Path, again: Path) -> None:
         ReleaseError: they differ.
     """
     for path in sorted(
-        each for kind in ("whl", "tar.gz", "tgz") for each in built.glob(f"*.{kind}")
+        file for kind in ("whl", "tar.gz", "tgz") for file in built.glob(f"*.{kind}")
     ):
         if path.read_bytes() != (again / path.name).read_bytes():
             raise ReleaseError(
@@ -211,7 +213,7 @@ def compare(built: Path, again: Path) -> None:
 
 
 def try_out() -> str:
-    """Install the wheel into an empty environment and run it; return what it says.
+    """Install the wheel into an empty environment and run it; return its output.
 
     Raises:
         ReleaseError: a command failed.
@@ -245,14 +247,14 @@ def _run(*command: str, cwd: Path = PROJECT, environ: Mapping[str, str] | None =
 
 def main(arguments: list[str]) -> int:
     """Run ``bump VERSION`` or ``build [VERSION]``; return the exit code."""
-    command, wanted = (*arguments, "", "")[:2]
+    command, new_version = (*arguments, "", "")[:2]
     try:
         if command == "bump":
-            for path, text in bump(wanted, datetime.now(UTC).date()).items():
+            for path, text in bump(new_version, datetime.now(UTC).date()).items():
                 generate.write(path, text)
             return 0
         with tempfile.TemporaryDirectory() as home:
-            build(Helm(binary(), Path(home)), wanted)
+            build(Helm(binary(), Path(home)), new_version)
         print(try_out())
     except (ControlPlaneError, HelmError, ReleaseError) as error:
         print(error, file=sys.stderr)

@@ -29,7 +29,7 @@ _FENCE = re.compile(r"^ *(`{3,}|~{3,})[^\n]*\n.*?^ *\1 *$", re.MULTILINE | re.DO
 _KINDS = (".md", ".py", ".yaml", ".yml", ".tpl", ".toml", "Dockerfile", "Makefile", "NOTES.txt")
 _SPACE = re.compile(r"[ \t]*(\n)[ \t]*|[ \t]+")
 _MESSAGE = re.compile(r"[A-Za-z]+,? [a-z_]+,? [a-z_]+")
-"""What tells a message from a name, a path or a selector: three words in a row."""
+"""Distinguishes a message from a name, a path or a selector: three words in a row."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def files() -> list[str]:
         text=True,
         check=True,
     )
-    found = {path for path in listed.stdout.splitlines() if (PROJECT / path).is_file()}
+    paths = {path for path in listed.stdout.splitlines() if (PROJECT / path).is_file()}
     own = str(VOCABULARY.relative_to(PROJECT))
-    return sorted(path for path in found - {own} if path.endswith(_KINDS))
+    return sorted(path for path in paths - {own} if path.endswith(_KINDS))
 
 
 def vocabulary(entries: Iterable[dict[str, Any]]) -> list[Word]:
@@ -105,11 +105,11 @@ def vocabulary(entries: Iterable[dict[str, Any]]) -> list[Word]:
 
 
 def check(path: str, text: str, words: Iterable[Word]) -> Iterator[Hit]:
-    """Yield what to rewrite in the text of a file."""
-    heeded = [word for word in words if not (word.allowed_in and word.allowed_in.match(path))]
+    """Yield the words to avoid in the text of a file."""
+    applicable = [word for word in words if not (word.allowed_in and word.allowed_in.match(path))]
     for passage in passages(path, text):
         prose = _SPACE.sub(_one, _blank(_NOT_PROSE, _blank(_CODE_SPAN, passage.text)))
-        for word in heeded:
+        for word in applicable:
             for match in word.pattern.finditer(prose):
                 line = passage.line + prose.count("\n", 0, match.start())
                 yield Hit(path, line, " ".join(match[0].split()), word.use)
@@ -131,16 +131,16 @@ def _python(source: str, *, messages: bool) -> Iterator[Passage]:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     lines = {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
     yield from _joined(lines)
-    seen = set[ast.AST]()
+    covered = set[ast.AST]()
     for node in ast.walk(ast.parse(source)):
         # A string as a statement documents the definition around or above it.
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            seen.add(node.value)
+            covered.add(node.value)
             yield Passage(node.lineno, str(node.value.value))
-        elif messages and node not in seen and isinstance(node, ast.JoinedStr | ast.Constant):
+        elif messages and node not in covered and isinstance(node, ast.JoinedStr | ast.Constant):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-            seen.update(parts)
-            # What an f-string fills in stands for one word.
+            covered.update(parts)
+            # A replacement field of an f-string counts as one word.
             values = [part.value if isinstance(part, ast.Constant) else "_" for part in parts]
             text = "".join(value for value in values if isinstance(value, str))
             if _MESSAGE.search(text):

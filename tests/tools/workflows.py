@@ -52,7 +52,8 @@ def main() -> int:
         "action.yml",
     ]
     codes = [
-        subprocess.run(each, cwd=PROJECT, check=False).returncode for each in (syntax, security)
+        subprocess.run(command, cwd=PROJECT, check=False).returncode
+        for command in (syntax, security)
     ]
     return 1 if any(codes) else 0
 

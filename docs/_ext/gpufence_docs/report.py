@@ -1,4 +1,4 @@
-"""The fields of a CheckReport, from a report that is made while the site is built."""
+"""The fields of a CheckReport, from a report that the build generates."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MEANINGS = {
     "summary.objects": "How many objects were read.",
     **{f"summary.{verdict}": f"How many of them are {verdict}." for verdict in VERDICTS},
 }
-"""What each field means. A field that is not here, or is here alone, fails the build."""
+"""The description of each field. The build fails if a field is missing here or does not exist."""
 
 
 def markdown() -> str:
@@ -71,7 +71,7 @@ def markdown() -> str:
     job = (SAMPLES / "gpu-job.yaml").read_text()
     everything = _report("---\n".join([trespasser, job, UNJUDGED, BROKEN]))
     types = dict(_fields(everything, ""))
-    # What is excepted has the form of what is found, and nothing is excepted here.
+    # Excepted findings have the form of findings; this report has none.
     finding_types = {path: kind for path, kind in types.items() if ".findings[]" in path}
     types |= {path.replace(".findings", ".excepted"): kind for path, kind in finding_types.items()}
     if types.keys() != MEANINGS.keys():
@@ -88,7 +88,7 @@ def _report(text: str) -> Any:
 
 
 def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and the type of each field; what a patch puts somewhere has any type."""
+    """Yield the path and the type of each field; the value of a patch has any type."""
     if path == "results[].patch[].value":
         yield path, "any"
     elif isinstance(value, dict):

@@ -21,7 +21,7 @@ _REFUSALS = frozenset({400, 404, 405, 408, 413, 415, 417, 429, 431, 501, 505})
 
 
 class WrongAnswerError(AssertionError):
-    """What came back is no answer."""
+    """The response is invalid."""
 
 
 def handle(data: bytes) -> None:
@@ -41,7 +41,7 @@ def handle(data: bytes) -> None:
 
 
 def judge(written: bytes, body: bytes | None) -> None:
-    """Judge the first answer on a connection; ``body`` is the request's, where it is known."""
+    """Check the first response on a connection; ``body`` is the body of the request, if known."""
     head, _, content = written.partition(b"\r\n\r\n")
     line, *fields = head.decode("latin-1").split("\r\n")
     parts = line.split(" ")

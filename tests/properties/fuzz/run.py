@@ -1,6 +1,6 @@
-"""What `make fuzz` runs: one target under atheris, for so many minutes.
+"""Implements `make fuzz`: runs one target under atheris for some minutes.
 
-    run.py handler|reader MINUTES [DIRECTORY]
+    python -m fuzz.run handler|reader MINUTES [DIRECTORY]
 
 Seeds come from tests/cases; the corpus stays in DIRECTORY for the next run. An input
 that fails is written below DIRECTORY. Move it to tests/properties/fuzz/findings, where every run
@@ -126,5 +126,5 @@ def main(name: str, minutes: float, directory: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in _TARGETS:
-        sys.exit("usage: run.py handler|reader MINUTES [DIRECTORY]")
+        sys.exit("usage: python -m fuzz.run handler|reader MINUTES [DIRECTORY]")
     main(sys.argv[1], float(sys.argv[2]), Path(*sys.argv[3:]) if sys.argv[3:] else _DIRECTORY)

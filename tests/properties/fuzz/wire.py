@@ -25,7 +25,7 @@ _TURNS = 200
 
 
 class Wire(asyncio.Transport):
-    """The server's end of a connection: keeps what is written."""
+    """The server's end of a connection, which records the output."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("192.0.2.1", 4711)})
@@ -66,7 +66,7 @@ class Webhook:
         self._server = web.Server(edge.handle, loop=self._loop, access_log=None)
 
     def exchange(self, data: bytes) -> bytes:
-        """Send the bytes over one connection, hang up, and return what came back."""
+        """Send the bytes over one connection, disconnect, and return the response."""
         return self._loop.run_until_complete(self._exchange(data))
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Webhook:
             if wire.is_closing() or _is_whole(wire.written):
                 break
         protocol.connection_lost(None)
-        # What the hang-up cancels ends in the turns that follow.
+        # The tasks that the disconnect cancels end in the next turns.
         for _ in range(3):
             await asyncio.sleep(0)
         return bytes(wire.written)

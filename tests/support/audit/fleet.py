@@ -1,6 +1,6 @@
-"""A simulated cluster: nodes with GPUs and without, and thousands of Pods that run on them.
+"""A simulated cluster: nodes with and without GPUs, and thousands of running Pods.
 
-What is made is what controllers and the scheduler would have made; nothing here waits for them.
+The objects are those that controllers and the scheduler would create, without waiting for them.
 The Jobs name another controller than Kubernetes' own (``managedBy``), so that their Pods, which
 are created here with their place, are theirs and stay as they are.
 """
@@ -62,7 +62,7 @@ def job(namespace: str, name: str, spec: Object, create: Create) -> Object:
 
 
 def pod_of(owner: Object, name: str, node_name: str, **more: Any) -> Object:
-    """Return a Pod of a Job, as its controller and the scheduler would have made it."""
+    """Return a Pod of a Job with the fields that its controller and the scheduler set."""
     metadata = owner["metadata"]
     reference = {
         "apiVersion": "batch/v1",
@@ -94,11 +94,11 @@ def fill(create: Create, node_count: int, with_devices: int, pod_count: int) -> 
 
     Most GPU nodes are held in parts; some Pods wait; some plain ones sit on GPU nodes or want to.
     """
-    for each in nodes(node_count, with_devices):
-        create("/api/v1/nodes", each)
-    made = sum(create("/pods", pod) is not None for pod in _gpu_pods(create, with_devices))
-    plain = _plain_pods(create, node_count - with_devices, with_devices, pod_count - made)
-    return made + sum(create("/pods", pod) is not None for pod in plain)
+    for obj in nodes(node_count, with_devices):
+        create("/api/v1/nodes", obj)
+    gpu_pods = sum(create("/pods", pod) is not None for pod in _gpu_pods(create, with_devices))
+    plain = _plain_pods(create, node_count - with_devices, with_devices, pod_count - gpu_pods)
+    return gpu_pods + sum(create("/pods", pod) is not None for pod in plain)
 
 
 def _gpu_pods(create: Create, with_devices: int) -> Iterator[Object]:

@@ -1,4 +1,4 @@
-"""A cluster that an audit can be made of, on a fake API server: no controllers, no scheduler."""
+"""A cluster to audit, on the fake API server: no controllers, no scheduler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATHS = {
     "Namespace": "/api/v1/namespaces",
     "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
 }
-# What the API server tells of itself is found as other objects are: below a path, by name.
+# The discovery documents are stored like other objects: below a path, by name.
 _ROOT, _GROUPS = "", "apis"
 
 
@@ -40,17 +40,17 @@ class Cluster:
         self._tell_groups()
 
     def add(self, kind: str, obj: Object) -> Object:
-        """Add an object under a name of its own, whatever its namespace."""
+        """Add an object with a new uid, in any namespace."""
         self._count += 1
         metadata = {"uid": f"uid-{self._count}", **obj["metadata"]}
-        made = {**obj, "metadata": metadata}
-        self.api.put(self._paths[kind], made)
-        return made
+        stored = {**obj, "metadata": metadata}
+        self.api.put(self._paths[kind], stored)
+        return stored
 
     def serve(
         self, group: str, version: str, kind: str, resource: str, *, namespaced: bool = True
     ) -> None:
-        """Have a custom resource, as after its definition was created.
+        """Serve a custom resource, as after the creation of its definition.
 
         The version that a group has first is the one that it prefers.
         """
@@ -60,7 +60,7 @@ class Cluster:
         self.api.serve(path)
         self.api.serve(f"/apis/{group}")
         self.api.put(f"/apis/{group}", {"metadata": {"name": version}, "resources": resources})
-        known = next((each for each in self._groups if each["name"] == group), None)
+        known = next((entry for entry in self._groups if entry["name"] == group), None)
         if known is None:
             known = {"name": group, "preferredVersion": {"version": version}, "versions": []}
             self._groups.append(known)
@@ -76,7 +76,7 @@ class Cluster:
             await api.close()
 
     def fill(self, node_count: int, with_devices: int, pod_count: int) -> int:
-        """Have a fleet (audit.fleet), and return the number of its Pods."""
+        """Create a fleet (audit.fleet), and return the number of its Pods."""
 
         def create(path: str, obj: Object) -> Object:
             kind = obj["kind"]

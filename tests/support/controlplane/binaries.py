@@ -55,9 +55,9 @@ def binaries(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
     Raises:
         ControlPlaneError: no Go toolchain is available, or a build failed.
     """
-    found = from_assets(environ.get("KUBEBUILDER_ASSETS", ""))
-    missing = [name for name in PACKAGES if name not in found]
-    return found | module().binaries(missing, cache.root(environ))
+    provided = from_assets(environ.get("KUBEBUILDER_ASSETS", ""))
+    missing = [name for name in PACKAGES if name not in provided]
+    return provided | module().binaries(missing, cache.root(environ))
 
 
 def from_assets(directory: str) -> dict[str, Path]:

@@ -17,8 +17,8 @@ from programs import program
 @pytest.fixture(scope="session")
 def found_binaries(pytestconfig: pytest.Config) -> dict[str, Path]:
     """The control plane's binaries by name."""
-    found: dict[str, Path] = program(pytestconfig, "found_binaries")
-    return found
+    paths: dict[str, Path] = program(pytestconfig, "found_binaries")
+    return paths
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +26,8 @@ def _new_enough(request: pytest.FixtureRequest) -> None:
     """Skip a test whose marker `kubernetes` names a newer version than that of the API server."""
     for marker in request.node.iter_markers("kubernetes"):
         oldest, feature = marker.args
-        found = request.getfixturevalue("found_binaries")
-        version = binaries.version_of(found["kube-apiserver"])
+        paths = request.getfixturevalue("found_binaries")
+        version = binaries.version_of(paths["kube-apiserver"])
         if binaries.is_older(version, oldest):
             pytest.skip(f"Kubernetes {version} has no {feature} ({oldest} or newer)")
 

@@ -146,8 +146,8 @@ def expect_fenced_and_hardened(spec: dict[str, Any]) -> None:
     expect(("nvidia.com/gpu", "NoSchedule") in tolerated, "the Pod tolerates the pool's taint")
     required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     for term in required["nodeSelectorTerms"]:
-        wanted = {"key": LABEL, "operator": "In", "values": ["true"]}
-        expect(wanted in term["matchExpressions"], "every term requires the pool's label")
+        expression = {"key": LABEL, "operator": "In", "values": ["true"]}
+        expect(expression in term["matchExpressions"], "every term requires the pool's label")
     context = spec["securityContext"]
     expect(context.get("runAsNonRoot") is True, "the Pod runs as another user than root")
     expect(context.get("seccompProfile") == {"type": "RuntimeDefault"}, "seccomp is on")
@@ -161,11 +161,11 @@ def web(stage: Stage) -> None:
     screen = stage.screen
     stage.cluster.create_namespace("shop")
     screen.run("kubectl", "apply", "-n", "shop", "-f", f"{SAMPLES}/web.yaml")
-    seen = pods(stage, "shop", 3)
-    placed = {stage.cluster.bound_to("shop", pod["metadata"]["name"]) for pod in seen}
+    listed = pods(stage, "shop", 3)
+    placed = {stage.cluster.bound_to("shop", pod["metadata"]["name"]) for pod in listed}
     screen.run("kubectl", "get", "pods", "-n", "shop", "-o", PLACED)
     expect(placed <= PLAIN_NODES, f"web Pods land on plain nodes, but: {names(placed)}")
-    for spec in (pod["spec"] for pod in seen):
+    for spec in (pod["spec"] for pod in listed):
         tolerated = {toleration["key"] for toleration in spec["tolerations"]}
         expect(tolerated <= KUBERNETES_OWN, f"no toleration is added, but: {names(tolerated)}")
         added = [key for key in ("affinity", "securityContext") if spec.get(key)]

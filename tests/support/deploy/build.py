@@ -1,4 +1,4 @@
-"""Builds helm, kustomize and Prometheus' parser, or finds them in the cache: run me as a file."""
+"""Builds helm, kustomize and Prometheus' parser into the cache: `python -m deploy.build`."""
 
 from __future__ import annotations
 

@@ -99,15 +99,15 @@ class Helm:
             return self(*command, str(CHART), "--values", file.name, *arguments, check=check)
 
     def text(self, values: Values, namespace: str = NAMESPACE) -> str:
-        """Return what ``helm template`` prints."""
+        """Return the output of ``helm template``."""
         return _rendered(self, json.dumps(values, sort_keys=True), namespace)
 
     def objects(self, values: Values, namespace: str = NAMESPACE) -> list[Object]:
         """Return the objects that ``helm template`` prints."""
-        return [each for each in yaml.load_all(self.text(values, namespace), _LOADER) if each]
+        return [obj for obj in yaml.load_all(self.text(values, namespace), _LOADER) if obj]
 
     def refusal(self, values: Values) -> str:
-        """Return what ``helm template`` says against ``values``."""
+        """Return the error of ``helm template`` about ``values``."""
         result = self.with_values(("template", RELEASE), values, check=False)
         assert result.returncode, "helm accepts these values"
         return result.stderr
@@ -122,23 +122,23 @@ class Helm:
 
 @cache
 def _rendered(helm: Helm, values: str, namespace: str) -> str:
-    """Render once what many tests look at."""
+    """Cache the output, which many tests use."""
     command = ("template", RELEASE)
     return helm.with_values(command, json.loads(values), "--namespace", namespace).stdout
 
 
 def one(objects: list[Object], kind: str, name: str = "") -> Object:
-    """Return the only object of a kind (and of that name, where one is given)."""
-    [found] = [
-        each
-        for each in objects
-        if each["kind"] == kind and (not name or each["metadata"]["name"] == name)
+    """Return the only object of a kind, and of a name if one is given."""
+    [match] = [
+        obj
+        for obj in objects
+        if obj["kind"] == kind and (not name or obj["metadata"]["name"] == name)
     ]
-    return found
+    return match
 
 
 def memory(helm: Helm, values: Values) -> dict[str, int]:
-    """Return what a replica requests and is limited to, in MiB."""
+    """Return request and limit of memory of a replica, in MiB."""
     [container] = one(helm.objects(values), "Deployment")["spec"]["template"]["spec"]["containers"]
     resources = container["resources"]
     return {

@@ -1,4 +1,4 @@
-"""Reads a Dockerfile, and carries out what a build stage of it does, without Docker."""
+"""Reads a Dockerfile, and runs a build stage without Docker."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Instruction:
 
 def stages(text: str) -> list[list[Instruction]]:
     """Return the instructions of each stage, which begins with its FROM."""
-    found: list[list[Instruction]] = []
+    instructions: list[list[Instruction]] = []
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     for line in re.sub(r"\\\n", "", "\n".join(lines)).splitlines():
         match = _INSTRUCTION.fullmatch(line)
         if match is None:
             continue
         if match["word"] == "FROM":
-            found.append([])
-        if found:
-            found[-1].append(Instruction(match["word"], match["rest"].strip()))
-    return found
+            instructions.append([])
+        if instructions:
+            instructions[-1].append(Instruction(match["word"], match["rest"].strip()))
+    return instructions
 
 
 def environment(stage: list[Instruction]) -> dict[str, str]:
@@ -61,7 +61,7 @@ def image_environment() -> dict[str, str]:
 
 
 def carry_out(stage: list[Instruction], context: Path, root: Path) -> None:
-    """Do what a stage's COPY and RUN instructions say, with ``root`` in place of ``/``.
+    """Execute the COPY and RUN instructions of a stage, with ``root`` in place of ``/``.
 
     Absolute paths below /opt and /src are taken to be of that root; programs are this machine's.
     """
@@ -77,7 +77,8 @@ def carry_out(stage: list[Instruction], context: Path, root: Path) -> None:
                     _copy(context / source, directory / target, into=target.endswith("/"))
             case "RUN":
                 command = re.sub(r"(?<=[\s])/(opt|src)/", rf"{root}/\1/", f" {instruction.rest}")
-                # Compiling all libraries takes longer than the rest, and proves nothing here.
+                # Skip the compilation of all libraries: it takes longest, and the tests do not need
+                # it.
                 environ = os.environ | {"PIP_NO_COMPILE": "1"}
                 subprocess.run(["sh", "-euc", command], cwd=directory, check=True, env=environ)
 

@@ -19,12 +19,12 @@ def helm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="session", name="kustomize")
 def _kustomize(pytestconfig: pytest.Config) -> Path:
     """The real kustomize (see deploy.kustomize)."""
-    found: Path = program(pytestconfig, "kustomize")
-    return found
+    path: Path = program(pytestconfig, "kustomize")
+    return path
 
 
 @pytest.fixture(scope="session")
 def promql_parser(pytestconfig: pytest.Config) -> Path:
     """Prometheus' own parser (see deploy.promql)."""
-    found: Path = program(pytestconfig, "promql_parser")
-    return found
+    path: Path = program(pytestconfig, "promql_parser")
+    return path

@@ -1,4 +1,4 @@
-"""The chart, installed with the real helm into a control plane of its own, and running there."""
+"""The chart, installed by helm into a separate control plane, with running replicas."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NODES = (
 
 @dataclass(frozen=True)
 class Installation:
-    """A release, the cluster that it is in, and what runs its Pods."""
+    """A release, its cluster, and the kubelet of its Pods."""
 
     cluster: ControlPlane
     helm: Helm
@@ -54,11 +54,11 @@ class Installation:
 
     def install(self, values: Values) -> None:
         """Install, and wait until both replicas are ready and registered."""
-        named = ("install", RELEASE)
-        self.helm.with_values(named, values, "--namespace", NAMESPACE)
+        action = ("install", RELEASE)
+        self.helm.with_values(action, values, "--namespace", NAMESPACE)
         wait_ready(self.kubelet, 2)
         until(lambda: len(self.configurations()) == 2, "both webhook configurations", within=30)
-        # Others have seen a moment later what kubelet and replicas have written.
+        # Status that kubelet and replicas write reaches other clients with a delay.
         self.wait_rolled_out()
         self.wait_called()
 
@@ -75,11 +75,11 @@ class Installation:
     def upgrade(self, values: Values) -> None:
         """Upgrade, and return at once."""
         # Without values, helm would take those of the last release instead of the chart's.
-        named = ("upgrade", RELEASE)
-        self.helm.with_values(named, values, "--namespace", NAMESPACE, "--reset-values")
+        action = ("upgrade", RELEASE)
+        self.helm.with_values(action, values, "--namespace", NAMESPACE, "--reset-values")
 
     def wait_rolled_out(self) -> None:
-        """Wait until the Deployment consists of two new Pods, which are ready, and nothing else."""
+        """Wait until the Deployment has exactly two Pods, both new and ready."""
 
         def rolled_out() -> bool:
             deployment = self.cluster.kubectl.json("get", "deployment", RELEASE, "-n", NAMESPACE)
@@ -96,12 +96,12 @@ class Installation:
 
     def configurations(self) -> list[Object]:
         """Return gpufence's webhook configurations, as they are in the cluster."""
-        found = []
+        own = []
         for kind in KINDS:
             path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
             items = self.cluster.api.request("GET", path)["items"]
-            found += [each for each in items if each["metadata"]["name"] == RELEASE]
-        return found
+            own += [item for item in items if item["metadata"]["name"] == RELEASE]
+        return own
 
     def pods(self) -> list[Object]:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -114,7 +114,7 @@ class Installation:
         return self.cluster.api.request("POST", path, pod)
 
     def refusal(self, pod: Object) -> str:
-        """Return the error of a Pod's creation, or nothing."""
+        """Return the error of creating a Pod; empty if it is admitted."""
         try:
             self.create_pod(pod)
         except ApiError as error:
@@ -122,7 +122,7 @@ class Installation:
         return ""
 
     def audit(self) -> list[Any]:
-        """Return what the API server has recorded of the replicas' requests."""
+        """Return the audit events of the replicas' requests."""
         # The last line may be half written.
         written = self.audit_log.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in written.splitlines()]
@@ -130,9 +130,9 @@ class Installation:
 
 @contextmanager
 def installation(
-    directory: Path, found: Mapping[str, Path], helm: Helm, *, with_namespace: bool = True
+    directory: Path, binaries: Mapping[str, Path], helm: Helm, *, with_namespace: bool = True
 ) -> Iterator[Installation]:
-    """Have a cluster with nodes, and the release's namespace; nothing is installed yet."""
+    """Run a cluster with nodes and the release's namespace; the release is not installed."""
     policy, log = directory / "audit.yaml", directory / "audit.log"
     clients = pki.Authority(directory, "api-servers")
     policy.write_text(yaml.safe_dump(AUDIT))
@@ -144,7 +144,7 @@ def installation(
     ]
     with ExitStack() as stack:
         cluster = stack.enter_context(
-            ControlPlane(directory / "cluster", found, apiserver_flags=flags)
+            ControlPlane(directory / "cluster", binaries, apiserver_flags=flags)
         )
         cluster.create_nodes(*NODES)
         if with_namespace:

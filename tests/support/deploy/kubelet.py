@@ -1,6 +1,6 @@
-"""As much of a kubelet as gpufence's Pods need: each runs as a process in a network namespace.
+"""A minimal kubelet for gpufence's Pods: each runs as a process in a network namespace.
 
-What the Pod says is what is run: the container's arguments, its ports, volumes, probes and grace
+It runs the Pod as specified: the container's arguments, its ports, volumes, probes and grace
 period, and the token of its service account at the place where Kubernetes puts it. What is left out
 is the image (the command is this environment's) and the user. Two waits are shorter.
 """
@@ -55,7 +55,7 @@ _numbers = itertools.count(1)
 
 @cache
 def unavailable() -> str:
-    """Return why network namespaces cannot be had here, or nothing if they can."""
+    """Return why network namespaces are not available; empty if they are."""
     if not shutil.which("ip"):
         return "no ip command (iproute2)"
     _sweep()
@@ -122,7 +122,7 @@ class RunningPod:
         self._directory = directory
         directory.mkdir(parents=True)
         [self._container] = self.spec["containers"]
-        self._mounts = {each["name"]: each for each in self._container["volumeMounts"]}
+        self._mounts = {mount["name"]: mount for mount in self._container["volumeMounts"]}
         self.sandbox = Sandbox(cluster.api.port)
         self._mount_account()
         (directory / "hosts").write_text(f"{self.sandbox.host} localhost\n")
@@ -137,13 +137,13 @@ class RunningPod:
             if "configMap" in volume and volume["name"] in self._mounts:
                 name = volume["configMap"]["name"]
                 try:
-                    found = self._get("configmaps", name)
+                    config_map = self._get("configmaps", name)
                 except ApiError:
                     if self.process.pid is None:
                         raise
-                    # As a kubelet does it: what is mounted stays until there is something new.
+                    # As in a kubelet, a mounted volume stays until its content changes.
                     continue
-                for key, text in found["data"].items():
+                for key, text in config_map["data"].items():
                     target = self._directory / "volumes" / volume["name"] / key
                     if not target.exists() or target.read_text() != text:
                         target.parent.mkdir(parents=True, exist_ok=True)
@@ -235,18 +235,18 @@ class RunningPod:
         (directory / "token").write_text(token["status"]["token"])
         (directory / "namespace").write_text(self._namespace)
         # A controller writes it into each namespace, a moment after that is there.
-        authority = until(self._authority, f"the authority in namespace {self._namespace}")
+        authority = until(self._cluster_ca, f"the authority in namespace {self._namespace}")
         (directory / "ca.crt").write_text(authority)
 
-    def _authority(self) -> str:
+    def _cluster_ca(self) -> str:
         try:
-            found: str = self._get("configmaps", "kube-root-ca.crt")["data"]["ca.crt"]
+            ca: str = self._get("configmaps", "kube-root-ca.crt")["data"]["ca.crt"]
         except ApiError:
             return ""
-        return found
+        return ca
 
     def metrics(self) -> str:
-        """Return what Prometheus would scrape."""
+        """Return the metrics, as Prometheus scrapes them."""
         return self._get_text("metrics", "/metrics")
 
     def _probe(self, kind: str) -> bool:
@@ -262,10 +262,10 @@ class RunningPod:
 
     def _get_text(self, port: str, path: str) -> str:
         """GET from a port by its name; OSError if there is no successful answer."""
-        ports = {each["name"]: each["containerPort"] for each in self._container["ports"]}
+        ports = {entry["name"]: entry["containerPort"] for entry in self._container["ports"]}
         url = f"http://{self.sandbox.address}:{ports[port]}{path}"
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            body: bytes = answer.read()
+        with urllib.request.urlopen(url, timeout=2) as response:
+            body: bytes = response.read()
         return body.decode()
 
     def _patch_status(self, status: Object) -> None:
@@ -284,7 +284,7 @@ class RunningPod:
 
 
 class Kubelet:
-    """Runs the Pods of one namespace that the scheduler has bound, whatever the node."""
+    """Runs the bound Pods of one namespace, on any node."""
 
     def __init__(
         self, cluster: ControlPlane, namespace: str, directory: Path, longest_grace: float
@@ -332,17 +332,17 @@ class Kubelet:
 
     def _sync(self) -> None:
         path = f"/api/v1/namespaces/{self._namespace}/pods"
-        found = {
+        bound = {
             pod["metadata"]["uid"]: pod for pod in self._cluster.api.request("GET", path)["items"]
         }
-        for uid, pod in found.items():
+        for uid, pod in bound.items():
             leaving = "deletionTimestamp" in pod["metadata"]
             if uid in self.pods and leaving:
                 self._end(uid)
             elif uid not in self.pods and not leaving and pod["spec"].get("nodeName"):
                 directory = self._directory / pod["metadata"]["name"]
                 self.pods[uid] = RunningPod(self._cluster, {**pod}, directory, self._longest_grace)
-        for uid in self.pods.keys() - found.keys():
+        for uid in self.pods.keys() - bound.keys():
             self._end(uid)
         for pod in self.pods.values():
             pod.mount_volumes()

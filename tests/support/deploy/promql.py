@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expression:
-    """What the parser makes of an expression, or the error that it has."""
+    """A parsed expression, or its error."""
 
     error: str
     selected: dict[str, set[str]]
@@ -46,19 +46,19 @@ def parse(program: Path, expressions: Sequence[str]) -> list[Expression]:
     )
     return [
         Expression(
-            error=each["error"],
-            selected=_merged(each["selected"]),
-            grouping=set(each["grouping"]),
-            bare=set(each["bare"]),
+            error=parsed["error"],
+            selected=_merged(parsed["selected"]),
+            grouping=set(parsed["grouping"]),
+            bare=set(parsed["bare"]),
         )
-        for each in json.loads(done.stdout)
+        for parsed in json.loads(done.stdout)
     ]
 
 
 def _merged(selected: list[dict[str, object]]) -> dict[str, set[str]]:
     merged: dict[str, set[str]] = {}
-    for each in selected:
-        labels = each["labels"]
+    for selector in selected:
+        labels = selector["labels"]
         assert isinstance(labels, list)
-        merged.setdefault(str(each["name"]), set()).update(labels)
+        merged.setdefault(str(selector["name"]), set()).update(labels)
     return merged

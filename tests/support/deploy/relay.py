@@ -20,10 +20,10 @@ class Relay:
 
     def close(self) -> None:
         """Stop listening, and break every connection off."""
-        for each in (self._server, *self._open):
+        for connection in (self._server, *self._open):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def _accept(self) -> None:
         with suppress(OSError):

@@ -45,13 +45,13 @@ def registry() -> CollectorRegistry:
 
 def labels(registry: CollectorRegistry) -> dict[str, set[str]]:
     """Return the labels of each family of metrics: those of its samples, or those declared."""
-    found: dict[str, set[str]] = {}
+    by_family: dict[str, set[str]] = {}
     for collector in set(registry._collector_to_names):  # noqa: SLF001
         declared = set(getattr(collector, "_labelnames", ()))
         for family in collector.collect():
             sampled = {label for sample in family.samples for label in sample.labels}
-            found[family.name] = declared | sampled
-    return found
+            by_family[family.name] = declared | sampled
+    return by_family
 
 
 def names(family: Metric) -> list[str]:

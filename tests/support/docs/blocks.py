@@ -1,10 +1,10 @@
-"""The blocks of the pages: what is shown, and how it is tried.
+"""The code blocks of the documentation, and how tests run them.
 
 A comment right before a block describes it, as ``key: value; key: value``:
 
-``file: NAME``      the block is the content of that file, for the commands after it
-``exit: NUMBER``    the status that its commands end with, 0 unless said
-``cluster``         its commands speak to a cluster that gpufence guards
+``file: NAME``      the content of a file for the following commands
+``exit: NUMBER``    the exit status of its commands, by default 0
+``cluster``         its commands use a cluster with gpufence
 ``verdict: WORDS``  what ``gpufence check`` says of the manifest: a verdict, and the rules that find
                     something; a second manifest's stands behind a comma
 ``policy: NAME``    by the policy in that file of the same page
@@ -34,8 +34,7 @@ _FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 VALUES = "# values: "
-"""How values of the chart begin; what they are for follows. tests/e2e/deploy/test_docs.py installs
-them."""
+"""The start of a block with values of the chart, which tests/e2e/deploy/test_docs.py installs."""
 NOTES = {"file", "exit", "cluster", "verdict", "policy", "not run"}
 ELLIPSIS = "..."
 _POLICY_KEYS = {field.alias for field in FencePolicy.model_fields.values()}
@@ -64,7 +63,7 @@ class Block:
         return f"{self.page}:{self.line}"
 
     def commands(self) -> Iterator[Command]:
-        """Yield the commands: what follows ``$``, and ``>`` where one goes over several lines."""
+        """Yield the commands: lines after ``$``, continued by ``>``."""
         for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
             lines = part.splitlines()
             more = next(
@@ -76,8 +75,8 @@ class Block:
 
 def pages() -> list[str]:
     """Return every page that is written by hand, the README first."""
-    found = (PROJECT / "docs").rglob("*.md")
-    written = [p for p in found if p.parent.name != "rules" or p.name == "index.md"]
+    paths = (PROJECT / "docs").rglob("*.md")
+    written = [p for p in paths if p.parent.name != "rules" or p.name == "index.md"]
     return ["README.md", *sorted(str(path.relative_to(PROJECT)) for path in written)]
 
 
@@ -85,31 +84,33 @@ def blocks(page: str) -> list[Block]:
     """Return the blocks of a page in their order.
 
     Raises:
-        ValueError: a comment says what nothing is known by.
+        ValueError: a comment has an unknown note.
     """
     text = (PROJECT / page).read_text()
-    found = []
+    parsed = []
     for match in _FENCE.finditer(text):
         line = text.count("\n", 0, match.start("language")) + 1
         notes = _notes(match["notes"] or "")
         if unknown := notes.keys() - NOTES:
             raise ValueError(f"{page}:{line}: unknown notes: {', '.join(sorted(unknown))}")
-        found.append(Block(page, line, match["language"], match["text"], notes))
-    return found
+        parsed.append(Block(page, line, match["language"], match["text"], notes))
+    return parsed
 
 
 def fence_policies(block: Block) -> list[dict[str, Any]]:
     """Return the documents of a YAML block that are policies or parts of one."""
     documents = yaml.safe_load_all(block.text) if block.language == "yaml" else ()
     return [
-        each for each in documents if set(each) <= _POLICY_KEYS and each.get("kind", KIND) == KIND
+        document
+        for document in documents
+        if set(document) <= _POLICY_KEYS and document.get("kind", KIND) == KIND
     ]
 
 
 def agrees(shown: tuple[str, ...], printed: str) -> bool:
-    """Return whether what a page shows is what was printed.
+    """Return whether the output matches the lines that a page shows.
 
-    A line ``...`` is any number of lines, and at the end of one it is the rest of it.
+    A line ``...`` stands for any number of lines; at the end of a line it stands for its rest.
     """
     text = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
     return re.fullmatch("".join(_expression(line.rstrip()) for line in shown), text) is not None
@@ -124,5 +125,5 @@ def _expression(line: str) -> str:
 
 
 def _notes(text: str) -> dict[str, str]:
-    pairs = (each.partition(":") for each in text.split(";") if each.strip())
+    pairs = (note.partition(":") for note in text.split(";") if note.strip())
     return {key.strip(): value.strip() for key, _, value in pairs}

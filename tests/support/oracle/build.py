@@ -1,4 +1,4 @@
-"""Builds the oracle into the cache, or finds it there, with its fixtures: run me as a file."""
+"""Builds the oracle and its fixtures into the cache: `python -m oracle.build`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ def main() -> int:
     from oracle.cached import binary, testdata
 
     try:
-        found = {"oracle": binary(), "fixtures": testdata()}
+        paths = {"oracle": binary(), "fixtures": testdata()}
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    for name, path in found.items():
+    for name, path in paths.items():
         print(f"{name:24} {path}")
     return 0
 

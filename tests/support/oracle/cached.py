@@ -45,18 +45,18 @@ def testdata() -> Path:
         ControlPlaneError: no Go toolchain is available, or the download failed.
     """
     name = pod_security_fixtures.MODULE
-    kept = root() / f"{name.rpartition('/')[2]}-{_pinned(name)}"
-    with cache.lock(kept.with_name(f"{kept.name}.lock"), "fetching the Pod Security fixtures"):
-        if not kept.exists():
+    target = root() / f"{name.rpartition('/')[2]}-{_pinned(name)}"
+    with cache.lock(target.with_name(f"{target.name}.lock"), "fetching the Pod Security fixtures"):
+        if not target.exists():
             source = _fetch(name) / pod_security_fixtures.TESTDATA
-            with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetching-") as temporary:
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetching-") as temporary:
                 copy = Path(temporary) / "copy"
                 for level in pod_security_fixtures.LEVELS:
                     newest = Path(level) / pod_security_fixtures.latest(source, level)
                     # Contents only: files of the module cache are read-only, and would stay so.
                     shutil.copytree(source / newest, copy / newest, copy_function=shutil.copyfile)
-                copy.replace(kept)
-    return kept
+                copy.replace(target)
+    return target
 
 
 def _pinned(name: str) -> str:
@@ -68,7 +68,7 @@ def _pinned(name: str) -> str:
 
 def _fetch(name: str) -> Path:
     """Return the directory of a module of go.mod, downloaded if necessary."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [toolchain.go(module().required_go()), "mod", "download", "-json", name],
         cwd=HERE,
         env=os.environ | ENVIRONMENT,
@@ -76,9 +76,9 @@ def _fetch(name: str) -> Path:
         text=True,
         check=False,
     )
-    if done.returncode:
+    if completed.returncode:
         raise ControlPlaneError(
-            f"The Go module {name} could not be downloaded:\n{done.stdout}{done.stderr}"
+            f"The Go module {name} could not be downloaded:\n{completed.stdout}{completed.stderr}"
             "Give Go a way to it (see `go help goproxy`)."
         )
-    return Path(json.loads(done.stdout)["Dir"])
+    return Path(json.loads(completed.stdout)["Dir"])

@@ -81,7 +81,7 @@ class QuantityVerdict:
 
 @dataclass(frozen=True, slots=True)
 class ResourceNameVerdict:
-    """What the API's helpers say of a resource's name."""
+    """The classification of a resource name by the API's helpers."""
 
     extended: bool
     native: bool
@@ -105,7 +105,7 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """The objects of a file, as kubectl reads it, up to what is at fault."""
+    """The objects of a file, as kubectl reads it, up to the first error."""
 
     objects: tuple[str, ...]
     """Each as kind/name."""
@@ -153,7 +153,7 @@ class Oracle:
         self._stop()
 
     def about(self) -> About:
-        """Return the versions of what answers."""
+        """Return the versions of the oracle's libraries."""
         (message,) = self._ask("about", [{}])
         return About(
             message["modules"], message["podSecurityLatest"], message["comparisonOperators"]
@@ -400,7 +400,7 @@ class Oracle:
                         until = time.monotonic() + self._deadline
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Return the process's input and output, after starting it where none runs."""
+        """Return the process's input and output; start the process if none runs."""
         if self._process is None:
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
             self._process = subprocess.Popen(

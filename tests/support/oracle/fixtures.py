@@ -21,5 +21,5 @@ def oracle(pytestconfig: pytest.Config) -> Iterator[Oracle]:
 @pytest.fixture(scope="session")
 def official_testdata(pytestconfig: pytest.Config) -> Path:
     """The directory of the official Pod Security fixtures (see oracle.pod_security_fixtures)."""
-    found: Path = program(pytestconfig, "official_testdata")
-    return found
+    path: Path = program(pytestconfig, "official_testdata")
+    return path

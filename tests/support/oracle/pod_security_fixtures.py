@@ -43,11 +43,11 @@ def latest(testdata: Path, level: Level) -> str:
 
 def fixtures(testdata: Path) -> list[Fixture]:
     """Return every Pod of the newest version of each level, in a stable order."""
-    found = []
+    collected = []
     for level in LEVELS:
         version = latest(testdata, level)
         for outcome in ("pass", "fail"):
-            found += [
+            collected += [
                 Fixture(
                     level=level,
                     version=version,
@@ -57,7 +57,7 @@ def fixtures(testdata: Path) -> list[Fixture]:
                 )
                 for file in sorted((testdata / level / version / outcome).glob("*.yaml"))
             ]
-    return found
+    return collected
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -31,7 +31,7 @@ class Load:
         self.longest = 0.0
         """The seconds that the slowest creation took."""
         self._api = api
-        # Stored Pods would keep scheduler and controllers busy, and nothing here is about those.
+        # Dry runs keep scheduler and controllers idle.
         self._path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         self._every = every
         self._over = threading.Event()
@@ -58,9 +58,9 @@ class Load:
     def seconds(self, seconds: float) -> Iterator[float]:
         """Yield the time that is left, a few times a second, for so long."""
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            yield left
-            self._over.wait(min(left, 0.1))
+        while (remaining := end - time.monotonic()) > 0:
+            yield remaining
+            self._over.wait(min(remaining, 0.1))
 
     def __enter__(self) -> Self:
         for thread in self._threads:

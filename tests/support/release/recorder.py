@@ -36,12 +36,12 @@ class Recorder:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 recorder.note(self.path.partition("?")[0], body["request"])
                 response = {"uid": body["request"]["uid"], "allowed": True}
-                answer = json.dumps({**body, "request": None, "response": response}).encode()
+                response_body = json.dumps({**body, "request": None, "response": response}).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
+                self.send_header("Content-Length", str(len(response_body)))
                 self.end_headers()
-                self.wfile.write(answer)
+                self.wfile.write(response_body)
 
             def log_message(self, *_: Any) -> None:
                 """Stay silent."""

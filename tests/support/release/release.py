@@ -1,4 +1,4 @@
-"""A release of gpufence: its namespace, its ClusterRole, its Service, and what it has written."""
+"""A release of gpufence: its namespace, ClusterRole, Service and the objects that it writes."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class Release:
         until(lambda: self.service.endpoints == len(replicas), "the Service's endpoints")
 
     def run(self, *arguments: str, status: int = 0) -> str:
-        """Run `gpufence ARGUMENTS` against the cluster, and return what it prints."""
+        """Run `gpufence ARGUMENTS` against the cluster, and return its output."""
         command = [str(COMMAND), *arguments, "--kubeconfig", str(self.cluster.kubeconfig)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == status, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
     def manifests(self, *arguments: str) -> list[dict[str, Any]]:
-        """Return what `gpufence manifests` prints."""
+        """Return the objects of `gpufence manifests`."""
         command = [str(COMMAND), "manifests", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         return list(yaml.safe_load_all(done.stdout))
@@ -83,21 +83,21 @@ class Release:
         )
 
     def secret(self) -> dict[str, bytes]:
-        """Return what the Secret holds, decoded."""
+        """Return the decoded data of the Secret."""
         path = f"/api/v1/namespaces/{self.namespace}/secrets/{SECRET}"
         data = self.cluster.api.request("GET", path)["data"]
         return {key: base64.b64decode(value) for key, value in data.items()}
 
     def configurations(self) -> list[dict[str, Any]]:
         """Return the webhook configurations that there are."""
-        found = []
+        own = []
         for kind in KINDS:
             try:
-                found.append(self.cluster.api.request("GET", f"{_ADMISSION}/{kind}/{NAME}"))
+                own.append(self.cluster.api.request("GET", f"{_ADMISSION}/{kind}/{NAME}"))
             except ApiError as error:
                 if error.status != 404:
                     raise
-        return found
+        return own
 
     def bundles(self) -> list[bytes]:
         """Return the caBundle of every webhook."""
@@ -110,7 +110,7 @@ class Release:
 
 @contextmanager
 def release(cluster: ControlPlane, directory: Path) -> Iterator[Release]:
-    """Have a release in the block, and nothing left of it after."""
+    """Create a release for the block, and delete it afterwards."""
     role = {"metadata": {"name": NAME}, "rules": []}
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     cluster.api.request("POST", roles, role)

@@ -30,7 +30,7 @@ WRONG_CLOCK = Path(__file__).with_name("wrong_clock.py")
 
 
 class Replica:
-    """One process, on ports of its own; as a context manager it runs in the block.
+    """A replica as a process with its own ports; as a context manager it runs during the block.
 
     Its clock is ahead by `clock_ahead`.
     """
@@ -74,7 +74,7 @@ class Replica:
         self.process.wait(self.unready, START_WITHIN)
 
     def stop(self) -> None:
-        """End it as Kubernetes does: SIGTERM, and SIGKILL if that takes too long."""
+        """Stop it as Kubernetes does: SIGTERM, then SIGKILL after a timeout."""
         self.process.stop()
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""What a Service does for replicas, on loopback: one address, and connections to those ready.
+"""A Service for replicas on loopback: one address, and connections to ready replicas.
 
 A connection goes to a replica whose last /readyz was ok, as kube-proxy and the
 API server do it with the endpoints that a kubelet's probes make. Bytes are passed on unread.
@@ -90,7 +90,7 @@ class Service:
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
-    """Pass on what comes until its end, and pass on the end."""
+    """Forward the data and the end of a stream."""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
             sink.sendall(data)
