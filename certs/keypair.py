@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ _UNREADABLE = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
+_ADVICE = re.compile(r"See https://\S+ for more details\. ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,4 +149,6 @@ def is_usable(pair: KeyPair, now: datetime) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    """Return the first line of an error, without the library's advice to its developers."""
+    line = str(error).strip().partition("\n")[0]
+    return _ADVICE.sub("", line) or type(error).__name__

@@ -384,6 +384,14 @@ def test_damaged_material_is_named_and_never_a_crash(
         parse_key(damage(leaf.key_pem), "/c/tls.key")
 
 
+def test_a_rejection_of_pem_has_no_advice_of_the_library() -> None:
+    with pytest.raises(MaterialError) as certificate:
+        parse_certificates(b"no PEM", "tls.crt")
+    with pytest.raises(MaterialError) as key:
+        parse_key(b"no PEM", "tls.key")
+    assert "http" not in f"{certificate.value} {key.value}"
+
+
 def test_a_key_where_the_certificate_belongs_is_rejected(leaf: KeyPair) -> None:
     with pytest.raises(MaterialError, match="holds no readable PEM certificate"):
         parse_certificates(leaf.key_pem, "tls.crt")
