@@ -78,6 +78,7 @@ def _node(number: int, change: int) -> dict[str, Any]:
     }
     if number % 10 == 0:
         labels["nvidia.com/gpu.present"] = "true"
-        node["status"]["allocatable"]["nvidia.com/gpu"] = "8"
+        # Enough for the largest Pod of the reviews, whose responses do not depend on the nodes.
+        node["status"]["allocatable"]["nvidia.com/gpu"] = "16"
         node["spec"]["taints"] = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
     return node
