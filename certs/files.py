@@ -131,7 +131,7 @@ def read_file(path: Path) -> bytes:
         raise StorageError(
             "does not exist",
             where=str(path),
-            cure="Name a file that does, or create one with `gpufence certs issue`",
+            cure="Check the path, or create the file with `gpufence certs issue`",
         ) from error
     except IsADirectoryError as error:
         raise StorageError(

@@ -54,7 +54,7 @@ def parse_certificates(pem: bytes, where: str) -> tuple[x509.Certificate, ...]:
             _ = certificate.extensions
     except _UNREADABLE as error:
         raise MaterialError(
-            f"holds no readable PEM certificate ({_first_line(error)})",
+            f"contains no valid PEM certificate ({_first_line(error)})",
             where=where,
             cure="Put the PEM of an X.509 certificate there, from"
             ' "-----BEGIN CERTIFICATE-----" to "-----END CERTIFICATE-----"',
@@ -82,7 +82,7 @@ def parse_key(pem: bytes, where: str) -> PrivateKeyTypes:
         ) from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise MaterialError(
-            f"holds no readable PEM private key ({_first_line(error)})",
+            f"contains no valid PEM private key ({_first_line(error)})",
             where=where,
             cure='Put the PEM of the key there, which begins with "-----BEGIN PRIVATE KEY-----"',
         ) from error

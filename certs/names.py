@@ -38,7 +38,7 @@ class Names:
             raise RequestError(
                 "there is neither a DNS name nor an IP address",
                 where="names of the serving certificate",
-                cure="Give the name under which the API server calls the webhook, such as"
+                cure="Specify the name by which the API server calls the webhook, such as"
                 " gpufence.gpufence.svc (SERVICE.NAMESPACE.svc)",
             )
         return names
@@ -66,7 +66,7 @@ def parse_dns_name(text: str) -> str:
         raise RequestError(
             "is a wildcard, whose key could pose as every other service that it covers",
             where=where,
-            cure="Name the services one by one, such as gpufence.gpufence.svc",
+            cure="List the services individually, such as gpufence.gpufence.svc",
         )
     if not text.isascii():
         raise RequestError(
@@ -90,9 +90,9 @@ def parse_dns_name(text: str) -> str:
     for label in labels:
         if not _LABEL.fullmatch(label):
             raise RequestError(
-                f"is no host name of RFC 1123, because of {label!r}"
+                f"is not a host name (RFC 1123), because of {label!r}"
                 if label
-                else "is no host name of RFC 1123, because of an empty label",
+                else "is not a host name (RFC 1123), because of an empty label",
                 where=where,
                 cure="Between the dots, use 1 to 63 letters, digits and hyphens, with no hyphen at"
                 " either end, and leave out scheme, port and path",

@@ -191,7 +191,7 @@ class LabelRequirementSpec(Part):
     def _check(self) -> LabelRequirementSpec:
         if bool(self.values) != (self.operator in ("In", "NotIn")):
             problem = (
-                "has values, and takes none" if self.values else "has no values; add at least one"
+                "has values; remove them" if self.values else "has no values; add at least one"
             )
             raise ValueError(f"{problem} (operator {self.operator})")
         return self

@@ -179,7 +179,7 @@ class ClaimLookup:
         try:
             spec = _decoder.decode(body).spec
         except msgspec.DecodeError as error:
-            raise UnexpectedAnswerError(f"{path} is no claim as it should be: {error}") from error
+            raise UnexpectedAnswerError(f"{path} returned an invalid claim: {error}") from error
         return read_claim(spec if name.kind == "resourceclaims" else spec.get("spec"))
 
     def _report(self, error: Exception) -> None:

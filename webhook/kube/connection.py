@@ -177,7 +177,7 @@ def _reason(error: aiohttp.ClientError | OSError) -> str:
         # The text of the error shows the TLS context as a memory address; the host may be a
         # proxy's.
         return f"{error.host}:{error.port}: {error.__cause__}"
-    return str(error) or "nothing came in time"
+    return str(error) or "no response in time"
 
 
 def _retry_after(seconds: str) -> float:

@@ -70,10 +70,10 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
             # The library raises many types: errors of YAML, its own, and any exception for a field
             # with a wrong type.
             is_of_types = isinstance(error, AttributeError | KeyError | TypeError)
-            reason = "it is not as a kubeconfig should be" if is_of_types else error
+            reason = "it is not a valid kubeconfig" if is_of_types else error
             chosen = f", context {context}" if context else ""
             raise ConfigurationError(
-                f"{files}{chosen}: does not lead to a cluster: {reason}; "
+                f"{files}{chosen}: cannot be used: {reason}; "
                 "see what kubectl config view and kubectl config get-contexts print"
             ) from error
 

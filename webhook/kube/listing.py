@@ -91,4 +91,4 @@ def _decode(path: str, body: bytes) -> _Page:
     try:
         return _decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise UnexpectedAnswerError(f"{path} is no list as it should be: {error}") from error
+        raise UnexpectedAnswerError(f"{path} returned an invalid list: {error}") from error

@@ -167,7 +167,7 @@ class Reflector(Generic[ItemT]):
         try:
             page = self._pages.decode(body)
         except msgspec.DecodeError as error:
-            raise UnexpectedAnswerError(f"{path} is no list as it should be: {error}") from error
+            raise UnexpectedAnswerError(f"{path} returned an invalid list: {error}") from error
         self._responded_at = self._clock()
         return page
 

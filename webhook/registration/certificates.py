@@ -187,7 +187,7 @@ class CertificateReconciler:
         if not is_live(served, now):
             return None
         if not is_of_use(stored, now):
-            return Plan(Change.CREATE, "the Secret holds nothing usable"), served
+            return Plan(Change.CREATE, "the Secret has no usable certificate"), served
         # A replica that could not read the Secret for long may have missed a whole succession.
         if stored.follows(served) or await self._is_carried(stored):
             return None

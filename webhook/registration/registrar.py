@@ -54,7 +54,7 @@ class Owner:
         kind, _, name = text.partition("/")
         if kind.lower() not in _OWNERS or not name:
             kinds = ", ".join(_OWNERS)
-            raise ValueError(f"{text!r} is no owner; write KIND/NAME with one of {kinds}")
+            raise ValueError(f"{text!r} is not an owner; write KIND/NAME with one of {kinds}")
         return cls(kind.lower(), name)
 
     async def reference(self, api: KubeApi) -> JSONObject:

@@ -99,7 +99,7 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
     [
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
-        ({"workers": 2}, "workers is gone since gpufence 0.2: set replicas instead"),
+        ({"workers": 2}, "workers was removed in gpufence 0.2: set replicas instead"),
         ({"webhook": {"clientAuthority": {"secret": "a"}}}, "set webhook.clientCA instead"),
         ({"metrics": {"estate": False}}, "metrics.estate is gone"),
         ({"certificates": {"leafLifetime": "24h"}}, "set certificates.lifetime instead"),

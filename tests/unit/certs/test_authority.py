@@ -378,9 +378,9 @@ def _other_base64(pem: bytes) -> bytes:
 def test_damaged_material_is_named_and_never_a_crash(
     leaf: KeyPair, damage: Callable[[bytes], bytes]
 ) -> None:
-    with pytest.raises(MaterialError, match=r"^/c/tls\.crt: holds no readable PEM certificate \("):
+    with pytest.raises(MaterialError, match=r"^/c/tls\.crt: contains no valid PEM certificate \("):
         parse_certificates(damage(leaf.certificate_pem), "/c/tls.crt")
-    with pytest.raises(MaterialError, match=r"^/c/tls\.key: holds no readable PEM private key \("):
+    with pytest.raises(MaterialError, match=r"^/c/tls\.key: contains no valid PEM private key \("):
         parse_key(damage(leaf.key_pem), "/c/tls.key")
 
 
@@ -393,9 +393,9 @@ def test_a_rejection_of_pem_has_no_advice_of_the_library() -> None:
 
 
 def test_a_key_where_the_certificate_belongs_is_rejected(leaf: KeyPair) -> None:
-    with pytest.raises(MaterialError, match="holds no readable PEM certificate"):
+    with pytest.raises(MaterialError, match="contains no valid PEM certificate"):
         parse_certificates(leaf.key_pem, "tls.crt")
-    with pytest.raises(MaterialError, match="holds no readable PEM private key"):
+    with pytest.raises(MaterialError, match="contains no valid PEM private key"):
         parse_key(leaf.certificate_pem, "tls.key")
 
 

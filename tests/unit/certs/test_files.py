@@ -285,7 +285,7 @@ class TestReading:
         (directory / name).unlink()
         assert self.refusal(directory) == (
             f"{directory / name}: does not exist."
-            " Name a file that does, or create one with `gpufence certs issue`."
+            " Check the path, or create the file with `gpufence certs issue`."
         )
 
     @pytest.mark.parametrize("name", ["tls.crt", "tls.key"])
@@ -314,7 +314,7 @@ class TestReading:
     @pytest.mark.parametrize("name", ["tls.crt", "tls.key"])
     def test_a_file_that_is_no_pem_is_named(self, directory: Path, name: str) -> None:
         (directory / name).write_bytes(b"")
-        assert f"{directory / name}: holds no readable PEM" in self.refusal(directory)
+        assert f"{directory / name}: contains no valid PEM" in self.refusal(directory)
 
     def test_a_key_of_another_certificate_is_named(self, directory: Path) -> None:
         (directory / "tls.key").write_bytes((directory / "ca.key").read_bytes())

@@ -54,18 +54,18 @@ def test_a_host_name_is_accepted_in_lower_case(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "is no host name of RFC 1123, because of an empty label"),
-        (".", "is no host name of RFC 1123, because of an empty label"),
-        ("a..b", "is no host name of RFC 1123, because of an empty label"),
-        (".svc", "is no host name of RFC 1123, because of an empty label"),
-        ("gpu_fence.svc", "is no host name of RFC 1123, because of 'gpu_fence'"),
-        ("-a.svc", "is no host name of RFC 1123, because of '-a'"),
-        ("a-.svc", "is no host name of RFC 1123, because of 'a-'"),
-        ("a b", "is no host name of RFC 1123, because of 'a b'"),
-        ("a.svc\n", "is no host name of RFC 1123, because of 'svc\\n'"),
-        ("a" * 64, f"is no host name of RFC 1123, because of {'a' * 64!r}"),
-        ("https://a.svc", "is no host name of RFC 1123, because of 'https://a'"),
-        ("a.svc:9443", "is no host name of RFC 1123, because of 'svc:9443'"),
+        ("", "is not a host name (RFC 1123), because of an empty label"),
+        (".", "is not a host name (RFC 1123), because of an empty label"),
+        ("a..b", "is not a host name (RFC 1123), because of an empty label"),
+        (".svc", "is not a host name (RFC 1123), because of an empty label"),
+        ("gpu_fence.svc", "is not a host name (RFC 1123), because of 'gpu_fence'"),
+        ("-a.svc", "is not a host name (RFC 1123), because of '-a'"),
+        ("a-.svc", "is not a host name (RFC 1123), because of 'a-'"),
+        ("a b", "is not a host name (RFC 1123), because of 'a b'"),
+        ("a.svc\n", "is not a host name (RFC 1123), because of 'svc\\n'"),
+        ("a" * 64, f"is not a host name (RFC 1123), because of {'a' * 64!r}"),
+        ("https://a.svc", "is not a host name (RFC 1123), because of 'https://a'"),
+        ("a.svc:9443", "is not a host name (RFC 1123), because of 'svc:9443'"),
         (LONGEST_NAME + "a", "has 254 characters, of which DNS allows 253"),
         ("a.svc.", "ends with a dot, which certificates leave out"),
         ("*.gpufence.svc", "is a wildcard, whose key could pose as every other service"),
@@ -89,7 +89,7 @@ def test_a_rejection_states_problem_place_and_remediation() -> None:
     with pytest.raises(RequestError) as caught:
         parse_dns_name("gpu_fence.svc:9443")
     assert str(caught.value) == (
-        "DNS name 'gpu_fence.svc:9443': is no host name of RFC 1123, because of 'gpu_fence'."
+        "DNS name 'gpu_fence.svc:9443': is not a host name (RFC 1123), because of 'gpu_fence'."
         " Between the dots, use 1 to 63 letters, digits and hyphens, with no hyphen at either end,"
         " and leave out scheme, port and path."
     )

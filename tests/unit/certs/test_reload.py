@@ -312,9 +312,9 @@ def break_swapped(files: Files, renewed: KeyPair) -> None:
 
 BREAKAGES = {
     "missing": (break_missing, "tls.key: does not exist."),
-    "empty": (break_empty, "tls.crt: holds no readable PEM certificate"),
-    "truncated": (break_truncated, "tls.crt: holds no readable PEM certificate"),
-    "swapped": (break_swapped, "tls.crt: holds no readable PEM certificate"),
+    "empty": (break_empty, "tls.crt: contains no valid PEM certificate"),
+    "truncated": (break_truncated, "tls.crt: contains no valid PEM certificate"),
+    "swapped": (break_swapped, "tls.crt: contains no valid PEM certificate"),
 }
 
 
@@ -379,11 +379,11 @@ def test_a_server_does_not_begin_without_a_usable_pair(
     tmp_path: Path, leaf: KeyPair, now: datetime
 ) -> None:
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    with pytest.raises(StorageError, match=r"tls\.crt: does not exist\. Name a file that does"):
+    with pytest.raises(StorageError, match=r"tls\.crt: does not exist\. Check the path"):
         ServingContext(FileSource(certificate, key))
     certificate.write_bytes(leaf.certificate_pem)
     key.write_bytes(b"")
-    with pytest.raises(MaterialError, match=r"tls\.key: holds no readable PEM private key"):
+    with pytest.raises(MaterialError, match=r"tls\.key: contains no valid PEM private key"):
         ServingContext(FileSource(certificate, key))
 
 

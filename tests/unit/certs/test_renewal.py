@@ -204,13 +204,13 @@ def test_a_leaf_whose_key_does_not_match_is_due() -> None:
 def test_an_unreadable_pair_is_due(damaged: str) -> None:
     leaf = dataclasses.replace(LEAF, **{damaged: b"\0"})
     assert is_needed(NOW, leaf).needed
-    assert "holds no readable PEM" in is_needed(NOW, leaf).reason
+    assert "contains no valid PEM" in is_needed(NOW, leaf).reason
     assert authority_needs_renewal(leaf, NOW).needed
 
 
 def test_unreadable_cas_are_an_error_of_their_own() -> None:
     # Nothing could be signed or trusted with them: a new certificate would not help.
-    with pytest.raises(MaterialError, match="authorities: holds no readable PEM certificate"):
+    with pytest.raises(MaterialError, match="authorities: contains no valid PEM certificate"):
         is_needed(NOW, authorities=(b"",))
 
 

@@ -158,12 +158,15 @@ def test_mutate_rejects_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path:
     ("text", "problem"),
     [
         (None, "nodes: does not exist. Check the path."),
-        ("", "nodes holds no nodes. Write it with kubectl get nodes -o json."),
+        ("", "nodes contains no nodes. Create it with kubectl get nodes -o json."),
         (
             json.dumps({"apiVersion": "v1", "kind": "List", "items": []}),
-            "nodes holds no nodes. Write it with kubectl get nodes -o json.",
+            "nodes contains no nodes. Create it with kubectl get nodes -o json.",
         ),
-        (yaml.safe_dump(BOUND), "nodes holds no nodes. Write it with kubectl get nodes -o json."),
+        (
+            yaml.safe_dump(BOUND),
+            "nodes contains no nodes. Create it with kubectl get nodes -o json.",
+        ),
         (
             "apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n",
             (
@@ -348,7 +351,7 @@ def test_a_cluster_that_rejects_or_is_not_there_is_an_error_of_the_input(
     assert outcome.err.startswith("Error: none: no such file; set the path of a kubeconfig")
     outcome = gpufence("check", *cluster, "--context", "other", pods)
     assert outcome.status == 2
-    assert "context other: does not lead to a cluster" in outcome.err
+    assert "context other: cannot be used" in outcome.err
 
 
 @pytest.mark.parametrize("command", [["check", "--cluster", "pods.yaml"], ["audit"]])

@@ -78,7 +78,7 @@ metadata:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "<stdin> holds no nodes."),
+        ("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "<stdin> contains no nodes."),
         ("apiVersion: v1\nkind: Node\nspec: {taints: 1}\n", "is not a valid Node: "),
     ],
 )

@@ -30,7 +30,7 @@ def test_an_option_of_0_1_is_rejected_with_what_replaces_it(
     done = gpufence(*command.split(), option)
     assert (done.status, done.out) == (2, "")
     name = option.partition("=")[0]
-    assert f"The option {name} is gone since gpufence 0.2; " in done.err
+    assert f"The option {name} was removed in gpufence 0.2; " in done.err
     assert done.err.rstrip().endswith(f"{instead}.")
     assert f"`{name.replace('--no-', '--')}`" in UPGRADE
     if instead.startswith("--"):

@@ -128,7 +128,7 @@ def test_a_context_that_the_kubeconfig_lacks_is_named(
     kubeconfig = FakeApiServer().kubeconfig(tmp_path / "kubeconfig")
     done = gpufence(*command, "--kubeconfig", kubeconfig, "--context", "other")
     assert done.status == 2
-    assert f"{kubeconfig}, context other: does not lead to a cluster" in done.err
+    assert f"{kubeconfig}, context other: cannot be used" in done.err
 
 
 def test_the_help_breaks_the_glass_with_the_commands_of_its_page(gpufence: Run) -> None:

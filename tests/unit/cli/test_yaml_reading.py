@@ -166,9 +166,9 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 )
 
 REFUSED = [
-    ("a: !Ref b\n", "1:4", "the tag !Ref means nothing to Kubernetes"),
-    ("a: !!binary aGk=\n", "1:4", "the tag !!binary means nothing to Kubernetes"),
-    ("a: !!set {b}\n", "1:4", "the tag !!set means nothing to Kubernetes"),
+    ("a: !Ref b\n", "1:4", "the tag !Ref has no meaning in Kubernetes"),
+    ("a: !!binary aGk=\n", "1:4", "the tag !!binary has no meaning in Kubernetes"),
+    ("a: !!set {b}\n", "1:4", "the tag !!set has no meaning in Kubernetes"),
     ("a: !!int x\n", "1:4", "x is not a valid int, which its tag requires"),
     ("a: !!null x\n", "1:4", "x is not a valid null, which its tag requires"),
     ("a: .inf\n", "1:4", ".inf is a number that JSON does not have"),

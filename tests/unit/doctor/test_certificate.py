@@ -100,7 +100,7 @@ async def test_a_bundle_without_a_certificate_is_broken(authority: KeyPair) -> N
     cut = replace(authority, certificate_pem=authority.certificate_pem[:200])
     line = await check_served(registered(f"https://{LOOPBACK}:1", cut))
     assert line.status == "fail"
-    assert "caBundle holds no readable PEM certificate" in line.found
+    assert "caBundle contains no valid PEM certificate" in line.found
     assert "registering replicas write it" in line.remediation
 
 

@@ -130,9 +130,9 @@ async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "it is not as a kubeconfig should be; "),
-        ("[]", "it is not as a kubeconfig should be; "),
-        ("5", "it is not as a kubeconfig should be; "),
+        ("", "it is not a valid kubeconfig; "),
+        ("[]", "it is not a valid kubeconfig; "),
+        ("5", "it is not a valid kubeconfig; "),
         ("a: [", "while parsing"),
         ("current-context: x", "Invalid kube-config file. Expected "),
     ],
@@ -143,14 +143,14 @@ async def test_a_kubeconfig_that_leads_nowhere_is_named(
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     problem = await problem_of(Connection(kubeconfig(path)))
-    assert problem.startswith(f"{path}: does not lead to a cluster: {reason}")
+    assert problem.startswith(f"{path}: cannot be used: {reason}")
     assert problem.endswith("see what kubectl config view and kubectl config get-contexts print")
 
 
 async def test_a_context_that_the_kubeconfig_does_not_have_is_named(tmp_path: Path) -> None:
     path = FakeApiServer().kubeconfig(tmp_path / "kubeconfig")
     problem = await problem_of(Connection(kubeconfig(path, "other")))
-    assert problem.startswith(f"{path}, context other: does not lead to a cluster: ")
+    assert problem.startswith(f"{path}, context other: cannot be used: ")
     assert "Expected object with name other in" in problem
 
 

@@ -160,7 +160,7 @@ async def test_a_file_without_a_ca_is_never_registered(
     file.write_bytes(whole)
     await replica.reconcile()
     file.write_bytes(whole[:cut])
-    with pytest.raises(MaterialError, match=f"^{file}: holds no readable PEM certificate"):
+    with pytest.raises(MaterialError, match=f"^{file}: contains no valid PEM certificate"):
         await replica.reconcile()
     assert registered_bundle(replica) == whole
 

@@ -90,7 +90,7 @@ def from_file(path: str) -> NodeSources:
         raise InputError(problems)
     if not (sources.nodes or sources.templates):
         raise InputError(
-            [f"{display_name(path)} holds no nodes. Write it with kubectl get nodes -o json."]
+            [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]
         )
     return sources
 

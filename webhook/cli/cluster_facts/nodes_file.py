@@ -50,6 +50,6 @@ def read_nodes(path: str, policy: Policy) -> NodesFile:
         raise InputError(problems)
     if not index:
         raise InputError(
-            [f"{display_name(path)} holds no nodes. Write it with kubectl get nodes -o json."]
+            [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]
         )
     return NodesFile(index, tuple(templates))

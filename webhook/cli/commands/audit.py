@@ -176,6 +176,6 @@ async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
     config_map = await api.read(f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy")
     text = ((config_map or {}).get("data") or {}).get("policy.yaml")
     if text is None:
-        state = "does not exist" if config_map is None else "holds no policy.yaml"
+        state = "does not exist" if config_map is None else "has no policy.yaml"
         raise InputError([f"{where} {state}. Name an installed release, or use --policy."])
     return read_policy(where, text).compile()

@@ -60,7 +60,7 @@ def check_collection(event: Any) -> None:
 
 def _unknown_tag(event: Any) -> ManifestError:
     tag = event.tag.replace(_TAG, "!!")
-    return event_error(f"the tag {tag:.60} means nothing to Kubernetes", event, "Remove the tag")
+    return event_error(f"the tag {tag:.60} has no meaning in Kubernetes", event, "Remove the tag")
 
 
 def event_error(problem: str, event: Any, cure: str = "") -> ManifestError:

@@ -26,4 +26,4 @@ class EarlierOptions(click.Command):
             today = _TODAY.get(error.option_name)
             if today is None:
                 raise
-            ctx.fail(f"The option {error.option_name} is gone since gpufence 0.2; {today}.")
+            ctx.fail(f"The option {error.option_name} was removed in gpufence 0.2; {today}.")

@@ -199,7 +199,7 @@ true
 {{- $values = get $values . -}}
 {{- end -}}
 {{- if hasKey $values (splitList "." $path | last) -}}
-{{- fail (printf "%s is gone since gpufence 0.2: set %s instead" $path $name) -}}
+{{- fail (printf "%s was removed in gpufence 0.2: set %s instead" $path $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
