@@ -150,8 +150,8 @@ bump: $(STAMP)  ## set the version everywhere and close the changelog section (V
 	@echo "Read the diff, and commit it."
 
 .PHONY: release
-release: $(RELEASE_STAMP)  ## build wheel, sdist, chart, SBOM, notes and checksums into dist/, and try them
-	@$(BIN)/python -m make_release build "$(VERSION)"
+release: $(RELEASE_STAMP)  ## build wheel, sdist, chart, SBOM, notes and checksums into dist/, and try them (IMAGE=registry/gpufence)
+	@$(BIN)/python -m make_release build "$(VERSION)" "$(IMAGE)"
 
 .PHONY: audit-dependencies
 audit-dependencies: $(RELEASE_STAMP)  ## look up each library in the advisory databases (needs the Internet)

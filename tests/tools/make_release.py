@@ -97,8 +97,8 @@ def section(changelog: str, name: str) -> str:
     return match[1].strip() if match else ""
 
 
-def build(helm: Helm, new_version: str) -> None:
-    """Build the artifacts of a release into dist/.
+def build(helm: Helm, new_version: str, image: str = "") -> None:
+    """Build the artifacts of a release into dist/, whose chart and install.yaml pull ``image``.
 
     Raises:
         ReleaseError: the project is not ready for this version, or a command failed.
@@ -116,7 +116,8 @@ def build(helm: Helm, new_version: str) -> None:
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir()
     (DIST / "release-notes.md").write_text(f"{notes}\n")
-    shutil.copy(DEPLOY / "install.yaml", DIST)
+    install = (DEPLOY / "install.yaml").read_text()
+    (DIST / "install.yaml").write_text(with_image(install, 'image: "{}:', image))
     for platform, count in wheels().items():
         print(f"{platform}: each of the {count} libraries of the image has a wheel")
     # Archives carry the time of the commit, so that two builds are equal.
@@ -125,9 +126,9 @@ def build(helm: Helm, new_version: str) -> None:
     python = [sys.executable, "-m"]
     _run(*python, "hatchling", "build", "-d", str(DIST), environ=environ)
     helm("lint", "--strict", str(CHART))
-    package(helm, CHART, DIST, int(epoch))
+    package(helm, CHART, DIST, int(epoch), image)
     with tempfile.TemporaryDirectory() as again:
-        compare(DIST, build_again(helm, Path(again), environ))
+        compare(DIST, build_again(helm, Path(again), environ, image))
     bom = ["--pyproject", "pyproject.toml", "--output-reproducible"]
     _run(
         *(*python, "cyclonedx_py", "requirements", *bom),
@@ -163,9 +164,24 @@ def wheels() -> dict[str, int]:
     return by_name
 
 
-def package(helm: Helm, chart: Path, target: Path, epoch: int) -> None:
-    """Package a chart. helm writes the current time into the archive; this is one of ``epoch``."""
-    helm("package", str(chart), "--destination", str(target))
+def with_image(text: str, field: str, image: str) -> str:
+    """Return the text with another repository in the only ``field``, or the same without one."""
+    before = field.format("gpufence")
+    if text.count(before) != 1:
+        raise ReleaseError(f"expected one line with {before!r}, not {text.count(before)}")
+    return text.replace(before, field.format(image or "gpufence"))
+
+
+def package(helm: Helm, chart: Path, target: Path, epoch: int, image: str = "") -> None:
+    """Package a chart, whose default image is ``image`` if one is given.
+
+    helm writes the current time into the archive; this function replaces it by ``epoch``.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(shutil.copytree(chart, Path(temporary) / chart.name))
+        values = copy / "values.yaml"
+        values.write_text(with_image(values.read_text(), "\n  repository: {}\n", image))
+        helm("package", str(copy), "--destination", str(target))
     [path] = target.glob("*.tgz")
     plain = io.BytesIO()
     with tarfile.open(path) as packed, tarfile.open(fileobj=plain, mode="w") as written:
@@ -175,7 +191,7 @@ def package(helm: Helm, chart: Path, target: Path, epoch: int) -> None:
     path.write_bytes(gzip.compress(plain.getvalue(), mtime=epoch))
 
 
-def build_again(helm: Helm, directory: Path, environ: Mapping[str, str]) -> Path:
+def build_again(helm: Helm, directory: Path, environ: Mapping[str, str], image: str) -> Path:
     """Build sdist and chart from the commit, and the wheel from this sdist; return their place."""
     commit, built = directory / "commit", directory / "built"
     _run("git", "archive", f"--output={commit}.tar", "HEAD")
@@ -187,7 +203,7 @@ def build_again(helm: Helm, directory: Path, environ: Mapping[str, str]) -> Path
     [unpacked] = (directory / "sdist").iterdir()
     _run(*hatchling, "wheel", cwd=unpacked, environ=environ)
     epoch = int(environ["SOURCE_DATE_EPOCH"])
-    package(helm, commit / CHART.relative_to(PROJECT), built, epoch)
+    package(helm, commit / CHART.relative_to(PROJECT), built, epoch, image)
     return built
 
 
@@ -246,15 +262,15 @@ def _run(*command: str, cwd: Path = PROJECT, environ: Mapping[str, str] | None =
 
 
 def main(arguments: list[str]) -> int:
-    """Run ``bump VERSION`` or ``build [VERSION]``; return the exit code."""
-    command, new_version = (*arguments, "", "")[:2]
+    """Run ``bump VERSION`` or ``build [VERSION [IMAGE]]``; return the exit code."""
+    command, new_version, image = (*arguments, "", "", "")[:3]
     try:
         if command == "bump":
             for path, text in bump(new_version, datetime.now(UTC).date()).items():
                 generate.write(path, text)
             return 0
         with tempfile.TemporaryDirectory() as home:
-            build(Helm(binary(), Path(home)), new_version)
+            build(Helm(binary(), Path(home)), new_version, image)
         print(try_out())
     except (ControlPlaneError, HelmError, ReleaseError) as error:
         print(error, file=sys.stderr)

@@ -86,6 +86,19 @@ def test_a_chart_is_packaged_the_same_at_any_time(helm: Helm, tmp_path: Path) ->
     assert packed == plain
 
 
+def test_a_released_chart_pulls_the_image_of_the_release(helm: Helm, tmp_path: Path) -> None:
+    package(helm, CHART, tmp_path, 1_800_000_000, "registry.example/gpufence")
+    [archive] = tmp_path.glob("*.tgz")
+    rendered = helm("template", RELEASE, str(archive)).stdout
+    assert set(re.findall(r'image: "?([^"\s]+):', rendered)) == {"registry.example/gpufence"}
+
+
+def test_install_yaml_pulls_the_image_of_the_release() -> None:
+    text = (PROJECT / "deploy/install.yaml").read_text()
+    released = release.with_image(text, 'image: "{}:', "registry.example/gpufence")
+    assert re.findall(r'image: "(.*):', released) == ["registry.example/gpufence"]
+
+
 def test_the_image_is_built_for_the_platforms_whose_wheels_are_checked() -> None:
     workflow = yaml.safe_load((PROJECT / ".github/workflows/release.yaml").read_text())
     [platforms] = [
