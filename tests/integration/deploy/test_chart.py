@@ -101,7 +101,7 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
         ({"replicas": 0}, "replicas"),
         ({"workers": 2}, "workers was removed in gpufence 0.2: set replicas instead"),
         ({"webhook": {"clientAuthority": {"secret": "a"}}}, "set webhook.clientCA instead"),
-        ({"metrics": {"estate": False}}, "metrics.estate is gone"),
+        ({"metrics": {"estate": False}}, "metrics.estate was removed"),
         ({"certificates": {"leafLifetime": "24h"}}, "set certificates.lifetime instead"),
         ({"certificates": {"authorityLifetime": "24h"}}, "set certificates.caLifetime instead"),
         ({"audit": {"output": "sarif"}}, "/audit/output"),
