@@ -58,19 +58,19 @@ class Case:
 
     def _read(self, off: dict[str, str]) -> tuple[JSONObject, JSONObject, Request, Facts]:
         """Read the case; the rules ``off`` are off unless the header chooses their action."""
-        obj, header, beside = self._parts()
+        obj, header, others = self._parts()
         document = policy_document(header.get("policy", "default"))
         document["rules"] = document.get("rules", {}) | off | header.get("rules", {})
         request = _request(header)
-        return obj, document, request, _facts(request.namespace, beside)
+        return obj, document, request, _facts(request.namespace, others)
 
     def _parts(self) -> tuple[JSONObject, JSONObject, list[JSONObject]]:
         """Return the object, the header and the facts as they are written."""
-        *beside, obj = load_all(self.manifest.read_text())
-        header = beside.pop(0) if beside and beside[0].get("kind") == "Case" else {}
+        *others, obj = load_all(self.manifest.read_text())
+        header = others.pop(0) if others and others[0].get("kind") == "Case" else {}
         if unknown := set(header) - _HEADER:
             raise ValueError(f"{self.manifest}: unknown keys in its header: {sorted(unknown)}")
-        return obj, header, beside
+        return obj, header, others
 
     def _others_off(self) -> dict[str, str]:
         """A mutation's case tests it alone, a check's case tests it behind all the mutations."""
@@ -95,17 +95,17 @@ def _request(header: JSONObject) -> Request:
     )
 
 
-def _facts(namespace: str, beside: list[JSONObject]) -> Facts:
+def _facts(namespace: str, others: list[JSONObject]) -> Facts:
     claims, claim_templates, classes = read_claims(
-        (fact["metadata"].get("namespace", namespace), fact) for fact in beside
+        (fact["metadata"].get("namespace", namespace), fact) for fact in others
     )
-    nodes = [_node(fact) for fact in beside if fact["kind"] == "Node"]
+    nodes = [_node(fact) for fact in others if fact["kind"] == "Node"]
     runtime_classes = {
-        fact["metadata"]["name"] for fact in beside if fact["kind"] == "RuntimeClass"
+        fact["metadata"]["name"] for fact in others if fact["kind"] == "RuntimeClass"
     }
     namespaces = {
         fact["metadata"]["name"]: fact["metadata"].get("labels", {})
-        for fact in beside
+        for fact in others
         if fact["kind"] == "Namespace"
     }
     return Facts(

@@ -54,14 +54,14 @@ def offered(replica: Replica) -> float:
 
 def requested(replica: Replica, namespace: str, resource: str = GPU) -> tuple[float, float]:
     """Return the devices that the namespace's Pods hold, and those that they wait for."""
-    held, waiting = (
+    holding, waiting = (
         replica.metric(
             f'gpufence_pool_devices_requested{{pod_namespace="{namespace}",pool="nvidia",'
             f'resource="{resource}",scheduled="{scheduled}"}}'
         )
         for scheduled in ("true", "false")
     )
-    return held, waiting
+    return holding, waiting
 
 
 def gpu_pod(name: str, count: int) -> JSON:

@@ -133,8 +133,8 @@ class Registered:
                 raise
             return mark, None
 
-    def asked(self, mark: str) -> set[str]:
-        return self.recorder.asked[mark]
+    def called_endpoints(self, mark: str) -> set[str]:
+        return self.recorder.endpoints[mark]
 
 
 @contextmanager
@@ -145,31 +145,31 @@ def registered(
     registration = Registration(
         name="gpufence-recorder", url=recorder.url, ca_bundle=bundle, with_nodes=with_nodes
     )
-    written = configurations(policy, registration)
-    found = Registered(cluster, recorder, policy)
-    found.nodes = NODES if with_nodes else None
+    objects = configurations(policy, registration)
+    hook = Registered(cluster, recorder, policy)
+    hook.nodes = NODES if with_nodes else None
     paths = []
     pods = "/api/v1/namespaces/default/pods"
     gpu = pod({"containers": [{"name": "a", "image": "a", "resources": GPU}]})
     try:
-        for each in written:
-            path = f"{ADMISSION}/{each['kind'].lower()}s"
-            cluster.api.request("POST", path, each)
-            paths.append(f"{path}/{each['metadata']['name']}")
+        for configuration in objects:
+            path = f"{ADMISSION}/{configuration['kind'].lower()}s"
+            cluster.api.request("POST", path, configuration)
+            paths.append(f"{path}/{configuration['metadata']['name']}")
         until(
-            lambda: len(found.asked(found.send("POST", pods, gpu)[0])) == 2,
+            lambda: len(hook.called_endpoints(hook.send("POST", pods, gpu)[0])) == 2,
             "the API server to call both webhooks",
         )
         plain = workload("PodTemplate", "plain", gpu["spec"])
         templates = "/api/v1/namespaces/default/podtemplates"
-        until(lambda: found.asked(found.send("POST", templates, plain)[0]), "all of them")
-        yield found
+        until(lambda: hook.called_endpoints(hook.send("POST", templates, plain)[0]), "all of them")
+        yield hook
     finally:
         for path in paths:
             cluster.api.request("DELETE", path)
         # The next ones use the same name.
         until(
-            lambda: not found.asked(found.send("POST", pods, gpu)[0]),
+            lambda: not hook.called_endpoints(hook.send("POST", pods, gpu)[0]),
             "the API server to forget them",
         )
 
@@ -200,39 +200,41 @@ class Tally:
     """How the examples were distributed: a law that only saw one side says little."""
 
     def __init__(self) -> None:
-        self.accepted = self.refused = self.called = self.needed = 0
+        self.accepted = self.invalid = self.called = self.needed = 0
 
     def __str__(self) -> str:
         return (
-            f"{self.accepted} accepted by the API server ({self.refused} were invalid), "
+            f"{self.accepted} accepted by the API server ({self.invalid} were invalid), "
             f"{self.called} called the webhook, for {self.needed} the engine has something to say"
         )
 
 
-def must_be_asked(hook: Registered, obj: JSON, known: Facts, old: JSON | None = None) -> set[str]:
+def required_endpoints(
+    hook: Registered, obj: JSON, known: Facts, old: JSON | None = None
+) -> set[str]:
     """Return the endpoints at which the engine would change the object, or find something."""
     facts = msgspec.structs.replace(known, nodes=hook.nodes)
     request = Request(old=old, operation="UPDATE" if old else "CREATE")
-    wanted = set()
+    required = set()
     if obj["kind"] == "Pod" and mutate(obj, hook.policy, request, facts):
-        wanted.add("/mutate")
+        required.add("/mutate")
     if validate(obj, hook.policy, request, facts).findings:
-        wanted.add("/validate")
-    return wanted
+        required.add("/validate")
+    return required
 
 
 def check(hook: Registered, tally: Tally, method: str, path: str, obj: JSON, known: Facts) -> None:
     old = hook.cluster.api.request("GET", path) if method == "PUT" else None
     mark, created = hook.send(method, path, obj)
     if created is None:
-        tally.refused += 1
+        tally.invalid += 1
         return
     tally.accepted += 1
-    asked = hook.asked(mark)
-    wanted = must_be_asked(hook, created, known, old)
-    tally.called += bool(asked)
-    tally.needed += bool(wanted)
-    assert wanted <= asked, json.dumps(obj)
+    called = hook.called_endpoints(mark)
+    required = required_endpoints(hook, created, known, old)
+    tally.called += bool(called)
+    tally.needed += bool(required)
+    assert required <= called, json.dumps(obj)
 
 
 def test_law_the_webhook_is_called_for_every_pod_that_the_engine_changes(hook: Registered) -> None:
@@ -246,7 +248,7 @@ def test_law_the_webhook_is_called_for_every_pod_that_the_engine_changes(hook: R
     before = failures(hook.cluster)
     created()
     print(f"\nPods: {tally}")
-    assert tally.accepted > tally.refused
+    assert tally.accepted > tally.invalid
     assert tally.needed > tally.accepted / 10
     assert tally.called < tally.accepted
     assert failures(hook.cluster) == before
@@ -277,7 +279,7 @@ def test_law_the_webhook_is_called_for_every_workload_with_findings(hook: Regist
         for kind, (_, path) in WORKLOADS.items():
             api.request("DELETE", f"{path.format('default')}/plain-{kind.lower()}")
     print(f"\nworkloads: {tally}")
-    assert tally.accepted > tally.refused
+    assert tally.accepted > tally.invalid
     assert tally.needed > tally.accepted / 10
     assert tally.called < tally.accepted
     assert failures(hook.cluster) == before
@@ -393,16 +395,18 @@ def test_each_way_to_reach_for_gpu_nodes_alone_calls_the_webhook(
 DEVICES = ("a device", "a device in an init container", "a claim")
 
 
-@pytest.mark.parametrize(("variable", "asked"), [("NVIDIA_VISIBLE_DEVICES", True), ("MODE", False)])
+@pytest.mark.parametrize(
+    ("variable", "is_called"), [("NVIDIA_VISIBLE_DEVICES", True), ("MODE", False)]
+)
 def test_a_debug_container_that_opens_devices_calls_the_webhook(
-    hook: Registered, variable: str, asked: bool
+    hook: Registered, variable: str, is_called: bool
 ) -> None:
     api, path = hook.cluster.api, "/api/v1/namespaces/default/pods"
     # The subresource takes nothing of the metadata that are sent: the Pod has its mark already.
     mark = f"object-{next(MARKS)}"
     plain = {"containers": [{"name": "a", "image": "a"}]}
     created = api.request("POST", path, pod(plain, annotations={MARK: mark}))
-    assert hook.asked(mark) == set()
+    assert hook.called_endpoints(mark) == set()
     env = [{"name": variable, "value": "all"}]
     created["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "cuda", "env": env}]
     where = f"{path}/{created['metadata']['name']}"
@@ -411,7 +415,7 @@ def test_a_debug_container_that_opens_devices_calls_the_webhook(
         api.request("PUT", f"{where}/ephemeralcontainers", created)
     finally:
         api.request("DELETE", f"{where}?gracePeriodSeconds=0")
-    assert hook.asked(mark) == ({"/validate"} if asked else set())
+    assert hook.called_endpoints(mark) == ({"/validate"} if is_called else set())
 
 
 @pytest.mark.parametrize("hook", [("kai", False)], indirect=True, ids=["kai"])
@@ -421,13 +425,13 @@ def test_annotations_that_request_a_device_are_sent(hook: Registered) -> None:
     fraction = {"gpu-fraction": "0.5"}
     before = failures(hook.cluster)
     mark, _ = hook.send("POST", path, pod(shared, annotations=fraction))
-    assert hook.asked(mark) == {"/mutate", "/validate"}
+    assert hook.called_endpoints(mark) == {"/mutate", "/validate"}
     mark, _ = hook.send("POST", path, pod(shared, annotations={"another": "0.5"}))
-    assert hook.asked(mark) == set()
+    assert hook.called_endpoints(mark) == set()
     for kind in ("Deployment", "CronJob", "PodTemplate"):
         job = workload(kind, "shared", shared, annotations=fraction)
         mark, _ = hook.send("POST", WORKLOADS[kind][1].format("default"), job)
-        assert hook.asked(mark) == {"/validate"}
+        assert hook.called_endpoints(mark) == {"/validate"}
     created = hook.cluster.api.request(
         "POST",
         path,
@@ -439,12 +443,12 @@ def test_annotations_that_request_a_device_are_sent(hook: Registered) -> None:
     try:
         where = f"{path}/{created['metadata']['name']}"
         labeled = {**created, "metadata": {**created["metadata"], "labels": {"app": "train"}}}
-        assert hook.asked(hook.send("PUT", where, labeled)[0]) == set()
+        assert hook.called_endpoints(hook.send("PUT", where, labeled)[0]) == set()
         removed = {**created, "metadata": {**created["metadata"], "annotations": {}}}
-        assert hook.asked(hook.send("PUT", where, removed)[0]) == {"/validate"}
+        assert hook.called_endpoints(hook.send("PUT", where, removed)[0]) == {"/validate"}
         other = {"gpu-fraction": "0.5", "gpu-fraction-container-name": "peek"}
         moved = {**created, "metadata": {**created["metadata"], "annotations": other}}
-        assert hook.asked(hook.send("PUT", where, moved)[0]) == {"/validate"}
+        assert hook.called_endpoints(hook.send("PUT", where, moved)[0]) == {"/validate"}
     finally:
         hook.cluster.api.request("DELETE", f"{where}?gracePeriodSeconds=0")
     assert failures(hook.cluster) == before
@@ -477,7 +481,7 @@ def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(hook: 
     mark, created = hook.send("POST", "/api/v1/namespaces/default/pods", pod(spec))
     assert created is not None
     # With known nodes, the API server sends every Pod with a node selection.
-    assert hook.asked(mark) == (set() if hook.nodes is None else {"/validate"})
+    assert hook.called_endpoints(mark) == (set() if hook.nodes is None else {"/validate"})
     assert failures(hook.cluster) == before
 
 

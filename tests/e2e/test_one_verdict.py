@@ -108,7 +108,7 @@ def spaces(
     with running(control_plane, directory, DOCUMENT) as fence, fence.registered():
         paths = register_unconditional(fence, found)
         try:
-            until(lambda: is_asked_of_all(found), "the API server to send everything")
+            until(lambda: is_sent_everything(found), "the API server to send everything")
             yield found
         finally:
             for path in paths:
@@ -133,17 +133,17 @@ def register_unconditional(fence: Fence, spaces: Spaces) -> list[str]:
     return paths
 
 
-def is_asked_of_all(spaces: Spaces) -> bool:
+def is_sent_everything(spaces: Spaces) -> bool:
     """Return whether a plain Pod is sent too, by the API server's own count."""
     count = re.compile(r"^apiserver_admission_webhook_request_total\{.*\} (\S+)$", re.MULTILINE)
 
-    def asked() -> float:
+    def call_count() -> float:
         return sum(map(float, count.findall(spaces.cluster.api.text("/metrics"))))
 
-    before = asked()
+    before = call_count()
     plain = pod({"containers": [{"name": "main", "image": "plain"}]})
     spaces.send(PODS, spaces.unconditional, plain)
-    return asked() >= before + 2
+    return call_count() >= before + 2
 
 
 @st.composite

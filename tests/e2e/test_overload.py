@@ -107,14 +107,14 @@ def busy(proxy: ProxyThread, replica: Replica, authority: bytes) -> Iterator[thr
         for number in itertools.count():
             if over.is_set():
                 return
-            asked = plain_pod()
-            asked["spec"]["resourceClaims"] = [
+            plain = plain_pod()
+            plain["spec"]["resourceClaims"] = [
                 {"name": "gpu", "resourceClaimName": f"slow-{number}"}
             ]
             connection = http.client.HTTPSConnection("localhost", replica.port, context=context)
             with contextlib.closing(connection), contextlib.suppress(OSError):
                 headers = {"Content-Type": "application/json"}
-                connection.request("POST", "/mutate?timeout=3s", encode(review(asked)), headers)
+                connection.request("POST", "/mutate?timeout=3s", encode(review(plain)), headers)
                 connection.getresponse().read()
 
     thread = threading.Thread(target=ask)

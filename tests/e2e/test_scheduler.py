@@ -241,7 +241,7 @@ class Outcome:
     """The node of each created Pod, "" where the scheduler found none."""
     specs: dict[str, JSON] = field(default_factory=dict)
     """The specs of the created Pods as they were sent."""
-    asked: int = 0
+    call_count: int = 0
     """How often the API server called gpufence."""
 
     @property
@@ -256,7 +256,7 @@ class Outcome:
         return (
             f"{len(self.nodes)} created, {len(self.refusals)} refused, {len(self.bound)} bound, "
             f"{len(self.nodes) - len(self.bound)} pending; bound by pool: {dict(self.places)}; "
-            f"gpufence was called {self.asked} times"
+            f"gpufence was called {self.call_count} times"
         )
 
 
@@ -274,7 +274,7 @@ def place(cluster: ControlPlane, namespace: str, specs: Sequence[JSON]) -> Outco
             if 'gpufence.dev" denied the request' not in str(error):
                 raise AssertionError(f"{error}, of {spec}") from error
             outcome.refusals.append(str(error))
-    outcome.asked = calls(cluster.api.text("/metrics")).total() - before
+    outcome.call_count = calls(cluster.api.text("/metrics")).total() - before
 
     def decided() -> bool:
         for pod in cluster.api.request("GET", path)["items"]:
@@ -324,7 +324,7 @@ def test_without_the_fence_some_of_these_pods_get_to_the_gpu_nodes(
     make = Generator(SEED)
     outcome = place(control_plane, emptied, [make.plain_spec() for _ in range(min(COUNT, 60))])
     print(f"\nwithout a GPU request, no fence: {outcome}")
-    assert outcome.asked == 0
+    assert outcome.call_count == 0
     assert outcome.places[NVIDIA_GPU] + outcome.places[AMD_GPU] > 0
 
 

@@ -228,12 +228,14 @@ def test_a_replica_that_is_killed_costs_what_was_under_way_and_no_more(
             pass
         pair.replicas[0].kill()
         until(lambda: released.service.endpoints == 1, "the endpoint to go")
-        lost = len(load.failures)
+        failed = len(load.failures)
         created = load.created
         for _ in load.seconds(SECONDS / 3):
             pass
-        after = len(load.failures) - lost
-    print(f"\na killed replica: {load.created} GPU Pods created, {lost} failed before its endpoint")
+        after = len(load.failures) - failed
+    print(
+        f"\na killed replica: {load.created} GPU Pods created, {failed} failed before its endpoint"
+    )
     print(f"was gone, {after} after")
     assert after <= 2  # those that had been sent to it by then
     assert load.created > created

@@ -109,9 +109,9 @@ def test_only_the_section_between_the_marks_is_rewritten(
 
 
 def test_gpufence_reports_the_trespassing_manifests(tmp_path: Path) -> None:
-    ours = next(iter(cli_peers.command_lines()))
+    gpufence = next(iter(cli_peers.command_lines()))
     paths = cli_manifests.write(tmp_path, 100)
-    assert [ours.found(path) for path in paths.values()] == [2, 2]
+    assert [gpufence.found(path) for path in paths.values()] == [2, 2]
 
 
 def test_the_share_of_parsing_is_a_part_of_the_share_of_reading(tmp_path: Path) -> None:

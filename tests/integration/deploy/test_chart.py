@@ -517,8 +517,8 @@ def test_pools_that_the_server_tells_apart_are_taken(helm: Helm, one: Any, two: 
 def test_pools_that_the_server_cannot_tell_apart_are_rejected(
     helm: Helm, one: Any, two: Any, wide: str
 ) -> None:
-    told = helm.refusal({"policy": {"pools": [one, two]}})
-    assert f"add a label to the nodeSelector of {wide}" in told
+    message = helm.refusal({"policy": {"pools": [one, two]}})
+    assert f"add a label to the nodeSelector of {wide}" in message
     document = yaml.safe_load(default_policy_text()) | {"pools": [one, two]}
     with pytest.raises(PolicyError, match="every node of"):
         parse_policy(document)

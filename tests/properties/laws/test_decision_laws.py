@@ -200,13 +200,13 @@ def assert_settled(decision: Decision, policy: Policy, facts: Facts) -> None:
     assert again.operations == ()
     if decision.original["kind"] == "Pod":
         final = validate(mutated, policy, facts=facts)
-        assert told(final) == told(again) == told(decision)
+        assert finding_counts(final) == finding_counts(again) == finding_counts(decision)
     else:
         # What the API server validates is the template as written, and now that is another one.
         assert {f.rule for f in again.findings} <= {f.rule for f in decision.findings}
 
 
-def told(decision: Decision) -> Counter[tuple[str, str]]:
+def finding_counts(decision: Decision) -> Counter[tuple[str, str]]:
     """Return the findings and their number; a path may name a side that was filled in."""
     return Counter((finding.rule, finding.reason) for finding in decision.findings)
 

@@ -23,7 +23,7 @@ class Recorder:
     def __init__(self, directory: Path) -> None:
         issued = issue(["localhost"], [], directory, datetime.now(UTC))
         self.authority = issued.authority.certificate_pem
-        self.asked: defaultdict[str, set[str]] = defaultdict(set)
+        self.endpoints: defaultdict[str, set[str]] = defaultdict(set)
         """By the mark of an object, the paths at which requests for it arrived."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
@@ -54,7 +54,7 @@ class Recorder:
 
     def note(self, path: str, request: dict[str, Any]) -> None:
         metadata = request["object"].get("metadata") or {}
-        self.asked[(metadata.get("annotations") or {}).get(MARK, "")].add(path)
+        self.endpoints[(metadata.get("annotations") or {}).get(MARK, "")].add(path)
 
     def __enter__(self) -> Self:
         self._thread.start()
