@@ -18,7 +18,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
 from controlplane.objects import node, taint
 from controlplane.poll import until
-from controlplane.versions import SUSPENDED_JOBS
+from controlplane.versions import RESIZE, SUSPENDED_JOBS
 from controlplane.webhooks import wait_until_called
 from policies.document.model import default_policy_text
 
@@ -236,6 +236,7 @@ def test_the_gate_of_a_pod_that_todays_policy_would_reject_can_be_removed(
 # ---------------------------------------------------------------------------------- subresources
 
 
+@RESIZE
 def test_a_resize_of_a_gpu_pod_passes(control_plane: ControlPlane, space: Namespace) -> None:
     path = space.pod(gpu_spec())
     more = {"name": "train", "resources": {"requests": {"cpu": "200m"}}}
@@ -243,6 +244,7 @@ def test_a_resize_of_a_gpu_pod_passes(control_plane: ControlPlane, space: Namesp
     assert changed["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m"
 
 
+@RESIZE
 def test_a_resize_and_a_debugger_pass_for_a_pod_that_todays_policy_would_reject(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:

@@ -1,7 +1,8 @@
 """Runs the end-to-end tests on another Kubernetes: `make compat VERSION=v1.34.10` runs it.
 
-The control plane of that version is built from its own modules and cached. Its staging modules come
-from the list in its go.mod, so any version that Go can download works.
+API server, controller manager and scheduler of that version are built from its own modules and
+cached. Their staging modules come from the list in its go.mod, so any version that Go can download
+works. etcd and kubectl are those of the other tests: older ones lack flags that the tests use.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from controlplane import binaries, cache, toolchain
@@ -20,6 +22,7 @@ from controlplane.gobuild import ENVIRONMENT, GoModule
 from paths import PROJECT
 
 KUBERNETES = "k8s.io/kubernetes"
+TESTED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 GO_MOD = """\
 module gpufence.dev/tests/compat
 
@@ -51,13 +54,14 @@ def module(version: str) -> GoModule:
     if not (directory / "go.sum").exists():
         shutil.rmtree(directory, ignore_errors=True)
         _write(directory, version)
+    packages = {name: binaries.PACKAGES[name] for name in TESTED}
     what = f"the Kubernetes {version} control plane"
-    return GoModule(directory, binaries.PACKAGES, binaries.ldflags(version), what)
+    return GoModule(directory, packages, binaries.ldflags(version), what)
 
 
 def _write(directory: Path, version: str) -> None:
     go = toolchain.go(binaries.module().required_go())
-    shutil.copytree(binaries.HERE / "etcd", directory / "etcd")
+    directory.mkdir(parents=True)
     download = ["mod", "download", "-json", f"{KUBERNETES}@{version}"]
     own = Path(json.loads(_go(go, directory, *download))["GoMod"]).read_text()
     staging = re.findall(r"(?m)^\s+(k8s\.io/\S+) => \./staging/", own)
@@ -67,9 +71,7 @@ def _write(directory: Path, version: str) -> None:
         go=f"{minor}.0",
         minor=minor,
         version=version,
-        tools="\n".join(
-            f"\t{package}" for package in binaries.PACKAGES.values() if package[0] != "."
-        ),
+        tools="\n".join(f"\t{binaries.PACKAGES[name]}" for name in TESTED),
         replaced="\n".join(f"\t{name} => {name} {released}" for name in staging),
     )
     (directory / "go.mod").write_text(text)
@@ -94,19 +96,21 @@ def main(arguments: list[str]) -> int:
     """Build the control plane of a version, and run the tests on it; return the exit code."""
     version, *options = arguments or [""]
     try:
-        built = module(version)
-        paths = built.binaries(built.packages, cache.root())
+        paths = module(version).binaries(TESTED, cache.root())
+        paths |= binaries.module().binaries(("etcd", "kubectl"), cache.root())
     except ControlPlaneError as error:
         print(error, file=sys.stderr)
         return 1
-    assets = str(paths["kube-apiserver"].parent)
-    print(f"Running tests/e2e on {binaries.version_of(paths['kube-apiserver'])} ({assets})")
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "tests/e2e"],
-        cwd=PROJECT,
-        env=os.environ | {"KUBEBUILDER_ASSETS": assets},
-        check=False,
-    ).returncode
+    print(f"Running tests/e2e on {binaries.version_of(paths['kube-apiserver'])}", flush=True)
+    with tempfile.TemporaryDirectory() as assets:
+        for name, path in paths.items():
+            (Path(assets) / name).symlink_to(path)
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *options, "tests/e2e"],
+            cwd=PROJECT,
+            env=os.environ | {"KUBEBUILDER_ASSETS": assets},
+            check=False,
+        ).returncode
 
 
 if __name__ == "__main__":

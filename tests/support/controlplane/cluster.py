@@ -129,8 +129,8 @@ class ControlPlane:
             process.stop()
         self.manager.start()
         self.scheduler.start()
-        self._wait_healthy(self.manager, self._manager_port, "/healthz")
-        self._wait_healthy(self.scheduler, self._scheduler_port, "/readyz")
+        self._wait_healthy(self.manager, self._manager_port)
+        self._wait_healthy(self.scheduler, self._scheduler_port)
         self.manager.wait(lambda: self._lacks_service_account("default"), START_WITHIN)
 
     def stop(self) -> None:
@@ -237,9 +237,9 @@ class ControlPlane:
             name, command, self.directory / f"{name}.log", environ={**ENVIRON, **os.environ}
         )
 
-    def _wait_healthy(self, process: Process, port: int, path: str) -> None:
+    def _wait_healthy(self, process: Process, port: int) -> None:
         health = Api(port, self._authority.certificate)
-        process.wait(lambda: health.unhealthy(path), START_WITHIN)
+        process.wait(lambda: health.unhealthy("/healthz"), START_WITHIN)
 
     def _lacks_service_account(self, namespace: str) -> str:
         try:
