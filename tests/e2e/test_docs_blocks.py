@@ -140,7 +140,8 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
     home, checkout = directory / "home", clone(directory / "gpufence")
     installed = home / ".venvs/gpufence/bin"
     path = os.pathsep.join(map(str, (installed, *programs, COMMAND.parent, environ["PATH"])))
-    environ = {**environ, "HOME": str(home)}
+    # Skip the compilation of all libraries: see deploy.dockerfile for the value.
+    environ = {**environ, "HOME": str(home), "PIP_NO_COMPILE": "0"}
     for block in blocks(page):
         if "not run" in block.notes:
             continue

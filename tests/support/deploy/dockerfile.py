@@ -78,8 +78,8 @@ def carry_out(stage: list[Instruction], context: Path, root: Path) -> None:
             case "RUN":
                 command = re.sub(r"(?<=[\s])/(opt|src)/", rf"{root}/\1/", f" {instruction.rest}")
                 # Skip the compilation of all libraries: it takes longest, and the tests do not need
-                # it.
-                environ = os.environ | {"PIP_NO_COMPILE": "1"}
+                # it. pip enables an option that begins with "no-" if its variable is false.
+                environ = os.environ | {"PIP_NO_COMPILE": "0"}
                 subprocess.run(["sh", "-euc", command], cwd=directory, check=True, env=environ)
 
 
