@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -22,6 +23,11 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("gpufence")
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what is alive by now, thousands of tests among it, from garbage collection."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
