@@ -18,6 +18,7 @@ import pytest
 
 from certs.files import issue
 from controlplane.process import runs
+from policies.document.model import default_policy_text
 from policies.document.shipped import compiled_text, shipped_policy
 from reviewing import encode, plain_pod, review
 from running import run_command
@@ -26,7 +27,7 @@ from webhook.cli.policy import policy_process, policy_source
 from webhook.cli.policy.policy_source import PolicyFile
 from webhook.server.policy_reload import NoPolicyError, PolicyUnusableError
 
-DEFAULT = run_command("policy", "show").out
+DEFAULT = default_policy_text()
 GOOD = encode(review(plain_pod()))
 BROKEN = {
     "no text": b"kind: \xff",
