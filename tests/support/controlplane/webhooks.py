@@ -6,6 +6,7 @@ import base64
 import re
 import string
 from collections import Counter
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -71,8 +72,13 @@ def wait_until_called(cluster: ControlPlane, within: float = 30.0) -> None:
 
 def unregister(cluster: ControlPlane) -> None:
     """Delete configurations and admission policies, and wait until none is active."""
-    kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-    cluster.kubectl("delete", kinds, "gpufence", "--ignore-not-found")
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        try:
+            path = f"/apis/admissionregistration.k8s.io/v1/{kind}/gpufence"
+            cluster.api.request("DELETE", path)
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
     delete_admission_policies(cluster.api)
     # Wait even if they are deleted already: the API server may not have noticed.
     probe = Probe(cluster.api)
