@@ -8,6 +8,7 @@ CA.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,55 +83,91 @@ class Counter(Protocol):
         """A configuration of that kind was written: ``created``, ``changed`` or ``drift``."""
 
 
+class Writer:
+    """Writes objects that differ from the desired ones; logs and counts each write.
+
+    ``drift`` returns the differences of a live object from the desired one, and ``repaired`` the
+    live object without them.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        counter: Counter,
+        drift: Callable[[JSONObject, JSONObject], list[str]],
+        repaired: Callable[[JSONObject, JSONObject], JSONObject],
+    ) -> None:
+        self._api = api
+        self._counter = counter
+        self._drift = drift
+        self._repaired = repaired
+        self._written: dict[str, JSONObject] = {}
+
+    async def reconcile(self, path: str, desired: JSONObject, live: JSONObject | None) -> None:
+        """Write the object at ``path`` unless the live one is as desired.
+
+        Raises:
+            ClusterError: a request failed, or the object does not stay as written.
+        """
+        differences = ["it is missing"] if live is None else self._drift(desired, live)
+        if differences:
+            await self._write(path, desired)
+            # Drift is a change by other clients since the same object was written.
+            rewritten = self._written.get(path) == desired
+            reason = "drift" if rewritten else "created" if live is None else "changed"
+            self._report(desired["kind"], desired["metadata"]["name"], reason, differences)
+        self._written[path] = desired
+
+    async def delete(self, path: str, kind: str, name: str) -> None:
+        """Delete an object that is not needed.
+
+        Raises:
+            ClusterError: the request failed.
+        """
+        await self._api.delete(path)
+        self._written.pop(path, None)
+        self._report(kind, name, "deleted", [])
+
+    def forget(self) -> None:
+        """Treat live objects as written by another replica."""
+        self._written.clear()
+
+    async def _write(self, path: str, desired: JSONObject) -> None:
+        """Apply the object; replace it if that leaves fields of other managers."""
+        live = await self._api.apply(path, desired)
+        if self._drift(desired, live):
+            live = await self._api.replace(path, self._repaired(desired, live))
+        if remaining := self._drift(desired, live):
+            # Another webhook, or a mutating admission policy, changes it in the same request.
+            raise RegistrationError(
+                f"{path} does not stay as gpufence writes it: {'; '.join(remaining)}; "
+                "metadata.managedFields and the API server's audit log show what changes it"
+            )
+
+    def _report(self, kind: str, name: str, reason: str, differences: list[str]) -> None:
+        self._counter.registered(kind, reason)
+        level = logging.WARNING if reason == "drift" else logging.INFO
+        shown = differences[:10]
+        event(_log, level, "registered", kind=kind, name=name, reason=reason, differences=shown)
+
+
 class Registrar:
-    """Keeps both configurations as they are wanted; one pass at a time."""
+    """Keeps both webhook configurations as desired."""
 
     def __init__(self, api: KubeApi, counter: Counter) -> None:
         self._api = api
-        self._counter = counter
-        self._written: dict[str, JSONObject] = {}
+        self._writer = Writer(api, counter, drift, repaired)
+        self.forget = self._writer.forget
 
     async def register(self, configurations: tuple[JSONObject, ...]) -> None:
-        """Look at each configuration, and write it if it is not as wanted.
+        """Read each configuration, and write it if it is not as desired.
 
         Raises:
             ClusterError: one could not be read or written.
         """
         for desired in configurations:
-            kind = desired["kind"]
-            path = f"{KINDS[kind]}/{desired['metadata']['name']}"
-            live = await self._api.read(path)
-            differences = ["it is missing"] if live is None else drift(desired, live)
-            if differences:
-                await self._write(path, desired)
-                self._report(kind, desired, live, differences)
-            self._written[kind] = desired
-
-    def forget(self) -> None:
-        """Take whatever is found next for what others are meant to have written."""
-        self._written.clear()
-
-    async def _write(self, path: str, desired: JSONObject) -> None:
-        """Apply. Replace if the apply leaves what others have added to gpufence's webhooks."""
-        live = await self._api.apply(path, desired)
-        if drift(desired, live):
-            live = await self._api.replace(path, repaired(desired, live))
-        if remaining := drift(desired, live):
-            # A mutating admission policy, or another webhook, has the last word there.
-            raise RegistrationError(
-                f"{path} does not stay as it was written: {'; '.join(remaining)}; see who changes "
-                "it in metadata.managedFields and in the API server's audit log"
-            )
-
-    def _report(
-        self, kind: str, desired: JSONObject, live: JSONObject | None, differences: list[str]
-    ) -> None:
-        """Log and count the write. Drift is a change by others since the same was written."""
-        rewritten = self._written.get(kind) == desired
-        reason = "drift" if rewritten else "created" if live is None else "changed"
-        self._counter.registered(kind, reason)
-        level = logging.WARNING if reason == "drift" else logging.INFO
-        event(_log, level, "registered", kind=kind, reason=reason, differences=differences[:10])
+            path = f"{KINDS[desired['kind']]}/{desired['metadata']['name']}"
+            await self._writer.reconcile(path, desired, await self._api.read(path))
 
 
 async def unregister(api: KubeApi, name: str) -> dict[str, bool]:

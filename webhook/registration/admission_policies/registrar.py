@@ -19,7 +19,7 @@ from webhook.registration.admission_policies.objects import (
     all_names,
 )
 from webhook.registration.drift import metadata_drift, with_metadata
-from webhook.registration.registrar import Counter, RegistrationError
+from webhook.registration.registrar import Counter, Writer
 
 PATHS = {
     POLICY_KIND: f"/apis/{API_VERSION}/validatingadmissionpolicies",
@@ -31,17 +31,17 @@ _log = logging.getLogger("gpufence")
 
 
 class AdmissionPolicyRegistrar:
-    """Keeps the policies and bindings of one installation as they are wanted."""
+    """Keeps the policies and bindings of one installation as desired."""
 
     def __init__(self, api: KubeApi, counter: Counter, name: str) -> None:
         self._api = api
-        self._counter = counter
         self._name = name
-        self._written: dict[tuple[str, str], JSONObject] = {}
+        self._writer = Writer(api, counter, policy_drift, _repaired)
+        self.forget = self._writer.forget
         self._reported: set[str] = set()
 
     async def register(self, desired: Iterable[JSONObject]) -> None:
-        """Write what differs from ``wanted``, and delete all other objects of this release.
+        """Write what differs from ``desired``, and delete all other objects of this release.
 
         An API server that does not serve ValidatingAdmissionPolicy v1 (before 1.30) is left alone.
 
@@ -53,51 +53,17 @@ class AdmissionPolicyRegistrar:
         if live is None:
             self._report("the API server does not serve ValidatingAdmissionPolicy v1")
             return
-        for kind in PATHS:
+        for kind, path in PATHS.items():
             for obj in desired:
                 if obj["kind"] == kind:
-                    await self._keep(obj, live[kind].get(obj["metadata"]["name"]))
+                    name = obj["metadata"]["name"]
+                    await self._writer.reconcile(f"{path}/{name}", obj, live[kind].get(name))
         names = {obj["metadata"]["name"] for obj in desired}
         for kind, path in reversed(PATHS.items()):
             for name in sorted(live[kind].keys() - names):
-                await self._api.delete(f"{path}/{name}")
-                self._written.pop((kind, name), None)
-                self._report_write(kind, name, "deleted", [])
+                await self._writer.delete(f"{path}/{name}", kind, name)
         for warning in type_warnings(live[POLICY_KIND].values()):
             self._report(warning)
-
-    def forget(self) -> None:
-        """Treat what is found next as written by another replica."""
-        self._written.clear()
-
-    async def _keep(self, desired: JSONObject, live: JSONObject | None) -> None:
-        kind, name = desired["kind"], desired["metadata"]["name"]
-        differences = ["it is missing"] if live is None else policy_drift(desired, live)
-        if differences:
-            await self._write(f"{PATHS[kind]}/{name}", desired)
-            rewritten = self._written.get((kind, name)) == desired
-            reason = "drift" if rewritten else "created" if live is None else "changed"
-            self._report_write(kind, name, reason, differences)
-        self._written[kind, name] = desired
-
-    async def _write(self, path: str, desired: JSONObject) -> None:
-        """Apply the object; replace it if that leaves fields of another field manager."""
-        live = await self._api.apply(path, desired)
-        if policy_drift(desired, live):
-            metadata = with_metadata(desired["metadata"], live["metadata"])
-            live = await self._api.replace(path, {**desired, "metadata": metadata})
-        if remaining := policy_drift(desired, live):
-            raise RegistrationError(
-                f"{path} does not stay as gpufence writes it: {'; '.join(remaining)}; "
-                "metadata.managedFields and the API server's audit log show what changes it"
-            )
-
-    def _report_write(self, kind: str, name: str, reason: str, differences: list[str]) -> None:
-        self._counter.registered(kind, reason)
-        level = logging.WARNING if reason == "drift" else logging.INFO
-        event(
-            _log, level, "registered", kind=kind, name=name, reason=reason, differences=differences
-        )
 
     def _report(self, problem: str) -> None:
         """Log a problem once."""
@@ -147,6 +113,10 @@ def policy_drift(desired: JSONObject, live: JSONObject) -> list[str]:
     fields = sorted({*desired["spec"], *spec})
     changed = [f"spec.{f} differs" for f in fields if desired["spec"].get(f) != spec.get(f)]
     return [*differences, *changed]
+
+
+def _repaired(desired: JSONObject, live: JSONObject) -> JSONObject:
+    return {**desired, "metadata": with_metadata(desired["metadata"], live["metadata"])}
 
 
 def type_warnings(policies: Iterable[JSONObject]) -> Iterator[str]:
