@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 DEFAULT_NAME = "gpufence"
-_HTTPS = 443
 
 
 def _service(
@@ -17,13 +16,17 @@ def _service(
 ) -> tuple[str, str, int] | None:
     if value is None:
         return None
+    from policies.kubernetes.quantity import is_subdomain
+
     namespace, _, rest = value.partition("/")
     name, _, port = rest.partition(":")
-    if not namespace or not name or not (port or "443").isdecimal():
+    port = port or "443"
+    is_port = port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536
+    if not (is_subdomain(namespace) and is_subdomain(name) and is_port):
         raise click.BadParameter(
             f"{value!r} is not a Service. Write NAMESPACE/NAME or NAMESPACE/NAME:PORT."
         )
-    return namespace, name, int(port or _HTTPS)
+    return namespace, name, int(port)
 
 
 def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -37,9 +40,33 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 
 
 def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    if value and not value.startswith("https://"):
+    if not value:
+        return value
+    if not value.startswith("https://"):
         raise click.BadParameter(f"{value!r} must begin with https://: API servers require it.")
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(value)
+        is_valid = bool(parts.hostname) and parts.port != 0 and not set(value) & set("?#@")
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise click.BadParameter(
+            f"{value!r} is not the address of a webhook. Write https://HOST:PORT, without user, "
+            "query and fragment, which API servers reject."
+        )
     return value.rstrip("/")
+
+
+def _names(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+    """Validate one name, or those of a repeatable option."""
+    from webhook.audit.names import name_problem
+
+    for name in [value] if isinstance(value, str) else value:
+        if problem := name_problem(name):
+            raise click.BadParameter(f"{problem}.")
+    return value
 
 
 _OPTIONS = (
@@ -48,6 +75,7 @@ _OPTIONS = (
         "configuration_name",
         default=DEFAULT_NAME,
         show_default=True,
+        callback=_names,
         metavar="NAME",
         help="Name of both webhook configurations.",
     ),
@@ -84,6 +112,7 @@ _OPTIONS = (
         "--exclude-namespace",
         "excluded",
         multiple=True,
+        callback=_names,
         metavar="NAME",
         help="Namespace for which API servers do not call gpufence, in addition to kube-system, "
         "the namespaces of common CNI agents, exempt namespaces of the policy, and gpufence's "
