@@ -97,6 +97,7 @@ def test_manifests_excludes_what_the_cluster_needs_to_come_up(
         (["--url", "https://a/#b"], "Write https://HOST:PORT, without user, query"),
         (["--url", "https://a@b"], "Write https://HOST:PORT, without user, query"),
         (["--url", "https://a:99999"], "Write https://HOST:PORT, without user, query"),
+        (["--url", "https://a b"], "Write https://HOST:PORT, without user, query"),
         (["--url", "https://"], "Write https://HOST:PORT, without user, query"),
         ([*SERVICE, "--name", "A"], "'A' is not a valid name"),
         ([*SERVICE, "--exclude-namespace", "a b"], "'a b' is not a valid name"),

@@ -48,7 +48,7 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 
     try:
         parts = urlsplit(value)
-        is_valid = bool(parts.hostname) and parts.port != 0 and not set(value) & set("?#@")
+        is_valid = bool(parts.hostname) and parts.port != 0 and not set(value) & set("?#@ ")
     except ValueError:
         is_valid = False
     if not is_valid:
