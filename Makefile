@@ -15,8 +15,8 @@ RELEASE_STAMP := $(VENV)/.installed-release
 # One test process more than there are cores, because tests wait for other processes, but at most
 # four. Each has a control plane of its own, and takes whole files in their order: the slow ones
 # under tests/e2e come first.
-PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
-PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
+PARALLEL = --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Where the helper modules of the tests are: `python -m bench.run`, `python -m controlplane.demo`.
 export PYTHONPATH := tests:tests/support:tests/properties:tests/performance:tests/tools
