@@ -51,7 +51,7 @@ class Outcome(enum.StrEnum):
 
     UNCHANGED = "unchanged"
     RELOADED = "reloaded"
-    REFUSED = "refused"
+    REJECTED = "rejected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,10 @@ class ServingContext:
                 return Poll(Outcome.UNCHANGED, f"still serving {self._served.description}")
             loaded = self._load(material)
         except CertificateError as error:
-            return Poll(Outcome.REFUSED, f"{error} Still serving {self._served.description}.")
+            return Poll(Outcome.REJECTED, f"{error} Still serving {self._served.description}.")
         invalid = _invalid(loaded.leaf, now, self._source.certificate_at)
         if invalid and not self.invalid(now):
-            return Poll(Outcome.REFUSED, f"{invalid} Still serving {self._served.description}.")
+            return Poll(Outcome.REJECTED, f"{invalid} Still serving {self._served.description}.")
         self._served = loaded
         return Poll(Outcome.RELOADED, f"now serving {self._served.description}")
 

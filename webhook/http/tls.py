@@ -20,7 +20,7 @@ _log = logging.getLogger("gpufence")
 class ServedCertificate:
     """Serves a source's certificate, to clients with a certificate of a CA if one is named.
 
-    ``now`` returns the time; ``refused`` is called each time the source has no usable
+    ``now`` returns the time; ``rejected`` is called each time the source has no usable
     certificate.
     """
 
@@ -29,14 +29,14 @@ class ServedCertificate:
         source: Source,
         now: Callable[[], datetime],
         client_ca_file: Path | None = None,
-        refused: Callable[[], None] = lambda: None,
+        rejected: Callable[[], None] = lambda: None,
     ) -> None:
         self.problem = ""
         """Why the newest certificate is not served; empty if it is."""
         self._source = source
         self._now = now
         self._client_ca_file = client_ca_file
-        self._refused = refused
+        self._rejected = rejected
         self._context: ServingContext | None = None
         self._last: Poll | None = None
 
@@ -51,12 +51,12 @@ class ServedCertificate:
         if self._context is None:
             return
         poll = self._context.poll(self._now())
-        self.problem = poll.reason if poll.outcome is Outcome.REFUSED else ""
+        self.problem = poll.reason if poll.outcome is Outcome.REJECTED else ""
         if self.problem:
-            self._refused()
+            self._rejected()
         if poll != self._last and poll.outcome is not Outcome.UNCHANGED:
-            refused = poll.outcome is Outcome.REFUSED
-            level = logging.WARNING if refused else logging.INFO
+            rejected = poll.outcome is Outcome.REJECTED
+            level = logging.WARNING if rejected else logging.INFO
             event(_log, level, f"certificate {poll.outcome}", detail=poll.reason)
         self._last = poll
 

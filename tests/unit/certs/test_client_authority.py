@@ -177,7 +177,7 @@ def test_a_ca_that_cannot_be_read_leaves_the_old_one_in_place(
 ) -> None:
     listener.clients.write_text("no certificate")
     poll = listener.context.poll(now)
-    assert poll.outcome is Outcome.REFUSED
+    assert poll.outcome is Outcome.REJECTED
     assert poll.reason.startswith(f"{listener.clients}: contains no valid PEM certificate")
     listener.meets(authority, client_pair(clients))
     with pytest.raises(ssl.SSLError):

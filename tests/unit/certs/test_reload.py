@@ -276,7 +276,7 @@ def test_a_half_written_pair_is_not_served_until_the_other_half_arrives(
     files.certificate.write_bytes(renewed.certificate_pem)
     refused = files.context.poll(now)
     assert refused == Poll(
-        Outcome.REFUSED,
+        Outcome.REJECTED,
         f"{files.key}: does not belong to {files.certificate}. Replace both together; in a chain,"
         f" the certificate of the key comes first. Still serving {old}.",
     )
@@ -330,7 +330,7 @@ def test_broken_files_change_nothing_until_they_are_fixed(
     break_files, complaint = BREAKAGES[breakage]
     break_files(files, renewed)
     poll = files.context.poll(now)
-    assert poll.outcome is Outcome.REFUSED
+    assert poll.outcome is Outcome.REJECTED
     assert complaint in poll.reason
     client = client_context(authority)
     assert Handshake(files.context.ssl_context, client).finish().presented == der(leaf)
@@ -343,7 +343,7 @@ def test_files_that_return_to_what_is_served_are_no_change(
     files: Files, leaf: KeyPair, now: datetime
 ) -> None:
     files.key.write_bytes(b"")
-    assert files.context.poll(now).outcome is Outcome.REFUSED
+    assert files.context.poll(now).outcome is Outcome.REJECTED
     files.write(leaf)
     assert files.context.poll(now).outcome is Outcome.UNCHANGED
 
@@ -353,12 +353,12 @@ def test_an_expired_successor_is_rejected_and_a_future_one_is_taken_up_in_its_ti
 ) -> None:
     files.write(issue_leaf(authority, names, now, HOUR))
     poll = files.context.poll(now + 2 * HOUR)
-    assert poll.outcome is Outcome.REFUSED
+    assert poll.outcome is Outcome.REJECTED
     assert "tls.crt: expired at " in poll.reason
 
     files.write(issue_leaf(authority, names, now + HOUR))
     poll = files.context.poll(now)
-    assert poll.outcome is Outcome.REFUSED
+    assert poll.outcome is Outcome.REJECTED
     assert "tls.crt: is not valid before " in poll.reason
     # The content is the same as at the last poll: the time alone has changed.
     assert files.context.poll(now + HOUR).outcome is Outcome.RELOADED
@@ -369,7 +369,7 @@ def test_certificates_that_only_openssl_rejects_are_rejected(
 ) -> None:
     files.write(rsa_leaf(authority, names, now, bits=1024))
     poll = files.context.poll(now)
-    assert poll.outcome is Outcome.REFUSED
+    assert poll.outcome is Outcome.REJECTED
     assert f"{files.certificate} with {files.key}: cannot be loaded by OpenSSL (" in poll.reason
     handshake = Handshake(files.context.ssl_context, client_context(authority)).finish()
     assert handshake.presented == der(leaf)
@@ -519,7 +519,7 @@ def test_a_ca_rotation_with_overlap_under_load_fails_no_connection(
                 signer = successor if number >= 5 else authority
                 pair = issue_leaf(signer, names, now)
                 files.certificate.write_bytes(pair.certificate_pem)
-                assert files.context.poll(now).outcome is Outcome.REFUSED
+                assert files.context.poll(now).outcome is Outcome.REJECTED
                 files.key.write_bytes(pair.key_pem)
                 assert files.context.poll(now).outcome is Outcome.RELOADED
                 await until_served(der(pair))

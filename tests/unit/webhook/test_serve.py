@@ -85,7 +85,7 @@ async def test_a_new_certificate_is_served_without_a_restart(pair: Path) -> None
 async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> None:
     async with ready_server(pair, reload_seconds=0.02) as running:
         (pair / "tls.crt").write_text("no certificate")
-        line = await running.logged("certificate refused")
+        line = await running.logged("certificate rejected")
         assert line["level"] == "warning"
         reader, writer = await running.connect()
         writer.write(request(GOOD))
@@ -94,7 +94,7 @@ async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> No
         writer.close()
         status, text = await get(f"{running.operations}/readyz")
         assert status == 200
-        problem = f"{pair / 'tls.crt'}: holds no readable"
+        problem = f"{pair / 'tls.crt'}: contains no valid"
         message = f"the new certificate is rejected, the previous one is served: {problem}"
         assert text.startswith(f"ok\n{message}")
         _, exposed = await get(f"{running.operations}/metrics")

@@ -35,19 +35,21 @@ def test_each_change_is_reported_once_however_often_it_is_read(
         return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
 
     issue_into(tmp_path)
-    refused: list[str] = []
+    rejected: list[str] = []
     source = FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")
-    served = ServedCertificate(source, lambda: NOW, refused=lambda: refused.append(served.problem))
+    served = ServedCertificate(
+        source, lambda: NOW, rejected=lambda: rejected.append(served.problem)
+    )
     assert said() == []
     served.load()
     assert said() == []
     (tmp_path / "tls.crt").write_text("no certificate")
-    assert said() == ["WARNING certificate refused"]
+    assert said() == ["WARNING certificate rejected"]
     (tmp_path / "tls.crt").unlink()
-    assert said() == ["WARNING certificate refused"]
+    assert said() == ["WARNING certificate rejected"]
     # A continuing failure is reported once, and counted each time.
-    assert ["does not exist" in problem for problem in refused] == [False] * 3 + [True] * 3
-    assert served.problem == refused[-1]
+    assert ["does not exist" in problem for problem in rejected] == [False] * 3 + [True] * 3
+    assert served.problem == rejected[-1]
     issue_into(tmp_path)
     assert said() == ["INFO certificate reloaded"]
     assert served.problem == ""
