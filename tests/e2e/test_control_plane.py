@@ -18,6 +18,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED, node, taint
 from controlplane.poll import until
 from controlplane.process import Process, runs
+from controlplane.versions import CLAIMS
 from paths import TESTS
 
 FENCE = taint("nvidia.com/gpu", "present")
@@ -127,6 +128,7 @@ def test_pod_security_restricted_is_enforced_where_the_namespace_says_so(
     assert raised.value.status == 403
 
 
+@CLAIMS
 def test_dynamic_resource_allocation_is_served_in_its_stable_version(
     control_plane: ControlPlane,
 ) -> None:

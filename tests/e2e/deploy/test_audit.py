@@ -19,6 +19,7 @@ from controlplane import scheduler_cache
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
 from controlplane.poll import until
+from controlplane.versions import CLAIMS
 from deploy.account import as_account
 from deploy.chart import Helm, Object, Values, one
 from deploy.report_definitions import KINDS, definitions
@@ -97,6 +98,7 @@ def rules_of(report: dict[str, Any], kind: str, name: str) -> list[str]:
     return [finding["rule"] for finding in result["findings"]]
 
 
+@CLAIMS
 def test_the_charts_account_may_list_all_that_an_audit_requests(audited: Audited) -> None:
     report = audited.report()
     assert report["kind"] == "AuditReport"

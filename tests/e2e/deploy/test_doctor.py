@@ -322,7 +322,7 @@ def test_a_secret_that_is_missing_is_named(idle: Installation) -> None:
     with restored(idle, SECRET):
         idle.cluster.api.request("DELETE", SECRET)
         output = doctor(idle)
-    assert "there is no Secret" in output.found("fail", "certificate")
+    assert "has no Secret" in output.found("fail", "certificate")
 
 
 def test_missing_permissions_are_reported_and_not_a_failure(installed: Installation) -> None:

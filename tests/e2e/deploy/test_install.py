@@ -20,6 +20,7 @@ import yaml
 
 from controlplane.api import ApiError
 from controlplane.poll import until
+from controlplane.versions import CLAIMS, CREATE_BY_APPLY
 from controlplane.webhooks import calls
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
@@ -293,6 +294,7 @@ def test_the_api_servers_own_metrics_are_what_the_alerts_query(installed: Instal
     assert "apiserver_admission_webhook_admission_duration_seconds_bucket{" in text
 
 
+@CLAIMS
 def test_the_service_account_has_every_right_that_is_used_and_no_other(
     installed: Installation,
 ) -> None:
@@ -325,6 +327,7 @@ def test_the_service_account_has_every_right_that_is_used_and_no_other(
     assert hidden < granted
 
 
+@CREATE_BY_APPLY
 def test_an_apply_that_creates_takes_the_right_to_create_and_by_name_is_enough(
     installed: Installation,
 ) -> None:
