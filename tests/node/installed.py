@@ -24,9 +24,15 @@ THREADS = 4
 
 
 class Disrupt(Protocol):
-    """Runs a disruption while GPU Pods are created, and checks how many creations fail."""
+    """Runs a disruption while GPU Pods are created, and checks how many creations fail.
 
-    def __call__(self, name: str, disrupt: Callable[[], None], tolerated: int = 0) -> None: ...
+    Up to ``tolerated`` may fail. Failures that contain ``gone``, an error of connections to a dead
+    replica, do not count, but may be at most one in ten.
+    """
+
+    def __call__(
+        self, name: str, disrupt: Callable[[], None], tolerated: int = 0, gone: str = ""
+    ) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -165,23 +165,26 @@ def test_a_pod_deleted_by_force_fails_only_what_it_was_answering(
     under_load("kubectl delete pod --force", delete, tolerated=THREADS)
 
 
-def test_a_killed_container_fails_only_what_it_was_answering(
+def test_a_killed_container_fails_only_what_is_sent_to_it(
     installed: Installed, under_load: Disrupt
 ) -> None:
-    [victim, _] = installed.names()
+    """Its address stays in the Service until the kubelet reports that the container ended."""
+    [victim, _] = installed.replicas()
+    name, address = victim["metadata"]["name"], victim["status"]["podIP"]
 
     def restarted() -> bool:
         for replica in installed.replicas():
-            if replica["metadata"]["name"] == victim:
+            if replica["metadata"]["name"] == name:
                 [status] = replica["status"]["containerStatuses"]
                 return bool(status["ready"] and status["restartCount"] == 1)
         return False
 
     def crash() -> None:
-        installed.node.crash(victim)
+        installed.node.crash(name)
         until(restarted, "the container to run again", 120)
 
-    under_load("SIGKILL of a container", crash, tolerated=THREADS)
+    refused = f"{address}:9443: connect: connection refused"
+    under_load("SIGKILL of a container", crash, tolerated=THREADS, gone=refused)
 
 
 def test_an_evicted_pod_fails_no_admission(installed: Installed, under_load: Disrupt) -> None:
