@@ -13,10 +13,11 @@ BENCH_STAMP := $(VENV)/.installed-bench
 RELEASE_STAMP := $(VENV)/.installed-release
 
 # One test process more than there are cores, because tests wait for other processes, but at most
-# four. Each has a control plane of its own, and takes whole files in their order: the slow ones
+# four.
+PROCESSES = --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
+# Each process has a control plane of its own, and takes whole files in their order: the slow ones
 # under tests/e2e come first.
-PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
-PARALLEL = --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+PARALLEL = $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Where the helper modules of the tests are: `python -m bench.run`, `python -m controlplane.demo`.
 export PYTHONPATH := tests:tests/support:tests/properties:tests/performance:tests/tools
@@ -59,7 +60,7 @@ demo: $(RUN_STAMP)  ## gpufence on files, then on a real control plane (ARGS=--k
 
 .PHONY: unit
 unit: $(STAMP)  ## the tests that need no built program (one minute on two cores)
-	GPUFENCE_LAWS=25 $(BIN)/pytest $(PARALLEL) -m "not built" $(ARGS)
+	GPUFENCE_LAWS=25 $(BIN)/pytest $(PROCESSES) --dist worksteal -m "not built" $(ARGS)
 
 .PHONY: test
 test: check controlplane  ## lint, types and every test, those on the real control plane included

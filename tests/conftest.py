@@ -10,7 +10,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["programs", "controlplane.fixtures", "deploy.fixtures", "oracle.fixtures"]
+pytest_plugins = [
+    "programs",
+    "running",
+    "controlplane.fixtures",
+    "deploy.fixtures",
+    "oracle.fixtures",
+]
 
 settings.register_profile(
     "gpufence",
@@ -37,6 +43,7 @@ def _logging_as_it_was() -> Iterator[None]:
     before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
     yield
     for logger, level, handlers in before:
-        logger.setLevel(level)
+        if logger.level != level:
+            logger.setLevel(level)
         for handler in [h for h in logger.handlers if h not in handlers]:
             logger.removeHandler(handler)

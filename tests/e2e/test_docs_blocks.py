@@ -22,6 +22,7 @@ from controlplane.objects import node, taint
 from docs.blocks import LIFE, VALUES, Block, agrees, blocks, fence_policies, pages
 from paths import PROJECT
 from policies.document.model import default_policy_text, parse_policy
+from running import Run
 
 PAGES = [page for page in pages() if page not in LIFE]
 NOT_RUN = {
@@ -208,20 +209,14 @@ def run(command: str, directory: Path, environ: dict[str, str], place: str, stat
 
 
 @each_manifest
-def test_a_manifest_gets_the_verdict_that_the_page_claims(block: Block, tmp_path: Path) -> None:
+def test_a_manifest_gets_the_verdict_that_the_page_claims(
+    block: Block, gpufence: Run, tmp_path: Path
+) -> None:
     arguments = ["check", "--output", "json", "-"]
     if name := block.notes.get("policy"):
         (tmp_path / name).write_text(file_of(block.page, name))
         arguments += ["--policy", name]
-    done = subprocess.run(
-        [COMMAND, *arguments],
-        cwd=tmp_path,
-        input=block.text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    results = json.loads(done.stdout)["results"]
+    results = gpufence(*arguments, stdin=block.text).report["results"]
     judged = [result for result in results if result["verdict"] != "skipped"]
     message = [" ".join([result["verdict"], *rules(result)]) for result in judged]
     assert ", ".join(message) == block.notes["verdict"], block.place

@@ -1,4 +1,4 @@
-"""Runs the command line, and provides manifests for it."""
+"""Runs the command line, in this process or in one of its own, and provides manifests for it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
+
+from webhook.cli.main import main
 
 COMMAND = Path(sys.executable).with_name("gpufence")
 
@@ -36,6 +40,27 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def gpufence(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Run:
+    """Run ``gpufence`` in an empty directory and return status and output."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("NO_COLOR", "FORCE_COLOR", "GPUFENCE_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*args: str | Path, stdin: str | bytes = b"") -> Outcome:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", BinaryStdin(data))
+        status = main([str(arg) for arg in args])
+        out, err = capfdbinary.readouterr()
+        return Outcome(status, out.decode(), err.decode())
+
+    return run
 
 
 def run_command(*args: str | Path, stdin: bytes = b"", **environ: str) -> Outcome:

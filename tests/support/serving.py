@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from certs.errors import CertificateError
-from reviewing import default_policy
+from policies.document.shipped import shipped_policy
 from webhook.http.listener import ListenError
 from webhook.server.options import ServeOptions
 from webhook.server.policy_reload import FixedPolicy
@@ -18,7 +18,7 @@ if __name__ == "__main__":
     for key in ("tls_cert", "tls_key"):
         options[key] = Path(options[key])
     try:
-        status = serve(ServeOptions(policy=FixedPolicy(default_policy()), **options))
+        status = serve(ServeOptions(policy=FixedPolicy(shipped_policy()), **options))
     except (CertificateError, ListenError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
     sys.exit(status)

@@ -165,12 +165,14 @@ def _no_account(problem: str) -> ConfigurationError:
 
 def _configured(configuration: Configuration) -> Access:
     """Return the access that ``kubernetes.aio`` has read."""
-    tls = _trusting(configuration.ssl_ca_cert)
-    if configuration.cert_file:
-        tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
-    if not configuration.verify_ssl:
+    if configuration.verify_ssl:
+        tls = _trusting(configuration.ssl_ca_cert)
+    else:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
 
     async def authorization() -> str | None:
         value: str | None = await configuration.get_api_key_with_prefix("BearerToken")

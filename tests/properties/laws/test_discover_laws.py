@@ -155,6 +155,9 @@ def test_a_pod_that_fits_a_template_fits_it_after_mutation(
     # No node of the template has the resource and the label of another vendor.
     vendor = resource.partition(".")[0]
     assume(selection.get(MANUFACTURER, vendor) == vendor)
+    # Of partitions and shares it is only known that nodes of this pool have them.
+    labels = {} if resource == pool.vendor.resource else pool.node_selector
+    assume(all(selection.get(key, value) == value for key, value in labels.items()))
     pod = gpu_pod(resource, nodeSelector=selection)
     assert fits_template(convert(pod["spec"], PodSpec), template)
     spec = convert(decide(pod, policy).mutated["spec"], PodSpec)

@@ -16,7 +16,7 @@ from policies.policy import Policy
 from strategies import JSON
 from typed import alternatives, is_wildcard, required_terms
 
-EXAMPLES = 400
+EXAMPLES = 300
 POLICIES = strategies.policies()
 
 

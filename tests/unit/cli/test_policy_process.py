@@ -21,7 +21,7 @@ from controlplane.process import runs
 from policies.document.model import default_policy_text
 from policies.document.shipped import compiled_text, shipped_policy
 from reviewing import encode, plain_pod, review
-from running import run_command
+from running import Run
 from served_process import Server, read_response, request
 from webhook.cli.policy import policy_process, policy_source
 from webhook.cli.policy.policy_source import PolicyFile
@@ -50,13 +50,13 @@ async def test_it_reads_what_the_document_says() -> None:
 
 @pytest.mark.parametrize("document", BROKEN.values(), ids=BROKEN)
 async def test_a_fault_of_the_document_is_the_sentence_of_policy_validate(
-    document: bytes, tmp_path: Path
+    document: bytes, tmp_path: Path, gpufence: Run
 ) -> None:
     path = tmp_path / "policy.yaml"
     path.write_bytes(document)
     with pytest.raises(NoPolicyError) as refused:
         await PolicyFile(str(path)).parse(document)
-    output = run_command("policy", "validate", path)
+    output = gpufence("policy", "validate", path)
     assert output.status == 2
     lines = [line.removeprefix("Error: ") for line in output.err.splitlines()]
     assert str(refused.value).encode(errors="backslashreplace").decode() == " ".join(lines)

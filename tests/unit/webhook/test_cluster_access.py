@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -85,11 +86,16 @@ def by_service_account(directory: Path, _server: TestServer) -> Load:
 
 
 def by_kubeconfig(directory: Path, server: TestServer) -> Load:
+    return _kubeconfig(directory, server, {"certificate-authority": str(directory / "ca.crt")})
+
+
+def without_verification(directory: Path, server: TestServer) -> Load:
+    return _kubeconfig(directory, server, {"insecure-skip-tls-verify": True})
+
+
+def _kubeconfig(directory: Path, server: TestServer, trust: dict[str, Any]) -> Load:
     path = directory / "kubeconfig"
-    cluster = {
-        "server": f"https://127.0.0.1:{server.port}",
-        "certificate-authority": str(directory / "ca.crt"),
-    }
+    cluster = {"server": f"https://127.0.0.1:{server.port}", **trust}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -103,7 +109,7 @@ def by_kubeconfig(directory: Path, server: TestServer) -> Load:
 
 
 @pytest.mark.usefixtures("of_today")
-@pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
+@pytest.mark.parametrize("by", [by_service_account, by_kubeconfig, without_verification])
 async def test_a_ca_from_before_identifiers_is_trusted(
     by: Way, old_cluster: TestServer, tmp_path: Path
 ) -> None:
