@@ -1,4 +1,4 @@
-"""Names that become parts of URLs: ``audit --policy-of`` and the options of ``doctor``."""
+"""Names of objects in options become parts of URLs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ RULE = "up to 253 lower-case letters, digits, '-' and '.'"
         (("doctor", "--name", ""), "--name", ""),
         (("doctor", "--try-in", "Default"), "--try-in", "Default"),
         (("doctor", "--try-in", "a" * 254), "--try-in", "a" * 254),
+        (("unregister", "--namespace", "a/../b"), "--namespace", "a/../b"),
+        (("unregister", "--name", "gpufence?dryRun=All"), "--name", "gpufence?dryRun=All"),
+        (("certs", "status", "--secret", "a/b"), "--secret", "a/b"),
+        (("certs", "status", "--name", "A"), "--name", "A"),
+        (("certs", "rotate", "--namespace", ".."), "--namespace", ".."),
+        (("serve", "--namespace", "a/b"), "--namespace", "a/b"),
+        (("serve", "--secret", "a?b"), "--secret", "a?b"),
+        (("serve", "--name", "a/b"), "--name", "a/b"),
+        (("serve", "--exclude-namespace", "a b"), "--exclude-namespace", "a b"),
         (("audit", "--policy-of", "gpufence-system/a/b"), "--policy-of", "a/b"),
         (("audit", "--policy-of", "../gpufence"), "--policy-of", ".."),
         (("audit", "--policy-of", "fence system/gpufence"), "--policy-of", "fence system"),
@@ -25,9 +34,10 @@ RULE = "up to 253 lower-case letters, digits, '-' and '.'"
 def test_a_name_that_no_object_can_have_is_rejected_before_any_request(
     gpufence: Run, arguments: tuple[str, ...], option: str, wrong: str
 ) -> None:
-    done = gpufence(*arguments, "--kubeconfig", "missing")
+    done = gpufence(*arguments)
     assert done.status == 2
-    assert f"Invalid value for '{option}': {wrong!r} is not a valid name: use {RULE}" in done.err
+    assert f"Invalid value for '{option}'" in done.err
+    assert f": {wrong!r} is not a valid name: use {RULE}" in done.err
 
 
 def test_a_name_that_an_object_can_have_leads_to_the_cluster(gpufence: Run) -> None:

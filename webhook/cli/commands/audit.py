@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
-from webhook.cli.options.common import policy_option
+from webhook.cli.options.common import policy_option, valid_name
 from webhook.cli.options.kubeconfig import context_option, kubeconfig_option, with_api
 from webhook.cli.options.outputs import (
     color_option,
@@ -30,18 +30,14 @@ if TYPE_CHECKING:
 
 
 def _policy_of(
-    _ctx: click.Context, _param: click.Parameter, value: str | None
+    ctx: click.Context, param: click.Parameter, value: str | None
 ) -> tuple[str, str] | None:
-    from webhook.audit.names import name_problem
-
     if value is None:
         return None
     namespace, _, name = value.partition("/")
     if not namespace or not name:
         raise click.BadParameter(f"{value!r} is not a release. Write NAMESPACE/NAME.")
-    if problem := name_problem(namespace) or name_problem(name):
-        raise click.BadParameter(problem)
-    return namespace, name
+    return valid_name(ctx, param, namespace), valid_name(ctx, param, name)
 
 
 @click.command(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.options.common import valid_name
 from webhook.cli.options.earlier import EarlierOptions
 from webhook.cli.options.kubeconfig import (
     context_option,
@@ -29,6 +30,7 @@ _secret_option = click.option(
     "--secret",
     default="gpufence-certificates",
     show_default=True,
+    callback=valid_name,
     metavar="NAME",
     help="Secret with the CA and the serving certificate.",
 )
@@ -55,6 +57,7 @@ Examples:
     "--name",
     default=DEFAULT_NAME,
     show_default=True,
+    callback=valid_name,
     metavar="NAME",
     help="Name of both webhook configurations.",
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.options.common import valid_name
 from webhook.cli.options.kubeconfig import (
     context_option,
     kubeconfig_option,
@@ -52,6 +53,7 @@ Examples:
     "--name",
     default=DEFAULT_NAME,
     show_default=True,
+    callback=valid_name,
     metavar="NAME",
     help="The name of the release: its Deployment, Lease and webhook configurations.",
 )
@@ -65,6 +67,7 @@ Examples:
     "--try-in",
     default="default",
     show_default=True,
+    callback=valid_name,
     metavar="NAME",
     help="Namespace for the dry run that creates two Pods. The API server does not store them.",
 )
@@ -85,12 +88,7 @@ def doctor(
     Each problem comes with what to do. The doctor changes nothing in the cluster. Checks for which
     the account lacks access are skipped and reported.
     """
-    from webhook.audit.names import name_problem
     from webhook.cli.report.content import DoctorReport
-
-    for option, value in (("--namespace", namespace), ("--name", name), ("--try-in", try_in)):
-        if problem := name_problem(value):
-            raise click.BadParameter(problem, param_hint=f"'{option}'")
 
     async def work(api: KubeApi) -> list[Line]:
         return await diagnosed(api, namespace, name, policy_path, try_in)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND
+from webhook.cli.options.common import valid_name
 from webhook.cli.options.kubeconfig import (
     context_option,
     kubeconfig_option,
@@ -62,6 +63,7 @@ Examples:
     "--name",
     default=DEFAULT_NAME,
     show_default=True,
+    callback=valid_name,
     metavar="NAME",
     help="Name of both webhook configurations, and of the Lease.",
 )

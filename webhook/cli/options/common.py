@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 PATH = click.Path(readable=False)
 
 paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
+
+
+def valid_name(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+    """Return the name of an object, or the names of a repeatable option, if they are valid."""
+    from webhook.audit.names import name_problem
+
+    for name in [value] if isinstance(value, str) else value or ():
+        if problem := name_problem(name):
+            raise click.BadParameter(f"{problem}.")
+    return value
 
 
 def _choose_policy(

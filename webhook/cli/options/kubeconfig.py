@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from webhook.cli.errors import InputError
+from webhook.cli.options.common import valid_name
 
 if TYPE_CHECKING:
     from webhook.kube.client import KubeApi
@@ -36,6 +37,7 @@ release_namespace_option = click.option(
     "-n",
     default="gpufence-system",
     show_default=True,
+    callback=valid_name,
     metavar="NAME",
     help="Namespace of gpufence.",
 )

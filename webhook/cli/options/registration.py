@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from webhook.cli.options.common import valid_name
+
 DEFAULT_NAME = "gpufence"
 
 
@@ -59,23 +61,13 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     return value.rstrip("/")
 
 
-def _names(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
-    """Validate one name, or those of a repeatable option."""
-    from webhook.audit.names import name_problem
-
-    for name in [value] if isinstance(value, str) else value:
-        if problem := name_problem(name):
-            raise click.BadParameter(f"{problem}.")
-    return value
-
-
 _OPTIONS = (
     click.option(
         "--name",
         "configuration_name",
         default=DEFAULT_NAME,
         show_default=True,
-        callback=_names,
+        callback=valid_name,
         metavar="NAME",
         help="Name of both webhook configurations.",
     ),
@@ -112,7 +104,7 @@ _OPTIONS = (
         "--exclude-namespace",
         "excluded",
         multiple=True,
-        callback=_names,
+        callback=valid_name,
         metavar="NAME",
         help="Namespace for which API servers do not call gpufence, in addition to kube-system, "
         "the namespaces of common CNI agents, exempt namespaces of the policy, and gpufence's "

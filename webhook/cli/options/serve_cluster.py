@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from webhook.cli.errors import InputError
+from webhook.cli.options.common import valid_name
 from webhook.cli.options.kubeconfig import access, is_inside, kubeconfig_option
 from webhook.cli.options.registration import registration_options
 from webhook.cli.options.times import parse_duration
@@ -56,6 +57,7 @@ _OPTIONS = (
     kubeconfig_option,
     click.option(
         "--namespace",
+        callback=valid_name,
         metavar="NAME",
         help="Namespace of Lease and Secret. The default is the service account's namespace.",
     ),
@@ -70,6 +72,7 @@ _OPTIONS = (
         "--secret",
         default="gpufence-certificates",
         show_default=True,
+        callback=valid_name,
         metavar="NAME",
         help="Secret with the CA and the certificate. Not used with --tls-cert.",
     ),
