@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, ok, skip, warn
 from webhook.kube.client import FORBIDDEN, KubeApi
@@ -24,10 +23,7 @@ async def check(api: KubeApi, installed: Installation) -> Line:
     """
     if installed.policy is None:
         return skip(_CHECK, "the policy is unknown, and it names the namespaces")
-    excluded = (
-        installed.deployed.registration.excluded_namespaces if installed.deployed else frozenset()
-    )
-    exempt = installed.policy.exemptions.namespaces | excluded | ALWAYS_EXCLUDED
+    exempt = installed.policy.exemptions.namespaces | installed.excluded_namespaces
     used: list[str] = []
     unused: list[str] = []
     try:

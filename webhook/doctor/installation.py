@@ -8,6 +8,7 @@ from typing import Any
 
 from certs.secret import read_secret
 from certs.succession import Stored
+from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
@@ -72,6 +73,13 @@ class Installation:
     other_releases: frozenset[str] = frozenset()
     """The namespaces of other releases in the cluster."""
     forbidden: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def excluded_namespaces(self) -> frozenset[str]:
+        """The namespaces for which API servers do not call gpufence."""
+        if self.deployed is None:
+            return ALWAYS_EXCLUDED
+        return ALWAYS_EXCLUDED | self.deployed.registration.excluded_namespaces
 
     @property
     def address(self) -> Registration | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from policies.engine import decide
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.facts import Request
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
@@ -39,10 +38,7 @@ async def check(api: KubeApi, installed: Installation, namespace: str) -> AsyncI
     if namespace in policy.exemptions.namespaces:
         yield skip("trials", f"the policy exempts namespace {namespace}", "Set --try-in NAME")
         return
-    excluded = (
-        installed.deployed.registration.excluded_namespaces if installed.deployed else frozenset()
-    )
-    if namespace in ALWAYS_EXCLUDED | excluded:
+    if namespace in installed.excluded_namespaces:
         problem = f"API servers do not call gpufence for namespace {namespace}"
         yield skip("trials", problem, "Set --try-in NAME")
         return

@@ -15,6 +15,7 @@ from deploy.chart import Helm, Values, one
 from gpufence_docs.chart import ELSEWHERE, values
 from paths import CHART
 from policies.document.shipped import preset_text
+from policies.kubernetes.strategic_merge import merge
 from webhook.cli.main import cli
 
 AUDIT: Values = {"audit": {"enabled": True}}
@@ -168,7 +169,7 @@ def test_each_documented_value_has_a_type_or_choices(value: Any) -> None:
 def test_a_value_changes_the_objects_that_it_is_for(helm: Helm, path: str) -> None:
     effect = EFFECTS[path]
     before = objects(helm, dict(effect.given))
-    after = objects(helm, merged(dict(effect.given), nested(path, effect.value)))
+    after = objects(helm, merge(effect.given, nested(path, effect.value), {}))
     names = before.keys() | after.keys()
     assert {name for name in names if before.get(name) != after.get(name)} == effect.changed
 
@@ -207,11 +208,3 @@ def nested(path: str, value: Any) -> Values:
         value = {key: value}
     found: Values = value
     return found
-
-
-def merged(one: Values, other: Values) -> Values:
-    both = dict(one)
-    for key, value in other.items():
-        deep = isinstance(value, dict) and isinstance(both.get(key), dict)
-        both[key] = merged(both[key], value) if deep else value
-    return both

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -10,12 +11,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Taint
-from webhook.cli.errors import InputError
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.evaluate import read_manifests
-from webhook.cli.manifests.files import display_name
-from webhook.cli.manifests.sentence import sentence
-from webhook.cli.wording import printable
+from webhook.cli.cluster_facts.nodes_file import no_nodes, read_objects
 from webhook.cluster.catalogues import DEVICE_CLASSES, NAMESPACES, NamedObject
 from webhook.cluster.nodes import NODES, NodeObject
 from webhook.cluster.templates import devices_in, list_templates, template_of
@@ -75,27 +71,14 @@ def from_file(path: str) -> NodeSources:
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes.
     """
-    sources, problems = NodeSources(), []
-    for manifest in read_manifests([path]):
-        error = manifest.error
-        if error is None:
-            try:
-                _take(manifest.value or {}, sources)
-            except ValueError as problem:
-                kind = (manifest.value or {}).get("kind")
-                error = ManifestError(f"is not a valid {kind}: {problem}", line=manifest.line)
-        if error is not None:
-            problems.append(printable(sentence(manifest.document, error)))
-    if problems:
-        raise InputError(problems)
+    sources = NodeSources()
+    read_objects(path, partial(_take, sources))
     if not (sources.nodes or sources.templates):
-        raise InputError(
-            [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]
-        )
+        raise no_nodes(path)
     return sources
 
 
-def _take(obj: JSONObject, sources: NodeSources) -> None:
+def _take(sources: NodeSources, obj: JSONObject) -> None:
     """Add an object to the sources. Other kinds are ignored.
 
     Raises:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.errors import ManifestError
@@ -32,24 +34,43 @@ def read_nodes(path: str, policy: Policy) -> NodesFile:
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes.
     """
-    index, templates, problems = NodeIndex(), list[NodeTemplate](), list[str]()
+    index, templates = NodeIndex(), list[NodeTemplate]()
+
+    def take(obj: JSONObject) -> None:
+        if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Node"):
+            index.update(node_of(obj, policy))
+        elif template := template_of(obj):
+            templates.append(template)
+
+    read_objects(path, take)
+    if not index:
+        raise no_nodes(path)
+    return NodesFile(index, tuple(templates))
+
+
+def read_objects(path: str, take: Callable[[JSONObject], None]) -> None:
+    """Call ``take`` with each object in a file; it raises ValueError for an invalid one.
+
+    Raises:
+        InputError: the file cannot be read, or is partly invalid.
+    """
+    problems = []
     for manifest in read_manifests([path]):
-        error, value = manifest.error, manifest.value or {}
+        error, obj = manifest.error, manifest.value or {}
         if error is None:
             try:
-                if (value.get("apiVersion"), value.get("kind")) == ("v1", "Node"):
-                    index.update(node_of(value, policy))
-                elif template := template_of(value):
-                    templates.append(template)
+                take(obj)
             except ValueError as problem:
-                kind = value.get("kind")
+                kind = obj.get("kind")
                 error = ManifestError(f"is not a valid {kind}: {problem}", line=manifest.line)
         if error is not None:
             problems.append(printable(sentence(manifest.document, error)))
     if problems:
         raise InputError(problems)
-    if not index:
-        raise InputError(
-            [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]
-        )
-    return NodesFile(index, tuple(templates))
+
+
+def no_nodes(path: str) -> InputError:
+    """Return the error of a file without nodes."""
+    return InputError(
+        [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]
+    )

@@ -1,10 +1,10 @@
-"""Options of gpufence 0.1 that have another name, or are gone."""
+"""Options of gpufence 0.1 that were renamed or removed."""
 
 from __future__ import annotations
 
 import click
 
-_TODAY = {
+_REPLACEMENTS = {
     "--authority-lifetime": "use --ca-lifetime",
     "--authority-overlap": "use --ca-overlap",
     "--authority-settle": "use --ca-propagation-delay",
@@ -23,7 +23,7 @@ class EarlierOptions(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            today = _TODAY.get(error.option_name)
-            if today is None:
+            replacement = _REPLACEMENTS.get(error.option_name)
+            if replacement is None:
                 raise
-            ctx.fail(f"The option {error.option_name} was removed in gpufence 0.2; {today}.")
+            ctx.fail(f"The option {error.option_name} was removed in gpufence 0.2; {replacement}.")

@@ -185,15 +185,15 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* Rejects the values of 0.1 that are gone, by the names that replace them. */}}
+{{/* Rejects values that 0.2 removed, and names what replaces them. */}}
 {{- define "gpufence.earlierValues" -}}
-{{- $today := dict
+{{- $replacements := dict
       "workers" "replicas"
       "webhook.clientAuthority" "webhook.clientCA"
       "metrics.estate" "metrics.devices"
       "certificates.leafLifetime" "certificates.lifetime"
       "certificates.authorityLifetime" "certificates.caLifetime" -}}
-{{- range $path, $name := $today -}}
+{{- range $path, $name := $replacements -}}
 {{- $values := $.Values -}}
 {{- range splitList "." $path | initial -}}
 {{- $values = get $values . -}}
