@@ -14,7 +14,7 @@ import pytest
 from new_rule import PAGE, SUITE_FILE, NewRuleError, add
 from paths import PROJECT
 
-NAME = "too-many-sidecars"
+NAME = "rule-of-a-test"
 COPIED = (
     "deploy",
     "docs/examples",
