@@ -118,7 +118,7 @@ def test_with_another_ca_the_api_server_is_rejected_until_it_is_trusted_again(
 
     def refusal() -> str:
         # Its connections from before live on: the API server is to make new ones.
-        guarded.cluster.apiserver.stop()
+        guarded.cluster.apiserver.kill()
         guarded.cluster.start_apiserver()
         try:
             guarded.create()

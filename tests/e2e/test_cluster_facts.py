@@ -618,7 +618,7 @@ def test_facts_outlive_a_restart_of_the_api_server_and_are_fresh_again_after_it(
 ) -> None:
     series = 'gpufence_cluster_watch_restarts_total{resource="nodes"}'
     before = metric(server, series)
-    control_plane.apiserver.stop()
+    control_plane.apiserver.kill()
     until(lambda: metric(server, series) > before, "the loss to be counted", SEEN_WITHIN)
     assert known_nodes(server) == 2, "what was known stands"
     assert ready(server)

@@ -16,7 +16,7 @@ def test_a_replica_waits_for_the_api_server_alive_and_not_ready_and_says_why(
     with release(control_plane, tmp_path) as released, ExitStack() as stack:
         replica = released.replica()
         stack.callback(replica.stop)
-        control_plane.apiserver.stop()
+        control_plane.apiserver.kill()
         try:
             replica.start()
             until(lambda: "out of reach" in replica.unready(), "the replica to say what it lacks")

@@ -340,6 +340,7 @@ def _injects(cluster: ControlPlane) -> bool:
 
 class _Injector(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1
 
     def do_POST(self) -> None:
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -13,6 +13,8 @@ from controlplane.errors import ControlPlaneError
 from controlplane.process import Process
 
 COMMAND = Path(sys.executable).with_name("gpufence")
+QUICK_RELOAD = (sys.executable, "-P", Path(__file__).with_name("quick_reload.py"))
+"""The same command, but it notices a changed file in 0.05 seconds instead of 2."""
 """The console script of the environment that runs this."""
 HOST = "127.0.0.1"
 START_WITHIN = 30.0
@@ -24,7 +26,12 @@ class Server:
     It logs JSON to `log`, and takes `flags` in addition to its addresses and files.
     """
 
-    def __init__(self, directory: Path, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        flags: Sequence[str] = (),
+        command: Sequence[str | Path] = (COMMAND,),
+    ) -> None:
         self._certificates = directory / "certs"
         self.issue = ["certs", "issue", "--ip", HOST, "--out", str(self._certificates)]
         """The arguments of the command that issues the certificates."""
@@ -39,7 +46,7 @@ class Server:
             *flags,
         ]
         """The arguments of the command that serves."""
-        self.process = Process("gpufence", [COMMAND, *self.serve], directory / "gpufence.log")
+        self.process = Process("gpufence", [*command, *self.serve], directory / "gpufence.log")
         self._ready: dict[str, Any] = {}
 
     @property

@@ -88,15 +88,20 @@ class Process:
 
     def stop(self) -> None:
         """End the process and its children: SIGTERM, then SIGKILL after a timeout."""
-        running, self._running = self._running, None
-        if running is None:
+        if self._running is None:
             return
-        _signal_group(running.pid, signal.SIGTERM)
+        _signal_group(self._running.pid, signal.SIGTERM)
         try:
-            running.wait(timeout=self._stop_within)
+            self._running.wait(timeout=self._stop_within)
         except subprocess.TimeoutExpired:
             pass
         finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process and its children at once: SIGKILL."""
+        running, self._running = self._running, None
+        if running is not None:
             _signal_group(running.pid, signal.SIGKILL)
             running.wait()
 

@@ -325,7 +325,9 @@ class Kubelet:
         except Exception as error:
             self.problem = error
         finally:
-            for uid in list(self.pods):
+            for uid, pod in list(self.pods.items()):
+                # No drain: the cluster ends as well.
+                pod.process.kill()
                 self._end(uid)
             for thread in self._ending:
                 thread.join()

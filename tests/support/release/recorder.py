@@ -31,6 +31,8 @@ class Recorder:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Head and body in two segments would wait 40 ms for the client's acknowledgement.
+            wbufsize = -1
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import signal
 import socket
 import ssl
 import sys
@@ -79,9 +77,7 @@ class Replica:
 
     def kill(self) -> None:
         """End it as a lost node does: SIGKILL, without a drain."""
-        if self.process.pid is not None:
-            os.kill(self.process.pid, signal.SIGKILL)
-        self.process.stop()
+        self.process.kill()
 
     def unready(self) -> str:
         """Return "" if it is ready, else the text of /readyz."""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from certs.files import issue
+from controlplane.gpufence import QUICK_RELOAD
 from controlplane.process import runs
 from policies.document.model import default_policy_text
 from policies.document.shipped import compiled_text, shipped_policy
@@ -194,22 +195,12 @@ if {policy_process.__name__!r} in sys.orig_argv and Path(__file__).with_name("st
 """
 
 
-# The command, which looks at its files more often than every two seconds.
-GPUFENCE = """
-import functools, sys
-from webhook.cli.main import main
-from webhook.server import options
-options.ServeOptions = functools.partial(options.ServeOptions, reload_seconds=0.05)
-sys.exit(main())
-"""
-
-
 @asynccontextmanager
 async def serving(directory: Path, **environ: str) -> AsyncIterator[Server]:
     """Run ``gpufence serve`` with the file policy.yaml of a directory."""
     issue(["localhost"], ["127.0.0.1"], directory / "certs", datetime.now(UTC))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-c", GPUFENCE),
+        *QUICK_RELOAD,
         *("serve", "--policy", "policy.yaml"),
         *("--tls-cert", "certs/tls.crt", "--tls-key", "certs/tls.key"),
         *("--host", "127.0.0.1", "--port", "0"),
