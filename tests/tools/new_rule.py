@@ -19,11 +19,11 @@ MODULE = '''\
 
 ## What it checks
 
-TODO
+TODO: name the Pods that the check reports, and the fields that decide.
 
 ## Why
 
-TODO
+TODO: say what happens to such a Pod without the check.
 
 ## Denied
 

@@ -27,6 +27,7 @@ COPIED = (
     "tests/integration/test_generated.py",
     "tests/support",
     "tests/tools",
+    "tests/unit/cli/test_sarif.py",
     "tests/unit/policies",
 )
 
@@ -72,10 +73,16 @@ def test_a_new_rule_works_and_leaves_only_todos(project: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
     assert NAME in checked.stdout
     tests = [f"tests/unit/policies/test_{name}.py" for name in ("rules", "cases", "new_rule")]
-    generated = "tests/integration/test_generated.py"
+    others = ["tests/integration/test_generated.py", "tests/unit/cli/test_sarif.py"]
     options = ["-q", "-p", "no:cacheprovider", "-m", "not built"]
     tested = run(
-        project, "pytest", *options, "-k", f"{NAME} or generated or has_a_todo", *tests, generated
+        project,
+        "pytest",
+        *options,
+        "-k",
+        f"{NAME} or has_a_todo or generated or sarif",
+        *tests,
+        *others,
     )
     failed = re.findall(r"(?m)^FAILED \S+::(\w+)", tested.stdout)
     assert failed == ["test_no_rule_has_a_todo"], tested.stdout
