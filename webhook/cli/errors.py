@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import IO, Any
 
 import click
@@ -23,3 +24,15 @@ class InputError(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         for line in self.lines:
             click.echo(f"Error: {line}", file=file, err=file is None)
+
+
+def unwritable(path: str, error: OSError) -> InputError:
+    """Return the error of a file that cannot be opened for writing."""
+    match error:
+        case FileNotFoundError():
+            problem = f"directory {Path(path).parent} does not exist. Create it"
+        case IsADirectoryError():
+            problem = "is a directory. Name a file in it"
+        case _:
+            problem = f"cannot be written ({error.strerror or error}). Name another file"
+    return InputError([f"{path}: {problem}."])

@@ -27,6 +27,7 @@ RULE = "up to 253 lower-case letters, digits, '-' and '.'"
         (("serve", "--name", "a/b"), "--name", "a/b"),
         (("serve", "--exclude-namespace", "a b"), "--exclude-namespace", "a b"),
         (("audit", "--policy-of", "gpufence-system/a/b"), "--policy-of", "a/b"),
+        (("manifests", "--cert-manager", "a/b/c"), "--cert-manager", "b/c"),
         (("audit", "--policy-of", "../gpufence"), "--policy-of", ".."),
         (("audit", "--policy-of", "fence system/gpufence"), "--policy-of", "fence system"),
     ],

@@ -85,7 +85,7 @@ def test_manifests_excludes_what_the_cluster_needs_to_come_up(
     [
         (["--cert-manager", "a/b"], "Specify how API servers reach gpufence"),
         ([*SERVICE], "Specify the CA"),
-        ([*SERVICE, "--cert-manager", "b"], "write NAMESPACE/CERTIFICATE"),
+        ([*SERVICE, "--cert-manager", "b"], "Write NAMESPACE/CERTIFICATE."),
         ([*SERVICE, "--url", "https://a", "--cert-manager", "a/b"], "exclude each other"),
         (["--service", "gpufence"], "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),
         (["--service", "a/b:c"], "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"),

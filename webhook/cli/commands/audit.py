@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND, InputError
-from webhook.cli.options.common import policy_option, valid_name
+from webhook.cli.options.common import namespaced_name, policy_option
 from webhook.cli.options.kubeconfig import context_option, kubeconfig_option, with_api
 from webhook.cli.options.outputs import (
     color_option,
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from webhook.cli.policy.policy_choice import PolicyChoice
     from webhook.cli.report.terminal import Color
     from webhook.kube.client import KubeApi
-
-
-def _policy_of(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> tuple[str, str] | None:
-    if value is None:
-        return None
-    namespace, _, name = value.partition("/")
-    if not namespace or not name:
-        raise click.BadParameter(f"{value!r} is not a release. Write NAMESPACE/NAME.")
-    return valid_name(ctx, param, namespace), valid_name(ctx, param, name)
 
 
 @click.command(
@@ -58,7 +47,7 @@ Examples:
 @policy_option
 @click.option(
     "--policy-of",
-    callback=_policy_of,
+    callback=namespaced_name,
     metavar="NAMESPACE/NAME",
     help="Use the policy of an installed release: gpufence-system/gpufence.",
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import InputError
-from webhook.cli.options.common import policy_option
+from webhook.cli.options.common import namespaced_name, policy_option
 from webhook.cli.options.registration import registration_options
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ Examples:
 )
 @click.option(
     "--cert-manager",
+    callback=namespaced_name,
     metavar="NAMESPACE/CERTIFICATE",
     help="Certificate of cert-manager whose CA the injector writes.",
 )
@@ -66,7 +67,7 @@ Examples:
 def manifests(
     policy_choice: PolicyChoice,
     ca_file: Path | None,
-    cert_manager: str | None,
+    cert_manager: tuple[str, str] | None,
     admission_policies: bool,
     static: bool,
     registration: Registration,
@@ -89,9 +90,7 @@ def manifests(
             "Specify the CA with either --ca-file FILE or --cert-manager NAMESPACE/CERTIFICATE."
         )
     if cert_manager is not None:
-        if "/" not in cert_manager:
-            raise click.UsageError(f"--cert-manager {cert_manager}: write NAMESPACE/CERTIFICATE.")
-        annotations = {**registration.annotations, INJECT: cert_manager}
+        annotations = {**registration.annotations, INJECT: "/".join(cert_manager)}
         registration = replace(registration, annotations=annotations)
     else:
         registration = replace(registration, ca_bundle=_bundle(ca_file))

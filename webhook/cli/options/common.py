@@ -25,6 +25,18 @@ def valid_name(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     return value
 
 
+def namespaced_name(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[str, str] | None:
+    """Return the namespace and the name of an object."""
+    if value is None:
+        return None
+    namespace, _, name = value.partition("/")
+    if not namespace or not name:
+        raise click.BadParameter(f"{value!r} is incomplete. Write {param.make_metavar(ctx)}.")
+    return valid_name(ctx, param, namespace), valid_name(ctx, param, name)
+
+
 def _choose_policy(
     ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> PolicyChoice | None:

@@ -19,7 +19,7 @@ from policies.finding import Finding
 from policies.kubernetes.names import NameSet
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import is_subdomain
-from webhook.cli.errors import InputError
+from webhook.cli.errors import InputError, unwritable
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.cli.wording import counted, printable
@@ -165,8 +165,7 @@ def _write(path: Path, text: str) -> None:
         cure = "Name a new file, or - for standard output"
         raise InputError([f"{printable(str(path))}: exists already. {cure}."]) from error
     except OSError as error:
-        problem = f"cannot be written ({error.strerror})"
-        raise InputError([f"{printable(str(path))}: {problem}. Name another file."]) from error
+        raise unwritable(printable(str(path)), error) from error
 
 
 def _complaint(result: Result) -> str:

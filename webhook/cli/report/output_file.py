@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from webhook.cli.errors import InputError
+from webhook.cli.errors import unwritable
+from webhook.cli.wording import printable
 
 
 @contextmanager
@@ -26,14 +27,8 @@ def written(path: str) -> Iterator[TextIO]:
     place = Path(os.path.realpath(path))
     try:
         file = _temporary(Path(path), place) or _itself(path)
-    except FileNotFoundError as error:
-        directory = Path(path).parent
-        raise InputError([f"{path}: directory {directory} does not exist. Create it."]) from error
-    except IsADirectoryError as error:
-        raise InputError([f"{path}: is a directory. Name a file in it."]) from error
     except OSError as error:
-        problem = f"cannot be written ({error.strerror or error})"
-        raise InputError([f"{path}: {problem}. Name another file."]) from error
+        raise unwritable(printable(path), error) from error
     if isinstance(file.name, int):
         with file:
             yield file
