@@ -57,8 +57,9 @@ class Mutation:
 class Check:
     """A rule that returns findings, and never changes the Pod.
 
-    ``default`` is their action where a policy does not name the rule; ``devices_only`` says
-    that the rule looks at nothing of a Pod but the devices that it requests.
+    ``default`` is their action where a policy does not name the rule. With ``gpu_pods_only``, the
+    rule is skipped for Pods that request no device of a pool. With ``devices_only``, the rule
+    depends on nothing of a Pod but the devices that it requests.
     """
 
     id: str

@@ -72,7 +72,7 @@ SUITE = """\
   - name: "TODO: what the rule {name} checks"
     manifest: ../../../tests/cases/{name}/fail/a-wrong-pod.yaml
     expect:
-      verdict: allowed
+      verdict: allowed # mutated, if the Pod requests a GPU
       rules: [{name}]
 """
 ROW = "| [`{name}`](../rules/{name}.md) | TODO: an example | TODO: what to do |\n"

@@ -78,7 +78,8 @@ def test_a_page_names_settings_that_exist(rule: Mutation | Check) -> None:
 @each_check
 def test_denied_examples_of_a_page_are_denied(rule: Check) -> None:
     decision = decide_as_on_page(rule, "Denied")
-    assert rule.id in {finding.rule for finding in decision.findings}
+    rules = {finding.rule for finding in decision.findings}
+    assert rule.id in rules, f"Denied, under the policy of Settings, has only findings of {rules}"
     assert decision.allowed is (rule.default != "enforce")
 
 
@@ -114,7 +115,7 @@ def examples(rule: Mutation | Check, heading: str) -> list[JSONObject]:
 
 
 def decide_as_on_page(rule: Mutation | Check, heading: str) -> Decision:
-    """Decide by the default policy, with what the page shows under Settings laid over it."""
+    """Decide by the default policy, with the YAML examples under Settings laid over it."""
     policy = policy_document("default")
     for shown in examples(rule, "Settings"):
         policy = laid_over(policy, shown)
