@@ -90,11 +90,11 @@ async def is_closed(connection: Connection) -> bool:
     return True
 
 
-async def test_an_address_that_holds_its_share_loses_its_longest_idle_connection(
+async def test_an_address_at_its_limit_loses_its_longest_idle_connection(
     connect: Connect, rejected: Counter[str]
 ) -> None:
     held = [await connect("127.0.0.2") for _ in range(2)]
-    assert [await is_served(each) for each in held] == [True, True]
+    assert [await is_served(connection) for connection in held] == [True, True]
     third = await connect("127.0.0.2")
     assert await is_served(third)
     assert await is_closed(held[0])
@@ -102,7 +102,7 @@ async def test_an_address_that_holds_its_share_loses_its_longest_idle_connection
     assert rejected == {"evicted": 1}
 
 
-async def test_a_connection_that_was_never_used_goes_before_an_idle_one(connect: Connect) -> None:
+async def test_an_unused_connection_is_evicted_before_an_idle_connection(connect: Connect) -> None:
     used = await connect("127.0.0.2")
     assert await is_served(used)
     unused = await connect("127.0.0.2")
@@ -111,7 +111,7 @@ async def test_a_connection_that_was_never_used_goes_before_an_idle_one(connect:
     assert await is_served(used)
 
 
-async def test_a_full_server_takes_a_connection_from_the_address_that_holds_the_most(
+async def test_a_full_server_evicts_from_the_address_with_most_connections(
     connect: Connect, rejected: Counter[str]
 ) -> None:
     idle = [await connect(f"127.0.0.{host}") for host in (2, 3, 4, 3)]
@@ -122,21 +122,23 @@ async def test_a_full_server_takes_a_connection_from_the_address_that_holds_the_
     assert rejected == {"evicted": 1}
 
 
-async def test_a_connection_that_waits_for_an_answer_is_never_closed(
+async def test_a_connection_with_a_request_in_flight_is_never_evicted(
     connect: Connect, busy: set[str], rejected: Counter[str]
 ) -> None:
     held = [await connect(f"127.0.0.{host}") for host in (2, 2, 3, 3)]
-    assert [await is_served(each) for each in held] == [True] * 4
+    assert [await is_served(connection) for connection in held] == [True] * 4
     busy |= {"127.0.0.2", "127.0.0.3"}
     assert not await is_served(await connect("127.0.0.2"))
     assert not await is_served(await connect("127.0.0.4"))
     assert rejected == {"too_many": 2}
     busy -= {"127.0.0.3"}
     assert await is_served(await connect("127.0.0.4"))
-    assert [await is_served(each) for each in held[:2]] == [True, True]
+    assert [await is_served(connection) for connection in held[:2]] == [True, True]
 
 
-async def test_a_closed_connection_makes_room(connect: Connect, busy: set[str]) -> None:
+async def test_a_new_connection_is_accepted_after_another_is_closed(
+    connect: Connect, busy: set[str]
+) -> None:
     busy.add("127.0.0.2")
     first, second = [await connect("127.0.0.2") for _ in range(2)]
     assert await is_served(first)
@@ -148,7 +150,7 @@ async def test_a_closed_connection_makes_room(connect: Connect, busy: set[str]) 
             pass
 
 
-async def test_idle_connections_of_many_addresses_keep_no_probe_out(pair: Path) -> None:
+async def test_probes_are_answered_despite_idle_connections(pair: Path) -> None:
     """Of the metrics port, which kubelets probe."""
     async with ready_server(pair) as running:
         with ExitStack() as held:
@@ -165,7 +167,7 @@ async def test_idle_connections_of_many_addresses_keep_no_probe_out(pair: Path) 
                 assert not idle[0].recv(1)
 
 
-async def test_six_hundred_connections_at_once_wait_for_no_retransmission(pair: Path) -> None:
+async def test_the_backlog_accepts_600_connections_without_retransmission(pair: Path) -> None:
     """The client's kernel retries a SYN that was dropped after a second."""
     async with ready_server(pair) as running:
         address = ("127.0.0.1", running.ready["port"])
@@ -184,18 +186,18 @@ async def test_six_hundred_connections_at_once_wait_for_no_retransmission(pair: 
     assert max(took) < 0.5
 
 
-def test_newcomers_are_taken_together_however_busy_those_are_who_are_connected() -> None:
+def test_pending_connections_are_accepted_in_batches() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(turns_to_take(30)) < 10
+        assert runner.run(turns_to_accept(30)) < 10
 
 
-async def turns_to_take(number: int) -> int:
+async def turns_to_accept(number: int) -> int:
     """Return the turns of the loop in which so many connections are taken that wait together."""
     listening = listen("127.0.0.1", 0, "port")
     # The kernel completes the connections, and they wait for the server.
     waiting = [socket.create_connection(listening.getsockname()) for _ in range(number)]
-    for each in waiting:
-        each.sendall(REQUEST)
+    for connection in waiting:
+        connection.sendall(REQUEST)
     served = 0
 
     async def answer(_request: web.BaseRequest) -> web.Response:
@@ -210,18 +212,18 @@ async def turns_to_take(number: int) -> int:
         turns += 1
         assert turns < 1000, "they are not taken"
         await asyncio.sleep(0)
-    for each in waiting:
-        each.close()
+    for connection in waiting:
+        connection.close()
     await listeners.close()
     return turns
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc gives memory back when it is asked")
-async def test_connections_that_have_gone_leave_no_memory_behind(pair: Path) -> None:
+async def test_memory_is_released_after_connections_close(pair: Path) -> None:
     async with ready_server(pair) as running:
         before = resident_mebibytes(running.process.pid)
         for _ in range(5):
-            begin_and_leave(running, 700)
+            open_and_close_handshakes(running, 700)
         # In vain, the last would have left three times as much.
         async with asyncio.timeout(30):
             while resident_mebibytes(running.process.pid) > before + 30:  # noqa: ASYNC110 - it is another process
@@ -229,7 +231,7 @@ async def test_connections_that_have_gone_leave_no_memory_behind(pair: Path) -> 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such addresses and /proc")
-async def test_a_hundred_bodies_that_do_not_end_leave_room_to_work(pair: Path) -> None:
+async def test_100_incomplete_bodies_neither_block_reviews_nor_exhaust_memory(pair: Path) -> None:
     good = encode(review(plain_pod()))
     async with ready_server(pair) as running, AsyncExitStack() as held:
         before = resident_mebibytes(running.process.pid)
@@ -252,19 +254,19 @@ async def test_a_hundred_bodies_that_do_not_end_leave_room_to_work(pair: Path) -
             assert resident_mebibytes(running.process.pid) < before + 120
 
 
-def begin_and_leave(running: Server, number: int) -> None:
+def open_and_close_handshakes(running: Server, number: int) -> None:
     """Begin so many handshakes, all open at a time, and hang up when all have been answered."""
     with ExitStack() as held:
         begun = []
         for place in range(number):
             address = ("127.0.0.1", running.ready["port"])
-            each = socket.create_connection(address, 30, (f"127.0.0.{2 + place % 9}", 0))
-            begun.append(held.enter_context(each))
+            connection = socket.create_connection(address, 30, (f"127.0.0.{2 + place % 9}", 0))
+            begun.append(held.enter_context(connection))
             # At once: the server hangs up on who is silent for ten seconds, and as many as these
             # can be kept waiting for some by the kernel.
-            each.sendall(hello(running.tls))
-        for each in begun:
-            assert each.recv(1)
+            connection.sendall(hello(running.tls))
+        for connection in begun:
+            assert connection.recv(1)
 
 
 def hello(client: ssl.SSLContext) -> bytes:

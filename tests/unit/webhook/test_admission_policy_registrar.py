@@ -116,7 +116,7 @@ async def test_a_binding_that_no_longer_denies_is_repaired() -> None:
     assert api.objects[BINDING]["spec"]["validationActions"] == ["Deny"]
 
 
-async def test_fields_of_other_managers_that_an_apply_leaves_are_replaced() -> None:
+async def test_fields_of_other_managers_are_removed_by_replace() -> None:
     api = Api()
     api.added = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
     await registrar(api).register(WANTED)
@@ -124,7 +124,7 @@ async def test_fields_of_other_managers_that_an_apply_leaves_are_replaced() -> N
     assert "paramKind" not in api.objects[FIRST]["spec"]
 
 
-async def test_an_object_that_is_changed_at_once_is_an_error() -> None:
+async def test_drift_that_remains_after_replace_raises_registration_error() -> None:
     class Stubborn(Api):
         async def replace(self, path: str, obj: JSONObject) -> JSONObject:
             return self.objects[path]
@@ -135,7 +135,7 @@ async def test_an_object_that_is_changed_at_once_is_an_error() -> None:
         await registrar(api).register(WANTED)
 
 
-async def test_superfluous_objects_are_deleted_last_and_bindings_first() -> None:
+async def test_obsolete_bindings_are_deleted_before_obsolete_policies() -> None:
     api = Api()
     kept = registrar(api)
     await kept.register(WANTED)
@@ -148,7 +148,7 @@ async def test_superfluous_objects_are_deleted_last_and_bindings_first() -> None
     assert list(api.objects) == [foreign]
 
 
-async def test_an_api_server_that_does_not_serve_them_is_left_alone(
+async def test_nothing_is_written_if_the_policy_api_is_not_served(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     api = Api(served=False)
@@ -159,7 +159,7 @@ async def test_an_api_server_that_does_not_serve_them_is_left_alone(
     assert caplog.text.count("second line incomplete") == 1
 
 
-async def test_a_warning_of_the_type_check_is_logged_once(
+async def test_a_type_checking_warning_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     api = Api()
@@ -173,7 +173,7 @@ async def test_a_warning_of_the_type_check_is_logged_once(
     assert "undefined field" in str(vars(record))
 
 
-async def test_break_glass_deletes_all_and_nothing_of_others() -> None:
+async def test_delete_removes_only_objects_of_gpufence() -> None:
     api = Api()
     await registrar(api).register(WANTED)
     foreign = f"{PATHS[BINDING_KIND]}/of-another-product"
@@ -183,13 +183,13 @@ async def test_break_glass_deletes_all_and_nothing_of_others() -> None:
     assert await delete(api, "gpufence") == {POLICY_KIND: False, BINDING_KIND: False}
 
 
-async def test_without_the_right_to_list_the_error_says_so() -> None:
+async def test_a_forbidden_write_raises_an_api_error() -> None:
     api = Api()
     api.write_error = ApiError(403, "may not patch")
     with pytest.raises(ApiError, match="may not patch"):
         await registrar(api).register(WANTED)
 
 
-def test_a_label_of_ours_that_is_gone_is_drift() -> None:
+def test_a_missing_label_is_drift() -> None:
     found = {**WANTED[0], "metadata": {"name": "gpufence-pods-deny"}}
     assert policy_drift(WANTED[0], found) == ["label app is None"]

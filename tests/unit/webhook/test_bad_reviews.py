@@ -15,7 +15,7 @@ WITHOUT_UID = with_value(GOOD, "request.uid", "")
 BODY = encode(GOOD)
 
 
-def inside(written: bytes, body: JSON = GOOD) -> bytes:
+def body_with_raw_annotations(written: bytes, body: JSON = GOOD) -> bytes:
     """Return a body with raw JSON in a field that rules read."""
     marked = encode(with_value(body, "request.object.metadata.annotations", "MARK"))
     return marked.replace(b'"MARK"', written)
@@ -56,30 +56,48 @@ PLAIN_ERRORS: dict[str, tuple[bytes, str]] = {
     ),
 }
 
-REFUSED_REVIEWS: dict[str, tuple[bytes, str]] = {
+REJECTED_REVIEWS: dict[str, tuple[bytes, str]] = {
     "cut off after the uid": (BODY[:-100], "gpufence cannot read the body as JSON: "),
     "one brace too many": (BODY + b"}", "gpufence cannot read the body as JSON: "),
     "two reviews": (BODY + BODY, "gpufence cannot read the body as JSON: "),
     "a byte order mark": (b"\xef\xbb\xbf" + BODY, "gpufence cannot read the body as JSON: "),
-    "NaN": (inside(b'{"a":NaN}'), "gpufence cannot read the body as JSON: "),
-    "infinity": (inside(b'{"a":-Infinity}'), "gpufence cannot read the body as JSON: "),
-    "a comment": (inside(b"/* none */{}"), "gpufence cannot read the body as JSON: "),
-    "single quotes": (inside(b"{'a':1}"), "gpufence cannot read the body as JSON: "),
-    "a line break in a string": (inside(b'{"a":"\n"}'), "gpufence cannot read the body as JSON: "),
+    "NaN": (body_with_raw_annotations(b'{"a":NaN}'), "gpufence cannot read the body as JSON: "),
+    "infinity": (
+        body_with_raw_annotations(b'{"a":-Infinity}'),
+        "gpufence cannot read the body as JSON: ",
+    ),
+    "a comment": (
+        body_with_raw_annotations(b"/* none */{}"),
+        "gpufence cannot read the body as JSON: ",
+    ),
+    "single quotes": (
+        body_with_raw_annotations(b"{'a':1}"),
+        "gpufence cannot read the body as JSON: ",
+    ),
+    "a line break in a string": (
+        body_with_raw_annotations(b'{"a":"\n"}'),
+        "gpufence cannot read the body as JSON: ",
+    ),
     "a number beyond all bounds": (
-        inside(b'{"a":1e999}'),
+        body_with_raw_annotations(b'{"a":1e999}'),
         "gpufence cannot read the body as JSON: ",
     ),
     "a number of 5000 digits": (
-        inside(b'{"a":' + b"9" * 5000 + b"}"),
+        body_with_raw_annotations(b'{"a":' + b"9" * 5000 + b"}"),
         "gpufence cannot read the body as JSON",
     ),
-    "invalid UTF-8": (inside(b'{"a":"\xff"}'), "gpufence cannot read the body as JSON: "),
-    "half a surrogate pair": (
-        inside(b'{"a":"\\ud800"}'),
+    "invalid UTF-8": (
+        body_with_raw_annotations(b'{"a":"\xff"}'),
         "gpufence cannot read the body as JSON: ",
     ),
-    "deep nesting in the object": (inside(b'{"a":' * 100_000), "nested too deeply"),
+    "half a surrogate pair": (
+        body_with_raw_annotations(b'{"a":"\\ud800"}'),
+        "gpufence cannot read the body as JSON: ",
+    ),
+    "deep nesting in the object": (
+        body_with_raw_annotations(b'{"a":' * 100_000),
+        "nested too deeply",
+    ),
     "apiVersion: v2": (
         encode(GOOD | {"apiVersion": "admission.k8s.io/v2"}),
         'apiVersion "admission.k8s.io/v2", kind "AdmissionReview"; register gpufence with',
@@ -130,25 +148,25 @@ REFUSED_REVIEWS: dict[str, tuple[bytes, str]] = {
 }
 
 
-async def assert_good_ones_are_served(hook: Hook) -> None:
+async def assert_valid_reviews_are_served(hook: Hook) -> None:
     assert await hook.response("/validate", GOOD) == {"uid": UID, "allowed": True}
     assert "patch" in await hook.response("/mutate", review(gpu_pod()))
 
 
 @pytest.mark.parametrize("name", PLAIN_ERRORS)
-async def test_a_body_without_a_uid_is_a_plain_error(hook: Hook, name: str) -> None:
+async def test_a_body_without_a_uid_gets_a_plain_text_400(hook: Hook, name: str) -> None:
     body, problem = PLAIN_ERRORS[name]
     for path in ("/mutate", "/validate"):
         status, text = await hook.post(path, body)
         assert status == 400
         assert problem in text
         assert text.endswith("\n")
-        await assert_good_ones_are_served(hook)
+        await assert_valid_reviews_are_served(hook)
 
 
-@pytest.mark.parametrize("name", REFUSED_REVIEWS)
-async def test_a_bad_review_is_rejected_under_its_uid(hook: Hook, name: str) -> None:
-    body, problem = REFUSED_REVIEWS[name]
+@pytest.mark.parametrize("name", REJECTED_REVIEWS)
+async def test_a_bad_review_is_rejected_with_its_uid(hook: Hook, name: str) -> None:
+    body, problem = REJECTED_REVIEWS[name]
     for path in ("/mutate", "/validate"):
         status, answer = await hook.post(path, body)
         assert status == 200
@@ -160,10 +178,10 @@ async def test_a_bad_review_is_rejected_under_its_uid(hook: Hook, name: str) -> 
             "allowed": False,
             "status": {"code": 400, "reason": "BadRequest"},
         }
-        await assert_good_ones_are_served(hook)
+        await assert_valid_reviews_are_served(hook)
 
 
-async def test_a_v1beta1_review_is_rejected_in_its_own_version(hook: Hook) -> None:
+async def test_a_v1beta1_review_is_rejected_with_a_v1beta1_response(hook: Hook) -> None:
     old = review(gpu_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}
     status, answer = await hook.post("/mutate", old)
     assert (status, answer) == (
@@ -186,20 +204,20 @@ async def test_a_v1beta1_review_is_rejected_in_its_own_version(hook: Hook) -> No
     )
 
 
-async def test_the_last_of_two_equal_keys_counts(hook: Hook) -> None:
+async def test_the_last_duplicate_json_key_wins(hook: Hook) -> None:
     doubled = BODY.replace(b'"uid":', b'"uid":"first","uid":')
     assert await hook.response("/validate", doubled) == {"uid": UID, "allowed": True}
-    twice = inside(b'{"a":"1","a":"2"}')
+    twice = body_with_raw_annotations(b'{"a":"1","a":"2"}')
     assert await hook.response("/validate", twice) == {"uid": UID, "allowed": True}
 
 
-async def test_fields_of_tomorrow_are_ignored(hook: Hook) -> None:
-    tomorrow = with_value(GOOD, "request.requestScope", {"cluster": [1]}) | {"status": {}}
-    assert await hook.response("/validate", tomorrow) == {"uid": UID, "allowed": True}
+async def test_unknown_review_fields_are_ignored(hook: Hook) -> None:
+    extended = with_value(GOOD, "request.requestScope", {"cluster": [1]}) | {"status": {}}
+    assert await hook.response("/validate", extended) == {"uid": UID, "allowed": True}
 
 
 @given(st.integers(0, len(BODY) - 1))
-def test_a_review_that_breaks_off_anywhere_still_shows_its_uid(length: int) -> None:
+def test_decode_reports_the_uid_of_a_truncated_review(length: int) -> None:
     with pytest.raises(BadReviewError) as caught:
         decode(BODY[:length])
     assert caught.value.uid == (UID if length >= BODY.index(UID.encode()) + len(UID) + 1 else "")
@@ -218,6 +236,6 @@ def test_a_review_that_breaks_off_anywhere_still_shows_its_uid(length: int) -> N
         ),
     ).map(encode)
 )
-def test_whatever_else_arrives_is_called_a_bad_review(body: bytes) -> None:
+def test_decode_raises_bad_review_error_for_arbitrary_input(body: bytes) -> None:
     with pytest.raises(BadReviewError):
         decode(body)

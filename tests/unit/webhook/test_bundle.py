@@ -29,7 +29,7 @@ def clock() -> Clock:
 
 
 @pytest.mark.parametrize("succession", [True, False])
-def test_a_ca_of_others_is_kept_for_the_overlap(clock: Clock, succession: bool) -> None:
+def test_a_ca_of_another_replica_is_kept_for_the_overlap(clock: Clock, succession: bool) -> None:
     bundle = Bundle(HOUR, clock=clock, succession=succession)
     published = bundle.publish(FIRST, [SECOND, b""])
     assert published == FIRST + SECOND
@@ -42,19 +42,19 @@ def test_a_ca_of_others_is_kept_for_the_overlap(clock: Clock, succession: bool) 
     assert bundle.publish(FIRST, [published]) == published
 
 
-def test_a_ca_that_the_file_held_before_is_kept_for_the_overlap(clock: Clock) -> None:
+def test_the_previous_ca_of_the_file_is_kept_for_the_overlap(clock: Clock) -> None:
     bundle = Bundle(HOUR, clock=clock, succession=False)
     assert bundle.publish(FIRST, []) == FIRST
     assert bundle.publish(SECOND, [FIRST]) == SECOND + FIRST
 
 
-def test_a_ca_that_the_succession_has_retired_is_not_kept(clock: Clock) -> None:
+def test_a_ca_retired_by_the_succession_is_removed(clock: Clock) -> None:
     bundle = Bundle(HOUR, clock=clock, succession=True)
     assert bundle.publish(FIRST + SECOND, []) == FIRST + SECOND
     assert bundle.publish(SECOND, [FIRST + SECOND + THIRD]) == SECOND + THIRD
 
 
-def test_a_ca_is_added_to_the_bundles_of_gpufence_alone() -> None:
+def test_a_ca_is_added_only_to_gpufence_webhooks() -> None:
     def webhook(name: str, bundle: bytes) -> dict[str, object]:
         config = {"caBundle": base64.b64encode(bundle).decode()} if bundle else {}
         return {"name": name, "clientConfig": config}

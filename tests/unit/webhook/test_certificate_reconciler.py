@@ -61,7 +61,7 @@ def carry(api: FakeKubeApi, *bundles: bytes) -> None:
         api.objects[f"{path}/gpufence"] = {"metadata": {}, "webhooks": webhooks}
 
 
-async def test_the_first_replica_creates_the_secret_and_the_next_one_follows(
+async def test_the_first_replica_creates_the_secret_and_the_second_reads_it(
     api: FakeKubeApi,
 ) -> None:
     first, second = Replica(api), Replica(api)
@@ -74,7 +74,7 @@ async def test_the_first_replica_creates_the_secret_and_the_next_one_follows(
     assert first.source.read() == second.source.read() == stored.leaf
 
 
-async def test_the_slower_of_two_creators_uses_the_secret_of_the_other(
+async def test_a_replica_that_loses_the_create_race_uses_the_existing_secret(
     api: FakeKubeApi,
 ) -> None:
     first, second = Replica(api), Replica(api)
@@ -84,7 +84,7 @@ async def test_the_slower_of_two_creators_uses_the_secret_of_the_other(
     assert (first.changes, second.changes) == ([Change.CREATE], [])
 
 
-async def test_the_slower_of_two_renewals_uses_the_secret_of_the_other(
+async def test_a_replica_that_loses_the_renew_race_uses_the_renewed_secret(
     api: FakeKubeApi,
 ) -> None:
     first, second = Replica(api), Replica(api)
@@ -105,7 +105,7 @@ async def test_an_empty_secret_of_the_installer_is_filled(api: FakeKubeApi) -> N
 
 
 @pytest.mark.parametrize("emptied", [True, False])
-async def test_a_secret_that_is_lost_comes_back_as_it_was(api: FakeKubeApi, emptied: bool) -> None:
+async def test_a_deleted_or_emptied_secret_is_restored(api: FakeKubeApi, emptied: bool) -> None:
     replica = Replica(api)
     stored = await replica.reconciler.reconcile(NOW)
     if emptied:
@@ -116,7 +116,7 @@ async def test_a_secret_that_is_lost_comes_back_as_it_was(api: FakeKubeApi, empt
     assert read_secret(api.objects[SECRET.path]) == stored
 
 
-async def test_a_rotation_waits_until_every_configuration_has_carried_both_for_a_while(
+async def test_a_rotation_waits_until_both_cas_settle_in_all_configurations(
     api: FakeKubeApi,
 ) -> None:
     replica, now = Replica(api), NOW
@@ -160,7 +160,7 @@ async def test_a_forbidden_write_is_not_a_conflict(api: FakeKubeApi) -> None:
         await Replica(api).reconciler.reconcile(NOW)
 
 
-async def test_a_secret_that_another_client_writes_all_the_time_is_given_up_for_now(
+async def test_reconcile_fails_after_five_conflicts_in_a_row(
     api: FakeKubeApi,
 ) -> None:
     api.write_error = ApiError(409, "the object has been modified")
@@ -182,17 +182,15 @@ def put(api: FakeKubeApi, stored: Stored, **parts: bytes) -> None:
 
 OTHER = create_authority(NOW)
 DAMAGE: dict[str, dict[str, bytes]] = {
-    "an authority that is cut off": {"ca_crt": OTHER.certificate_pem[:200]},
-    "an authority without its key": {"ca_crt": OTHER.certificate_pem},
-    "keys that are none": {"ca_key": b"no key", "tls_key": b"no key"},
-    "nothing but words": dict.fromkeys(("ca_crt", "ca_key", "tls_crt", "tls_key"), b"none"),
+    "a truncated CA": {"ca_crt": OTHER.certificate_pem[:200]},
+    "a CA without its key": {"ca_crt": OTHER.certificate_pem},
+    "invalid keys": {"ca_key": b"no key", "tls_key": b"no key"},
+    "invalid data in every key": dict.fromkeys(("ca_crt", "ca_key", "tls_crt", "tls_key"), b"none"),
 }
 
 
 @pytest.mark.parametrize("parts", DAMAGE.values(), ids=DAMAGE)
-async def test_a_secret_that_is_damaged_comes_back_as_it_was(
-    api: FakeKubeApi, parts: dict[str, bytes]
-) -> None:
+async def test_a_damaged_secret_is_restored(api: FakeKubeApi, parts: dict[str, bytes]) -> None:
     first, second = Replica(api), Replica(api)
     stored = await first.reconciler.reconcile(NOW)
     await second.reconciler.reconcile(NOW)
@@ -206,7 +204,7 @@ async def test_a_secret_that_is_damaged_comes_back_as_it_was(
     assert (await Replica(api).reconciler.reconcile(NOW)).authority != stored.authority
 
 
-async def test_a_damaged_secret_is_not_put_back_where_what_was_served_has_expired(
+async def test_a_damaged_secret_is_replaced_if_the_served_leaf_has_expired(
     api: FakeKubeApi,
 ) -> None:
     replica = Replica(api)
@@ -216,8 +214,8 @@ async def test_a_damaged_secret_is_not_put_back_where_what_was_served_has_expire
     assert after.authority != stored.authority
 
 
-@pytest.mark.parametrize("leaf", [True, False], ids=["with its leaf", "beside our leaf"])
-async def test_another_ca_that_is_put_into_the_secret_signs_once_it_is_trusted(
+@pytest.mark.parametrize("leaf", [True, False], ids=["with its leaf", "with the previous leaf"])
+async def test_a_ca_put_into_the_secret_signs_after_configurations_trust_it(
     api: FakeKubeApi, leaf: bool
 ) -> None:
     first, second = Replica(api), Replica(api)
@@ -237,7 +235,7 @@ async def test_another_ca_that_is_put_into_the_secret_signs_once_it_is_trusted(
     assert first.changes == [Change.CREATE, Change.PUBLISH, Change.PROMOTE]
 
 
-async def test_a_ca_that_is_trusted_already_is_followed(api: FakeKubeApi) -> None:
+async def test_a_replaced_ca_that_configurations_trust_is_adopted_at_once(api: FakeKubeApi) -> None:
     """A cluster that was restored, and a replica that could not look while others had rotated."""
     replica = Replica(api)
     stored = await replica.reconciler.reconcile(NOW)
@@ -249,7 +247,7 @@ async def test_a_ca_that_is_trusted_already_is_followed(api: FakeKubeApi) -> Non
     assert restored.authority != stored.authority
 
 
-async def test_the_time_is_that_of_the_api_server(api: FakeKubeApi) -> None:
+async def test_reconcile_uses_the_time_of_the_api_server(api: FakeKubeApi) -> None:
     """It is API servers that judge what is issued; a replica's own clock may be anything."""
     right, ahead, behind = Replica(api), Replica(api), Replica(api)
     api.now = NOW
@@ -281,7 +279,7 @@ def of_cert_manager(api: FakeKubeApi, leaf: KeyPair, ca: bytes) -> None:
     secret["metadata"]["resourceVersion"] += "0"
 
 
-async def test_an_old_replica_writes_nothing_back_and_serves_the_pair_of_cert_manager(
+async def test_a_cert_manager_key_pair_is_served_once_trusted_and_not_overwritten(
     api: FakeKubeApi,
 ) -> None:
     replica = Replica(api)
@@ -314,7 +312,7 @@ async def test_an_old_replica_writes_nothing_back_and_serves_the_pair_of_cert_ma
     assert api.objects[SECRET.path] == written
 
 
-async def test_a_pair_that_cert_manager_no_longer_renews_is_replaced(api: FakeKubeApi) -> None:
+async def test_an_expired_cert_manager_key_pair_is_replaced(api: FakeKubeApi) -> None:
     await Replica(api).reconciler.reconcile(NOW)
     authority = create_authority(NOW)
     of_cert_manager(api, issue_leaf(authority, NAMES, NOW, DAY), authority.certificate_pem)
@@ -325,7 +323,7 @@ async def test_a_pair_that_cert_manager_no_longer_renews_is_replaced(api: FakeKu
     assert CERT_MANAGER not in api.objects[SECRET.path]["metadata"]["annotations"]
 
 
-async def test_a_secret_that_cert_manager_has_not_filled_is_waited_for(api: FakeKubeApi) -> None:
+async def test_reconcile_fails_until_cert_manager_fills_the_secret(api: FakeKubeApi) -> None:
     metadata = {"name": SECRET.name, "annotations": {CERT_MANAGER: "gpufence"}}
     await api.create(SECRET.collection, {"metadata": metadata})
     with pytest.raises(ClusterError, match=r"cert-manager writes .* no certificate yet"):

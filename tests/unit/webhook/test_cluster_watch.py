@@ -56,7 +56,7 @@ async def api() -> AsyncIterator[FakeApiServer]:
 ALL = {f"n{number}" for number in range(7)}
 
 
-async def has(cluster: ClusterFacts, names: set[str]) -> None:
+async def wait_for_nodes(cluster: ClusterFacts, names: set[str]) -> None:
     """Wait until the cluster's nodes are these."""
     for _ in range(2000):
         if await node_names(cluster) == names:
@@ -71,12 +71,12 @@ async def watched(
 ) -> AsyncIterator[ClusterFacts]:
     """Provide cluster facts that have all nodes, and watch them."""
     async with facts_of(api, directory, **options) as cluster:
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
         await eventually(lambda: api.watching(NODES), "a watch")
         yield cluster
 
 
-async def test_a_list_of_several_pages_is_followed_by_a_watch_from_its_version(
+async def test_a_watch_starts_from_the_version_of_the_paginated_list(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with watched(api, tmp_path) as cluster:
@@ -84,7 +84,7 @@ async def test_a_list_of_several_pages_is_followed_by_a_watch_from_its_version(
         api.put(NODES, gpu_node("n7"))
         api.remove(NODES, "n0")
         api.put(NODES, gpu_node("n1"))
-        await has(cluster, ALL - {"n0"} | {"n7"})
+        await wait_for_nodes(cluster, ALL - {"n0"} | {"n7"})
         nodes = (await known(cluster)).nodes
         assert nodes is not None
         changed = nodes.get("n1")
@@ -104,7 +104,7 @@ async def test_a_list_of_several_pages_is_followed_by_a_watch_from_its_version(
     assert watch.authorization == "Bearer first"
 
 
-async def test_no_node_is_known_until_the_last_page_of_the_first_list_has_come(
+async def test_nodes_are_unknown_until_the_first_list_is_complete(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     seen: list[bool] = []
@@ -115,15 +115,15 @@ async def test_no_node_is_known_until_the_last_page_of_the_first_list_has_come(
         while not any(seen):
             assert await node_names(cluster) is None
             await asyncio.sleep(0)
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
         await eventually(lambda: not cluster.unready(), "everything to be known")
 
 
-async def test_a_change_that_placement_does_not_depend_on_leaves_the_node_as_it_is(
+async def test_a_change_irrelevant_to_placement_keeps_the_same_node_object(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with facts_of(api, tmp_path) as cluster:
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
         nodes = (await known(cluster)).nodes
         assert nodes is not None
         before = nodes.get("n1")
@@ -133,41 +133,43 @@ async def test_a_change_that_placement_does_not_depend_on_leaves_the_node_as_it_
         await eventually(lambda: api.watching(NODES), "a watch")
         api.put(NODES, heartbeat)
         api.put(NODES, gpu_node("after"))
-        await has(cluster, ALL | {"after"})
+        await wait_for_nodes(cluster, ALL | {"after"})
         assert nodes.get("n1") is before
 
 
-async def test_a_lost_connection_is_taken_up_from_the_last_event_without_a_new_list(
+async def test_a_lost_watch_resumes_from_the_last_event_without_a_relist(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
     async with watched(api, tmp_path, observer=counts) as cluster:
         api.put(NODES, node("n7"))
-        await has(cluster, ALL | {"n7"})
+        await wait_for_nodes(cluster, ALL | {"n7"})
         version = api.version
         lists = len(api.lists(NODES))
         api.abort_watches()
         await eventually(lambda: len(api.watches(NODES)) > 1, "another watch")
         assert api.watches(NODES)[-1].query["resourceVersion"] == version
         api.put(NODES, node("n8"))
-        await has(cluster, ALL | {"n7", "n8"})
+        await wait_for_nodes(cluster, ALL | {"n7", "n8"})
     assert len(api.lists(NODES)) == lists
     assert counts.restarts["nodes"] == 1
 
 
-async def test_changes_during_an_outage_arrive_after_it(api: FakeApiServer, tmp_path: Path) -> None:
+async def test_changes_made_during_an_outage_arrive_after_reconnect(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
     async with facts_of(api, tmp_path) as cluster:
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
         await api.stop()
         api.remove(NODES, "n3")
         api.put(NODES, node("n9"))
         assert await node_names(cluster) == ALL, "until then, what was known stands"
         await api.start()
-        await has(cluster, ALL - {"n3"} | {"n9"})
+        await wait_for_nodes(cluster, ALL - {"n3"} | {"n9"})
 
 
 @pytest.mark.parametrize("as_event", [True, False], ids=["as an event", "as a status"])
-async def test_a_version_that_is_too_old_leads_to_a_new_list_and_what_is_gone_goes(
+async def test_an_expired_version_causes_a_relist_that_drops_deleted_nodes(
     api: FakeApiServer, tmp_path: Path, as_event: bool
 ) -> None:
     api.gone_as_event = as_event
@@ -178,14 +180,14 @@ async def test_a_version_that_is_too_old_leads_to_a_new_list_and_what_is_gone_go
         api.put(NODES, node("n9"))
         api.compact()
         await api.start()
-        await has(cluster, ALL - {"n3"} | {"n9"})
+        await wait_for_nodes(cluster, ALL - {"n3"} | {"n9"})
     assert len(api.lists(NODES)) >= 6
     assert counts.restarts["nodes"] >= 2
 
 
 @pytest.mark.parametrize("collection", [NODES, RUNTIME_CLASSES], ids=["nodes", "runtimeclasses"])
 @pytest.mark.parametrize("as_event", [True, False], ids=["as an event", "as a status"])
-async def test_a_version_that_is_too_old_is_not_tried_twice(
+async def test_a_watch_from_an_expired_version_is_not_retried(
     api: FakeApiServer, tmp_path: Path, collection: str, as_event: bool
 ) -> None:
     api.gone_as_event = as_event
@@ -201,16 +203,16 @@ async def test_a_version_that_is_too_old_is_not_tried_twice(
     assert counts.restarts[collection.rpartition("/")[2]] == 2, "the cut, and the old version"
 
 
-async def test_losses_that_are_far_apart_lead_to_no_new_list(
+async def test_watch_losses_with_events_in_between_cause_no_relist(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
     async with facts_of(api, tmp_path, observer=counts) as cluster:
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
         for number in range(7, 15):
             await eventually(lambda: api.watching(NODES), "a watch")
             api.put(NODES, node(f"n{number}"))
-            await has(cluster, {f"n{known}" for known in range(number + 1)})
+            await wait_for_nodes(cluster, {f"n{known}" for known in range(number + 1)})
             api.abort_watches()
         await eventually(lambda: counts.restarts["nodes"] == 8, "the losses to count")
     assert len(api.lists(NODES)) == 3
@@ -240,7 +242,7 @@ async def test_a_list_with_an_expired_page_is_restarted(api: FakeApiServer, tmp_
 
     api.before_page = forget_once
     async with facts_of(api, tmp_path) as cluster:
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
     assert [asked.query.get("continue", "").rpartition("/")[2] for asked in api.lists(NODES)] == [
         "",
         "3",
@@ -250,21 +252,21 @@ async def test_a_list_with_an_expired_page_is_restarted(api: FakeApiServer, tmp_
     ]
 
 
-async def test_a_connection_on_which_nothing_comes_counts_as_lost(
+async def test_a_watch_without_events_counts_as_lost_after_quiet_seconds(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
     timing = Timing(page=3, quiet_seconds=0.05, first_delay=0.01, longest_delay=0.05)
     async with facts_of(api, tmp_path, timing=timing, observer=counts) as cluster:
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
         await eventually(lambda: len(api.watches(NODES)) > 2, "watches after the first")
         api.put(NODES, node("n7"))
-        await has(cluster, ALL | {"n7"})
+        await wait_for_nodes(cluster, ALL | {"n7"})
     assert counts.restarts["nodes"] >= 2
     assert len(api.lists(NODES)) == 3
 
 
-async def test_a_bookmark_moves_the_version_on_from_which_a_lost_watch_is_taken_up(
+async def test_a_lost_watch_resumes_from_the_last_bookmark(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     clock = Clock()
@@ -280,20 +282,20 @@ async def test_a_bookmark_moves_the_version_on_from_which_a_lost_watch_is_taken_
         assert await node_names(cluster) == ALL
 
 
-async def test_a_watch_that_ends_in_its_time_is_taken_up_and_not_counted(
+async def test_a_watch_that_ends_at_its_timeout_is_not_counted_as_lost(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
     timing = Timing(page=3, watch_seconds=0.6, first_delay=0.01, longest_delay=0.05)
     async with facts_of(api, tmp_path, timing=timing, observer=counts) as cluster:
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
         await eventually(lambda: len(api.watches(NODES)) > 1, "another watch")
         await eventually(lambda: api.watching(NODES), "it to be served")
     assert counts.restarts["nodes"] == 0
     assert len(api.lists(NODES)) == 3
 
 
-async def test_a_watch_that_ends_before_its_time_is_counted(
+async def test_a_watch_that_ends_before_its_timeout_is_counted_as_lost(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
@@ -312,9 +314,9 @@ async def test_a_watch_that_ends_before_its_time_is_counted(
         b'{"type": "ERROR", "object": {"status": "Failure", "metadata": {}, "code": 500}}\n',
         b"[]\n",
     ],
-    ids=["broken off", "not JSON", "a wrong type", "an error", "a whole Status", "no event"],
+    ids=["truncated", "not JSON", "a wrong type", "an error", "a whole Status", "not an object"],
 )
-async def test_a_line_that_is_no_event_is_a_lost_watch(
+async def test_an_invalid_watch_event_counts_as_a_lost_watch(
     api: FakeApiServer, tmp_path: Path, line: bytes
 ) -> None:
     counts = Counts()
@@ -324,21 +326,19 @@ async def test_a_line_that_is_no_event_is_a_lost_watch(
         await eventually(lambda: counts.restarts["nodes"] == 1, "it to be counted")
         await eventually(lambda: api.watching(NODES), "another watch")
         api.put(NODES, node("n7"))
-        await has(cluster, ALL | {"n7"})
+        await wait_for_nodes(cluster, ALL | {"n7"})
 
 
-async def test_an_event_of_an_unknown_type_is_passed_over(
-    api: FakeApiServer, tmp_path: Path
-) -> None:
+async def test_an_event_of_an_unknown_type_is_ignored(api: FakeApiServer, tmp_path: Path) -> None:
     counts = Counts()
     async with watched(api, tmp_path, observer=counts) as cluster:
         api.send(NODES, b'{"type": "SPLIT", "object": {"metadata": {"name": "n1"}}}\n')
         api.put(NODES, node("n7"))
-        await has(cluster, ALL | {"n7"})
+        await wait_for_nodes(cluster, ALL | {"n7"})
     assert not counts.restarts
 
 
-async def test_a_version_that_no_watch_can_begin_from_is_given_up_after_a_few_failures(
+async def test_repeated_watch_failures_from_one_version_cause_a_relist(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with watched(api, tmp_path) as cluster:
@@ -347,7 +347,7 @@ async def test_a_version_that_no_watch_can_begin_from_is_given_up_after_a_few_fa
         await eventually(lambda: len(api.lists(NODES)) > 3, "a new list")
         api.watch_errors.clear()
         api.put(NODES, node("n7"))
-        await has(cluster, ALL | {"n7"})
+        await wait_for_nodes(cluster, ALL | {"n7"})
 
 
 async def test_a_forbidden_collection_is_reported_once(
@@ -369,7 +369,7 @@ async def test_a_forbidden_collection_is_reported_once(
         assert cluster.unready() == "", "better without nodes than not at all"
         assert cluster.staleness()["nodes"] is None
         api.errors.clear()
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
         await eventually(lambda: api.watching(NODES), "a watch")
     records = [record for record in caplog.records if record.message.startswith("watch")]
     assert [record.message for record in records] == ["watch lost", "watch restored"]
@@ -379,7 +379,7 @@ async def test_a_forbidden_collection_is_reported_once(
     }
 
 
-async def test_an_api_server_that_is_away_at_the_start_is_no_reason_not_to_start(
+async def test_cluster_facts_start_while_the_api_server_is_unreachable(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     await api.stop()
@@ -388,10 +388,10 @@ async def test_an_api_server_that_is_away_at_the_start_is_no_reason_not_to_start
         await eventually(lambda: counts.restarts["nodes"] > 1, "some attempts")
         assert await node_names(cluster) is None
         await api.start()
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
 
 
-async def test_credentials_that_are_no_longer_accepted_are_read_again(
+async def test_credentials_are_reloaded_after_they_are_rejected(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     api.accepted_bearer = "first"
@@ -400,11 +400,11 @@ async def test_credentials_that_are_no_longer_accepted_are_read_again(
         api.kubeconfig(tmp_path / "kubeconfig", "newer")
         api.abort_watches()
         api.put(NODES, node("n7"))
-        await has(cluster, ALL | {"n7"})
+        await wait_for_nodes(cluster, ALL | {"n7"})
     assert {asked.authorization for asked in api.requests} == {"Bearer first", "Bearer newer"}
 
 
-async def test_an_api_without_dynamic_resource_allocation_is_gone_without(
+async def test_cluster_facts_become_ready_without_dynamic_resource_allocation(
     tmp_path: Path,
 ) -> None:
     api = FakeApiServer(NODES)
@@ -420,7 +420,7 @@ async def test_an_api_without_dynamic_resource_allocation_is_gone_without(
         await api.stop()
 
 
-async def test_nodes_are_a_must_even_where_the_api_server_says_that_there_is_no_such_thing(
+async def test_nodes_stay_unknown_if_the_api_server_returns_404_for_nodes(
     tmp_path: Path,
 ) -> None:
     api = FakeApiServer(DEVICE_CLASSES)
@@ -445,7 +445,7 @@ async def test_unneeded_collections_are_not_watched(api: FakeApiServer, tmp_path
     assert {asked.path for asked in api.requests} - watched_templates == {NODES}
 
 
-async def test_namespaces_runtime_classes_and_device_classes_are_known_where_they_are_needed(
+async def test_collections_that_the_policy_needs_are_watched(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     of = policy(runtimeClass="nvidia", allowedNamespaces={"matchLabels": {"team": "ml"}})
@@ -486,7 +486,7 @@ async def test_namespaces_runtime_classes_and_device_classes_are_known_where_the
         assert facts.extended_resource_classes == {"example.com/gpu": "gpu.nvidia.com"}
 
 
-async def test_another_policy_has_other_things_watched_and_other_resources_taken_for_devices(
+async def test_a_new_policy_changes_watched_collections_and_device_resources(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     api.put(RUNTIME_CLASSES, named("nvidia"))
@@ -494,7 +494,7 @@ async def test_another_policy_has_other_things_watched_and_other_resources_taken
     api.put(DEVICE_CLASSES, {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec})
     api.put(NODES, node("n1", allocatable={"example.com/gpu": "4"}))
     async with facts_of(api, tmp_path) as cluster:
-        await has(cluster, ALL)
+        await wait_for_nodes(cluster, ALL)
         await eventually(lambda: api.watching(NODES) and api.watching(DEVICE_CLASSES), "watches")
         cluster.use(policy(runtimeClass="nvidia"))
         await eventually(lambda: api.watching(RUNTIME_CLASSES), "another watch")
@@ -521,7 +521,7 @@ async def test_another_policy_has_other_things_watched_and_other_resources_taken
     } == set()
 
 
-async def test_a_stop_leaves_nothing_behind(api: FakeApiServer, tmp_path: Path) -> None:
+async def test_no_watch_task_remains_after_stop(api: FakeApiServer, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     async with watched(api, tmp_path):
         pass
@@ -529,9 +529,7 @@ async def test_a_stop_leaves_nothing_behind(api: FakeApiServer, tmp_path: Path) 
     assert not ours
 
 
-async def test_a_cluster_can_be_learned_once_without_being_followed(
-    api: FakeApiServer, tmp_path: Path
-) -> None:
+async def test_load_lists_once_without_a_watch(api: FakeApiServer, tmp_path: Path) -> None:
     cluster = ClusterFacts(
         Connection(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))), policy(), timing=FAST
     )
@@ -551,13 +549,13 @@ async def test_a_cluster_can_be_learned_once_without_being_followed(
     assert not api.watches(NODES)
 
 
-async def test_node_templates_are_watched_where_the_cluster_has_them(
+async def test_node_templates_are_watched_if_the_cluster_serves_them(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async def templates(cluster: ClusterFacts) -> list[str]:
-        return [each.name for each in (await known(cluster)).templates]
+        return [template.name for template in (await known(cluster)).templates]
 
-    async def has_templates(cluster: ClusterFacts, names: list[str]) -> None:
+    async def wait_for_templates(cluster: ClusterFacts, names: list[str]) -> None:
         for _ in range(2000):
             if await templates(cluster) == names:
                 return
@@ -573,8 +571,8 @@ async def test_node_templates_are_watched_where_the_cluster_has_them(
     await with_karpenter.start()
     try:
         async with watched(with_karpenter, tmp_path) as cluster:
-            await has_templates(cluster, ["NodePool gpu"])
+            await wait_for_templates(cluster, ["NodePool gpu"])
             with_karpenter.remove(NODE_POOLS.path, "gpu")
-            await has_templates(cluster, [])
+            await wait_for_templates(cluster, [])
     finally:
         await with_karpenter.stop()

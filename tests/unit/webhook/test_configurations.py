@@ -28,7 +28,7 @@ def webhooks(policy: Policy, **fields: Any) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("choice", ["Fail", "Ignore"])
-def test_the_policy_says_what_becomes_of_pods_and_workloads_while_no_replica_answers(
+def test_the_policy_sets_the_failure_policy_for_pods_and_workloads(
     choice: FailurePolicy,
 ) -> None:
     policy = replace(default_policy(), failure_policy=choice)
@@ -41,12 +41,12 @@ def test_the_policy_says_what_becomes_of_pods_and_workloads_while_no_replica_ans
     assert len(policies) == 4
 
 
-def test_custom_resources_are_sent_but_need_no_response() -> None:
+def test_custom_resources_are_sent_with_failure_policy_ignore() -> None:
     custom = webhooks(default_policy())[CUSTOM]
     assert custom["failurePolicy"] == "Ignore"
-    asked = {rule["apiGroups"][0]: tuple(rule["resources"]) for rule in custom["rules"]}
-    assert asked == dict(WELL_KNOWN)
-    assert "pytorchjobs" in asked["kubeflow.org"]
+    sent = {rule["apiGroups"][0]: tuple(rule["resources"]) for rule in custom["rules"]}
+    assert sent == dict(WELL_KNOWN)
+    assert "pytorchjobs" in sent["kubeflow.org"]
     for rule in custom["rules"]:
         assert rule["apiVersions"] == ["*"]
         assert rule["operations"] == ["CREATE", "UPDATE"]
@@ -54,7 +54,7 @@ def test_custom_resources_are_sent_but_need_no_response() -> None:
         assert not any("/" in resource or "*" in resource for resource in rule["resources"])
 
 
-def test_the_policy_says_which_custom_resources_are_sent() -> None:
+def test_the_policy_selects_the_custom_resources_that_are_sent() -> None:
     mine = (CustomWorkloads("train.example", ("runs",)),)
     [rule] = webhooks(replace(default_policy(), custom_workloads=mine))[CUSTOM]["rules"]
     assert (rule["apiGroups"], rule["resources"]) == (["train.example"], ["runs"])
@@ -69,14 +69,14 @@ def test_namespaces_that_a_cluster_needs_to_start_are_excluded() -> None:
         assert set(selector["values"]) == {"more", *ALWAYS_EXCLUDED, *policy.exemptions.namespaces}
 
 
-def test_a_binding_is_never_sent() -> None:
-    asked = {
+def test_only_ephemeral_containers_and_resize_of_pod_subresources_are_sent() -> None:
+    sent = {
         resource
         for webhook in webhooks(default_policy()).values()
         for rule in webhook["rules"]
         for resource in rule["resources"]
     }
-    assert {each for each in asked if each.startswith("pods/")} == {
+    assert {resource for resource in sent if resource.startswith("pods/")} == {
         "pods/ephemeralcontainers",
         "pods/resize",
     }
@@ -91,7 +91,7 @@ RULES = dict.fromkeys(default_document()["rules"], "off") | {"device-leak": "enf
 @example(path="/dev", sub_path="nvidia0")
 @example(path="/./dev//char", sub_path="195:0")
 @example(path="/", sub_path="dev/./dri")
-def test_law_a_path_of_devices_meets_the_conditions(path: str, sub_path: str) -> None:
+def test_law_a_device_path_with_a_finding_matches_the_condition(path: str, sub_path: str) -> None:
     policy = default_policy(**RULES)
     pod = plain_pod()
     pod["spec"]["volumes"] = [{"name": "v", "hostPath": {"path": path}}]
@@ -103,5 +103,5 @@ def test_law_a_path_of_devices_meets_the_conditions(path: str, sub_path: str) ->
 
 
 @pytest.mark.parametrize("path", ["/dev/fuse", "/var/lib/kubelet/device-plugins", "/sys/devices"])
-def test_other_paths_are_left_to_the_api_server(path: str) -> None:
+def test_a_path_without_devices_does_not_match_the_condition(path: str) -> None:
     assert not re.search(device_directory(default_policy()), path)

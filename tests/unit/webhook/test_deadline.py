@@ -25,7 +25,7 @@ from webhook.http.deadline import deadline, parse_duration
         ("0", 0.0),
     ],
 )
-def test_go_durations_are_read(text: str, seconds: float) -> None:
+def test_go_durations_are_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
@@ -38,11 +38,11 @@ def test_invalid_durations_are_rejected_with_an_example(text: str) -> None:
         parse_duration(text)
 
 
-def test_a_response_is_due_before_its_caller_stops_waiting() -> None:
+def test_the_deadline_is_earlier_than_the_timeout_of_the_caller() -> None:
     assert deadline("3s", 10) == pytest.approx(2.7)
     assert deadline("500ms", 10) == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize("timeout", [None, "30s", "8760h"])
-def test_no_caller_gets_more_time_than_the_registered_timeout(timeout: str | None) -> None:
+def test_the_registered_timeout_limits_the_deadline(timeout: str | None) -> None:
     assert deadline(timeout, 3) == pytest.approx(2.7)

@@ -71,19 +71,19 @@ def test_a_json_line_carries_the_event_and_its_fields() -> None:
     }
 
 
-def test_a_text_line_carries_the_same() -> None:
+def test_a_text_line_carries_the_event_and_its_fields() -> None:
     line = log_line(TextFormatter(), name="web", rules=["pool-trespass"], dryRun=False)
     _, _, rest = line.partition(" ")
     assert rest == 'INFO    denied name="web" rules=["pool-trespass"] dryRun=false\n'
 
 
-def test_no_object_forges_a_line_of_json() -> None:
+def test_a_field_value_cannot_forge_a_json_log_line() -> None:
     line = log_line(JSONFormatter(), user=FORGED)
     assert line.count("\n") == 1
     assert json.loads(line)["user"] == FORGED
 
 
-def test_no_object_forges_a_line_of_text() -> None:
+def test_a_field_value_cannot_forge_a_text_log_line() -> None:
     line = log_line(TextFormatter(), user=FORGED)
     assert line.count("\n") == 1
     assert "\x1b" not in line
@@ -137,7 +137,7 @@ def test_the_whole_process_logs_in_one_format(log_format: LogFormat) -> None:
     assert "careful" in stream.getvalue()
 
 
-def test_lines_that_nothing_reads_are_dropped_and_counted_and_block_nothing() -> None:
+def test_unread_log_lines_are_dropped_and_counted_without_blocking() -> None:
     reader, writer = os.pipe()
     before = dropped["unread"]
     with os.fdopen(writer, "w") as stream:
@@ -151,7 +151,7 @@ def test_lines_that_nothing_reads_are_dropped_and_counted_and_block_nothing() ->
         handler.close()
 
 
-def test_an_event_that_repeats_is_limited_and_its_next_line_says_how_many_are_missing() -> None:
+def test_a_repeated_event_is_limited_and_suppressed_lines_are_counted() -> None:
     now = 0.0
     limit = RepeatedEvents(lambda: now)
 

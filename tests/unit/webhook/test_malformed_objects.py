@@ -138,7 +138,7 @@ def notation(path: str) -> str:
     return text.removeprefix(".")
 
 
-async def refusal(hook: Hook, path: str, obj: JSON) -> str:
+async def rejection_message(hook: Hook, path: str, obj: JSON) -> str:
     """Return why an object is rejected as malformed, after a valid one was served."""
     response = await hook.response(path, review(obj, name="x", namespace="ml"))
     message: str = response["status"].pop("message")
@@ -152,10 +152,12 @@ async def refusal(hook: Hook, path: str, obj: JSON) -> str:
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=name)
-async def test_a_field_of_the_wrong_type_is_named(hook: Hook, wrong: tuple[str, Any]) -> None:
+async def test_a_field_of_the_wrong_type_is_rejected_with_its_path(
+    hook: Hook, wrong: tuple[str, Any]
+) -> None:
     path, value = wrong
     for endpoint in ("/mutate", "/validate"):
-        message = await refusal(hook, endpoint, with_value(gpu_pod(), path, value))
+        message = await rejection_message(hook, endpoint, with_value(gpu_pod(), path, value))
         beginning, problem, expectation = message.split(": ")
         assert beginning == "gpufence cannot check this Pod, because it is malformed"
         assert problem == notation(path)
@@ -163,17 +165,17 @@ async def test_a_field_of_the_wrong_type_is_named(hook: Hook, wrong: tuple[str, 
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: repr(quantity)[:20])
-async def test_an_invalid_quantity_is_named(hook: Hook, quantity: Any) -> None:
+async def test_an_invalid_quantity_is_rejected_with_its_path(hook: Hook, quantity: Any) -> None:
     pod = gpu_pod()
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = quantity
     for endpoint in ("/mutate", "/validate"):
-        message = await refusal(hook, endpoint, pod)
+        message = await rejection_message(hook, endpoint, pod)
         assert "spec.containers[0].resources.limits[nvidia.com/gpu]: " in message
         assert len(message) < 1000
 
 
 @pytest.mark.parametrize("quantity", ["1e999999999", "1e-999999999", "9" * 4000, 10**300, 1e300])
-async def test_an_absurd_quantity_is_answered_at_once(hook: Hook, quantity: Any) -> None:
+async def test_an_extreme_quantity_causes_no_internal_error(hook: Hook, quantity: Any) -> None:
     pod = gpu_pod()
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = quantity
     for endpoint in ("/mutate", "/validate"):
@@ -182,9 +184,9 @@ async def test_an_absurd_quantity_is_answered_at_once(hook: Hook, quantity: Any)
     assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
 
 
-async def test_a_field_of_a_template_is_named_from_the_root_of_its_object(hook: Hook) -> None:
+async def test_a_template_field_is_reported_with_its_path_from_the_root(hook: Hook) -> None:
     workload = deployment(with_value(plain_pod(), "spec.tolerations", "all"))
-    assert await refusal(hook, "/validate", workload) == (
+    assert await rejection_message(hook, "/validate", workload) == (
         "gpufence cannot check this Deployment, because it is malformed: "
         "spec.template.spec.tolerations: must be a list, but is a string"
     )
@@ -201,10 +203,8 @@ async def test_a_field_of_a_template_is_named_from_the_root_of_its_object(hook: 
     ],
     ids=["no spec", "no template", "spec: a list", "template: text", "template: null"],
 )
-async def test_a_workload_without_a_template_is_no_way_past_the_rules(
-    hook: Hook, workload: JSON
-) -> None:
-    assert await refusal(hook, "/validate", workload) == (
+async def test_a_workload_without_a_pod_template_is_rejected(hook: Hook, workload: JSON) -> None:
+    assert await rejection_message(hook, "/validate", workload) == (
         "gpufence cannot check this Deployment, because it is malformed: it has no pod template"
     )
 
@@ -220,9 +220,11 @@ async def test_malformed_custom_resources_are_allowed(hook: Hook) -> None:
     assert response == {"uid": UID, "allowed": True}
 
 
-async def test_oversized_objects_are_not_called_malformed(hook: Hook) -> None:
+async def test_an_oversized_object_is_reported_as_too_large(hook: Hook) -> None:
     many = [{"name": f"c{number}", "image": "a"} for number in range(5001)]
-    assert await refusal(hook, "/validate", with_value(plain_pod(), "spec.containers", many)) == (
+    assert await rejection_message(
+        hook, "/validate", with_value(plain_pod(), "spec.containers", many)
+    ) == (
         "gpufence cannot check this Pod, because it is too large: "
         "it has 5,001 containers; gpufence accepts up to 5,000"
     )
@@ -251,19 +253,19 @@ def nested_deeply() -> JSON:
     return with_value(gpu_pod(), "spec.unknown", deep)
 
 
-async def test_fields_that_no_rule_reads_may_be_nested_deeply(hook: Hook) -> None:
+async def test_deep_nesting_in_a_field_that_no_rule_reads_is_accepted(hook: Hook) -> None:
     response = await hook.response("/mutate", review(nested_deeply()))
     assert response["allowed"]
     assert response["patchType"] == "JSONPatch"
 
 
-async def test_a_workload_that_is_nested_too_deeply_is_at_fault_itself(
+async def test_a_too_deeply_nested_workload_is_rejected_as_malformed(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def walk_all_of_it(*_: object) -> None:
+    def raise_recursion_error(*_: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr("webhook.admission.handler.validate", walk_all_of_it)
+    monkeypatch.setattr("webhook.admission.handler.validate", raise_recursion_error)
     workload = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -277,7 +279,7 @@ async def test_a_workload_that_is_nested_too_deeply_is_at_fault_itself(
     assert await hook.metric("gpufence_internal_errors_total") == {"": 0}
 
 
-async def test_an_old_object_of_the_wrong_types_excuses_nothing(hook: Hook) -> None:
+async def test_a_violation_is_denied_despite_a_malformed_old_object(hook: Hook) -> None:
     new = with_value(plain_pod(), "spec.tolerations", [{"operator": "Exists"}])
     old = with_value(new, "spec.containers.0.image", 5)
     response = await hook.response("/validate", review(new, operation="UPDATE", oldObject=old))
@@ -286,7 +288,7 @@ async def test_an_old_object_of_the_wrong_types_excuses_nothing(hook: Hook) -> N
 
 @pytest.mark.parametrize("spec", ["text", 7, [], None, {"containers": 5}])
 @pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
-async def test_an_old_spec_of_the_wrong_type_is_no_internal_error(
+async def test_a_malformed_old_spec_causes_no_internal_error(
     hook: Hook, endpoint: str, spec: object
 ) -> None:
     """Every API server sends a valid one. Any other excuses nothing of the new object."""

@@ -9,7 +9,7 @@ ADDRESS = "127.0.0.1"
 JSON_TYPE = {"Content-Type": "application/json"}
 
 
-async def test_one_request_too_many_is_answered_at_once_with_a_retry(hook: Hook) -> None:
+async def test_a_request_over_max_in_flight_gets_429_with_retry_after(hook: Hook) -> None:
     hook.slots.max_in_flight = 2
     for _ in range(2):
         await hook.slots.take(ADDRESS, 1)
@@ -29,7 +29,7 @@ async def test_one_request_too_many_is_answered_at_once_with_a_retry(hook: Hook)
     assert {key: n for key, n in counted.items() if "overloaded" in key} == {_sorted(labels): 1.0}
 
 
-async def test_the_next_one_is_answered_as_soon_as_there_is_room(hook: Hook) -> None:
+async def test_a_request_is_served_after_a_slot_is_released(hook: Hook) -> None:
     hook.slots.max_in_flight = 1
     await hook.slots.take(ADDRESS, 1)
     status, _ = await hook.post("/mutate", review(gpu_pod()))

@@ -33,7 +33,7 @@ async def test_reviews_are_answered_over_tls(pair: Path) -> None:
         assert "_created" not in metrics
 
 
-async def test_the_ready_line_says_what_is_served_where(pair: Path) -> None:
+async def test_the_ready_line_reports_ports_policy_and_certificate_expiry(pair: Path) -> None:
     async with ready_server(pair, policy_name="policy.yaml") as running:
         ready = running.ready
         assert ready["port"] != ready["metricsPort"]
@@ -82,7 +82,7 @@ async def test_a_new_certificate_is_served_without_a_restart(pair: Path) -> None
         assert before != after
 
 
-async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> None:
+async def test_the_previous_certificate_is_served_if_the_new_one_is_invalid(pair: Path) -> None:
     async with ready_server(pair, reload_seconds=0.02) as running:
         (pair / "tls.crt").write_text("no certificate")
         line = await running.logged("certificate rejected")
@@ -104,7 +104,7 @@ async def test_a_certificate_that_cannot_be_used_is_not_served(pair: Path) -> No
         assert await readiness(running.operations) == (200, "ok")
 
 
-async def test_a_server_without_cluster_facts_says_what_it_cannot_judge(pair: Path) -> None:
+async def test_readyz_reports_that_cluster_facts_are_off(pair: Path) -> None:
     async with ready_server(pair) as running:
         status, text = await get(f"{running.operations}/readyz")
         assert status == 200
@@ -112,14 +112,16 @@ async def test_a_server_without_cluster_facts_says_what_it_cannot_judge(pair: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_an_idle_server_ends_at_once(pair: Path, number: signal.Signals) -> None:
+async def test_an_idle_server_exits_with_0_on_sigterm_and_sigint(
+    pair: Path, number: signal.Signals
+) -> None:
     async with ready_server(pair) as running:
         running.process.send_signal(number)
         assert await running.ended() == 0
         await running.logged("stopped")
 
 
-async def test_while_it_drains_it_serves_but_is_not_ready_and_keeps_no_connection(
+async def test_a_draining_server_serves_is_unready_and_closes_connections(
     pair: Path,
 ) -> None:
     async with ready_server(pair, drain_seconds=60) as running:
@@ -148,7 +150,7 @@ async def test_while_it_drains_it_serves_but_is_not_ready_and_keeps_no_connectio
         assert await running.ended() == 0
 
 
-async def test_a_request_that_is_under_way_is_finished_before_the_end(pair: Path) -> None:
+async def test_a_request_in_flight_is_finished_before_exit(pair: Path) -> None:
     async with ready_server(pair) as running:
         reader, writer = await running.connect()
         writer.write(request(GOOD, upto=100))
@@ -172,7 +174,7 @@ async def test_a_request_that_is_under_way_is_finished_before_the_end(pair: Path
         other_writer.close()
 
 
-async def test_a_request_that_never_comes_to_an_end_is_not_waited_for_for_ever(pair: Path) -> None:
+async def test_an_unfinished_request_delays_exit_only_for_the_grace_period(pair: Path) -> None:
     async with ready_server(pair, grace_seconds=0.1) as running:
         _, writer = await running.connect()
         # Its caller would wait for half a minute.
@@ -185,7 +187,7 @@ async def test_a_request_that_never_comes_to_an_end_is_not_waited_for_for_ever(p
         writer.close()
 
 
-async def test_a_port_that_is_taken_is_named_with_the_option_to_change(pair: Path) -> None:
+async def test_a_port_in_use_is_reported_with_the_option_to_change(pair: Path) -> None:
     async with ready_server(pair) as first:
         taken = first.ready["metricsPort"]
         async with server(pair, metrics_port=taken) as second:
@@ -196,7 +198,7 @@ async def test_a_port_that_is_taken_is_named_with_the_option_to_change(pair: Pat
         assert problem.endswith(". Choose another --metrics-port, or 0 for a free port.\n")
 
 
-async def test_a_key_pair_that_is_not_there_ends_it_before_it_listens(tmp_path: Path) -> None:
+async def test_a_missing_key_pair_is_an_error_at_startup(tmp_path: Path) -> None:
     async with server(tmp_path) as running:
         assert await running.ended() == 1
         assert running.process.stderr is not None
@@ -204,7 +206,7 @@ async def test_a_key_pair_that_is_not_there_ends_it_before_it_listens(tmp_path: 
     assert problem.startswith(f"StorageError: {tmp_path / 'tls.crt'}: does not exist.")
 
 
-async def test_a_log_that_nothing_reads_stops_no_server(pair: Path) -> None:
+async def test_an_unread_log_does_not_block_the_server(pair: Path) -> None:
     async with ready_server(pair) as running:
         reader, writer = await running.connect()
         # More than the pipe and the stream's buffer hold, with nothing that reads them.

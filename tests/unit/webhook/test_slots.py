@@ -16,7 +16,7 @@ async def turns(number: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_slot_that_becomes_free_goes_to_the_address_that_holds_the_fewest() -> None:
+async def test_a_free_slot_goes_to_the_address_with_the_fewest_slots() -> None:
     slots, order = Slots(2), list[str]()
     for _ in range(2):
         await slots.take(MANY, 1)
@@ -39,7 +39,7 @@ async def test_a_slot_that_becomes_free_goes_to_the_address_that_holds_the_fewes
     assert slots.in_flight == 2
 
 
-async def test_an_address_with_all_slots_is_rejected_at_once_and_another_waits() -> None:
+async def test_an_address_with_all_slots_is_rejected_while_another_waits() -> None:
     slots = Slots(1)
     await slots.take(MANY, 1)
     with pytest.raises(NoSlotError, match="gpufence is answering 1 requests already"):
@@ -63,7 +63,7 @@ async def test_a_wait_that_times_out_is_rejected_and_leaves_no_entry() -> None:
 
 
 @pytest.mark.parametrize("granted", [False, True], ids=["while it waits", "when it was granted"])
-async def test_a_request_that_is_cancelled_leaves_its_slot_to_others(granted: bool) -> None:
+async def test_a_cancelled_request_holds_no_slot(granted: bool) -> None:
     slots = Slots(1)
     await slots.take(MANY, 1)
     waiting = asyncio.create_task(slots.take(FEW, 10))

@@ -22,12 +22,12 @@ def issue_into(directory: Path) -> None:
     issue(["localhost"], [], directory, NOW, leaf_lifetime=timedelta(days=90), force=True)
 
 
-def test_each_change_is_reported_once_however_often_it_is_read(
+def test_each_certificate_change_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="gpufence")
 
-    def said() -> list[str]:
+    def logged_events() -> list[str]:
         """Poll three times, and return the events since the last call."""
         caplog.clear()
         for _ in range(3):
@@ -40,22 +40,22 @@ def test_each_change_is_reported_once_however_often_it_is_read(
     served = ServedCertificate(
         source, lambda: NOW, rejected=lambda: rejected.append(served.problem)
     )
-    assert said() == []
+    assert logged_events() == []
     served.load()
-    assert said() == []
+    assert logged_events() == []
     (tmp_path / "tls.crt").write_text("no certificate")
-    assert said() == ["WARNING certificate rejected"]
+    assert logged_events() == ["WARNING certificate rejected"]
     (tmp_path / "tls.crt").unlink()
-    assert said() == ["WARNING certificate rejected"]
+    assert logged_events() == ["WARNING certificate rejected"]
     # A continuing failure is reported once, and counted each time.
     assert ["does not exist" in problem for problem in rejected] == [False] * 3 + [True] * 3
     assert served.problem == rejected[-1]
     issue_into(tmp_path)
-    assert said() == ["INFO certificate reloaded"]
+    assert logged_events() == ["INFO certificate reloaded"]
     assert served.problem == ""
 
 
-def test_the_end_of_its_life_is_known_as_soon_as_it_is_served(tmp_path: Path) -> None:
+def test_the_expiry_is_known_once_the_certificate_is_loaded(tmp_path: Path) -> None:
     issue_into(tmp_path)
     served = ServedCertificate(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
     # What is missing has not expired: a replica without one yet says that it is starting.
@@ -65,7 +65,7 @@ def test_the_end_of_its_life_is_known_as_soon_as_it_is_served(tmp_path: Path) ->
     assert served.chain() == (tmp_path / "tls.crt").read_bytes()
 
 
-async def test_a_caller_that_comes_back_resumes_its_session(tmp_path: Path) -> None:
+async def test_a_returning_client_resumes_its_tls_session(tmp_path: Path) -> None:
     """Most of what a handshake costs the server is then spared."""
     issue_into(tmp_path)
     served = ServedCertificate(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
