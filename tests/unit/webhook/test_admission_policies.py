@@ -35,14 +35,14 @@ def by_name(policy: Policy, **fields: Any) -> dict[tuple[str, str], JSON]:
     return {(obj["kind"], obj["metadata"]["name"]): obj["spec"] for obj in objects}
 
 
-def acting(**actions: Action) -> Policy:
+def policy_with_actions(**actions: Action) -> Policy:
     """The default policy with other actions; an underscore stands for a dash."""
     policy = default_policy()
     chosen = {rule.replace("_", "-"): action for rule, action in actions.items()}
     return replace(policy, actions={**policy.actions, **chosen})
 
 
-def test_every_place_of_a_pod_template_has_a_policy_and_a_binding_that_denies() -> None:
+def test_each_pod_template_location_has_a_policy_and_a_deny_binding() -> None:
     found = by_name(default_policy())
     names = [f"gpufence-{place}-deny" for place in PLACES]
     assert list(found) == [(kind, n) for n in names for kind in (POLICY_KIND, BINDING_KIND)]
@@ -54,10 +54,10 @@ def test_every_place_of_a_pod_template_has_a_policy_and_a_binding_that_denies() 
     ("action", "validation_action"),
     [("warn", "Warn"), ("audit", "Audit")],
 )
-def test_a_rule_with_another_action_has_policies_of_its_own(
+def test_a_rule_with_another_action_has_separate_policies(
     action: Action, validation_action: str
 ) -> None:
-    found = by_name(acting(device_leak=action))
+    found = by_name(policy_with_actions(device_leak=action))
     denying = found[POLICY_KIND, "gpufence-pods-deny"]["validations"]
     other = found[POLICY_KIND, f"gpufence-pods-{action}"]["validations"]
     assert [v["message"].split(":")[0] for v in denying] == ["pool-trespass"]
@@ -66,12 +66,12 @@ def test_a_rule_with_another_action_has_policies_of_its_own(
     assert binding["validationActions"] == [validation_action]
 
 
-def test_rules_that_are_off_leave_no_object() -> None:
+def test_rules_that_are_off_have_no_policy() -> None:
     policy = default_policy()
     assert not by_name(replace(policy, actions={**policy.actions, **OFF}))
 
 
-def test_a_namespace_with_actions_of_its_own_is_in_the_policy_of_its_action() -> None:
+def test_a_namespace_override_applies_to_the_policy_of_its_action() -> None:
     policy = default_policy()
     overrides: dict[str, dict[str, Action]] = {
         "lab": {**policy.actions, "device-leak": "warn", "pool-trespass": "off"}
@@ -86,9 +86,7 @@ def test_a_namespace_with_actions_of_its_own_is_in_the_policy_of_its_action() ->
 
 @pytest.mark.parametrize("action", ["enforce", "warn", "audit"])
 @pytest.mark.parametrize("rule", sorted(COMPILED_RULES))
-def test_law_overrides_by_prefix_are_compiled_as_the_engine_reads_them(
-    rule: str, action: Action
-) -> None:
+def test_law_compiled_prefix_overrides_agree_with_the_engine(rule: str, action: Action) -> None:
     document = default_document() | {
         "overrides": [
             {"namespaces": ["team-*", "lab"], "rules": {"pool-trespass": "warn"}},
@@ -110,7 +108,7 @@ def test_law_overrides_by_prefix_are_compiled_as_the_engine_reads_them(
             assert eval(translated.replace("startsWith", "startswith")) is expected  # noqa: S307
 
 
-def test_no_policy_applies_to_namespaces_that_the_webhook_does_not_judge() -> None:
+def test_policies_exclude_the_namespaces_that_the_webhook_excludes() -> None:
     policy = default_policy()
     exempt = {*ALWAYS_EXCLUDED, *policy.exemptions.namespaces, "release"}
     for (kind, _), spec in by_name(policy, excluded_namespaces=frozenset({"release"})).items():
@@ -120,7 +118,7 @@ def test_no_policy_applies_to_namespaces_that_the_webhook_does_not_judge() -> No
             assert set(selector["values"]) == exempt
 
 
-def test_users_and_runtime_classes_are_exempt_before_anything_is_evaluated() -> None:
+def test_exempt_users_and_runtime_classes_are_match_conditions() -> None:
     policy = default_policy()
     exemptions = replace(
         policy.exemptions,
@@ -134,7 +132,7 @@ def test_users_and_runtime_classes_are_exempt_before_anything_is_evaluated() -> 
     assert f'!({below}.orValue("") in ["node-agent"])' in condition["expression"]
 
 
-def excepting(**fields: Any) -> Policy:
+def policy_with_exception(**fields: Any) -> Policy:
     given = {
         "rules": frozenset({"pool-trespass"}),
         "namespaces": NameSet.of(["legacy"]),
@@ -153,29 +151,29 @@ def validation(policy: Policy, place: str, today: date | None = None) -> str:
     return expression
 
 
-def test_an_exception_is_compiled_with_all_that_it_names() -> None:
-    expression = validation(excepting(), "workloads")
+def test_an_exception_is_compiled_with_all_its_fields() -> None:
+    expression = validation(policy_with_exception(), "workloads")
     assert 'request.namespace in ["legacy"]' in expression
     assert 'request.kind.kind in ["Deployment"]' in expression
     assert 'object.metadata.name.startsWith("web-")' in expression
     assert 'string(object.metadata.creationTimestamp) < "2027-03-01"' in expression
 
 
-def test_an_exception_stands_only_where_it_can_matter() -> None:
+def test_an_exception_is_compiled_only_for_its_kinds_and_rules() -> None:
     plain = validation(default_policy(), "pods")
-    assert validation(excepting(), "pods") == plain
-    assert validation(excepting(kinds=frozenset()), "pods") != plain
+    assert validation(policy_with_exception(), "pods") == plain
+    assert validation(policy_with_exception(kinds=frozenset()), "pods") != plain
     other = frozenset({"device-leak"})
-    assert validation(excepting(kinds=frozenset(), rules=other), "pods") == plain
+    assert validation(policy_with_exception(kinds=frozenset(), rules=other), "pods") == plain
 
 
-def test_an_exception_that_has_expired_is_left_out() -> None:
+def test_an_expired_exception_is_omitted() -> None:
     plain = validation(default_policy(), "workloads")
-    assert validation(excepting(), "workloads", date(2027, 2, 28)) != plain
-    assert validation(excepting(), "workloads", date(2027, 3, 1)) == plain
+    assert validation(policy_with_exception(), "workloads", date(2027, 2, 28)) != plain
+    assert validation(policy_with_exception(), "workloads", date(2027, 3, 1)) == plain
 
 
-def test_the_static_form_is_what_an_api_server_reads_from_disk() -> None:
+def test_static_policies_have_the_static_suffix_and_no_params() -> None:
     for obj in admission_policies(default_policy(), Target(static=True)):
         assert obj["metadata"]["name"].endswith(".static.k8s.io")
         assert obj["spec"].get("policyName", ".static.k8s.io").endswith(".static.k8s.io")
@@ -183,7 +181,7 @@ def test_the_static_form_is_what_an_api_server_reads_from_disk() -> None:
         assert "paramRef" not in obj["spec"]
 
 
-def test_every_name_is_known_in_advance_for_rbac() -> None:
+def test_all_names_lists_the_name_of_every_possible_object() -> None:
     policy = default_policy()
     others: tuple[Action, ...] = ("warn", "audit")
     overrides = {str(action): {**policy.actions, "pool-trespass": action} for action in others}

@@ -28,7 +28,7 @@ from webhook.kube.errors import ConfigurationError, UnreachableError
 Way = Callable[[Path, TestServer], Load]
 
 
-def of_an_old_cluster(directory: Path) -> None:
+def write_old_cluster_certificates(directory: Path) -> None:
     """Write a CA and a serving certificate as EKS made them until Kubernetes 1.16.
 
     They lack the key identifiers that RFC 5280 (4.2.1) requires.
@@ -62,13 +62,13 @@ async def old_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(text="old")
 
-    of_an_old_cluster(tmp_path)
+    write_old_cluster_certificates(tmp_path)
     async with around_a_pod(tmp_path, answer, monkeypatch) as server:
         yield server
 
 
 @pytest.fixture
-def of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+def strict_verification(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let any Python require of CAs what 3.13 requires."""
     make = ssl.create_default_context
 
@@ -108,9 +108,9 @@ def _kubeconfig(directory: Path, server: TestServer, trust: dict[str, Any]) -> L
     return kubeconfig(path)
 
 
-@pytest.mark.usefixtures("of_today")
+@pytest.mark.usefixtures("strict_verification")
 @pytest.mark.parametrize("by", [by_service_account, by_kubeconfig, without_verification])
-async def test_a_ca_from_before_identifiers_is_trusted(
+async def test_a_cluster_ca_without_key_identifiers_is_trusted(
     by: Way, old_cluster: TestServer, tmp_path: Path
 ) -> None:
     connection = Connection(by(tmp_path, old_cluster))
@@ -129,13 +129,13 @@ LATER = timedelta(minutes=5)
         ("Sun, 01 Mar 2026 12:00:00 -0000", None),
     ],
 )
-async def test_the_time_is_the_date_of_the_api_server(
+async def test_connection_time_is_the_date_header_of_the_api_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, date_header: str, time: datetime | None
 ) -> None:
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(headers={"Date": date_header})
 
-    of_an_old_cluster(tmp_path)
+    write_old_cluster_certificates(tmp_path)
     async with around_a_pod(tmp_path, answer, monkeypatch) as server:
         connection = Connection(by_service_account(tmp_path, server))
         assert connection.time() is None
@@ -145,19 +145,21 @@ async def test_the_time_is_the_date_of_the_api_server(
         await connection.close()
 
 
-@pytest.mark.usefixtures("of_today")
-async def test_another_ca_is_not(old_cluster: TestServer, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("strict_verification")
+async def test_a_certificate_of_another_ca_is_rejected(
+    old_cluster: TestServer, tmp_path: Path
+) -> None:
     load = by_service_account(tmp_path, old_cluster)
-    of_an_old_cluster(tmp_path)
+    write_old_cluster_certificates(tmp_path)
     connection = Connection(load)
     with pytest.raises(UnreachableError, match="certificate"):
         await connection.get("/version", seconds=5)
     await connection.close()
 
 
-@pytest.mark.usefixtures("of_today")
+@pytest.mark.usefixtures("strict_verification")
 @pytest.mark.parametrize("by", [by_service_account, by_kubeconfig])
-async def test_a_ca_that_has_succeeded_another_is_read_without_a_restart(
+async def test_a_replaced_cluster_ca_is_read_without_a_restart(
     by: Way, old_cluster: TestServer, tmp_path: Path
 ) -> None:
     """A kubelet writes the new one into the same file, as soon as the cluster has it."""

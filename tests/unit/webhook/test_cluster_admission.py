@@ -74,13 +74,13 @@ def pod(**spec: Any) -> JSON:
     return obj
 
 
-def claiming(name: str, **spec: Any) -> JSON:
+def pod_with_claim(name: str, **spec: Any) -> JSON:
     entry = {"name": "gpu", "resourceClaimTemplateName": name}
     main = {"name": "main", "image": "app", "resources": {"claims": [{"name": "gpu"}]}}
     return pod(resourceClaims=[entry], containers=[main], **spec)
 
 
-def asks(obj: JSON) -> JSON:
+def ml_review(obj: JSON) -> JSON:
     return review(obj, namespace="ml")
 
 
@@ -88,19 +88,19 @@ GPU = {"limits": {"nvidia.com/gpu": "1"}}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
-async def test_a_pod_that_is_bound_to_a_gpu_node_is_rejected_and_one_elsewhere_is_not(
+async def test_a_pod_bound_to_a_gpu_node_is_denied_and_to_a_plain_node_admitted(
     hook: Hook,
 ) -> None:
-    refused = await hook.response("/validate", asks(pod(nodeName="gpu-1")))
-    assert not refused["allowed"]
-    assert "node gpu-1 belongs to pool nvidia" in refused["status"]["message"]
-    assert (await hook.response("/validate", asks(pod(nodeName="plain-1"))))["allowed"]
+    denied = await hook.response("/validate", ml_review(pod(nodeName="gpu-1")))
+    assert not denied["allowed"]
+    assert "node gpu-1 belongs to pool nvidia" in denied["status"]["message"]
+    assert (await hook.response("/validate", ml_review(pod(nodeName="plain-1"))))["allowed"]
 
 
 FORBIDDEN = (403, 'nodes is forbidden: User "gpufence" cannot list resource "nodes"')
 
 
-async def test_without_the_right_to_list_nodes_a_pod_with_a_node_name_is_denied(
+async def test_a_pod_with_a_node_name_is_denied_while_listing_nodes_is_forbidden(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     api.errors[NODES] = FORBIDDEN
@@ -108,17 +108,19 @@ async def test_without_the_right_to_list_nodes_a_pod_with_a_node_name_is_denied(
         cluster = await stack.enter_async_context(facts_of(api, tmp_path))
         hook = await serve_policy(stack, policy(), cluster)
         await eventually(lambda: "forbidden" in " ".join(cluster.problems()), "the problem")
-        answer = await hook.response("/validate", asks(pod(nodeName="plain-1")))
+        answer = await hook.response("/validate", ml_review(pod(nodeName="plain-1")))
         assert "does not know the nodes" in answer["status"]["message"]
-        assert (await hook.response("/validate", asks(pod(nodeSelector={"a": "b"}))))["allowed"]
-        [problem] = [each for each in cluster.problems() if "nodes are unknown" in each]
+        assert (await hook.response("/validate", ml_review(pod(nodeSelector={"a": "b"}))))[
+            "allowed"
+        ]
+        [problem] = [text for text in cluster.problems() if "nodes are unknown" in text]
         assert problem.startswith("the cluster's nodes are unknown (nodes is forbidden")
         del api.errors[NODES]
         await eventually(lambda: cluster.problems() == [], "the nodes")
-        assert (await hook.response("/validate", asks(pod(nodeName="plain-1"))))["allowed"]
+        assert (await hook.response("/validate", ml_review(pod(nodeName="plain-1"))))["allowed"]
 
 
-async def test_a_namespace_that_the_watch_does_not_know_yet_is_read(tmp_path: Path) -> None:
+async def test_a_namespace_missing_from_the_watch_cache_is_read(tmp_path: Path) -> None:
     api = FakeApiServer(NODES, NAMESPACES, DEVICE_CLASSES)
     await api.start()
     of = policy(allowedNamespaces={"matchLabels": {"team": "ml"}})
@@ -128,42 +130,44 @@ async def test_a_namespace_that_the_watch_does_not_know_yet_is_read(tmp_path: Pa
         cluster = await stack.enter_async_context(facts_of(api, tmp_path, of))
         hook = await serve_policy(stack, of, cluster)
         await eventually(lambda: not cluster.unready(), "the cluster to be known")
-        answer = await hook.response("/validate", asks(gpu))
+        answer = await hook.response("/validate", ml_review(gpu))
         assert "pool-not-allowed" in answer["status"]["message"]
         # Without an event, as if the watch were late.
         api.objects[f"{NAMESPACES}/ml"] = named("ml", {"team": "ml"})
-        answer = await hook.response("/validate", asks(gpu))
+        answer = await hook.response("/validate", ml_review(gpu))
         assert "pool-not-allowed" not in answer["status"]["message"]
 
 
-async def test_a_pod_with_a_claim_on_a_gpu_gets_what_a_gpu_pod_gets_and_passes(hook: Hook) -> None:
-    obj = claiming("one-gpu")
-    answer = await hook.response("/mutate", asks(obj))
+async def test_a_pod_with_a_gpu_claim_is_mutated_like_a_gpu_pod_and_admitted(hook: Hook) -> None:
+    obj = pod_with_claim("one-gpu")
+    answer = await hook.response("/mutate", ml_review(obj))
     patch = base64.b64decode(answer["patch"])
     changed = jsonpatch.apply_patch(obj, patch.decode())
     assert changed["spec"]["tolerations"] == [TOLERATION]
     assert "affinity" in changed["spec"]
-    assert (await hook.response("/validate", asks(changed)))["allowed"]
+    assert (await hook.response("/validate", ml_review(changed)))["allowed"]
 
 
-async def test_a_pod_whose_claim_is_not_there_is_let_be_and_its_toleration_is_not(
+async def test_a_pod_with_an_unknown_claim_is_denied_only_with_a_pool_toleration(
     hook: Hook,
 ) -> None:
-    answer = await hook.response("/mutate", asks(claiming("none")))
+    answer = await hook.response("/mutate", ml_review(pod_with_claim("none")))
     assert answer["allowed"]
     assert "patch" not in answer
-    assert (await hook.response("/validate", asks(claiming("none"))))["allowed"]
-    refused = await hook.response("/validate", asks(claiming("none", tolerations=[TOLERATION])))
-    assert not refused["allowed"]
-    assert "(unknown resource claims: none)" in refused["status"]["message"]
+    assert (await hook.response("/validate", ml_review(pod_with_claim("none"))))["allowed"]
+    denied = await hook.response(
+        "/validate", ml_review(pod_with_claim("none", tolerations=[TOLERATION]))
+    )
+    assert not denied["allowed"]
+    assert "(unknown resource claims: none)" in denied["status"]["message"]
 
 
-async def test_an_api_server_that_does_not_answer_delays_no_response_for_long(
+async def test_a_pending_claim_lookup_delays_a_response_only_briefly(
     api: FakeApiServer, hook: Hook
 ) -> None:
     held = api.blocked[f"{CLAIM_TEMPLATES}/one-gpu"] = asyncio.Event()
     start = time.monotonic()
-    status, answer = await hook.post("/mutate?timeout=10s", asks(claiming("one-gpu")))
+    status, answer = await hook.post("/mutate?timeout=10s", ml_review(pod_with_claim("one-gpu")))
     # A second, whereas its caller would wait for nine, and the request goes on for five.
     assert time.monotonic() - start < 4
     held.set()
@@ -173,9 +177,9 @@ async def test_an_api_server_that_does_not_answer_delays_no_response_for_long(
 
 
 async def test_cluster_facts_and_lookups_are_exported(hook: Hook) -> None:
-    await hook.response("/mutate", asks(claiming("one-gpu")))
-    await hook.response("/validate", asks(claiming("one-gpu")))
-    await hook.response("/validate", asks(claiming("none")))
+    await hook.response("/mutate", ml_review(pod_with_claim("one-gpu")))
+    await hook.response("/validate", ml_review(pod_with_claim("one-gpu")))
+    await hook.response("/validate", ml_review(pod_with_claim("none")))
     lookups = await hook.metric("gpufence_claim_lookups_total")
     assert lookups == {
         '{result="found"}': 2.0,
@@ -206,10 +210,10 @@ class BrokenCluster:
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-async def test_a_bug_in_the_facts_is_answered_like_any_other(path: str) -> None:
+async def test_a_bug_in_cluster_facts_is_reported_as_an_internal_error(path: str) -> None:
     async with AsyncExitStack() as stack:
         hook = await serve_policy(stack, policy(), BrokenCluster())
-        response = await hook.response(path, asks(pod()))
+        response = await hook.response(path, ml_review(pod()))
         assert not response["allowed"]
         assert (
             "an internal error of gpufence prevents the check of this Pod"
@@ -218,18 +222,18 @@ async def test_a_bug_in_the_facts_is_answered_like_any_other(path: str) -> None:
         assert await hook.metric("gpufence_internal_errors_total") == {"": 1.0}
 
 
-async def test_a_workload_is_not_looked_at_where_it_is_not_changed(hook: Hook) -> None:
-    template = {"spec": claiming("one-gpu")["spec"]}
+async def test_claims_of_a_workload_are_looked_up_only_for_validation(hook: Hook) -> None:
+    template = {"spec": pod_with_claim("one-gpu")["spec"]}
     workload = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "d", "namespace": "ml"},
         "spec": {"template": template},
     }
-    assert (await hook.response("/mutate", asks(workload)))["allowed"]
+    assert (await hook.response("/mutate", ml_review(workload)))["allowed"]
     assert sum((await hook.metric("gpufence_claim_lookups_total")).values()) == 0
     template["spec"]["tolerations"] = [TOLERATION]
-    assert (await hook.response("/validate", asks(workload)))["allowed"]
+    assert (await hook.response("/validate", ml_review(workload)))["allowed"]
     assert sum((await hook.metric("gpufence_claim_lookups_total")).values()) == 1
 
 
@@ -242,11 +246,11 @@ class RecordingCluster:
         return Facts()
 
 
-async def test_the_cluster_facts_get_the_time_that_is_left() -> None:
+async def test_cluster_facts_get_the_remaining_time_of_the_request() -> None:
     cluster = RecordingCluster()
     async with AsyncExitStack() as stack:
         hook = await serve_policy(stack, policy(), cluster)
         for path in ("/mutate?timeout=3s", "/validate?timeout=30s", "/validate"):
-            await hook.response(path, asks(pod()))
+            await hook.response(path, ml_review(pod()))
     for given, least, most in zip(cluster.given, (0.0, 2.7, 2.7), (2.7, 9.0, 9.0), strict=True):
         assert least < given < most

@@ -74,11 +74,11 @@ async def resolve(cluster: ClusterFacts, *entries: JSON, seconds: float = 2.0) -
     return await cluster.facts_for(Request(namespace="ml"), Workload(pod(*entries)), seconds)
 
 
-def asked_for(api: FakeApiServer, path: str) -> int:
+def requests_for(api: FakeApiServer, path: str) -> int:
     return sum(asked.path == path for asked in api.requests)
 
 
-async def test_a_claim_and_a_template_of_one_are_resolved_by_their_names(
+async def test_claims_and_claim_templates_are_resolved_by_name(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     api.put(CLAIMS, claim("either", "gpu.nvidia.com", "mig.nvidia.com"))
@@ -92,7 +92,7 @@ async def test_a_claim_and_a_template_of_one_are_resolved_by_their_names(
     assert counts.lookups == {"found": 3}
 
 
-async def test_the_claims_of_the_old_object_and_of_workloads_are_resolved_too(
+async def test_claims_of_old_objects_and_workloads_are_resolved(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     old = {
@@ -113,25 +113,23 @@ async def test_the_claims_of_the_old_object_and_of_workloads_are_resolved_too(
     assert facts.claim_templates == {("ml", "one-gpu"): GPU}
 
 
-async def test_a_pod_without_claims_is_not_kept_waiting_for_anything(
-    api: FakeApiServer, tmp_path: Path
-) -> None:
+async def test_a_pod_without_claims_does_not_wait(api: FakeApiServer, tmp_path: Path) -> None:
     async with facts_of(api, tmp_path) as cluster:
         running = cluster.facts_for(Request(namespace="ml"), Workload(pod()), 2.0)
         with pytest.raises(StopIteration):
             running.send(None)  # the first step is the last: there was nothing to wait for
-    assert not asked_for(api, f"{CLAIMS}/shared")
+    assert not requests_for(api, f"{CLAIMS}/shared")
 
 
-async def test_without_device_classes_in_the_policy_no_claim_is_looked_up(
+async def test_no_claim_is_looked_up_if_the_policy_has_no_device_classes(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with facts_of(api, tmp_path, policy(deviceClasses=[])) as cluster:
         assert (await resolve(cluster, by_name("shared"))).claims == {}
-    assert not asked_for(api, f"{CLAIMS}/shared")
+    assert not requests_for(api, f"{CLAIMS}/shared")
 
 
-async def test_a_template_that_is_replaced_is_never_judged_as_it_was(
+async def test_a_replaced_claim_template_is_resolved_to_its_new_content(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
@@ -147,7 +145,7 @@ async def test_a_template_that_is_replaced_is_never_judged_as_it_was(
     assert counts.lookups == {"found": 2}
 
 
-async def test_a_claim_that_is_created_after_its_pod_is_found_by_the_next_pod_at_once(
+async def test_a_missing_claim_is_found_by_the_next_lookup_after_its_creation(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
@@ -158,29 +156,29 @@ async def test_a_claim_that_is_created_after_its_pod_is_found_by_the_next_pod_at
     assert counts.lookups == {"missing": 1, "found": 1}
 
 
-async def test_many_reviews_that_wait_share_a_lookup_that_begins_after_them(
+async def test_waiting_reviews_share_one_lookup_that_starts_after_their_arrival(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     path = f"{CLAIM_TEMPLATES}/one-gpu"
     held = api.blocked[path] = asyncio.Event()
     async with facts_of(api, tmp_path) as cluster:
 
-        def several() -> list[asyncio.Task[Facts]]:
+        def start_resolving() -> list[asyncio.Task[Facts]]:
             given = (by_template("one-gpu") for _ in range(20))
             return [asyncio.create_task(resolve(cluster, each)) for each in given]
 
-        first = several()
-        await eventually(lambda: asked_for(api, path), "the request")
+        first = start_resolving()
+        await eventually(lambda: requests_for(api, path), "the request")
         # These start while the response is pending, and the template may change in between.
-        later = several()
+        later = start_resolving()
         await asyncio.sleep(0)
         held.set()
         answers = await asyncio.gather(*first, *later)
     assert all(facts.claim_templates == {("ml", "one-gpu"): GPU} for facts in answers)
-    assert asked_for(api, path) == 2
+    assert requests_for(api, path) == 2
 
 
-async def test_a_late_answer_leaves_one_claim_unresolved_and_not_the_others(
+async def test_a_late_response_leaves_only_that_claim_unresolved(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
@@ -195,7 +193,7 @@ async def test_a_late_answer_leaves_one_claim_unresolved_and_not_the_others(
     assert counts.lookups == {"late": 1, "found": 2}
 
 
-async def test_no_lookup_takes_longer_than_half_of_the_time_that_is_left_or_a_second(
+async def test_a_lookup_waits_for_half_of_the_remaining_time_up_to_1_second(
     api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[float | None] = []
@@ -216,7 +214,7 @@ async def test_no_lookup_takes_longer_than_half_of_the_time_that_is_left_or_a_se
     assert waited == [0.05, 0.95, 1.0]
 
 
-async def test_a_failure_leaves_claims_unresolved_and_is_logged_once(
+async def test_a_failed_lookup_leaves_claims_unresolved_and_is_logged_once(
     api: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     counts = Counts()
@@ -236,7 +234,9 @@ async def test_a_failure_leaves_claims_unresolved_and_is_logged_once(
     assert records[0].levelno == logging.WARNING
 
 
-async def test_an_answer_that_is_no_claim_is_a_failure(api: FakeApiServer, tmp_path: Path) -> None:
+async def test_a_malformed_claim_counts_as_a_failed_lookup(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
     counts = Counts()
     api.put(CLAIMS, {**named("odd"), "spec": "none"})
     api.put(CLAIM_TEMPLATES, {**named("odd"), "spec": {"spec": ["none"]}})
@@ -247,7 +247,7 @@ async def test_an_answer_that_is_no_claim_is_a_failure(api: FakeApiServer, tmp_p
     assert counts.lookups == {"failed": 1, "found": 1}
 
 
-async def test_an_object_that_names_more_claims_than_the_limit_causes_no_request(
+async def test_an_object_with_more_claims_than_the_limit_causes_no_lookup(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with facts_of(api, tmp_path) as cluster:
@@ -258,7 +258,7 @@ async def test_an_object_that_names_more_claims_than_the_limit_causes_no_request
     assert after == before
 
 
-async def test_an_api_server_that_does_not_answer_gets_no_more_and_more_requests(
+async def test_pending_lookups_are_limited_while_the_api_server_is_silent(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     counts = Counts()
@@ -281,7 +281,7 @@ async def test_an_api_server_that_does_not_answer_gets_no_more_and_more_requests
     ["../../../../api/v1/secrets", "a/b", "%2e%2e", "UPPER", "", "a" * 254, 5, None, ["a"], "a b"],
 )
 @pytest.mark.parametrize("entry", [by_name, by_template])
-def test_an_invalid_name_is_never_requested(entry: Any, name: Any) -> None:
+def test_a_claim_with_an_invalid_name_or_namespace_is_not_looked_up(entry: Any, name: Any) -> None:
     assert list(claims_named(Workload(pod(entry(name))), ML)) == []
     assert list(claims_named(Workload(pod(by_name("fine"))), Request("../other"))) == []
 
@@ -298,7 +298,7 @@ def test_an_invalid_name_is_never_requested(entry: Any, name: Any) -> None:
         {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": "none"}},
     ],
 )
-def test_an_object_of_any_shape_names_no_claim(obj: Any) -> None:
+def test_a_malformed_object_names_no_claims(obj: Any) -> None:
     assert list(claims_named(Workload(obj), ML)) == []
 
 

@@ -46,7 +46,7 @@ def test_a_node_keeps_labels_taints_and_devices_of_pools() -> None:
     )
 
 
-def test_a_node_in_a_file_may_hold_numbers_and_lack_whatever_is_optional() -> None:
+def test_a_node_with_numeric_quantities_or_only_a_name_is_accepted() -> None:
     text = """
     apiVersion: v1
     kind: Node
@@ -81,7 +81,7 @@ def device_class(name: str, created: str, resource: str | None) -> DeviceClassOb
     return DeviceClassObject(metadata, DeviceClassSpec(resource))
 
 
-def test_the_newest_device_class_of_a_resource_counts_then_the_lower_name() -> None:
+def test_the_newest_device_class_of_a_resource_wins_then_the_lower_name() -> None:
     store = DeviceClassStore()
     early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     store.put(device_class("b", late, "example.com/gpu"))
@@ -112,7 +112,7 @@ def test_delays_are_reset_after_a_long_attempt() -> None:
     assert [backoff.after(lasted) for lasted in (0, 9.9, 0, 10.0, 0)] == [0.25, 0.5, 1, 0.25, 0.5]
 
 
-def test_delays_differ_from_one_to_the_next_reflector() -> None:
+def test_delays_differ_between_reflectors() -> None:
     assert len({Backoff(0.25, 10.0, 10.0).after(0.0) for _ in range(20)}) > 1
 
 
@@ -122,7 +122,7 @@ async def problem_of(connection: Connection) -> str:
     return str(raised.value)
 
 
-async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_missing_kubeconfig_is_reported_with_its_path(tmp_path: Path) -> None:
     problem = await problem_of(Connection(kubeconfig(tmp_path / "none")))
     assert problem == (f"{tmp_path}/none: no such file; set the path of a kubeconfig file")
 
@@ -137,7 +137,7 @@ async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("current-context: x", "Invalid kube-config file. Expected "),
     ],
 )
-async def test_a_kubeconfig_that_leads_nowhere_is_named(
+async def test_an_invalid_kubeconfig_is_reported_with_its_path(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     path = tmp_path / "kubeconfig"
@@ -147,14 +147,14 @@ async def test_a_kubeconfig_that_leads_nowhere_is_named(
     assert problem.endswith("see what kubectl config view and kubectl config get-contexts print")
 
 
-async def test_a_context_that_the_kubeconfig_does_not_have_is_named(tmp_path: Path) -> None:
+async def test_an_unknown_context_is_reported_with_its_name(tmp_path: Path) -> None:
     path = FakeApiServer().kubeconfig(tmp_path / "kubeconfig")
     problem = await problem_of(Connection(kubeconfig(path, "other")))
     assert problem.startswith(f"{path}, context other: cannot be used: ")
     assert "Expected object with name other in" in problem
 
 
-async def test_outside_of_a_pod_there_is_no_service_account(
+async def test_in_cluster_access_outside_of_a_pod_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -179,7 +179,7 @@ async def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield tmp_path
 
 
-async def test_the_token_of_a_service_account_is_taken_as_the_kubelet_renews_it(
+async def test_a_renewed_service_account_token_is_used(
     account: Path,
 ) -> None:
     connection = Connection(in_cluster(account))
@@ -192,20 +192,20 @@ async def test_the_token_of_a_service_account_is_taken_as_the_kubelet_renews_it(
 
 
 @pytest.mark.parametrize("name", ["token", "ca.crt"])
-async def test_a_service_account_that_is_not_mounted_is_named(account: Path, name: str) -> None:
+async def test_a_missing_service_account_file_is_reported(account: Path, name: str) -> None:
     (account / name).unlink()
     problem = await problem_of(Connection(in_cluster(account)))
     assert problem.startswith(f"cannot use a service account: {account}: ")
     assert "No such file" in problem
 
 
-async def test_a_token_that_is_empty_is_named(account: Path) -> None:
+async def test_an_empty_service_account_token_is_reported(account: Path) -> None:
     (account / "token").write_text("\n")
     problem = await problem_of(Connection(in_cluster(account)))
     assert problem.startswith(f"cannot use a service account: {account / 'token'} is empty. ")
 
 
-async def test_an_address_of_ipv6_is_written_in_brackets(
+async def test_an_ipv6_address_is_written_in_brackets(
     account: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")

@@ -36,7 +36,7 @@ def answer(response: JSON) -> JSON:
 
 
 @BOTH
-async def test_a_plain_pod_is_allowed_in_as_few_words_as_can_be(hook: Hook, path: str) -> None:
+async def test_a_plain_pod_is_allowed_with_a_minimal_response(hook: Hook, path: str) -> None:
     assert await hook.post(path, review(plain_pod())) == (200, answer({"allowed": True}))
 
 
@@ -58,13 +58,13 @@ async def test_a_mutated_pod_is_allowed_unchanged(hook: Hook) -> None:
         assert await hook.response(path, review(mutated)) == {"uid": UID, "allowed": True}
 
 
-async def test_a_gpu_pod_that_came_past_the_mutation_is_judged_as_it_stands(hook: Hook) -> None:
+async def test_a_gpu_pod_that_was_not_mutated_is_denied(hook: Hook) -> None:
     response = await hook.response("/validate", review(gpu_pod()))
     assert response["status"]["code"] == 403
     assert "- unrestricted-gpu-pod: " in response["status"]["message"]
 
 
-async def test_a_trespasser_is_rejected_with_what_to_change(hook: Hook) -> None:
+async def test_a_trespassing_pod_is_denied_with_the_path_of_its_toleration(hook: Hook) -> None:
     response = await hook.response("/validate", review(trespassing_pod()))
     message = response["status"].pop("message")
     assert response == {
@@ -99,13 +99,13 @@ async def test_mutation_never_rejects_for_a_finding(hook: Hook) -> None:
     assert response == {"uid": UID, "allowed": True}
 
 
-async def test_workloads_are_checked_but_stay_as_they_are_written(hook: Hook) -> None:
+async def test_workloads_are_not_mutated(hook: Hook) -> None:
     workload = deployment(gpu_pod())
     for path in ("/mutate", "/validate"):
         assert await hook.response(path, review(workload)) == {"uid": UID, "allowed": True}
 
 
-async def test_a_rule_on_warn_warns_and_lets_go(make_hook: MakeHook) -> None:
+async def test_a_rule_with_action_warn_allows_with_a_warning(make_hook: MakeHook) -> None:
     hook = await make_hook(default_policy(pool_trespass="warn"))
     response = await hook.response("/validate", review(trespassing_pod()))
     [warning] = response.pop("warnings")
@@ -115,7 +115,7 @@ async def test_a_rule_on_warn_warns_and_lets_go(make_hook: MakeHook) -> None:
     assert response == {"uid": UID, "allowed": True}
 
 
-async def test_a_mutation_on_warn_changes_nothing_and_says_what_it_would(
+async def test_a_mutation_with_action_warn_warns_and_changes_nothing(
     make_hook: MakeHook,
 ) -> None:
     hook = await make_hook(default_policy(pool_toleration="warn"))
@@ -127,7 +127,7 @@ async def test_a_mutation_on_warn_changes_nothing_and_says_what_it_would(
     assert warning.startswith("pool-toleration: the Pod lacks")
 
 
-async def test_a_rule_on_audit_tells_the_audit_log_alone(make_hook: MakeHook) -> None:
+async def test_a_rule_with_action_audit_adds_only_an_audit_annotation(make_hook: MakeHook) -> None:
     hook = await make_hook(default_policy(pool_trespass="audit"))
     response = await hook.response("/validate", review(trespassing_pod()))
     assert response.pop("auditAnnotations")["pool-trespass"].startswith("audit: ")
@@ -144,13 +144,13 @@ async def test_a_denial_carries_the_warnings_of_other_rules(make_hook: MakeHook)
     assert response["warnings"][0].startswith("device-leak: ")
 
 
-async def test_a_dry_run_is_answered_like_the_real_thing(hook: Hook) -> None:
+async def test_a_dry_run_gets_the_same_response_as_a_real_request(hook: Hook) -> None:
     for path, pod in (("/mutate", gpu_pod()), ("/validate", trespassing_pod())):
         real = await hook.response(path, review(pod))
         assert await hook.response(path, review(pod, dryRun=True)) == real
 
 
-async def test_an_object_without_a_namespace_is_in_that_of_the_request(hook: Hook) -> None:
+async def test_an_object_without_a_namespace_uses_the_request_namespace(hook: Hook) -> None:
     pod = trespassing_pod()
     del pod["metadata"]["namespace"]
     exempt = await hook.response("/validate", review(pod, namespace="kube-system"))
@@ -163,7 +163,7 @@ async def test_an_object_without_a_namespace_is_in_that_of_the_request(hook: Hoo
     assert not fenced["allowed"]
 
 
-async def test_the_user_of_the_request_counts(hook: Hook) -> None:
+async def test_a_daemon_pod_is_allowed_only_from_the_daemon_set_controller(hook: Hook) -> None:
     pod = trespassing_pod()
     pod["spec"]["tolerations"] = [{"operator": "Exists"}]
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}
@@ -173,7 +173,7 @@ async def test_the_user_of_the_request_counts(hook: Hook) -> None:
     assert (await hook.response("/validate", review(pod, userInfo=controller)))["allowed"]
 
 
-async def test_an_update_is_not_rejected_for_what_was_there_before(hook: Hook) -> None:
+async def test_an_update_with_only_known_findings_is_allowed(hook: Hook) -> None:
     old, new = trespassing_pod(), trespassing_pod()
     new["metadata"]["labels"] = {"app": "web"}
     update: dict[str, Any] = {"operation": "UPDATE", "oldObject": old}
@@ -208,7 +208,7 @@ async def test_known_findings_of_a_workload_are_warnings(make_hook: MakeHook) ->
     assert "warnings" not in await hook.response("/validate", review(owned, **update))
 
 
-async def test_a_custom_resource_is_judged_by_its_templates(hook: Hook) -> None:
+async def test_a_custom_resource_is_validated_by_its_pod_templates(hook: Hook) -> None:
     workload = pytorch_job(trespassing_pod())
     response = await hook.response("/validate", review(workload))
     message = response["status"]["message"]
@@ -219,7 +219,7 @@ async def test_a_custom_resource_is_judged_by_its_templates(hook: Hook) -> None:
         assert await hook.response(path, good) == {"uid": UID, "allowed": True}
 
 
-async def test_an_ephemeral_container_is_hardened_and_judged(hook: Hook) -> None:
+async def test_an_ephemeral_container_is_mutated_and_validated(hook: Hook) -> None:
     _, patched = await hook.post("/mutate", review(gpu_pod()))
     old = jsonpatch.apply_patch(gpu_pod(), patch_of(patched))
     debugged = with_value(old, "spec.ephemeralContainers", [{"name": "debug", "image": "sh:1"}])

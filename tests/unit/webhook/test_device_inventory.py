@@ -92,7 +92,7 @@ def claimed(obj: JSON) -> dict[Holding, int]:
 # What is counted of one object.
 
 
-def test_a_pod_counts_what_the_scheduler_reserves_for_it_at_its_peak() -> None:
+def test_a_pod_counts_the_peak_device_request_of_its_containers() -> None:
     obj = pod(
         "p",
         container({GPU: "2", MIG: 3}),
@@ -105,23 +105,23 @@ def test_a_pod_counts_what_the_scheduler_reserves_for_it_at_its_peak() -> None:
     assert counted(obj) == {Holding(GPU, "ml", True): 7, Holding(MIG, "ml", True): 3}
 
 
-def test_a_pod_that_no_node_has_taken_yet_waits_for_its_devices() -> None:
+def test_devices_of_an_unscheduled_pod_are_counted_as_pending() -> None:
     assert counted(gpu_pod("p", 2, bound=False)) == {Holding(GPU, "ml", False): 2}
 
 
 @pytest.mark.parametrize(
     "limits", [{}, {GPU: "0"}, {"example.com/nic": "1"}, {"hugepages-2Mi": "1Gi"}], ids=str
 )
-def test_a_pod_without_a_device_of_a_pool_counts_nothing(limits: JSON) -> None:
+def test_a_pod_without_a_pool_device_is_not_counted(limits: JSON) -> None:
     assert counted(pod("p", container(limits))) == {}
 
 
-def test_a_device_class_that_is_requested_as_a_resource_is_counted_with_the_pod() -> None:
+def test_a_device_class_requested_as_a_resource_is_counted_with_the_pod() -> None:
     name = f"deviceclass.resource.kubernetes.io/{CLASS}"
     assert counted(pod("p", container({name: "2"}))) == {Holding(name, "ml", True): 2}
 
 
-def test_a_claim_waits_for_what_it_requests_and_holds_what_was_allocated() -> None:
+def test_a_claim_counts_requests_as_pending_and_allocations_as_held() -> None:
     requests = (exactly("a", count=2), exactly("b", "mig.nvidia.com"), exactly("c", "nic.example"))
     assert claimed(claim("c", *requests)) == {
         Holding(CLASS, "dra", False): 2,
@@ -133,7 +133,7 @@ def test_a_claim_waits_for_what_it_requests_and_holds_what_was_allocated() -> No
     }
 
 
-def test_an_open_number_of_devices_counts_after_allocation() -> None:
+def test_a_request_without_a_fixed_count_is_counted_after_allocation() -> None:
     alternatives = [
         {"name": "large", "deviceClassName": CLASS},
         {"name": "small", "deviceClassName": "mig.nvidia.com", "count": 2},
@@ -148,9 +148,13 @@ def test_an_open_number_of_devices_counts_after_allocation() -> None:
     }
 
 
-def test_a_claim_that_only_looks_holds_nothing_nor_does_one_of_a_pods_resource() -> None:
-    looking = exactly("watch", adminAccess=True)
-    assert claimed(claim("c", looking)) == claimed(claim("c", looking, allocated=("watch",))) == {}
+def test_admin_access_and_extended_resource_claims_are_not_counted() -> None:
+    admin_access = exactly("watch", adminAccess=True)
+    assert (
+        claimed(claim("c", admin_access))
+        == claimed(claim("c", admin_access, allocated=("watch",)))
+        == {}
+    )
     annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
     assert claimed(claim("c", exactly("a"), allocated=("a",), annotations=annotations)) == {}
 
@@ -160,7 +164,7 @@ def test_a_node_offers_the_devices_of_pools() -> None:
     assert of_node(msgspec.convert(obj, NodeObject), policy()) == {Offer(GPU, "nvidia"): 8}
 
 
-def test_amounts_of_a_device_are_no_devices() -> None:
+def test_fractional_resources_are_not_counted_as_devices() -> None:
     memory = "volcano.sh/vgpu-memory"
     pools = policy(resources=[GPU, memory], sharedResources=[], fractionalResources=[memory])
     offering = node("a", allocatable={GPU: "8", memory: "81920"})
@@ -172,7 +176,7 @@ def test_amounts_of_a_device_are_no_devices() -> None:
 # The sums.
 
 
-def test_items_of_one_name_in_two_namespaces_are_two() -> None:
+def test_pods_with_one_name_in_two_namespaces_are_counted_separately() -> None:
     tally = Tally[PodObject, Holding](lambda each: of_pod(each, policy()))
     for namespace in ("one", "two"):
         tally.put(msgspec.convert(gpu_pod("same", 2, namespace=namespace), PodObject))
@@ -182,7 +186,7 @@ def test_items_of_one_name_in_two_namespaces_are_two() -> None:
     assert list(tally.names()) == ["two/same"]
 
 
-def test_an_item_that_changes_is_counted_once_and_one_that_adds_nothing_is_not_kept() -> None:
+def test_a_changed_pod_is_counted_once_and_a_pod_without_devices_dropped() -> None:
     tally = Tally[PodObject, Holding](lambda each: of_pod(each, policy()))
     for obj in (gpu_pod("p", 2, bound=False), gpu_pod("p", 2), gpu_pod("p", 2)):
         tally.put(msgspec.convert(obj, PodObject))
@@ -233,15 +237,15 @@ EVERYTHING = {
 }
 
 
-async def becomes(inventory: DeviceInventory, wanted: dict[Holding, int]) -> None:
+async def wait_for_holdings(inventory: DeviceInventory, wanted: dict[Holding, int]) -> None:
     await eventually(lambda: dict(inventory.holdings()) == wanted, f"{wanted}")
 
 
-async def test_devices_are_counted_and_only_what_has_some_is_kept(
+async def test_only_objects_with_devices_are_kept_and_counted(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with inventory_of(api, tmp_path) as inventory:
-        await becomes(inventory, EVERYTHING)
+        await wait_for_holdings(inventory, EVERYTHING)
         await eventually(lambda: inventory.allocatable() == {Offer(GPU, "nvidia"): 8}, "the node")
         assert inventory.objects() == {"pods": 5, "resourceclaims": 1, "nodes": 1}
         assert set(inventory.staleness()) == {"pods", "resourceclaims", "nodes"}
@@ -261,23 +265,23 @@ async def test_no_devices_are_reported_before_the_list_is_complete(
         await eventually(lambda: api.watching(PODS), "the Pods")
         assert dict(inventory.holdings()) == {}
         api.blocked[CLAIMS].set()
-        await becomes(inventory, EVERYTHING)
+        await wait_for_holdings(inventory, EVERYTHING)
 
 
-async def test_pods_that_come_are_bound_and_go_change_the_sums(
-    api: FakeApiServer, tmp_path: Path
-) -> None:
+async def test_bound_and_deleted_pods_change_the_totals(api: FakeApiServer, tmp_path: Path) -> None:
     async with inventory_of(api, tmp_path) as inventory:
-        await becomes(inventory, EVERYTHING)
+        await wait_for_holdings(inventory, EVERYTHING)
         await eventually(lambda: api.watching(PODS), "a watch")
         api.put(PODS, gpu_pod("waits", 8, namespace="lab"))
         held = EVERYTHING | {Holding(GPU, "lab", True): 8}
         del held[Holding(GPU, "lab", False)]
-        await becomes(inventory, held)
+        await wait_for_holdings(inventory, held)
         # A Pod that ends is deleted from what the field selector selects.
         for name in ("waits", "gpu-0"):
             api.remove(PODS, name)
-        await becomes(inventory, {Holding(GPU, "ml", True): 3, Holding(CLASS, "dra", True): 1})
+        await wait_for_holdings(
+            inventory, {Holding(GPU, "ml", True): 3, Holding(CLASS, "dra", True): 1}
+        )
 
 
 async def test_a_cluster_without_dynamic_resource_allocation_has_no_claims(tmp_path: Path) -> None:
@@ -285,43 +289,45 @@ async def test_a_cluster_without_dynamic_resource_allocation_has_no_claims(tmp_p
     api.put(PODS, gpu_pod("p"))
     await api.start()
     async with inventory_of(api, tmp_path) as inventory:
-        await becomes(inventory, {Holding(GPU, "ml", True): 1})
+        await wait_for_holdings(inventory, {Holding(GPU, "ml", True): 1})
     await api.stop()
 
 
-async def test_other_pools_are_counted_from_a_new_list(api: FakeApiServer, tmp_path: Path) -> None:
+async def test_a_policy_with_other_pools_causes_a_relist(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
     api.put(PODS, pod("nic", container({"example.com/nic": "3"})))
     async with inventory_of(api, tmp_path) as inventory:
-        await becomes(inventory, EVERYTHING)
+        await wait_for_holdings(inventory, EVERYTHING)
         lists = len(api.lists(PODS))
         inventory.use(policy())
         assert len(api.lists(PODS)) == lists, "the same pools"
         inventory.use(policy(resources=["example.com/nic"], sharedResources=[], deviceClasses=[]))
-        await becomes(inventory, {Holding("example.com/nic", "ml", True): 3})
+        await wait_for_holdings(inventory, {Holding("example.com/nic", "ml", True): 3})
 
 
 async def test_a_stopped_inventory_is_empty_and_can_restart(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     async with inventory_of(api, tmp_path) as inventory:
-        await becomes(inventory, EVERYTHING)
+        await wait_for_holdings(inventory, EVERYTHING)
         await inventory.stop()
         assert dict(inventory.holdings()) == {}
         assert inventory.objects() == {}
         assert not inventory.allocatable()
         await eventually(lambda: not api.watching(PODS), "the watch to end")
         await inventory.follow(True)
-        await becomes(inventory, EVERYTHING)
+        await wait_for_holdings(inventory, EVERYTHING)
 
 
-async def test_a_replica_that_leads_again_soon_has_nothing_to_list(
+async def test_a_replica_that_soon_leads_again_does_not_relist(
     api: FakeApiServer, tmp_path: Path
 ) -> None:
     clock = Clock()
     connection = Connection(kubeconfig(api.kubeconfig(tmp_path / "kubeconfig")))
     inventory = DeviceInventory(connection, policy(), clock=clock, timing=FAST)
     await inventory.follow(True)
-    await becomes(inventory, EVERYTHING)
+    await wait_for_holdings(inventory, EVERYTHING)
     pages = len(api.lists(PODS))
     clock.now += 10
     await inventory.follow(False)
@@ -368,7 +374,7 @@ REQUESTED = "gpufence_pool_devices_requested"
 ALLOCATABLE = "gpufence_pool_devices_allocatable"
 
 
-def test_the_metrics_tell_pool_resource_namespace_and_whether_devices_are_held() -> None:
+def test_metrics_have_labels_for_pool_resource_namespace_and_scheduled() -> None:
     known = Known(
         {Holding(GPU, "ml", True): 4, Holding(GPU, "ml", False): 2, Holding(CLASS, "dra", True): 1},
         {Offer(GPU, "nvidia"): 8},
@@ -381,7 +387,7 @@ def test_the_metrics_tell_pool_resource_namespace_and_whether_devices_are_held()
     }
 
 
-def test_the_node_tells_the_pool_of_devices_that_several_pools_offer() -> None:
+def test_the_node_determines_the_pool_of_a_resource_in_several_pools() -> None:
     models = two_models()
     nodes = [
         node("a", labels={"model": "a100"}, allocatable={GPU: "8"}),
@@ -422,7 +428,7 @@ def two_models() -> Policy:
     return parse_policy(document).compile()
 
 
-def test_resources_that_pods_make_up_are_shown_as_the_policys_pattern() -> None:
+def test_resources_that_no_node_offers_are_exported_as_the_policy_pattern() -> None:
     made_up = {Holding(f"nvidia.com/mig-{number}", "ml", False): 1 for number in range(50)}
     assert Known({**made_up, Holding(MIG, "ml", True): 2}, {Offer(MIG, "nvidia"): 7}).samples() == {
         (ALLOCATABLE, "nvidia", MIG): 7,
@@ -431,7 +437,7 @@ def test_resources_that_pods_make_up_are_shown_as_the_policys_pattern() -> None:
     }
 
 
-def test_the_namespaces_with_the_fewest_devices_are_shown_as_one() -> None:
+def test_namespaces_with_the_fewest_devices_are_exported_as_one_series() -> None:
     held = {Holding(GPU, f"n{number:04}", True): number for number in range(1, 1001)}
     samples = Known(held, {}).samples()
     assert len(samples) == MOST_NAMESPACES + 1
@@ -440,7 +446,7 @@ def test_the_namespaces_with_the_fewest_devices_are_shown_as_one() -> None:
     assert sum(samples.values()) == sum(range(1, 1001))
 
 
-async def test_facts_and_estate_that_both_follow_nodes_are_shown_once() -> None:
+async def test_nodes_watched_by_facts_and_inventory_are_exported_once() -> None:
     class Following:
         def __init__(self, **objects: int) -> None:
             self._objects = objects

@@ -52,7 +52,7 @@ def changed(path: list[str | int], value: Any) -> JSON:
 
 
 @pytest.mark.parametrize("field", sorted(VALIDATING["webhooks"][0]))
-def test_no_field_of_our_webhooks_can_be_changed_unseen(field: str) -> None:
+def test_a_change_of_any_webhook_field_is_drift(field: str) -> None:
     if field != "name":
         expected = [f"{field} of webhook pods.gpufence.dev differs"]
         assert drift(VALIDATING, changed(["webhooks", 0, field], {"other": 1})) == expected
@@ -80,13 +80,15 @@ def test_no_field_of_our_webhooks_can_be_changed_unseen(field: str) -> None:
         ),
     ],
 )
-def test_drift(path: list[str | int], value: Any, difference: str) -> None:
+def test_drift_is_described_and_repaired(
+    path: list[str | int], value: Any, difference: str
+) -> None:
     found = changed(path, value)
     assert drift(VALIDATING, found) == [difference]
     assert drift(VALIDATING, repaired(VALIDATING, found)) == []
 
 
-def test_webhooks_of_others_are_no_drift_and_stay() -> None:
+def test_webhooks_and_metadata_of_other_owners_are_kept_and_are_no_drift() -> None:
     found = copy.deepcopy(VALIDATING)
     found["metadata"]["labels"]["team"] = "platform"
     found["metadata"]["resourceVersion"] = "7"
@@ -101,7 +103,7 @@ def test_webhooks_of_others_are_no_drift_and_stay() -> None:
     }
 
 
-def test_a_webhook_of_ours_that_is_no_longer_wanted_goes() -> None:
+def test_an_obsolete_gpufence_webhook_is_drift_and_removed() -> None:
     """An earlier policy, or a later version, has left it."""
     without = {**VALIDATING, "webhooks": VALIDATING["webhooks"][:-1]}
     found = {**VALIDATING, "webhooks": [*VALIDATING["webhooks"], {"name": "other.example"}]}
@@ -111,7 +113,7 @@ def test_a_webhook_of_ours_that_is_no_longer_wanted_goes() -> None:
     assert after["webhooks"][-1] == {"name": "other.example"}
 
 
-def test_the_bundle_of_an_injector_is_left_to_it() -> None:
+def test_an_injected_ca_bundle_is_kept_and_is_no_drift() -> None:
     wanted = configurations(default_policy(), Registration(url="https://a:1"))[0]
     found = copy.deepcopy(wanted)
     found["webhooks"][0]["clientConfig"]["caBundle"] = "aW5qZWN0ZWQ="
@@ -134,7 +136,7 @@ class Counter:
 PATHS = [f"{path}/gpufence" for path in KINDS.values()]
 
 
-async def test_the_registrar_tells_a_change_of_ours_from_drift() -> None:
+async def test_the_registrar_counts_a_new_configuration_as_changed_not_as_drift() -> None:
     api, counter = FakeKubeApi(), Counter()
     registrar = Registrar(api, counter)
     both = (MUTATING, VALIDATING)
@@ -153,7 +155,7 @@ async def test_the_registrar_tells_a_change_of_ours_from_drift() -> None:
     assert counter.counted[5:] == [("Mutating", "changed"), ("Validating", "changed")]
 
 
-async def test_fields_that_an_apply_leaves_are_replaced() -> None:
+async def test_fields_that_remain_after_apply_are_removed_by_replace() -> None:
     class Merging(FakeKubeApi):
         """Server-side apply leaves a condition that another field manager has added."""
 
@@ -173,7 +175,7 @@ async def test_fields_that_an_apply_leaves_are_replaced() -> None:
     assert drift(VALIDATING, api.objects[PATHS[1]]) == []
 
 
-async def test_a_configuration_that_is_changed_at_once_is_an_error() -> None:
+async def test_drift_that_remains_after_registration_is_an_error() -> None:
     def stubborn(obj: JSON) -> JSON:
         first, *others = obj["webhooks"]
         return {**obj, "webhooks": [{**first, "timeoutSeconds": 30}, *others]}
@@ -192,12 +194,12 @@ async def test_unregistering_is_idempotent() -> None:
 
 
 @pytest.mark.parametrize("text", ["gpufence", "deployment/gpufence", "clusterrole/", ""])
-def test_an_owner_is_a_cluster_scoped_kind_and_a_name(text: str) -> None:
+def test_an_owner_without_a_cluster_scoped_kind_and_a_name_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="write KIND/NAME with one of clusterrole"):
         Owner.parse(text)
 
 
-async def test_an_owner_is_looked_up_and_missed() -> None:
+async def test_a_missing_owner_is_an_error_and_an_existing_owner_is_referenced() -> None:
     api = FakeKubeApi()
     owner = Owner.parse("ClusterRole/gpufence")
     with pytest.raises(RegistrationError, match="ClusterRole gpufence does not exist"):
@@ -217,7 +219,7 @@ async def test_an_owner_is_looked_up_and_missed() -> None:
         ([{"addresses": ["10.0.0.1"]}], True),  # unknown counts as ready
     ],
 )
-async def test_a_service_is_reachable_with_an_endpoint_that_is_ready(
+async def test_a_service_is_reachable_if_an_endpoint_is_ready(
     endpoints: list[JSON], reachable: bool
 ) -> None:
     api = FakeKubeApi()
@@ -226,7 +228,7 @@ async def test_a_service_is_reachable_with_an_endpoint_that_is_ready(
     assert await is_reachable(api, ("system", "gpufence", 443)) is reachable
 
 
-async def test_without_permission_for_endpoints_registration_does_not_wait() -> None:
+async def test_a_service_counts_as_reachable_if_reading_endpoints_is_forbidden() -> None:
     api = FakeKubeApi()
     api.error = ApiError(403, "endpointslices is forbidden")
     assert await is_reachable(api, ("system", "gpufence", 443))

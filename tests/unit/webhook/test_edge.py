@@ -29,7 +29,7 @@ JSON_TYPE = {"Content-Type": "application/json"}
 BOTH = pytest.mark.parametrize("path", ["/mutate", "/validate"])
 
 
-async def assert_good_ones_are_served(hook: Hook) -> None:
+async def assert_valid_reviews_are_served(hook: Hook) -> None:
     assert await hook.response("/validate", GOOD) == {"uid": UID, "allowed": True}
 
 
@@ -64,7 +64,7 @@ async def converse(hook: Hook, sent: bytes) -> bytes:
         return await reader.read()
 
 
-async def begun(hook: Hook) -> None:
+async def wait_for_open_request(hook: Hook) -> None:
     """Return when a request is in flight."""
     while not hook.lifecycle.open_requests:  # noqa: ASYNC110 - a beginning is no event
         await asyncio.sleep(0)
@@ -78,7 +78,7 @@ async def test_only_post_is_served(hook: Hook, path: str, method: str) -> None:
         assert response.headers["Allow"] == "POST"
         expected = f"{method} is not supported; POST an AdmissionReview\n"
         assert await response.text() == expected
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,9 @@ async def test_only_post_is_served(hook: Hook, path: str, method: str) -> None:
         "Application/JSON",
     ],
 )
-async def test_json_is_json_whatever_its_parameters(hook: Hook, content_type: str) -> None:
+async def test_a_json_content_type_is_accepted_with_parameters_and_in_any_case(
+    hook: Hook, content_type: str
+) -> None:
     status, _ = await post(hook, GOOD, {"Content-Type": content_type})
     assert status == 200
 
@@ -105,14 +107,14 @@ async def test_json_is_json_whatever_its_parameters(hook: Hook, content_type: st
         "json",
     ],
 )
-async def test_another_content_type_is_rejected(hook: Hook, content_type: str) -> None:
+async def test_a_content_type_other_than_json_is_rejected(hook: Hook, content_type: str) -> None:
     status, text = await post(hook, GOOD, {"Content-Type": content_type})
     assert status == 415
     assert text == (
         f"Content-Type '{content_type}' is not supported; "
         "send an AdmissionReview as plain application/json\n"
     )
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
 @pytest.mark.parametrize(
@@ -122,13 +124,13 @@ async def test_another_content_type_is_rejected(hook: Hook, content_type: str) -
         ("deflate", zlib.compress(GOOD)),
         ("gzip", gzip.compress(b" " * 100_000_000, compresslevel=1)),
     ],
-    ids=["gzip", "deflate", "a bomb"],
+    ids=["gzip", "deflate", "a compression bomb"],
 )
-async def test_a_compressed_body_is_not_unpacked(hook: Hook, coding: str, body: bytes) -> None:
+async def test_a_compressed_body_is_rejected(hook: Hook, coding: str, body: bytes) -> None:
     status, text = await post(hook, body, JSON_TYPE | {"Content-Encoding": coding})
     assert status == 415
     assert text.startswith(f"Content-Encoding '{coding}' is not supported")
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
 def body_of(size: int) -> bytes:
@@ -138,21 +140,21 @@ def body_of(size: int) -> bytes:
     return encode(with_value(empty, "request.object.metadata.annotations.a", filler))
 
 
-async def test_two_of_the_largest_objects_are_judged(hook: Hook) -> None:
+async def test_a_body_of_the_maximum_size_is_accepted(hook: Hook) -> None:
     status, answer = await hook.post("/validate", body_of(MAX_BODY))
     assert (status, answer["response"]["allowed"]) == (200, True)
 
 
-async def test_a_body_beyond_that_is_rejected_by_its_length(hook: Hook) -> None:
+async def test_an_oversized_body_is_rejected_by_its_content_length(hook: Hook) -> None:
     status, text = await post(hook, body_of(MAX_BODY + 1), JSON_TYPE)
     assert (status, text) == (
         413,
         "the body is over 8 MiB, more than any review with two objects\n",
     )
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
-async def test_a_body_beyond_that_is_rejected_where_it_does_not_say_its_length(hook: Hook) -> None:
+async def test_an_oversized_chunked_body_is_rejected(hook: Hook) -> None:
     answer = await converse(
         hook,
         POST
@@ -161,10 +163,10 @@ async def test_a_body_beyond_that_is_rejected_where_it_does_not_say_its_length(h
     )
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert answer.endswith(b"the body is over 8 MiB, more than any review with two objects\n")
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
-async def test_a_body_of_more_values_than_any_object_has_is_not_parsed(hook: Hook) -> None:
+async def test_a_body_with_too_many_json_values_is_rejected(hook: Hook) -> None:
     def of(values: int) -> bytes:
         return GOOD.replace(
             b'"spec":{', b'"spec":{"x":[%b],' % b",".join([b"[]"] * (values // 2)), 1
@@ -175,10 +177,10 @@ async def test_a_body_of_more_values_than_any_object_has_is_not_parsed(hook: Hoo
         413,
         "the body holds more than 1,500,000 JSON values, more than any object has\n",
     )
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
-async def test_bodies_that_are_arriving_are_bounded_all_together(
+async def test_the_total_size_of_arriving_bodies_is_limited(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_ARRIVING", 2**21)
@@ -200,7 +202,7 @@ async def test_bodies_that_are_arriving_are_bounded_all_together(
         writer.write(head + whole)
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
         # What nearly all clients send is accepted as well.
-        await assert_good_ones_are_served(hook)
+        await assert_valid_reviews_are_served(hook)
         small = body_of(app.SMALL_BODY)
         assert (await hook.post("/validate", small))[0] == 200
         for reader, writer in waiting:
@@ -211,22 +213,22 @@ async def test_bodies_that_are_arriving_are_bounded_all_together(
     assert sum(n for key, n in counted.items() if 'result="overloaded"' in key) == 1
 
 
-async def test_a_length_of_a_terabyte_is_rejected_unread(hook: Hook) -> None:
+async def test_a_content_length_of_a_terabyte_is_rejected_before_the_body(hook: Hook) -> None:
     async with connection(hook) as (reader, writer):
         writer.write(POST + b"Content-Length: 1000000000000\r\n\r\n{")
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
 @pytest.mark.parametrize("seconds", ["3s", "10s", "1m0s", "500ms"])
-async def test_the_timeout_that_an_api_server_appends_is_understood(
+async def test_the_timeout_parameter_of_the_api_server_is_accepted(
     hook: Hook, seconds: str
 ) -> None:
     status, _ = await post(hook, GOOD, JSON_TYPE, f"?timeout={seconds}")
     assert status == 200
 
 
-async def test_an_invalid_timeout_is_named(hook: Hook) -> None:
+async def test_an_invalid_timeout_gets_400(hook: Hook) -> None:
     status, text = await post(hook, GOOD, JSON_TYPE, "?timeout=soon")
     assert status == 400
     assert text == (
@@ -234,7 +236,7 @@ async def test_an_invalid_timeout_is_named(hook: Hook) -> None:
     )
 
 
-async def test_a_body_that_does_not_come_is_given_up_before_its_caller_gives_up(hook: Hook) -> None:
+async def test_an_incomplete_body_gets_408_before_the_timeout_of_the_caller(hook: Hook) -> None:
     async with connection(hook) as (reader, writer):
         head = POST.replace(b"/validate", b"/validate?timeout=100ms")
         writer.write(head + b"Content-Length: 1000\r\n\r\n" + GOOD[:100])
@@ -242,10 +244,10 @@ async def test_a_body_that_does_not_come_is_given_up_before_its_caller_gives_up(
         await reader.readuntil(
             b"\r\n\r\nthe body did not arrive within the timeout of the call, 0.09 s\n"
         )
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
-async def test_a_body_that_waits_for_100_continue_is_requested(hook: Hook) -> None:
+async def test_expect_100_continue_is_answered_with_100_continue(hook: Hook) -> None:
     length = f"Content-Length: {len(GOOD)}\r\n".encode()
     async with connection(hook) as (reader, writer):
         writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
@@ -254,7 +256,7 @@ async def test_a_body_that_waits_for_100_continue_is_requested(hook: Hook) -> No
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-async def test_a_body_that_is_too_large_is_not_requested(hook: Hook) -> None:
+async def test_expect_100_continue_with_an_oversized_body_gets_413(hook: Hook) -> None:
     length = f"Content-Length: {MAX_BODY + 1}\r\n".encode()
     async with connection(hook) as (reader, writer):
         writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
@@ -272,7 +274,7 @@ async def test_a_body_that_is_too_large_is_not_requested(hook: Hook) -> None:
         ("1.0", "keep-alive", "keep-alive"),
     ],
 )
-async def test_an_answer_says_what_it_is_and_keeps_the_connection_where_its_caller_does(
+async def test_a_response_has_standard_headers_and_honors_keep_alive(
     hook: Hook, version: str, requested: str | None, expected: str | None
 ) -> None:
     head = POST.replace(b"HTTP/1.1", f"HTTP/{version}".encode())
@@ -296,23 +298,23 @@ async def test_an_answer_says_what_it_is_and_keeps_the_connection_where_its_call
             assert await reader.read() == b""
 
 
-NO_HTTP = {
+NOT_HTTP = {
     "TLS on a plain port": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "text": b"let me in\r\n\r\n",
     "HTTP 9.9": b"POST /validate HTTP/9.9\r\n\r\n",
     "a header without a colon": POST + b"no colon\r\n\r\n",
-    "a length that is none": POST + b"Content-Length: many\r\n\r\n",
+    "an invalid length": POST + b"Content-Length: many\r\n\r\n",
     "a negative length": POST + b"Content-Length: -1\r\n\r\n",
     "a long header": POST + b"Long: " + b"x" * 100_000 + b"\r\n\r\n",
     "a chunk without a size": POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
 }
 
 
-@pytest.mark.parametrize("name", NO_HTTP)
-async def test_a_request_that_is_not_http_gets_a_plain_error(hook: Hook, name: str) -> None:
-    answer = await converse(hook, NO_HTTP[name])
+@pytest.mark.parametrize("name", NOT_HTTP)
+async def test_a_request_that_is_not_http_gets_400(hook: Hook, name: str) -> None:
+    answer = await converse(hook, NOT_HTTP[name])
     assert answer.split(b" ", 2)[1] == b"400"
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +329,7 @@ async def test_a_request_that_is_not_http_gets_a_plain_error(hook: Hook, name: s
         ("HttpRequestParserPy", b"10s", b"400", b"the framing of the body is not valid HTTP/1.1"),
     ],
 )
-async def test_a_body_that_breaks_its_framing_is_a_plain_error_with_either_parser(
+async def test_a_body_with_invalid_framing_gets_an_error_with_either_parser(
     hook: Hook,
     monkeypatch: pytest.MonkeyPatch,
     parser: str,
@@ -339,27 +341,27 @@ async def test_a_body_that_breaks_its_framing_is_a_plain_error_with_either_parse
     async with connection(hook) as (reader, writer):
         head = POST.replace(b"/validate", b"/validate?timeout=" + seconds)
         writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
-        await begun(hook)
+        await wait_for_open_request(hook)
         writer.write(b"no size\r\n\r\n")
         assert (await reader.readline()).split()[1] == status
         await reader.readuntil(b"\r\n\r\n" + problem)
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
 
 
 @pytest.mark.parametrize("sent", [0, 10, len(GOOD) - 1])
-async def test_a_caller_that_hangs_up_leaves_nothing_behind(
+async def test_a_disconnected_client_leaves_no_open_request_and_no_log(
     hook: Hook, sent: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with connection(hook) as (_, writer):
         writer.write(POST + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD[:sent])
-        await begun(hook)
+        await wait_for_open_request(hook)
     async with asyncio.timeout(10):
         await hook.lifecycle.finished()
-    await assert_good_ones_are_served(hook)
+    await assert_valid_reviews_are_served(hook)
     assert caplog.records == []
 
 
-async def test_unknown_paths_are_not_found(hook: Hook) -> None:
+async def test_unknown_paths_get_404(hook: Hook) -> None:
     for path in ("/", "/mutate/", "/healthz", "/metrics", "/validate/../mutate/x"):
         async with hook.client.post(path, data=GOOD, headers=JSON_TYPE) as response:
             assert response.status == 404
@@ -367,7 +369,7 @@ async def test_unknown_paths_are_not_found(hook: Hook) -> None:
             assert await response.text() == text
 
 
-async def test_a_hundred_reviews_at_once_are_each_answered_under_their_own_uid(hook: Hook) -> None:
+async def test_100_concurrent_reviews_get_responses_with_matching_uids(hook: Hook) -> None:
     uids = [f"uid-{number}" for number in range(100)]
     answers = await asyncio.gather(
         *(hook.response("/validate", review(plain_pod(), uid=uid)) for uid in uids)
@@ -375,7 +377,7 @@ async def test_a_hundred_reviews_at_once_are_each_answered_under_their_own_uid(h
     assert [answer["uid"] for answer in answers] == uids
 
 
-async def test_the_operations_port_tells_health_readiness_and_metrics(hook: Hook) -> None:
+async def test_the_operations_port_serves_health_readiness_and_metrics(hook: Hook) -> None:
     for path, text in (("/healthz", "ok\n"), ("/readyz", "ok\n")):
         async with hook.operations.get(path) as response:
             assert (response.status, await response.text()) == (200, text)
@@ -391,7 +393,7 @@ async def test_the_operations_port_tells_health_readiness_and_metrics(hook: Hook
     ("serving", "draining", "reason"),
     [(False, False, "starting\n"), (True, True, "shutting down\n")],
 )
-async def test_a_server_that_is_not_to_be_sent_requests_says_why(
+async def test_readyz_reports_why_a_server_is_unready(
     hook: Hook, serving: bool, draining: bool, reason: str
 ) -> None:
     hook.lifecycle.serving, hook.lifecycle.draining = serving, draining
@@ -402,7 +404,7 @@ async def test_a_server_that_is_not_to_be_sent_requests_says_why(
 
 
 @pytest.mark.parametrize("body", [GOOD, b"{}"], ids=["a review", "an error"])
-async def test_a_draining_server_sends_its_callers_elsewhere(hook: Hook, body: bytes) -> None:
+async def test_a_draining_server_closes_connections(hook: Hook, body: bytes) -> None:
     async with hook.client.post("/validate", data=body, headers=JSON_TYPE) as response:
         assert "Connection" not in response.headers
     hook.lifecycle.draining = True

@@ -85,7 +85,7 @@ ATTEMPTS: dict[Fault, int] = {"server error": 5, "reset": 5}
 
 
 @EACH
-async def test_a_leader_keeps_its_lease_and_its_certificates(
+async def test_a_leader_keeps_its_lease_and_all_objects_during_a_fault(
     fault: Fault, api: FakeApiServer, proxy: FaultProxy, controller: RegistrationController
 ) -> None:
     before = dict(api.objects)
@@ -104,8 +104,8 @@ async def test_a_leader_keeps_its_lease_and_its_certificates(
     renewals = proxy.requests["PUT leases"]
     await eventually(lambda: proxy.requests["PUT leases"] > renewals + 1, "renewals")
     await eventually(lambda: not any(task.problem for task in tasks), "the end of the problem")
-    for each in running:
-        each.cancel()
+    for task in running:
+        task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
     assert controller.is_leader
     assert api.objects[LEASE]["spec"]["leaseTransitions"] == 0
@@ -114,7 +114,7 @@ async def test_a_leader_keeps_its_lease_and_its_certificates(
     }
 
 
-async def test_a_leader_keeps_its_lease_while_each_response_is_late(
+async def test_a_leader_keeps_its_lease_while_all_responses_are_delayed(
     api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
     """The registrations take longer than the renew deadline, which is 1.3 s."""
@@ -142,7 +142,7 @@ async def test_a_leader_keeps_its_lease_while_each_response_is_late(
 
 
 @EACH
-async def test_a_slow_list_is_not_repeated(
+async def test_a_fault_during_a_watch_causes_no_relist(
     fault: Fault, api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
     facts = ClusterFacts(Connection(load), default_policy(), timing=FAST)
@@ -166,7 +166,7 @@ async def test_a_slow_list_is_not_repeated(
     await inventory.stop()
 
 
-async def test_the_advice_to_retry_later_is_honored(
+async def test_retry_after_of_a_429_response_is_honored(
     api: FakeApiServer, proxy: FaultProxy, load: Load
 ) -> None:
     """429 with ``Retry-After: 1`` leads to one request a second, and not to one each 50 ms."""
@@ -182,7 +182,7 @@ async def test_the_advice_to_retry_later_is_honored(
     await facts.stop()
 
 
-async def test_a_whole_list_waits_for_an_api_server_that_is_busy(
+async def test_list_all_retries_while_the_api_server_returns_429(
     proxy: FaultProxy, load: Load
 ) -> None:
     """Of an audit, for example, which would fail as a whole."""
@@ -195,7 +195,7 @@ async def test_a_whole_list_waits_for_an_api_server_that_is_busy(
     await connection.close()
 
 
-async def test_a_whole_list_fails_if_the_api_server_stays_busy(
+async def test_list_all_fails_if_the_api_server_keeps_returning_429(
     proxy: FaultProxy, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webhook.kube.listing.spread", lambda _seconds: 0.01)

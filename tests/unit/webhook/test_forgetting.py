@@ -11,19 +11,19 @@ from strategies import JSON
 LONG = 1_000_000
 
 
-def with_a_key(key: str) -> JSON:
+def custom_resource_with_key(key: str) -> JSON:
     """Return a custom resource with a template below the key, as training operators have it."""
     container = {"name": "a", "image": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     spec = {"roles": {key: {"template": {"spec": {"containers": [container]}}}}}
     return {"apiVersion": "example.com/v1", "kind": "Training", "spec": spec}
 
 
-def test_long_keys_on_the_way_to_a_template_are_forgotten() -> None:
+def test_memory_of_long_keys_in_template_paths_is_released() -> None:
     policy = default_policy()
     tracemalloc.start()
     try:
         for letter in "abcdefgh":
-            decision = decide(with_a_key(letter * LONG + "~"), policy)
+            decision = decide(custom_resource_with_key(letter * LONG + "~"), policy)
             assert decision.operations
         del decision
         kept, _ = tracemalloc.get_traced_memory()

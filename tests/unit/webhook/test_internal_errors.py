@@ -61,7 +61,7 @@ def break_mutation(monkeypatch: pytest.MonkeyPatch) -> Break:
     return put
 
 
-async def assert_apologises(hook: Hook, path: str) -> None:
+async def assert_internal_error(hook: Hook, path: str) -> None:
     response = await hook.response(path, review(gpu_pod()))
     assert response == {
         "uid": UID,
@@ -78,7 +78,7 @@ async def assert_apologises(hook: Hook, path: str) -> None:
 
 
 @BUGS
-async def test_a_bug_in_a_check_is_an_answer(
+async def test_a_bug_in_a_check_denies_with_an_internal_error(
     hook: Hook,
     break_check: Break,
     bug: BaseException,
@@ -86,7 +86,7 @@ async def test_a_bug_in_a_check_is_an_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     break_check(bug)
-    await assert_apologises(hook, "/validate")
+    await assert_internal_error(hook, "/validate")
     # What the mutating webhook does, it does without the checks.
     assert "patch" in await hook.response("/mutate", review(gpu_pod()))
     assert await hook.metric("gpufence_internal_errors_total") == {"": 1}
@@ -98,11 +98,11 @@ async def test_a_bug_in_a_check_is_an_answer(
 
 
 @BUGS
-async def test_a_bug_in_a_mutation_is_an_answer(
+async def test_a_bug_in_a_mutation_denies_with_an_internal_error(
     hook: Hook, break_mutation: Break, bug: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_mutation(bug)
-    await assert_apologises(hook, "/mutate")
+    await assert_internal_error(hook, "/mutate")
     assert await hook.metric("gpufence_internal_errors_total") == {"": 1}
     assert await hook.metric("gpufence_admission_requests_total") == {
         '{kind="Pod",operation="CREATE",path="/mutate",result="error"}': 1
@@ -111,7 +111,7 @@ async def test_a_bug_in_a_mutation_is_an_answer(
     assert "patch" in await hook.response("/mutate", review(gpu_pod()))
 
 
-async def test_the_exempt_are_let_through_whatever_is_broken(
+async def test_an_exempt_namespace_is_allowed_despite_a_bug_in_a_check(
     hook: Hook, break_check: Break
 ) -> None:
     break_check(ZeroDivisionError())
@@ -119,7 +119,7 @@ async def test_the_exempt_are_let_through_whatever_is_broken(
     assert (await hook.response("/validate", review(gpu_pod(), namespace=exempt)))["allowed"]
 
 
-async def test_a_denial_is_logged_in_one_line_and_a_plain_pod_is_not(
+async def test_a_denial_is_logged_in_one_line_and_an_allowed_pod_is_not_logged(
     hook: Hook, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="gpufence")

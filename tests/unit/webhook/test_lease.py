@@ -49,7 +49,7 @@ def candidate(api: FakeKubeApi, clock: Clock) -> Callable[[str], LeaderElector]:
     return make
 
 
-async def test_the_first_takes_the_lease_and_the_second_waits(
+async def test_the_first_candidate_acquires_the_lease_and_the_second_waits(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first, second = candidate("first"), candidate("second")
@@ -59,7 +59,7 @@ async def test_the_first_takes_the_lease_and_the_second_waits(
     assert api.objects[PATH]["spec"]["holderIdentity"] == "first"
 
 
-async def test_a_lease_that_is_renewed_is_never_taken(
+async def test_a_renewed_lease_is_never_taken_over(
     candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
@@ -70,22 +70,22 @@ async def test_a_lease_that_is_renewed_is_never_taken(
         assert not await second.acquire_or_renew()
 
 
-async def test_a_leader_leads_while_it_renews(
+async def test_a_leader_remains_leader_during_a_renewal(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first = candidate("first")
     await first.acquire_or_renew()
     seen: list[bool] = []
 
-    async def look() -> None:
+    async def record_leading() -> None:
         seen.append(first.leading)
 
-    api.between(look)
+    api.between(record_leading)
     await first.acquire_or_renew()
     assert seen == [True]
 
 
-async def test_a_lease_is_taken_when_it_was_seen_unchanged_for_its_duration(
+async def test_a_lease_is_taken_over_after_its_duration_without_a_renewal(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
@@ -99,7 +99,7 @@ async def test_a_lease_is_taken_when_it_was_seen_unchanged_for_its_duration(
     assert api.objects[PATH]["spec"]["leaseTransitions"] == 1
 
 
-async def test_the_wall_clock_of_another_replica_is_not_trusted(
+async def test_the_renew_time_of_another_replica_is_ignored(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
@@ -108,7 +108,7 @@ async def test_the_wall_clock_of_another_replica_is_not_trusted(
     assert not await second.acquire_or_renew()
 
 
-async def test_a_lease_that_is_given_up_is_free_at_once(
+async def test_a_released_lease_is_acquired_at_once(
     candidate: Callable[[str], LeaderElector],
 ) -> None:
     first, second = candidate("first"), candidate("second")
@@ -119,7 +119,7 @@ async def test_a_lease_that_is_given_up_is_free_at_once(
     assert await second.acquire_or_renew()
 
 
-async def test_only_the_holder_gives_a_lease_up(
+async def test_a_former_holder_does_not_release_the_lease(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     first, second = candidate("first"), candidate("second")
@@ -131,7 +131,7 @@ async def test_only_the_holder_gives_a_lease_up(
     assert api.objects[PATH]["spec"]["holderIdentity"] == "second"
 
 
-async def test_one_of_two_concurrent_writers_leads(
+async def test_only_one_of_two_concurrent_writers_leads(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first, second = candidate("first"), candidate("second")
@@ -143,7 +143,7 @@ async def test_one_of_two_concurrent_writers_leads(
 @pytest.mark.parametrize(
     "error", [UnreachableError("connection refused"), ApiError(429, "too many requests", 1)]
 )
-async def test_a_leader_leads_through_failed_renewals_until_its_renew_deadline(
+async def test_failed_renewals_end_leadership_only_after_the_renew_deadline(
     api: FakeKubeApi,
     candidate: Callable[[str], LeaderElector],
     clock: Clock,
@@ -166,7 +166,7 @@ async def test_a_leader_leads_through_failed_renewals_until_its_renew_deadline(
     assert await first.acquire_or_renew()
 
 
-async def test_conflicts_alone_do_not_end_leadership(
+async def test_conflicts_end_leadership_only_after_the_renew_deadline(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector], clock: Clock
 ) -> None:
     """Another client that annotates the Lease all the time, for example."""
@@ -184,7 +184,7 @@ async def test_conflicts_alone_do_not_end_leadership(
     assert api.objects[PATH]["spec"]["holderIdentity"] == ""
 
 
-async def test_a_lease_that_changes_during_its_renewal_is_renewed_all_the_same(
+async def test_a_renewal_is_retried_after_a_conflict(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first = candidate("first")
@@ -194,7 +194,7 @@ async def test_a_lease_that_changes_during_its_renewal_is_renewed_all_the_same(
     assert first.paused == "today"
 
 
-async def test_a_release_that_failed_is_done_the_next_time(
+async def test_a_failed_release_succeeds_on_retry(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first, second = candidate("first"), candidate("second")
@@ -217,7 +217,7 @@ async def test_an_error_other_than_a_conflict_is_raised(
         await candidate("first").acquire_or_renew()
 
 
-async def test_every_leader_sees_a_pause_which_outlives_renewals(
+async def test_renewals_keep_a_pause_until_it_is_removed(
     api: FakeKubeApi, candidate: Callable[[str], LeaderElector]
 ) -> None:
     first = candidate("first")
@@ -233,14 +233,14 @@ async def test_every_leader_sees_a_pause_which_outlives_renewals(
     assert first.paused == ""
 
 
-def test_times_are_in_utc_and_microseconds_as_the_api_has_them() -> None:
+def test_lease_times_are_in_utc_with_microseconds() -> None:
     spec = with_holder(None, "first", NOW, 15)["spec"]
     assert spec["renewTime"] == spec["acquireTime"] == "2026-11-21T12:00:00.250000Z"
     whole = with_holder(None, "first", NOW.replace(microsecond=0), 15)["spec"]
     assert whole["renewTime"] == "2026-11-21T12:00:00.000000Z"
 
 
-def test_a_renewal_keeps_when_it_was_acquired_and_what_others_wrote() -> None:
+def test_a_renewal_keeps_acquire_time_and_fields_of_other_writers() -> None:
     first = with_holder(None, "first", NOW, 15)
     first["spec"]["strategy"] = "OldestEmulationVersion"
     later = NOW.replace(minute=1)

@@ -9,7 +9,7 @@ import pytest
 from webhook.http.lifecycle import Lifecycle
 
 
-def test_a_replica_is_ready_from_its_start_to_its_drain() -> None:
+def test_a_replica_is_ready_from_serving_until_draining() -> None:
     lifecycle = Lifecycle()
     assert lifecycle.unready() == "starting"
     lifecycle.serving = True
@@ -18,7 +18,7 @@ def test_a_replica_is_ready_from_its_start_to_its_drain() -> None:
     assert lifecycle.unready() == "shutting down"
 
 
-async def test_it_has_finished_when_the_last_of_its_requests_has() -> None:
+async def test_finished_returns_after_the_last_open_request() -> None:
     lifecycle = Lifecycle()
     await lifecycle.finished()
     with lifecycle.request():
@@ -30,7 +30,7 @@ async def test_it_has_finished_when_the_last_of_its_requests_has() -> None:
     await waiting
 
 
-async def test_a_request_that_fails_is_finished_too() -> None:
+async def test_a_failed_request_counts_as_finished() -> None:
     lifecycle = Lifecycle()
     with pytest.raises(ZeroDivisionError), lifecycle.request():
         raise ZeroDivisionError

@@ -64,13 +64,13 @@ def test_a_long_denial_states_the_number_of_omitted_findings() -> None:
     assert DENIAL_LENGTH * 0.9 < sum(map(len, lines)) <= DENIAL_LENGTH
 
 
-def test_a_finding_about_thousands_of_containers_is_cut() -> None:
+def test_a_finding_longer_than_the_denial_limit_is_truncated() -> None:
     text = denial([finding(detail='"train", ' * 10_000)], "Pod")
     assert len(text) < DENIAL_LENGTH + 100
     assert text.endswith("…")
 
 
-def test_a_short_warning_is_the_whole_finding() -> None:
+def test_a_short_warning_contains_the_whole_finding() -> None:
     [text] = warnings([finding(detail="1 is not 2")])
     assert text == (
         "unequal-device-limits: request and limit of a device differ: 1 is not 2 "
@@ -78,7 +78,7 @@ def test_a_short_warning_is_the_whole_finding() -> None:
     )
 
 
-def test_a_long_warning_keeps_its_place_and_its_advice() -> None:
+def test_a_long_warning_omits_the_detail_but_keeps_path_and_remediation() -> None:
     [text] = warnings([finding(detail="long " * 50)])
     assert text == (
         "unequal-device-limits: request and limit of a device differ "
@@ -86,21 +86,21 @@ def test_a_long_warning_keeps_its_place_and_its_advice() -> None:
     )
 
 
-def test_no_warning_is_longer_than_an_api_server_passes_on() -> None:
+def test_a_warning_is_truncated_to_the_api_server_limit() -> None:
     [text] = warnings([finding(reason="ü" * 300)])
     assert len(text) == 256
     assert text.endswith("…")
 
 
 @pytest.mark.parametrize("character", ["\n", "\r", "\t", "\0", "\x7f", "\x85", "\u2028"])
-def test_a_warning_holds_no_character_for_which_an_api_server_drops_it(character: str) -> None:
+def test_a_warning_contains_no_character_that_the_api_server_rejects(character: str) -> None:
     [text] = warnings([finding(detail=f"one{character}two")])
     assert "one two" in text
     assert text.isprintable()
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 400])
-def test_all_warnings_together_fit_what_an_api_server_passes_on(count: int) -> None:
+def test_all_warnings_together_stay_within_the_api_server_limit(count: int) -> None:
     texts = warnings([finding(detail=f"{number} " * 200) for number in range(count)])
     assert len(texts) == min(count, 16)
     assert sum(map(len, texts)) <= 4096
@@ -115,14 +115,14 @@ def decision(*findings: Finding, **fields: Any) -> Decision:
 
 
 @pytest.mark.parametrize("action", ["enforce", "warn", "audit"])
-def test_the_audit_log_learns_what_each_rule_found(action: Action) -> None:
+def test_audit_annotations_contain_the_findings_of_each_rule(action: Action) -> None:
     found = [finding(detail=detail, action=action) for detail in ("1 is not 2", "3 is not 4")]
     assert audit_annotations(decision(*found)) == {
         "unequal-device-limits": f"{action}: {found[0].message}; {found[1].message}"
     }
 
 
-def test_the_audit_log_learns_what_was_let_go_and_why() -> None:
+def test_audit_annotations_contain_exceptions_and_exemptions() -> None:
     excepted = finding()
     noted = decision(exemption="the policy exempts user root", excepted=(excepted,))
     assert audit_annotations(noted) == {
@@ -131,7 +131,7 @@ def test_the_audit_log_learns_what_was_let_go_and_why() -> None:
     }
 
 
-def test_annotations_are_named_and_sized_as_an_api_server_takes_them() -> None:
+def test_audit_annotations_have_valid_keys_and_a_bounded_size() -> None:
     found = decision(finding(detail="long " * 5000), exemption="x" * 20_000)
     for key, text in audit_annotations(found).items():
         # k8s.io/apimachinery, IsQualifiedName, whose prefix is the webhook's name.

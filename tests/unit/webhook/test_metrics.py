@@ -49,7 +49,7 @@ async def test_findings_are_counted_by_rule_and_action(make_hook: MakeHook) -> N
     }
 
 
-async def test_invented_kinds_make_no_new_series(hook: Hook) -> None:
+async def test_unknown_kinds_share_one_metric_series(hook: Hook) -> None:
     for number in range(50):
         custom = plain_pod() | {"apiVersion": f"v{number}.example/v1", "kind": f"Kind{number}"}
         await hook.post("/validate", review(custom))
@@ -68,24 +68,26 @@ async def test_invented_kinds_make_no_new_series(hook: Hook) -> None:
         ("v1", "ConfigMap", "other"),
     ],
 )
-def test_only_kinds_of_the_core_groups_are_named(api_version: str, kind: str, label: str) -> None:
+def test_kind_label_names_only_pods_and_built_in_workloads(
+    api_version: str, kind: str, label: str
+) -> None:
     assert kind_label(api_version, kind) == label
 
 
-async def test_the_policy_and_the_version_are_shown(hook: Hook) -> None:
+async def test_info_metrics_report_the_policy_and_the_version(hook: Hook) -> None:
     assert await hook.metric("gpufence_policy_info") == {'{policy="test",pools="nvidia"}': 1}
     [labels] = await hook.metric("gpufence_build_info")
     assert re.fullmatch(r'\{python="3\.\d+\.\d+\S*",version="\d\S*"\}', labels)
 
 
-async def test_two_servers_in_one_process_count_apart(make_hook: MakeHook) -> None:
+async def test_two_servers_in_one_process_count_separately(make_hook: MakeHook) -> None:
     one, other = await make_hook(default_policy()), await make_hook(default_policy())
     await one.post("/validate", review(plain_pod()))
     assert len(await one.metric(REQUESTS)) == 1
     assert await other.metric(REQUESTS) == {}
 
 
-async def test_the_end_of_the_certificate_is_shown(hook: Hook) -> None:
+async def test_the_certificate_expiry_is_exported(hook: Hook) -> None:
     hook.metrics.track_certificate(lambda: 1795000000.0)
     name = "gpufence_certificate_expiry_timestamp_seconds"
     assert await hook.metric(name) == {"": 1795000000.0}

@@ -83,7 +83,9 @@ def machine_deployment(machine_labels: JSON | None = None, **annotations: str) -
         ({"eks.amazonaws.com/instance-gpu-name": "h100"}, False),
     ],
 )
-def test_labels_and_taints_of_a_node_pool(labels: JSON, promised: bool) -> None:
+def test_a_node_pool_promises_the_labels_that_it_sets_or_allows(
+    labels: JSON, promised: bool
+) -> None:
     pool = node_pool(
         requirement("karpenter.k8s.aws/instance-gpu-name", "In", "h100", "a100"),
         requirement("karpenter.k8s.aws/instance-gpu-count", "Gt", "4"),
@@ -94,7 +96,7 @@ def test_labels_and_taints_of_a_node_pool(labels: JSON, promised: bool) -> None:
     assert template(pool).promises(labels) is promised
 
 
-def test_the_devices_of_a_node_pool_vary_and_those_of_a_node_claim_are_known() -> None:
+def test_a_node_pool_offers_any_devices_and_a_node_claim_its_allocatable() -> None:
     assert template(node_pool()).offers({"nvidia.com/gpu": 16})
     claim: JSON = {
         "apiVersion": "karpenter.sh/v1",
@@ -113,7 +115,7 @@ def test_the_devices_of_a_node_pool_vary_and_those_of_a_node_claim_are_known() -
     assert template({**claim, "status": {}}).offers({"nvidia.com/gpu": 9})
 
 
-def test_a_machine_deployment_promises_what_its_annotations_say() -> None:
+def test_a_machine_deployment_promises_the_values_of_its_annotations() -> None:
     obj = machine_deployment(
         {"node.cluster.x-k8s.io/pool": "gpu", "app": "not-copied"},
         labels="nvidia.com/gpu.product=A100, zone=a",
@@ -133,12 +135,12 @@ def test_a_machine_deployment_promises_what_its_annotations_say() -> None:
     assert not found.promises({"topology.kubernetes.io/zone": "a"})
 
 
-def test_an_object_without_annotations_or_of_another_kind_is_no_template() -> None:
+def test_template_of_returns_none_without_annotations_or_for_other_kinds() -> None:
     assert template_of(machine_deployment()) is None
     assert template_of({"apiVersion": "v1", "kind": "Pod"}) is None
 
 
-def test_a_store_follows_the_annotations() -> None:
+def test_the_store_drops_a_template_when_its_annotations_are_removed() -> None:
     import msgspec
 
     from webhook.cluster.templates import MachineDeploymentObject
@@ -177,7 +179,7 @@ TAINTED: JSON = {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effec
         ([Node("n", PRESENT)], [machine_deployment(gpu_type="amd.com/gpu", gpu_count="8")], []),
     ],
 )
-def test_labels_that_nothing_promises_are_named(
+def test_pool_labels_that_no_node_or_template_has_are_reported(
     nodes: list[Node], templates: list[JSON], problems: list[str]
 ) -> None:
     found = [

@@ -22,7 +22,7 @@ class Work:
         self.done += 1
 
 
-async def test_a_failure_that_goes_on_is_one_line_and_counted_each_time(
+async def test_a_repeated_failure_is_logged_once_and_counted_each_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
@@ -47,7 +47,7 @@ async def test_a_failure_that_goes_on_is_one_line_and_counted_each_time(
     ]
 
 
-async def test_a_bug_is_logged_with_its_traceback_and_tried_again(
+async def test_a_bug_is_logged_with_its_traceback_and_the_task_runs_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     work = Work()
@@ -61,7 +61,7 @@ async def test_a_bug_is_logged_with_its_traceback_and_tried_again(
     assert await task.run_once()
 
 
-async def test_it_goes_on_until_it_is_cancelled() -> None:
+async def test_a_task_repeats_until_it_is_cancelled() -> None:
     work = Work()
     task = asyncio.create_task(PeriodicTask("upkeep", work, 0).run_forever())
     async with asyncio.timeout(10):
@@ -73,13 +73,13 @@ async def test_it_goes_on_until_it_is_cancelled() -> None:
     assert task.cancelled()
 
 
-async def test_work_that_is_no_coroutine_is_done_too() -> None:
+async def test_a_synchronous_function_is_run() -> None:
     done: list[int] = []
     assert await PeriodicTask("policy reload", lambda: done.append(1), 0).run_once()
     assert done == [1]
 
 
-async def test_a_task_that_is_woken_does_not_wait_for_its_interval() -> None:
+async def test_wake_runs_a_task_before_its_interval_ends() -> None:
     work = Work()
     task = PeriodicTask("upkeep", work, 3600)
     running = asyncio.create_task(task.run_forever())

@@ -62,14 +62,14 @@ async def test_an_unchanged_document_is_not_loaded_again(watched: Watched) -> No
     assert watched.policy.generation == 1
 
 
-async def test_a_new_policy_is_in_force_at_once(watched: Watched) -> None:
+async def test_a_changed_policy_is_applied(watched: Watched) -> None:
     await watched.poll(b"second")
     assert watched.applied == [watched.source.policies[b"second"]] == [watched.policy.current]
     assert watched.counted == ["applied"]
     assert watched.policy.generation == 2
 
 
-async def test_the_last_good_one_goes_on_where_the_new_one_is_rejected(
+async def test_the_last_valid_policy_stays_current_if_the_new_policy_is_rejected(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -83,7 +83,7 @@ async def test_the_last_good_one_goes_on_where_the_new_one_is_rejected(
 
 
 @pytest.mark.parametrize(("cure", "generation"), [(b"first", 1), (b"second", 2)])
-async def test_a_good_one_clears_the_problem(
+async def test_a_valid_policy_clears_the_problem(
     watched: Watched, cure: bytes, generation: int
 ) -> None:
     await watched.poll(b"bad: poolz")
@@ -92,7 +92,7 @@ async def test_a_good_one_clears_the_problem(
     assert watched.policy.generation == generation
 
 
-async def test_an_invalid_policy_is_read_once_until_it_changes(watched: Watched) -> None:
+async def test_an_invalid_policy_is_parsed_once_until_it_changes(watched: Watched) -> None:
     for _ in range(3):
         await watched.poll(b"bad: poolz")
     assert watched.source.parsed == 2
@@ -103,7 +103,7 @@ async def test_an_invalid_policy_is_read_once_until_it_changes(watched: Watched)
     assert watched.policy.problem == "policy.yaml: bad: poolz: unknown key"
 
 
-async def test_a_document_whose_reader_died_is_tried_again(watched: Watched) -> None:
+async def test_a_document_is_parsed_again_after_its_parser_process_died(watched: Watched) -> None:
     for _ in range(3):
         await watched.poll(b"dead")
     assert watched.source.parsed == 4
@@ -111,7 +111,7 @@ async def test_a_document_whose_reader_died_is_tried_again(watched: Watched) -> 
     assert watched.policy.current is watched.source.policies[b"first"]
 
 
-async def test_a_file_that_is_gone_for_a_moment_changes_nothing(watched: Watched) -> None:
+async def test_a_temporarily_missing_file_keeps_the_current_policy(watched: Watched) -> None:
     watched.source.gone = True
     await watched.policy.poll()
     assert watched.policy.problem == "policy.yaml: does not exist"
@@ -121,7 +121,7 @@ async def test_a_file_that_is_gone_for_a_moment_changes_nothing(watched: Watched
     assert watched.applied == []
 
 
-async def test_a_start_with_a_bad_policy_is_rejected() -> None:
+async def test_loading_an_invalid_policy_at_startup_raises_an_error() -> None:
     source = Source()
     source.document = b"bad"
     with pytest.raises(PolicyUnusableError):

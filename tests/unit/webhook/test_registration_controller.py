@@ -99,7 +99,7 @@ async def test_the_configurations_carry_the_ca_of_the_secret(make: type[Replica]
     assert replica.registry.get_sample_value("gpufence_leader") == 1
 
 
-async def test_nothing_is_registered_before_it_serves_and_the_lease_goes_when_it_ends(
+async def test_a_replica_registers_and_holds_the_lease_only_while_it_serves(
     make: type[Replica],
 ) -> None:
     replica = make()
@@ -115,13 +115,13 @@ async def test_nothing_is_registered_before_it_serves_and_the_lease_goes_when_it
     assert replica.api.objects[LEASE]["spec"]["holderIdentity"] == ""
 
 
-async def test_with_register_false_only_the_secret_is_kept(make: type[Replica]) -> None:
+async def test_with_register_false_only_the_secret_is_written(make: type[Replica]) -> None:
     replica = make(register=False)
     await replica.reconcile()
     assert list(replica.api.objects) == [SECRET.path]
 
 
-async def test_the_leader_does_what_one_does_for_all_and_without_a_leader_all_do(
+async def test_is_leader_follows_the_lease_and_is_true_without_registration(
     make: type[Replica],
 ) -> None:
     registering = make()
@@ -133,7 +133,7 @@ async def test_the_leader_does_what_one_does_for_all_and_without_a_leader_all_do
     assert make(register=False).controller.is_leader
 
 
-async def test_with_files_the_configurations_carry_what_the_file_holds_now(
+async def test_the_configurations_carry_the_current_and_previous_ca_of_the_file(
     make: type[Replica], tmp_path: Path
 ) -> None:
     file = tmp_path / "ca.crt"
@@ -150,7 +150,7 @@ async def test_with_files_the_configurations_carry_what_the_file_holds_now(
 
 
 @pytest.mark.parametrize("cut", [0, 200], ids=["empty", "cut off"])
-async def test_a_file_without_a_ca_is_never_registered(
+async def test_a_ca_file_without_a_certificate_is_never_registered(
     make: type[Replica], tmp_path: Path, cut: int
 ) -> None:
     """An API server would store it, and then fail every request that it should send."""
@@ -170,7 +170,7 @@ def registered_bundle(replica: Replica) -> bytes:
     return base64.b64decode(config["caBundle"])
 
 
-async def test_a_first_registration_waits_for_the_service_and_a_later_one_does_not(
+async def test_only_the_first_registration_waits_for_a_ready_endpoint(
     make: type[Replica],
 ) -> None:
     replica = make(registration=Registration(service=("system", "gpufence", 443)))
@@ -185,7 +185,7 @@ async def test_a_first_registration_waits_for_the_service_and_a_later_one_does_n
     assert replica.registered == [True, True]
 
 
-async def test_a_secret_that_cannot_be_read_does_not_prevent_the_registration(
+async def test_an_unreadable_secret_does_not_prevent_registration(
     make: type[Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lost right or a failed encryption provider must not open the fence."""
@@ -213,14 +213,16 @@ async def test_a_secret_that_cannot_be_read_does_not_prevent_the_registration(
     assert fresh.registered == [False, False]
 
 
-async def test_without_its_owner_nothing_is_registered(make: type[Replica]) -> None:
+async def test_nothing_is_registered_if_the_owner_does_not_exist(make: type[Replica]) -> None:
     replica = make(owner=Owner.parse("clusterrole/gpufence"))
     with pytest.raises(ClusterError, match="ClusterRole gpufence does not exist"):
         await replica.reconcile()
     assert replica.registered == [False, False]
 
 
-async def test_a_pause_is_obeyed_and_is_no_drift_when_it_is_over(make: type[Replica]) -> None:
+async def test_a_pause_stops_registration_and_its_end_is_not_counted_as_drift(
+    make: type[Replica],
+) -> None:
     replica = make()
     await replica.reconcile()
     await pause(replica.api, "system", "gpufence", "noon")
@@ -238,7 +240,9 @@ async def test_a_pause_is_obeyed_and_is_no_drift_when_it_is_over(make: type[Repl
         assert replica.registry.get_sample_value(name, labels) is None
 
 
-async def test_the_certificates_are_kept_while_another_replica_leads(make: type[Replica]) -> None:
+async def test_a_follower_reconciles_certificates_but_does_not_register(
+    make: type[Replica],
+) -> None:
     replica = make()
     spec = {"holderIdentity": "other", "leaseDurationSeconds": 15}
     await replica.api.create(lease_path("system"), {"metadata": {"name": "gpufence"}, "spec": spec})
@@ -249,7 +253,7 @@ async def test_the_certificates_are_kept_while_another_replica_leads(make: type[
     assert replica.registry.get_sample_value("gpufence_ca_bundle_certificates") == 1
 
 
-async def test_a_replica_whose_ca_has_left_the_bundle_is_unready_until_it_is_back(
+async def test_a_replica_is_untrusted_until_its_ca_is_back_in_the_ca_bundle(
     make: type[Replica],
 ) -> None:
     replica = make()
@@ -295,7 +299,7 @@ async def test_no_replica_adds_its_ca_while_registration_is_paused(make: type[Re
 
 
 @pytest.mark.parametrize("upgraded", ["to files", "from files"])
-async def test_replicas_of_two_cas_are_trusted_whichever_of_them_leads(
+async def test_replicas_of_two_cas_are_trusted_before_and_after_leader_change(
     make: type[Replica], tmp_path: Path, upgraded: str
 ) -> None:
     """While an upgrade changes where certificates come from: else it would never end."""
@@ -307,7 +311,7 @@ async def test_replicas_of_two_cas_are_trusted_whichever_of_them_leads(
     old, new = (own, files) if upgraded == "to files" else (files, own)
     new.api.server = old.api.server
 
-    async def round_of_both() -> None:
+    async def reconcile_old_and_new() -> None:
         for replica in (old, new):
             await replica.reconcile()
             if replica is own:
@@ -315,18 +319,18 @@ async def test_replicas_of_two_cas_are_trusted_whichever_of_them_leads(
                 own.served = own.controller.source.read().certificate_pem
 
     for _ in range(3):
-        await round_of_both()
+        await reconcile_old_and_new()
     assert old.controller.is_leader
     assert (old.controller.untrusted, new.controller.untrusted) == ("", "")
     await old.controller.close()
     old.can_serve = False
     for _ in range(3):
-        await round_of_both()
+        await reconcile_old_and_new()
     assert new.controller.is_leader
     assert (old.controller.untrusted, new.controller.untrusted) == ("", "")
 
 
-async def test_releases_exempt_the_namespaces_of_each_other(make: type[Replica]) -> None:
+async def test_a_release_excludes_the_namespaces_of_other_releases(make: type[Replica]) -> None:
     """After an outage of both, none may wait for the other."""
     replica = make()
     other = Registration(name="second", service=("second-system", "second", 443))
@@ -341,7 +345,7 @@ async def test_releases_exempt_the_namespaces_of_each_other(make: type[Replica])
             assert "second-system" in selector["values"]
 
 
-async def test_without_the_permission_to_list_releases_are_not_found_and_registered_all_the_same(
+async def test_registration_succeeds_without_permission_to_list_configurations(
     make: type[Replica],
 ) -> None:
     replica = make()
@@ -359,7 +363,7 @@ def serves_admission_policies(replica: Replica) -> None:
         replica.api.objects[path] = {"items": []}
 
 
-async def test_the_second_line_does_not_wait_for_a_replica_that_answers(
+async def test_admission_policies_are_written_before_an_endpoint_is_ready(
     make: type[Replica],
 ) -> None:
     replica = make(registration=Registration(service=("system", "gpufence", 443)))
@@ -370,7 +374,7 @@ async def test_the_second_line_does_not_wait_for_a_replica_that_answers(
     assert POLICY in replica.api.objects
 
 
-async def test_exceptions_of_the_second_line_expire_by_the_api_servers_clock(
+async def test_exceptions_in_admission_policies_expire_by_api_server_time(
     make: type[Replica],
 ) -> None:
     """The clock of the replica may be wrong."""
@@ -391,7 +395,7 @@ async def test_exceptions_of_the_second_line_expire_by_the_api_servers_clock(
         assert ("legacy" in str(written["spec"])) == stands
 
 
-async def test_the_webhooks_are_registered_where_the_second_line_cannot_be_written(
+async def test_webhooks_are_registered_if_admission_policies_are_forbidden(
     make: type[Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after an upgrade of the image without the chart's new rights."""
@@ -410,7 +414,7 @@ async def test_the_webhooks_are_registered_where_the_second_line_cannot_be_writt
     assert replica.registered == [True, True]
 
 
-async def test_without_admission_policies_none_are_written(make: type[Replica]) -> None:
+async def test_admission_policies_are_not_written_if_disabled(make: type[Replica]) -> None:
     replica = make(admission_policies=False)
     serves_admission_policies(replica)
     await replica.reconcile()
