@@ -66,7 +66,7 @@ def candidates(
         ("research", 17, None, ("a100", "h100"), {"l4": "namespace"}),
     ],
 )
-def test_each_condition_excludes_pools_unless_none_meets_it(
+def test_a_condition_excludes_pools_unless_no_pool_meets_it(
     namespace: str,
     count: int,
     selected: str | None,
@@ -77,13 +77,13 @@ def test_each_condition_excludes_pools_unless_none_meets_it(
     assert candidates(pod(limits(gpu=count), **spec), namespace) == [(pools, excluded)]
 
 
-def test_one_node_has_to_offer_everything_that_the_pod_requests() -> None:
+def test_a_candidate_pool_must_offer_all_requested_devices_on_one_node() -> None:
     whole, slices = candidates(pod(limits(gpu=1), limits(**{"mig-1g.10gb": 1})), "lab")
     assert whole == (("h100",), {"a100": "devices", "l4": "devices"})
     assert slices == (("h100-slices",), {})
 
 
-def test_a_device_class_of_several_pools_has_the_same_candidates() -> None:
+def test_conditions_exclude_pools_for_a_claim_by_device_class() -> None:
     claim = Claim((frozenset({"gpu.nvidia.com"}),))
     facts = Facts(claims={(name, "one"): claim for name in ("research", "default")})
     container = {"resources": {"claims": [{"name": "gpu"}]}}
@@ -92,7 +92,7 @@ def test_a_device_class_of_several_pools_has_the_same_candidates() -> None:
     assert candidates(obj, "default", facts) == [(("a100",), {"h100": "namespace"})]
 
 
-def test_labels_of_the_namespace_that_are_unknown_may_change_the_candidates() -> None:
+def test_unknown_namespace_labels_are_missing_facts_for_candidate_pools() -> None:
     document = policy_document("models")
     document["pools"][1]["allowedNamespaces"] = {"matchLabels": {"tier": "gold"}, "unknown": "deny"}
     policy, request = compiled(document), Request("default")
@@ -111,7 +111,7 @@ def test_labels_of_the_namespace_that_are_unknown_may_change_the_candidates() ->
         ({}, False),
     ],
 )
-def test_requirements_on_labels_of_the_namespace_are_those_of_label_selectors(
+def test_namespace_match_expressions_follow_label_selector_semantics(
     labels: dict[str, str], allowed: bool
 ) -> None:
     document = policy_document("models")

@@ -40,18 +40,18 @@ GPU = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
         pytest.param([], [], id="nothing"),
     ],
 )
-def test_a_claim_requests_the_classes_of_its_requests(
+def test_read_claim_returns_the_device_classes_of_each_request(
     requests: list[Any], classes: list[set[str]]
 ) -> None:
     assert list(map(set, read_claim(spec(*requests)).requests)) == classes
 
 
 @pytest.mark.parametrize("odd", [None, [], "x", {"devices": None}, {"devices": {"requests": "x"}}])
-def test_a_claim_that_cannot_be_read_requests_nothing(odd: Any) -> None:
+def test_a_malformed_claim_has_no_requests(odd: Any) -> None:
     assert read_claim(odd).requests == ()
 
 
-def test_objects_become_facts_by_their_kind_and_namespace() -> None:
+def test_read_claims_indexes_objects_by_kind_namespace_and_name() -> None:
     claims, templates, classes = read_claims(
         [
             ("ml", obj("ResourceClaim", "one", spec(GPU))),
@@ -85,5 +85,5 @@ def test_objects_become_facts_by_their_kind_and_namespace() -> None:
         {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": [], "spec": 1},
     ],
 )
-def test_other_objects_are_passed_over(odd: JSON) -> None:
+def test_read_claims_ignores_malformed_and_other_objects(odd: JSON) -> None:
     assert read_claims([("default", odd)]) == ({}, {}, {})

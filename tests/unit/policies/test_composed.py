@@ -54,7 +54,7 @@ def paths(obj: dict[str, Any], policy: Policy) -> list[str]:
     return [finding.path for finding in decide(obj, policy).findings]
 
 
-def test_a_workflows_gpu_step_gets_what_a_gpu_pod_gets_where_argo_reads_it(policy: Policy) -> None:
+def test_a_workflow_gpu_step_is_mutated_in_argo_template_fields(policy: Policy) -> None:
     step = {"name": "train", "container": {"image": "cuda", "resources": GPU}}
     plain = {"name": "report", "script": {"image": "python", "source": "print()"}}
     decision = decide(workflow(step, plain), policy)
@@ -77,24 +77,24 @@ def test_a_workflows_gpu_step_gets_what_a_gpu_pod_gets_where_argo_reads_it(polic
         ("CronWorkflow", "spec.workflowSpec.templates[0].tolerations[0]"),
     ],
 )
-def test_a_step_that_trespasses_is_found_in_every_kind_of_workflow(
+def test_a_trespassing_step_is_found_in_every_workflow_kind(
     policy: Policy, kind: str, path: str
 ) -> None:
     step = {"name": "a", "container": {"image": "web"}, "tolerations": [TOLERATION]}
     assert paths(workflow(step, kind=kind), policy) == [path]
 
 
-def test_a_toleration_of_the_whole_workflow_is_blamed_where_it_stands(policy: Policy) -> None:
+def test_a_workflow_level_toleration_is_reported_with_its_path(policy: Policy) -> None:
     step = {"name": "a", "container": {"image": "web"}}
     assert paths(workflow(step, tolerations=[TOLERATION]), policy) == ["spec.tolerations[0]"]
 
 
-def test_a_step_with_tolerations_of_its_own_inherits_none(policy: Policy) -> None:
+def test_a_step_with_tolerations_does_not_inherit_workflow_tolerations(policy: Policy) -> None:
     step = {"name": "a", "container": {"image": "web"}, "tolerations": [{"key": "spot"}]}
     assert paths(workflow(step, tolerations=[TOLERATION]), policy) == []
 
 
-def test_a_sidecar_of_a_step_is_a_container_of_its_pod(policy: Policy) -> None:
+def test_a_sidecar_of_a_step_is_checked_as_a_container(policy: Policy) -> None:
     step = {
         "name": "train",
         "container": {"image": "cuda", "resources": GPU},
@@ -104,12 +104,12 @@ def test_a_sidecar_of_a_step_is_a_container_of_its_pod(policy: Policy) -> None:
     assert "spec.templates[0].sidecars[0].securityContext.privileged" in found
 
 
-def test_steps_that_run_nothing_are_no_pods(policy: Policy) -> None:
+def test_a_template_that_runs_no_container_is_skipped(policy: Policy) -> None:
     steps = {"name": "main", "steps": [[{"name": "a", "template": "b"}]]}
     assert decide(workflow(steps), policy).verdict == "skipped"
 
 
-def test_a_model_server_with_an_inline_pod_spec_is_a_gpu_pod(policy: Policy) -> None:
+def test_an_inference_service_with_a_gpu_model_is_mutated(policy: Policy) -> None:
     model = {"modelFormat": {"name": "huggingface"}, "resources": GPU}
     decision = decide(service(model=model, minReplicas=1), policy)
     assert decision.verdict == "mutated"
@@ -119,7 +119,7 @@ def test_a_model_server_with_an_inline_pod_spec_is_a_gpu_pod(policy: Policy) -> 
     assert "containers" not in predictor
 
 
-def test_other_containers_of_a_model_server_keep_their_paths(policy: Policy) -> None:
+def test_additional_predictor_containers_are_reported_with_their_paths(policy: Policy) -> None:
     obj = service(
         model={"modelFormat": {"name": "onnx"}, "resources": GPU},
         containers=[{"name": "proxy", "image": "proxy", "securityContext": PRIVILEGED}],
@@ -128,13 +128,13 @@ def test_other_containers_of_a_model_server_keep_their_paths(policy: Policy) -> 
     assert "spec.predictor.containers[0].securityContext.privileged" in found
 
 
-def test_an_invalid_quantity_is_named_with_its_path(policy: Policy) -> None:
+def test_an_invalid_model_quantity_is_reported_with_its_path(policy: Policy) -> None:
     model = {"resources": {"limits": {"nvidia.com/gpu": "${GPUS}"}}}
     with pytest.raises(MalformedObjectError, match=r"^spec\.predictor\.model\.resources\.limits"):
         decide(service(model=model), policy)
 
 
-def test_a_gpu_step_merges_its_own_fields_over_inherited_ones(policy: Policy) -> None:
+def test_a_gpu_step_merges_inherited_fields_with_added_fields(policy: Policy) -> None:
     zone = {"key": "zone", "operator": "In", "values": ["a"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
@@ -167,7 +167,7 @@ def test_devices_of_a_train_job_are_checked_without_its_runtime(
     assert 'container "node" has request 2' in finding.detail
 
 
-def test_a_train_jobs_devices_are_counted_by_the_node() -> None:
+def test_train_job_devices_are_counted_per_node() -> None:
     pools = policy_document("default")["pools"]
     small = compiled(policy_document("default") | {"pools": [{**pools[0], "largestRequest": 4}]})
     job = train_job(numNodes=8, resourcesPerNode={"limits": {"nvidia.com/gpu": 8}})
@@ -189,7 +189,7 @@ def test_a_mutation_completes_the_device_resources_of_a_train_job(
 @pytest.mark.parametrize(
     "trainer", [{}, {"resourcesPerNode": {"limits": {"cpu": 1}}}, {"resourcesPerNode": None}]
 )
-def test_a_train_job_without_devices_of_its_own_is_not_judged(
+def test_a_train_job_without_device_resources_has_an_unknown_verdict(
     policy: Policy, trainer: dict[str, Any]
 ) -> None:
     assert decide(train_job(**trainer), policy).verdict == "unknown"

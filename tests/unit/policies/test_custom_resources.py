@@ -22,7 +22,7 @@ from policies.policy import Exemptions, Policy
 
 JSON = dict[str, Any]
 
-FORMS = sorted(Path(__file__).parent.glob("custom_resources/*.yaml"))
+MANIFESTS = sorted(Path(__file__).parent.glob("custom_resources/*.yaml"))
 CLAIMS = {("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))}
 GPU = {"limits": {"nvidia.com/gpu": 1}}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -42,23 +42,25 @@ def workflow(*templates: JSON, **spec: Any) -> JSON:
     }
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
-def test_a_form_is_judged_or_reported(form: Path, policy: Policy) -> None:
-    expected, obj = yaml.safe_load_all(form.read_text())
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
+def test_a_custom_resource_has_the_expected_verdict_and_paths(
+    manifest: Path, policy: Policy
+) -> None:
+    expected, obj = yaml.safe_load_all(manifest.read_text())
     decision = decide(obj, policy)
     places = [finding.path for finding in decision.findings]
     places += [field_path(part.path) for part in decision.unjudged]
     assert (decision.verdict, places) == (expected["verdict"], expected.get("paths", []))
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
-def test_a_second_pass_adds_nothing(form: Path, policy: Policy) -> None:
-    _, obj = yaml.safe_load_all(form.read_text())
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
+def test_a_second_decision_mutates_nothing(manifest: Path, policy: Policy) -> None:
+    _, obj = yaml.safe_load_all(manifest.read_text())
     mutated = decide(obj, policy).mutated
     assert decide(mutated, policy).mutated == mutated
 
 
-def test_the_resource_claims_of_a_workflow_are_those_of_its_steps(policy: Policy) -> None:
+def test_resource_claims_of_a_workflow_apply_to_its_steps(policy: Policy) -> None:
     container = {"image": "a", "resources": {"claims": [{"name": "gpu"}]}}
     obj = workflow(
         {"name": "a", "container": container},
@@ -68,7 +70,7 @@ def test_the_resource_claims_of_a_workflow_are_those_of_its_steps(policy: Policy
     assert decide(obj, policy, facts=Facts(claim_templates=CLAIMS)).verdict == "mutated"
 
 
-def test_the_mounts_of_a_container_set_are_those_of_its_containers(policy: Policy) -> None:
+def test_volume_mounts_of_a_container_set_apply_to_its_containers(policy: Policy) -> None:
     containers = {
         "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
         "containers": [{"name": "main", "image": "a", "resources": GPU}],
@@ -81,7 +83,7 @@ def test_the_mounts_of_a_container_set_are_those_of_its_containers(policy: Polic
     assert finding.path == "spec.volumes[0].hostPath"
 
 
-def test_unjudged_parts_do_not_count_in_an_exempt_namespace(policy: Policy) -> None:
+def test_an_object_with_unjudged_parts_is_allowed_in_an_exempt_namespace(policy: Policy) -> None:
     cache: JSON = {"apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMCache", "spec": {}}
     assert decide(cache, policy).verdict == "unknown"
     decision = decide(cache, policy, Request(namespace="gpu-operator"))
@@ -89,7 +91,7 @@ def test_unjudged_parts_do_not_count_in_an_exempt_namespace(policy: Policy) -> N
     assert decision.exemption == "the policy exempts namespace gpu-operator"
 
 
-def test_a_runtime_class_exempts_no_pods_that_are_not_seen(policy: Policy) -> None:
+def test_an_exempt_runtime_class_does_not_exempt_unjudged_parts(policy: Policy) -> None:
     exempting = replace(policy, exemptions=Exemptions(runtime_classes=frozenset({"kata"})))
     cache: JSON = {"apiVersion": "apps.nvidia.com/v1alpha1", "kind": "NIMCache", "spec": {}}
     assert decide(cache, exempting).verdict == "unknown"

@@ -176,7 +176,7 @@ def check(obj: Any) -> None:
         ),
     ],
 )
-def test_a_wrong_type_is_named_with_its_place(obj: Any, text: str) -> None:
+def test_a_field_of_the_wrong_type_is_reported_with_its_path(obj: Any, text: str) -> None:
     assert error_of(obj) == text
 
 
@@ -204,5 +204,5 @@ def test_fields_that_no_rule_reads_may_have_any_type(obj: JSON) -> None:
     check(obj)
 
 
-def test_a_null_among_the_labels_is_an_empty_label() -> None:
+def test_a_null_label_value_is_accepted() -> None:
     check(pod(nodeSelector={"gpu": None}))

@@ -51,7 +51,7 @@ def two_containers(first: JSON, second: JSON, **spec: Any) -> JSON:
     return deployment(made)
 
 
-def adding(*capabilities: str) -> JSON:
+def adding_capabilities(*capabilities: str) -> JSON:
     return context(capabilities={"add": [*capabilities]})
 
 
@@ -67,13 +67,13 @@ def probe(**hosts: str) -> JSON:
     return {f"{kind}Probe": {"httpGet": {"host": host}} for kind, host in hosts.items()}
 
 
-def of_the_node(*names: str) -> list[JSON]:
+def host_path_volumes(*names: str) -> list[JSON]:
     return [{"name": name, "hostPath": {"path": "/data"}} for name in names]
 
 
 SYSCTL = {"name": "kernel.msgmax", "value": "65536"}
-FURTHER: dict[str, tuple[JSON, JSON]] = {
-    "another namespace of the node": (
+ADDITIONAL_VIOLATIONS: dict[str, tuple[JSON, JSON]] = {
+    "another host namespace": (
         two_containers({}, {}, hostPID=True),
         two_containers({}, {}, hostPID=True, hostIPC=True),
     ),
@@ -83,22 +83,22 @@ FURTHER: dict[str, tuple[JSON, JSON]] = {
         two_containers(probe(liveness="a", startup="b"), {}),
     ),
     "another volume": (
-        two_containers({}, {}, volumes=of_the_node("a")),
-        two_containers({}, {}, volumes=of_the_node("a", "b")),
+        two_containers({}, {}, volumes=host_path_volumes("a")),
+        two_containers({}, {}, volumes=host_path_volumes("a", "b")),
     ),
     "another capability": (
-        two_containers(adding("CHOWN"), {}),
-        two_containers(adding("CHOWN", "KILL"), {}),
+        two_containers(adding_capabilities("CHOWN"), {}),
+        two_containers(adding_capabilities("CHOWN", "KILL"), {}),
     ),
-    "what another container has already": (
-        two_containers(adding("CHOWN"), adding("KILL")),
-        two_containers(adding("CHOWN", "KILL"), adding("KILL")),
+    "a capability that another container adds": (
+        two_containers(adding_capabilities("CHOWN"), adding_capabilities("KILL")),
+        two_containers(adding_capabilities("CHOWN", "KILL"), adding_capabilities("KILL")),
     ),
     "another option": (
         two_containers(context(seLinuxOptions={"user": "u"}), {}),
         two_containers(context(seLinuxOptions={"user": "u", "role": "r"}), {}),
     ),
-    "another setting of the kernel": (
+    "another sysctl": (
         two_containers({}, {}, securityContext={"sysctls": [SYSCTL]}),
         two_containers(
             {}, {}, securityContext={"sysctls": [SYSCTL, {**SYSCTL, "name": "kernel.sem"}]}
@@ -141,12 +141,14 @@ class TestExemptions:
             ({"runtimeClasses": ["kata"]}, Request(), "the policy exempts runtime class kata"),
         ],
     )
-    def test_are_named(self, fields: JSON, request_of: Request, expected: str) -> None:
+    def test_an_exemption_is_reported_with_its_reason(
+        self, fields: JSON, request_of: Request, expected: str
+    ) -> None:
         obj = pod(tolerations=[TOLERATION], runtimeClassName="kata")
         decision = decide(obj, policy(exemptions=fields), request_of)
         assert (decision.exemption, decision.verdict) == (expected, "allowed")
 
-    def test_are_for_objects_whose_templates_are_all_exempt(self) -> None:
+    def test_an_object_is_exempt_only_if_all_its_templates_are_exempt(self) -> None:
         templates = [
             {"template": {"spec": {**pod(tolerations=[TOLERATION])["spec"], **fields}}}
             for fields in ({"runtimeClassName": "kata"}, {})
@@ -162,22 +164,22 @@ class TestExemptions:
         job["spec"]["pytorchReplicaSpecs"].pop("b")  # type: ignore[index]
         assert decide(job, exempt).exemption == "the policy exempts runtime class kata"
 
-    def test_are_not_for_an_empty_username(self) -> None:
+    def test_an_empty_username_is_not_exempt(self) -> None:
         assert decide(pod(tolerations=[TOLERATION]), policy(), Request(username="")).exemption == ""
 
 
 class TestUpdates:
-    def test_of_what_is_being_deleted_are_let_go(self) -> None:
+    def test_an_update_of_an_object_being_deleted_is_allowed(self) -> None:
         obj = pod(tolerations=[TOLERATION], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
         for new, old in ((obj, obj), (pod(tolerations=[TOLERATION]), obj)):
             decision = decide(new, policy(), update(old))
             assert (decision.verdict, decision.exemption) == ("allowed", "it is being deleted")
 
-    def test_are_the_only_requests_that_a_deletion_excuses(self) -> None:
+    def test_a_create_with_a_deletion_timestamp_is_denied(self) -> None:
         obj = pod(tolerations=[TOLERATION], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
         assert decide(obj, policy()).verdict == "denied"
 
-    def test_count_findings_by_what_they_say(self) -> None:
+    def test_known_findings_are_matched_by_content_and_count(self) -> None:
         old = pod(tolerations=[TOLERATION])
         for tolerations, verdict in (
             ([TOLERATION], "allowed"),
@@ -187,8 +189,8 @@ class TestUpdates:
         ):
             assert decide(pod(tolerations=tolerations), policy(), update(old)).verdict == verdict
 
-    @pytest.mark.parametrize("pair", FURTHER.values(), ids=FURTHER)
-    def test_count_a_further_fault_of_a_control_and_not_one_that_is_left(
+    @pytest.mark.parametrize("pair", ADDITIONAL_VIOLATIONS.values(), ids=ADDITIONAL_VIOLATIONS)
+    def test_only_an_additional_violation_of_a_control_is_a_new_finding(
         self, pair: tuple[JSON, JSON]
     ) -> None:
         less, more = pair
@@ -199,17 +201,17 @@ class TestUpdates:
             assert not decision.findings
             assert {finding.rule for finding in decision.known} == {"unrestricted-gpu-pod"}
 
-    def test_of_what_was_exempt_count_anew(self) -> None:
+    def test_an_update_that_ends_an_exemption_is_denied(self) -> None:
         exempt = policy(exemptions={"runtimeClasses": ["kata"]})
         old = deployment(pod(tolerations=[TOLERATION], runtimeClassName="kata"))
         new = deployment(pod(tolerations=[TOLERATION]))
         assert decide(new, exempt, update(old)).verdict == "denied"
 
     @pytest.mark.parametrize("old", [{}, {"kind": "Pod"}, pod(tolerations="x"), {"metadata": True}])
-    def test_of_what_cannot_be_read_count_as_new(self, old: JSON) -> None:
+    def test_findings_are_new_if_the_old_object_is_malformed(self, old: JSON) -> None:
         assert decide(pod(tolerations=[TOLERATION]), policy(), update(old)).verdict == "denied"
 
-    def test_of_a_pod_change_nothing_but_new_debug_containers(self) -> None:
+    def test_a_pod_update_mutates_only_new_debug_containers(self) -> None:
         assert decide(pod(GPU), policy(), update(pod(GPU))).mutated == pod(GPU)
         debugged = pod(GPU, ephemeralContainers=[{"name": "debug", "image": "i"}])
         request = update(pod(GPU), subresource="ephemeralcontainers")
@@ -217,21 +219,21 @@ class TestUpdates:
         assert mutated["spec"].pop("ephemeralContainers") != debugged["spec"]["ephemeralContainers"]
         assert mutated == pod(GPU)
 
-    def test_of_a_workload_change_its_template(self) -> None:
+    def test_a_workload_update_mutates_the_pod_template(self) -> None:
         assert (
             decide(deployment(pod(GPU)), policy(), update(deployment(pod()))).verdict == "mutated"
         )
 
 
 class TestExceptions:
-    def test_are_distinguished_from_findings_that_count(self) -> None:
+    def test_excepted_findings_are_listed_separately(self) -> None:
         entry = {"rules": ["pool-trespass"], "namespaces": ["default"], "reason": "until summer"}
         obj = pod(tolerations=[TOLERATION], nodeSelector={"nvidia.com/gpu.present": "true"})
         decision = decide(obj, policy(exceptions=[entry]))
         assert (decision.verdict, decision.findings) == ("allowed", ())
         assert [finding.rule for finding in decision.excepted] == ["pool-trespass"] * 2
 
-    def test_that_expired_say_so_where_none_is_left(self) -> None:
+    def test_a_finding_names_the_exception_that_expired_last(self) -> None:
         old = {"namespaces": ["default"], "reason": "until spring", "expires": "2026-03-01"}
         new = {"namespaces": ["default"], "reason": "until summer", "expires": "2026-06-01"}
         obj = pod(tolerations=[TOLERATION])
@@ -245,7 +247,7 @@ class TestExceptions:
                 )
         assert verdicts == ["allowed", "allowed", "denied", "allowed"]
 
-    def test_by_a_generated_name_hold_before_the_name_is_generated(self) -> None:
+    def test_an_exception_by_name_matches_generate_name(self) -> None:
         entry = {"namespaces": ["default"], "names": ["train-*"], "reason": "x"}
         obj = pod(tolerations=[TOLERATION])
         obj["metadata"] = {"generateName": "train-"}
@@ -264,18 +266,18 @@ class TestVerdicts:
             ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {}}, "skipped", ()),
         ],
     )
-    def test_say_what_becomes_of_an_object(
+    def test_an_object_has_the_expected_verdict_and_pools(
         self, obj: JSON, verdict: str, pools: tuple[str, ...]
     ) -> None:
         decision = decide(obj, policy())
         assert (decision.verdict, decision.pools) == (verdict, pools)
 
-    def test_are_denied_even_where_something_was_added(self) -> None:
+    def test_an_object_with_a_mutation_and_a_finding_is_denied(self) -> None:
         decision = decide(pod(GPU, hostPID=True), policy())
         assert decision.verdict == "denied"
         assert decision.mutated is not decision.original
 
-    def test_come_from_every_template_of_an_object(self) -> None:
+    def test_every_template_of_an_object_is_checked(self) -> None:
         replicas = {
             name: {"template": {"spec": template["spec"]}}
             for name, template in {"Master": pod(), "Worker": pod(GPU, hostPID=True)}.items()
@@ -290,7 +292,7 @@ class TestVerdicts:
         assert finding.path == "spec.pytorchReplicaSpecs.Worker.template.spec.hostPID"
 
 
-def test_a_policy_may_be_used_again() -> None:
+def test_a_policy_can_be_reused() -> None:
     one = policy()
     assert decide(pod(GPU), one) == decide(pod(GPU), one)
 
@@ -299,7 +301,7 @@ CLAIMED = {"name": "gpu", "resourceClaimName": "late"}
 KNOWN = Facts(claims={("default", "late"): Claim((frozenset({"gpu.nvidia.com"}),))})
 
 
-def waiting(*tolerations: JSON, **spec: Any) -> JSON:
+def pod_with_claim(*tolerations: JSON, **spec: Any) -> JSON:
     """A Pod with a claim that waits for a node, and that is far from restricted."""
     user = {"resources": {"claims": [{"name": "gpu"}]}}
     return pod(user, hostPID=True, resourceClaims=[CLAIMED], tolerations=[*tolerations], **spec)
@@ -308,14 +310,14 @@ def waiting(*tolerations: JSON, **spec: Any) -> JSON:
 @pytest.mark.parametrize(
     "changed",
     [
-        waiting(TOLERATION),
-        waiting(nodeSelector={"nvidia.com/gpu.present": "true"}),
-        waiting(schedulingGates=None),
+        pod_with_claim(TOLERATION),
+        pod_with_claim(nodeSelector={"nvidia.com/gpu.present": "true"}),
+        pod_with_claim(schedulingGates=None),
     ],
     ids=["tolerations", "nodeSelector", "schedulingGates"],
 )
-def test_findings_from_a_later_claim_are_not_known(changed: JSON) -> None:
-    old = waiting(schedulingGates=[{"name": "queue"}])
+def test_findings_from_a_claim_created_later_are_new(changed: JSON) -> None:
+    old = pod_with_claim(schedulingGates=[{"name": "queue"}])
     assert decide(old, policy()).allowed, "nothing was known of the claim"
     decision = decide(changed, policy(), update(old), KNOWN)
     assert not decision.allowed
@@ -323,17 +325,17 @@ def test_findings_from_a_later_claim_are_not_known(changed: JSON) -> None:
 
 
 def test_findings_without_a_placement_change_are_known() -> None:
-    old = waiting()
+    old = pod_with_claim()
     relabelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
     assert decide(relabelled, policy(), update(old), KNOWN).allowed
-    bound = waiting(nodeName="gpu-1")
-    tolerating = waiting(TOLERATION, nodeName="gpu-1")
+    bound = pod_with_claim(nodeName="gpu-1")
+    tolerating = pod_with_claim(TOLERATION, nodeName="gpu-1")
     assert decide(tolerating, policy(), update(bound), KNOWN).allowed, "it runs already"
 
 
 @pytest.mark.parametrize("facts", [Facts(), KNOWN], ids=["unresolved", "resolved"])
-def test_a_debug_container_of_an_existing_pod_with_claims_is_hardened(facts: Facts) -> None:
-    running = waiting(nodeName="gpu-1")
+def test_a_debug_container_of_a_pod_with_claims_is_mutated_and_checked(facts: Facts) -> None:
+    running = pod_with_claim(nodeName="gpu-1")
     debug: JSON = {"name": "debug", "image": "i"}
     debugged = {**running, "spec": {**running["spec"], "ephemeralContainers": [debug]}}
     request = update(running, subresource="ephemeralcontainers")

@@ -119,7 +119,7 @@ def tasks(count: int) -> JSON:
     ],
 )
 @pytest.mark.parametrize("phase", [mutate, validate, decide])
-def test_no_object_is_dear_beyond_its_size(
+def test_a_large_object_is_processed_within_3_seconds_of_cpu_time(
     make: Callable[[int], JSON], phase: Callable[[JSON, Policy], object], policy: Policy
 ) -> None:
     obj = make(4500)
@@ -129,12 +129,12 @@ def test_no_object_is_dear_beyond_its_size(
     assert time.process_time() - start < 3
 
 
-def test_findings_do_not_repeat_all_of_what_is_not_known(policy: Policy) -> None:
+def test_findings_list_unknown_claims_up_to_a_limit(policy: Policy) -> None:
     few = decide(tolerations_and_claims(3), policy)
     assert few.findings[0].detail.endswith(" (unknown resource claims: r0, r1, r2)")
     tracemalloc.start()
     try:
-        many = decide(a_toleration_for_each(2000), policy)
+        many = decide(pod_with_tolerations_and_claims(2000), policy)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -144,18 +144,18 @@ def test_findings_do_not_repeat_all_of_what_is_not_known(policy: Policy) -> None
     assert peak < 20 * 2**20
 
 
-def a_toleration_for_each(count: int) -> JSON:
+def pod_with_tolerations_and_claims(count: int) -> JSON:
     claims = [{"name": f"c{n}", "resourceClaimName": f"r{n}"} for n in range(MOST_CLAIMS)]
     return pod(PLAIN, tolerations=[EXISTS] * count, resourceClaims=claims)
 
 
-def test_claims_are_bounded_by_how_many_are_looked_up(policy: Policy) -> None:
+def test_an_object_with_more_claims_than_the_lookup_limit_is_rejected(policy: Policy) -> None:
     decide(tolerations_and_claims(MOST_CLAIMS), policy)
     with pytest.raises(OversizedObjectError, match="it names 33 resource claims; gpufence accepts"):
         decide(tolerations_and_claims(MOST_CLAIMS + 1), policy)
 
 
-def of_requirements(count: int) -> JSON:
+def pod_with_requirements(count: int) -> JSON:
     # No node meets any of these, and each has to be held against all nodes to see it.
     neither = [
         {"key": "os", "operator": "Exists"},
@@ -164,23 +164,23 @@ def of_requirements(count: int) -> JSON:
     return pod(PLAIN, affinity=requiring(*[{"matchExpressions": neither}] * (count // 2)))
 
 
-def test_comparisons_with_all_nodes_are_bounded(policy: Policy) -> None:
+def test_the_number_of_node_affinity_requirements_is_limited(policy: Policy) -> None:
     nodes = NodeIndex(Node(f"n{n}", {"os": "a"}) for n in range(5000))
     start = time.process_time()
-    assert decide(of_requirements(100), policy, facts=Facts(nodes=nodes)).allowed
+    assert decide(pod_with_requirements(100), policy, facts=Facts(nodes=nodes)).allowed
     assert time.process_time() - start < 5
     with pytest.raises(OversizedObjectError, match="has 1,002 requirements; gpufence"):
-        decide(of_requirements(MOST_REQUIREMENTS + 2), policy, facts=Facts(nodes=nodes))
+        decide(pod_with_requirements(MOST_REQUIREMENTS + 2), policy, facts=Facts(nodes=nodes))
 
 
-def test_containers_are_bounded_over_all_pods_of_an_object(policy: Policy) -> None:
+def test_the_number_of_containers_in_all_templates_is_limited(policy: Policy) -> None:
     assert decide(tasks(5000), policy).verdict == "denied"
     for make in (tasks, containers):
         with pytest.raises(OversizedObjectError, match="it has 5,001 containers; gpufence accepts"):
             decide(make(5001), policy)
 
 
-def test_findings_are_bounded_and_complete(policy: Policy) -> None:
+def test_an_object_with_more_findings_than_the_limit_is_rejected(policy: Policy) -> None:
     def judged(count: int) -> Decision:
         return decide(pod(PLAIN, tolerations=[EXISTS] * count), policy)
 
@@ -189,7 +189,7 @@ def test_findings_are_bounded_and_complete(policy: Policy) -> None:
         judged(10_001)
 
 
-def test_inherited_fields_of_steps_are_bounded(policy: Policy) -> None:
+def test_the_number_of_values_that_steps_inherit_is_limited(policy: Policy) -> None:
     assert decide(steps_that_inherit(100), policy).verdict == "mutated"
     with pytest.raises(OversizedObjectError, match="its 1,000 templates inherit 3,007,000 values"):
         decide(steps_that_inherit(1000), policy)

@@ -48,11 +48,11 @@ ADMITTED = {
 
 
 @pytest.mark.parametrize("what", ADMITTED)
-def test_a_plain_pod_that_does_not_show_its_devices_is_admitted(what: str) -> None:
+def test_a_plain_pod_with_hidden_device_access_is_admitted(what: str) -> None:
     assert decide(ADMITTED[what], default_policy(), REQUEST).verdict == "allowed"
 
 
-def test_a_container_that_uses_another_request_of_a_claim_counts_as_one_with_a_device() -> None:
+def test_a_container_with_a_non_gpu_request_of_a_gpu_claim_counts_as_gpu() -> None:
     claims = [{"name": "both", "request": "nic"}]
     env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     entry = {"name": "both", "resourceClaimName": "gpu-and-nic"}
@@ -62,7 +62,7 @@ def test_a_container_that_uses_another_request_of_a_claim_counts_as_one_with_a_d
     assert decide(obj, default_policy(), REQUEST, facts).verdict == "mutated"
 
 
-def test_a_pod_that_waits_is_not_judged_again_when_a_gpu_node_joins() -> None:
+def test_the_verdict_of_a_pending_pod_depends_on_the_nodes_at_admission() -> None:
     waiting = pod(
         nodeSelector={ZONE: "a"}, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]
     )

@@ -55,7 +55,7 @@ def test_a_pod_bound_to_a_known_node_is_allowed() -> None:
     assert rules(pod(nodeName="plain-1"), Facts(nodes=KNOWN)) == set()
 
 
-def test_an_existing_pod_keeps_its_node_while_the_nodes_are_unknown() -> None:
+def test_an_update_of_a_bound_pod_is_allowed_while_nodes_are_unknown() -> None:
     old = pod(nodeName="gpu-1")
     new = pod(nodeName="gpu-1", activeDeadlineSeconds=9)
     update = Request(namespace="ml", operation="UPDATE", old=old, fail_closed=True)
@@ -69,7 +69,7 @@ def test_a_static_pod_of_a_node_that_has_just_joined_is_allowed() -> None:
     assert rules(obj, Facts(nodes=KNOWN), request=kubelet) == set()
 
 
-def test_a_pool_that_admits_by_label_is_closed_without_the_labels() -> None:
+def test_a_pool_with_match_labels_is_denied_without_namespace_labels() -> None:
     gpu = pod("nvidia.com/gpu")
     assert rules(gpu, Facts(), BY_LABEL) == {"pool-not-allowed"}
     assert rules(gpu, Facts(namespace_labels={}), BY_LABEL) == {"pool-not-allowed"}
@@ -87,7 +87,7 @@ def test_a_pool_that_admits_by_label_is_closed_without_the_labels() -> None:
         (pod(), ()),
     ],
 )
-def test_a_file_is_judged_without_a_cluster_and_says_what_is_missing(
+def test_a_decision_without_a_cluster_allows_and_lists_missing_facts(
     obj: JSON, missing: tuple[str, ...]
 ) -> None:
     decision = decide(obj, BY_LABEL, Request(namespace="ml"))
@@ -97,7 +97,7 @@ def test_a_file_is_judged_without_a_cluster_and_says_what_is_missing(
     assert decide(obj, BY_LABEL, Request(namespace="ml"), known).missing_facts == ()
 
 
-def test_a_claim_that_a_container_uses_and_that_is_unknown_is_missing() -> None:
+def test_an_unknown_claim_that_a_container_uses_is_a_missing_fact() -> None:
     obj = pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}])
     assert decide(obj, policy()).missing_facts == ()
     obj["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
@@ -107,7 +107,7 @@ def test_a_claim_that_a_container_uses_and_that_is_unknown_is_missing() -> None:
     assert decide(obj, policy(), facts=Facts(claims=claims)).missing_facts == ()
 
 
-def test_a_policy_needs_what_its_rules_read() -> None:
+def test_needed_facts_depend_on_pools_and_enabled_rules() -> None:
     plain = policy(deviceClasses=[])
     assert set(needed_facts(plain)) == {"nodes"}
     assert set(needed_facts(policy(runtimeClass="nvidia"))) == {

@@ -74,7 +74,7 @@ def names(found: Iterable[Node]) -> list[str]:
     Alternative({}, requirements([expression("zone", "In", ["a", "b", "a"])]), (), ""),
     pool_of({}),
 )
-def test_the_index_finds_what_a_walk_over_all_nodes_finds(
+def test_index_queries_equal_a_linear_search_after_any_changes(
     changes: list[Node | str], selection: Alternative, pool: Pool
 ) -> None:
     index = NodeIndex()
@@ -96,7 +96,7 @@ def test_the_index_finds_what_a_walk_over_all_nodes_finds(
     assert all(index.get(name) == known.get(name) for name in NAMES)
 
 
-def test_only_a_taint_of_the_pool_that_keeps_pods_away_fences_a_node() -> None:
+def test_a_node_is_fenced_only_by_a_matching_hard_taint_of_the_pool() -> None:
     any_value, one_value = Taint("gpu", "NoSchedule"), Taint("gpu", "NoExecute", "a")
     taints = (any_value, one_value, Taint("soft", "PreferNoSchedule"))
 
@@ -110,7 +110,7 @@ def test_only_a_taint_of_the_pool_that_keeps_pods_away_fences_a_node() -> None:
     assert not fenced(Taint("soft", "PreferNoSchedule", ""))
 
 
-def test_whether_there_is_a_node_is_known_without_a_walk_over_all_nodes(
+def test_an_index_query_examines_few_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index = NodeIndex(
@@ -151,7 +151,7 @@ def test_whether_there_is_a_node_is_known_without_a_walk_over_all_nodes(
     assert cost({"os": "linux"}, impossible, pool=pool_of({"rack": "5"})) == 10
 
 
-def test_a_selection_of_every_node_there_is_reaches_for_none() -> None:
+def test_a_node_selector_that_matches_every_node_causes_no_finding() -> None:
     """A cluster may be all GPU nodes, and its taints keep the Pod out."""
     (pool,) = strategies.policies()["one taint"].pools
     everywhere = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}

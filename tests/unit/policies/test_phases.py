@@ -18,7 +18,7 @@ RULE_ACTIONS = st.fixed_dictionaries({rule.id: st.sampled_from(ACTIONS) for rule
 
 
 @given(RULE_ACTIONS, st.dictionaries(st.just("ml"), RULE_ACTIONS))
-def test_mutate_adds_what_decide_adds(
+def test_mutate_returns_the_operations_of_decide(
     actions: dict[str, Action], overrides: dict[str, dict[str, Action]]
 ) -> None:
     policy = replace(DEFAULT, actions=actions, overrides=overrides)

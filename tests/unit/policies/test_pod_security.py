@@ -113,7 +113,7 @@ ACCEPTED: dict[str, JSON] = {
     "AppArmor annotations of the runtime": annotated("runtime/default", a="localhost/x", b=""),
     "annotations of something else": pod()
     | {"metadata": {"annotations": {"example.com/apparmor": "unconfined", "x": None}}},
-    "the one capability": pod(
+    "the allowed capability": pod(
         containers=[
             container(capabilities={"drop": ["NET_RAW", "ALL"], "add": ["NET_BIND_SERVICE"]})
         ]
@@ -132,7 +132,7 @@ ACCEPTED: dict[str, JSON] = {
             }
         ]
     ),
-    "namespaces of its own": pod(hostNetwork=False, hostPID=False, hostIPC=None),
+    "no host namespaces": pod(hostNetwork=False, hostPID=False, hostIPC=None),
     "SELinux container types": pod(
         {"seLinuxOptions": {"type": "container_engine_t", "level": "s0:c1"}},
         containers=[container(seLinuxOptions={"type": "", "user": "", "role": None})],
@@ -167,7 +167,7 @@ ACCEPTED: dict[str, JSON] = {
         hostUsers=False,
         containers=[container(runAsNonRoot=False, runAsUser=0)],
     ),
-    "a Windows Pod without what Windows has not": pod(
+    "a Windows Pod without Linux fields": pod(
         {"seccompProfile": None},
         os={"name": "windows"},
         containers=[{"name": "train", "image": "registry.example/app"}],
@@ -176,7 +176,7 @@ ACCEPTED: dict[str, JSON] = {
 }
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """A Pod, and the one finding that it gets."""
 
     pod: JSON
@@ -187,8 +187,8 @@ class Refusal(NamedTuple):
     remediation: str
 
 
-REFUSED = {
-    "an unconfined AppArmor profile": Refusal(
+REJECTED = {
+    "an unconfined AppArmor profile": Rejection(
         pod({"appArmorProfile": {"type": "Unconfined"}}),
         "forbidden AppArmor profile",
         "spec.securityContext.appArmorProfile.type",
@@ -196,7 +196,7 @@ REFUSED = {
         '"RuntimeDefault", "Localhost" or no profile',
         "Set appArmorProfile: {type: RuntimeDefault}",
     ),
-    "an AppArmor profile without a type": Refusal(
+    "an AppArmor profile without a type": Rejection(
         pod(initContainers=[container("setup", appArmorProfile={})]),
         "forbidden AppArmor profile",
         "spec.initContainers[0].securityContext.appArmorProfile.type",
@@ -204,7 +204,7 @@ REFUSED = {
         '"RuntimeDefault", "Localhost" or no profile',
         "Set appArmorProfile: {type: RuntimeDefault}",
     ),
-    "an AppArmor annotation": Refusal(
+    "an AppArmor annotation": Rejection(
         annotated("unconfined"),
         "forbidden AppArmor profile",
         f"metadata.annotations[{APP_ARMOR}train]",
@@ -212,7 +212,7 @@ REFUSED = {
         '"RuntimeDefault", "Localhost" or no profile',
         "Remove the annotation",
     ),
-    "AppArmor refused in three places": Refusal(
+    "AppArmor rejected in three places": Rejection(
         annotated("unconfined", gone="x")
         | {
             "spec": pod({"appArmorProfile": {"type": "Unconfined"}})["spec"]
@@ -225,7 +225,7 @@ REFUSED = {
         '"RuntimeDefault", "Localhost" or no profile',
         "Set appArmorProfile: {type: RuntimeDefault} and remove the annotations",
     ),
-    "the node's shared memory": Refusal(
+    "the node's shared memory": Rejection(
         pod(hostIPC=True),
         "host namespaces",
         "spec.hostIPC",
@@ -233,7 +233,7 @@ REFUSED = {
         "only false",
         f"Remove hostIPC. For shared memory, set {SHARED_MEMORY}",
     ),
-    "every namespace of the node": Refusal(
+    "every host namespace": Rejection(
         pod(hostIPC=True, hostPID=True, hostNetwork=True),
         "host namespaces",
         "spec.hostNetwork",
@@ -242,7 +242,7 @@ REFUSED = {
         f"Remove hostNetwork, hostPID and hostIPC. For shared memory, set {SHARED_MEMORY}. For "
         "RDMA, use a secondary network, for example with Multus",
     ),
-    "ports of the node": Refusal(
+    "host ports": Rejection(
         pod(
             initContainers=[
                 container("proxy") | {"ports": [{"containerPort": 1}, {"hostPort": 90}]}
@@ -255,7 +255,7 @@ REFUSED = {
         "no hostPort",
         "Remove hostPort, and expose the containerPort with a Service",
     ),
-    "a probe of another address": Refusal(
+    "a probe of another address": Rejection(
         pod(containers=[container() | {"readinessProbe": {"tcpSocket": {"host": "127.0.0.1"}}}]),
         "probe or lifecycle host",
         "spec.containers[0].readinessProbe.tcpSocket.host",
@@ -264,7 +264,7 @@ REFUSED = {
         "Remove host: the kubelet then calls the Pod. For a virtual host, set httpHeaders: [{name: "
         "Host, value: NAME}]",
     ),
-    "hooks that call other addresses": Refusal(
+    "hooks that call other addresses": Rejection(
         pod(
             containers=[
                 container(name)
@@ -280,7 +280,7 @@ REFUSED = {
         "Remove host: the kubelet then calls the Pod. For a virtual host, set httpHeaders: [{name: "
         "Host, value: NAME}]",
     ),
-    "a privileged container": Refusal(
+    "a privileged container": Rejection(
         pod(containers=[container("web"), container(privileged=True)]),
         "privileged",
         "spec.containers[1].securityContext.privileged",
@@ -288,7 +288,7 @@ REFUSED = {
         "only false",
         "Remove privileged: a container can use the GPU that it requests without it",
     ),
-    "a privileged debug container": Refusal(
+    "a privileged debug container": Rejection(
         pod(ephemeralContainers=[container("debugger", privileged=True)]),
         "privileged",
         "spec.ephemeralContainers[0].securityContext.privileged",
@@ -296,7 +296,7 @@ REFUSED = {
         "only false",
         DEBUG,
     ),
-    "an SELinux type": Refusal(
+    "an SELinux type": Rejection(
         pod({"seLinuxOptions": {"type": "spc_t"}}),
         "seLinuxOptions",
         "spec.securityContext.seLinuxOptions.type",
@@ -305,7 +305,7 @@ REFUSED = {
         "container_engine_t",
         "Remove type from seLinuxOptions",
     ),
-    "an SELinux user and role": Refusal(
+    "an SELinux user and role": Rejection(
         pod(
             containers=[
                 container("a", seLinuxOptions={"role": "r"}),
@@ -319,7 +319,7 @@ REFUSED = {
         "container_engine_t",
         "Remove user and role from seLinuxOptions",
     ),
-    "sysctls of the node": Refusal(
+    "unsafe sysctls": Rejection(
         pod(
             {
                 "sysctls": [
@@ -341,7 +341,7 @@ REFUSED = {
         'Remove "kernel.shmmax" and "net/ipv4/tcp_rmem" from sysctls. If the workload needs the '
         "setting, contact the cluster administrator, who can set it on the nodes",
     ),
-    "processes of the Windows host": Refusal(
+    "hostProcess on Windows": Rejection(
         pod(
             {"windowsOptions": {"hostProcess": True}},
             os={"name": "windows"},
@@ -353,7 +353,7 @@ REFUSED = {
         "only false",
         "Remove hostProcess",
     ),
-    "privilege escalation": Refusal(
+    "privilege escalation": Rejection(
         pod(
             initContainers=[container("setup", allowPrivilegeEscalation=None)],
             containers=[
@@ -369,7 +369,7 @@ REFUSED = {
         'Set securityContext: {allowPrivilegeEscalation: false} in containers "setup", "train" '
         'and "web"',
     ),
-    "privilege escalation left open": Refusal(
+    "privilege escalation unset": Rejection(
         pod(containers=[container("web"), container(allowPrivilegeEscalation=None)]),
         "allowPrivilegeEscalation != false",
         "spec.containers[1].securityContext.allowPrivilegeEscalation",
@@ -377,7 +377,7 @@ REFUSED = {
         "only false",
         'Set securityContext: {allowPrivilegeEscalation: false} in container "train"',
     ),
-    "capabilities kept": Refusal(
+    "capabilities not dropped": Rejection(
         pod(
             containers=[
                 container("a", capabilities=None),
@@ -390,7 +390,7 @@ REFUSED = {
         'drop: ["ALL"], and only "NET_BIND_SERVICE" in add',
         'Set securityContext: {capabilities: {drop: [ALL]}} in containers "a" and "b"',
     ),
-    "capabilities added": Refusal(
+    "capabilities added": Rejection(
         pod(
             containers=[
                 container(
@@ -409,7 +409,7 @@ REFUSED = {
         "device plugin works without IPC_LOCK, unless the container runtime sets a memlock limit; "
         "otherwise, request an exception from the cluster administrator",
     ),
-    "capabilities kept and added": Refusal(
+    "capabilities added and not dropped": Rejection(
         pod(
             containers=[container(capabilities={"drop": ["ALL"], "add": ["CHOWN"]})],
             ephemeralContainers=[container("debug", capabilities={})],
@@ -423,7 +423,7 @@ REFUSED = {
         '"CHOWN" from capabilities.add. Start debug containers with kubectl debug '
         "--profile=restricted",
     ),
-    "an unmasked /proc, in a user namespace too": Refusal(
+    "an unmasked /proc, in a user namespace too": Rejection(
         pod(hostUsers=False, containers=[container(procMount="Unmasked")]),
         "procMount",
         "spec.containers[0].securityContext.procMount",
@@ -431,7 +431,7 @@ REFUSED = {
         'only "Default"',
         "Remove procMount",
     ),
-    "shared memory of the node as a volume": Refusal(
+    "shared memory of the node as a volume": Rejection(
         pod(volumes=[{"name": "code"}, {"name": "shm", "hostPath": {"path": SHM}}]),
         "restricted volume types",
         "spec.volumes[1].hostPath",
@@ -439,7 +439,7 @@ REFUSED = {
         VOLUME_TYPES,
         f"For shared memory, set {SHARED_MEMORY}",
     ),
-    "devices of the node as a volume": Refusal(
+    "devices of the node as a volume": Rejection(
         pod(volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]),
         "restricted volume types",
         "spec.volumes[0].hostPath",
@@ -448,7 +448,7 @@ REFUSED = {
         "Remove the volume of devices or drivers: a container gets the files of the devices that "
         "it requests",
     ),
-    "devices other than GPUs as a volume": Refusal(
+    "devices other than GPUs as a volume": Rejection(
         pod(volumes=[{"name": "rdma", "hostPath": {"path": "/dev/infiniband"}}]),
         "restricted volume types",
         "spec.volumes[0].hostPath",
@@ -457,7 +457,7 @@ REFUSED = {
         "For other device files, for example of RDMA, request the resource of their device plugin, "
         "or an exception from the cluster administrator",
     ),
-    "drivers of the node as a volume": Refusal(
+    "drivers of the node as a volume": Rejection(
         pod(volumes=[{"name": "cuda", "hostPath": {"path": "/home/kubernetes/bin/nvidia/lib64"}}]),
         "restricted volume types",
         "spec.volumes[0].hostPath",
@@ -466,7 +466,7 @@ REFUSED = {
         "Remove the volume of devices or drivers: a container gets the files of the devices that "
         "it requests",
     ),
-    "data that is called after the vendor": Refusal(
+    "a data volume named after the vendor": Rejection(
         pod(volumes=[{"name": "data", "hostPath": {"path": "/mnt/nvidia-datasets"}}]),
         "restricted volume types",
         "spec.volumes[0].hostPath",
@@ -474,7 +474,7 @@ REFUSED = {
         VOLUME_TYPES,
         INSTEAD_OF_DATA,
     ),
-    "the node's shared memory and data as volumes": Refusal(
+    "the node's shared memory and data as volumes": Rejection(
         pod(
             volumes=[
                 {"name": "data", "hostPath": {"path": "/data"}},
@@ -487,7 +487,7 @@ REFUSED = {
         VOLUME_TYPES,
         f"For shared memory, set {SHARED_MEMORY}; {INSTEAD_OF_DATA.replace('For', 'for')}",
     ),
-    "data of the node and of servers": Refusal(
+    "data of the node and of servers": Rejection(
         pod(
             volumes=[
                 {"name": "data", "nfs": {"server": "nfs.example", "path": "/"}},
@@ -500,7 +500,7 @@ REFUSED = {
         VOLUME_TYPES,
         INSTEAD_OF_DATA,
     ),
-    "a volume type that is younger than this check": Refusal(
+    "an unknown volume type": Rejection(
         pod(volumes=[{"name": "data", "teleport": {"to": "host"}}]),
         "restricted volume types",
         "spec.volumes[0].teleport",
@@ -508,7 +508,7 @@ REFUSED = {
         VOLUME_TYPES,
         INSTEAD_OF_DATA,
     ),
-    "root allowed by the Pod": Refusal(
+    "root allowed by the Pod": Rejection(
         pod({"runAsNonRoot": False}, containers=[container(runAsNonRoot=True)]),
         "runAsNonRoot != true",
         "spec.securityContext.runAsNonRoot",
@@ -516,7 +516,7 @@ REFUSED = {
         "only true",
         f"Set {NON_ROOT} instead",
     ),
-    "root allowed by two of three containers": Refusal(
+    "root allowed by two of three containers": Rejection(
         pod(
             containers=[
                 container(n, runAsNonRoot=v)
@@ -529,7 +529,7 @@ REFUSED = {
         "only true",
         f"Set {NON_ROOT} instead",
     ),
-    "root left open": Refusal(
+    "runAsNonRoot unset": Rejection(
         pod({"runAsNonRoot": None}, containers=[container("a", runAsNonRoot=True), container("b")]),
         "runAsNonRoot != true",
         "spec.containers[1].securityContext.runAsNonRoot",
@@ -537,7 +537,7 @@ REFUSED = {
         "only true",
         f"Set {NON_ROOT} in the Pod's spec",
     ),
-    "root left open on Windows": Refusal(
+    "runAsNonRoot unset on Windows": Rejection(
         pod({"runAsNonRoot": None, "seccompProfile": None}, os={"name": "windows"}),
         "runAsNonRoot != true",
         "spec.containers[0].securityContext.runAsNonRoot",
@@ -545,7 +545,7 @@ REFUSED = {
         "only true",
         f"Set {NON_ROOT} in the Pod's spec",
     ),
-    "root by number": Refusal(
+    "runAsUser 0": Rejection(
         pod({"runAsUser": 0}, containers=[container(runAsUser=1000)]),
         "runAsUser=0",
         "spec.securityContext.runAsUser",
@@ -554,7 +554,7 @@ REFUSED = {
         "Set runAsUser: 65532. Install packages in the image build, and set fsGroup if the "
         "container writes to volumes",
     ),
-    "no seccomp": Refusal(
+    "an unconfined seccomp profile": Rejection(
         pod(containers=[container(seccompProfile={"type": "Unconfined"}), container("b")]),
         "seccompProfile",
         "spec.containers[0].securityContext.seccompProfile.type",
@@ -562,7 +562,7 @@ REFUSED = {
         '"RuntimeDefault" or "Localhost"',
         f"Set {SECCOMP} instead",
     ),
-    "a seccomp profile without a type": Refusal(
+    "a seccomp profile without a type": Rejection(
         pod({"seccompProfile": {}}),
         "seccompProfile",
         "spec.securityContext.seccompProfile.type",
@@ -570,7 +570,7 @@ REFUSED = {
         '"RuntimeDefault" or "Localhost"',
         f"Set {SECCOMP} instead",
     ),
-    "seccomp left open": Refusal(
+    "seccomp profile unset": Rejection(
         pod({"seccompProfile": None}),
         "seccompProfile",
         "spec.containers[0].securityContext.seccompProfile",
@@ -583,11 +583,11 @@ REFUSED = {
 
 class TestRestricted:
     @pytest.mark.parametrize("raw", ACCEPTED.values(), ids=ACCEPTED)
-    def test_accepts(self, raw: JSON) -> None:
+    def test_restricted_accepts_a_compliant_pod(self, raw: JSON) -> None:
         assert findings(raw) == []
 
-    @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-    def test_rejects_with_one_finding(self, case: Refusal) -> None:
+    @pytest.mark.parametrize("case", REJECTED.values(), ids=REJECTED)
+    def test_restricted_rejects_a_violation_with_one_finding(self, case: Rejection) -> None:
         (finding,) = findings(case.pod)
         assert finding.rule == ID
         assert finding.reason == case.reason
@@ -597,7 +597,7 @@ class TestRestricted:
         )
         assert finding.remediation == case.remediation
 
-    def test_says_what_a_container_that_locks_memory_costs(self) -> None:
+    def test_the_remediation_explains_that_ipc_lock_keeps_the_image_user(self) -> None:
         locks = container(capabilities={"drop": ["ALL"], "add": ["IPC_LOCK"]})
         other = container("b", runAsNonRoot=True)
         raw = pod({"runAsNonRoot": None}, containers=[locks, other])
@@ -607,7 +607,7 @@ class TestRestricted:
             "image, which may be root, because the capability has no effect for other users"
         )
 
-    def test_finds_privileges_that_exclude_giving_up_escalation(self) -> None:
+    def test_the_remediation_removes_privileges_that_require_escalation(self) -> None:
         """The API server rejects the pair, so the remediation must not lead to it."""
         contexts: tuple[JSON, ...] = (
             {"privileged": True},
@@ -621,14 +621,14 @@ class TestRestricted:
                 "and remove privileged and SYS_ADMIN"
             )
 
-    def test_says_whose_fault_the_host_ports_of_a_host_network_are(self) -> None:
+    def test_the_remediation_of_host_ports_names_host_network(self) -> None:
         raw = pod(hostNetwork=True, containers=[container() | {"ports": [{"hostPort": 80}]}])
         (finding,) = [each for each in findings(raw) if each.reason == "hostPort"]
         assert finding.remediation == (
             "Remove hostNetwork, which makes every containerPort a hostPort, and remove hostPort"
         )
 
-    def test_finds_everything_in_one_answer_in_the_official_order(self) -> None:
+    def test_all_findings_are_reported_in_the_official_order(self) -> None:
         worst: JSON = {
             "privileged": True,
             "allowPrivilegeEscalation": True,
@@ -688,7 +688,7 @@ class TestRestricted:
         assert len(reasons(raw, "baseline")) == len(CONTROLS["baseline"])
 
     @pytest.mark.parametrize("kind", ["initContainers", "containers", "ephemeralContainers"])
-    def test_looks_into_every_kind_of_container(self, kind: str) -> None:
+    def test_every_kind_of_container_is_checked(self, kind: str) -> None:
         raw = pod()
         raw["spec"][kind] = [container("good"), {"name": "bad", "image": "registry.example/app"}]
         assert [finding.path for finding in findings(raw)] == [
@@ -696,7 +696,7 @@ class TestRestricted:
             f"spec.{kind}[1].securityContext.capabilities.drop",
         ]
 
-    def test_gives_paths_from_the_root_of_a_workload(self) -> None:
+    def test_paths_start_at_the_root_of_the_workload(self) -> None:
         template = annotated("unconfined")
         template["spec"]["hostPID"] = True
         path = ("spec", "jobTemplate", "spec", "template", "spec")
@@ -708,7 +708,7 @@ class TestRestricted:
             "spec.jobTemplate.spec.template.spec.hostPID",
         ]
 
-    def test_names_containers_and_volumes_that_have_no_name_by_their_position(self) -> None:
+    def test_containers_and_volumes_without_a_name_are_identified_by_index(self) -> None:
         raw = pod(containers=[{"image": "x"}], volumes=[{"nfs": {}}])
         assert [finding.detail.partition(";")[0] for finding in findings(raw)] == [
             'container "#0" does not set securityContext.allowPrivilegeEscalation',
@@ -718,7 +718,7 @@ class TestRestricted:
 
 
 class TestBaseline:
-    def test_requires_nothing_to_be_set(self) -> None:
+    def test_baseline_accepts_a_pod_without_security_context(self) -> None:
         bare = {"spec": {"containers": [{"name": "train", "image": "registry.example/app"}]}}
         assert findings(bare, "baseline") == []
 
@@ -749,16 +749,18 @@ class TestBaseline:
             ),
         ],
     )
-    def test_rejects(self, raw: JSON, reason: str, accepted: str) -> None:
+    def test_baseline_rejects_a_violation_with_one_finding(
+        self, raw: JSON, reason: str, accepted: str
+    ) -> None:
         (finding,) = findings(raw, "baseline")
         assert finding.reason == reason
         assert finding.detail.endswith(f'; Pod Security "baseline" accepts {accepted}')
 
-    def test_accepts_an_unmasked_proc_in_a_user_namespace(self) -> None:
+    def test_baseline_accepts_unmasked_proc_in_a_user_namespace(self) -> None:
         raw = pod(hostUsers=False, containers=[container(procMount="Unmasked")])
         assert findings(raw, "baseline") == []
 
-    def test_holds_on_windows_for_capabilities_too(self) -> None:
+    def test_only_baseline_checks_capabilities_on_windows(self) -> None:
         raw = pod(
             os={"name": "windows"}, containers=[container(capabilities={"add": ["SYS_ADMIN"]})]
         )
@@ -767,10 +769,10 @@ class TestBaseline:
 
 
 @pytest.mark.timeout(900)
-class TestTheOfficialLibrary:
+class TestOfficialLibrary:
     """The first of these tests may have to build it."""
 
-    def test_agrees_on_every_official_fixture(
+    def test_reasons_equal_the_library_for_every_official_fixture(
         self, oracle: Oracle, official_testdata: Path
     ) -> None:
         official = fixtures(official_testdata)
@@ -783,8 +785,8 @@ class TestTheOfficialLibrary:
                 if fixture.level == level:
                     assert (not findings(fixture.pod, level)) == fixture.allowed, str(fixture)
 
-    def test_agrees_on_every_example_of_these_tests(self, oracle: Oracle) -> None:
-        examples = [*ACCEPTED.values(), *(case.pod for case in REFUSED.values())]
+    def test_reasons_equal_the_library_for_every_example_in_this_file(self, oracle: Oracle) -> None:
+        examples = [*ACCEPTED.values(), *(case.pod for case in REJECTED.values())]
         for level in LEVELS:
             verdicts = oracle.pod_security_each(examples, level=level, defaulted=True, lenient=True)
             for raw, verdict in zip(examples, verdicts, strict=True):
@@ -796,7 +798,9 @@ class TestTheOfficialLibrary:
 
     @settings(max_examples=150)
     @given(batch=st.lists(pods(min_sources=1), min_size=1, max_size=10))
-    def test_gives_the_same_reasons_for_any_pod(self, oracle: Oracle, batch: list[JSON]) -> None:
+    def test_reasons_equal_the_library_for_generated_pods(
+        self, oracle: Oracle, batch: list[JSON]
+    ) -> None:
         for level in LEVELS:
             verdicts = oracle.pod_security_each(batch, level=level)
             for raw, verdict in zip(batch, verdicts, strict=True):
@@ -805,7 +809,9 @@ class TestTheOfficialLibrary:
 
     @settings(max_examples=80)
     @given(batch=st.lists(pods(min_sources=1), min_size=1, max_size=10))
-    def test_reports_no_fewer(self, oracle: Oracle, batch: list[JSON]) -> None:
+    def test_details_contain_every_value_that_the_library_names(
+        self, oracle: Oracle, batch: list[JSON]
+    ) -> None:
         """Whatever the library puts in quotes (containers, values), the finding names too."""
         for raw, verdict in zip(batch, oracle.pod_security_each(batch), strict=True):
             if any(len(volume) > 2 for volume in raw["spec"].get("volumes") or ()):
@@ -817,7 +823,7 @@ class TestTheOfficialLibrary:
 
     @settings(max_examples=80)
     @given(batch=st.lists(pods(), min_size=1, max_size=10))
-    def test_gives_the_same_verdict_before_and_after_the_api_server_s_defaults(
+    def test_defaults_of_the_api_server_do_not_change_the_verdict(
         self, oracle: Oracle, batch: list[JSON]
     ) -> None:
         """A webhook sees them, a file has none yet: a volume without a source is an emptyDir."""
@@ -829,8 +835,8 @@ class TestTheOfficialLibrary:
                 assert bool(findings(raw, level)) != verdict.allowed
 
 
-def test_changes_nothing() -> None:
-    for case in REFUSED.values():
+def test_the_check_does_not_modify_the_pod() -> None:
+    for case in REJECTED.values():
         before = copy.deepcopy(case.pod)
         findings(case.pod)
         assert case.pod == before
