@@ -226,7 +226,7 @@ class TestUpdates:
 
 
 class TestExceptions:
-    def test_excepted_findings_are_listed_separately(self) -> None:
+    def test_a_decision_lists_excepted_findings_separately(self) -> None:
         entry = {"rules": ["pool-trespass"], "namespaces": ["default"], "reason": "until summer"}
         obj = pod(tolerations=[TOLERATION], nodeSelector={"nvidia.com/gpu.present": "true"})
         decision = decide(obj, policy(exceptions=[entry]))

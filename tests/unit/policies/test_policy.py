@@ -47,8 +47,8 @@ def problems(given: Any) -> list[str]:
     return list(caught.value.problems)
 
 
-class TestTheDefaultPolicy:
-    def test_is_valid_and_compiles(self) -> None:
+class TestDefaultPolicy:
+    def test_the_default_policy_is_valid_and_compiles(self) -> None:
         policy = parse_policy(policy_document("default")).compile()
         (nvidia,) = policy.pools
         assert "nvidia.com/mig-1g.10gb" in nvidia.resources
@@ -62,11 +62,11 @@ class TestTheDefaultPolicy:
         }
         assert (policy.hardening.level, policy.hardening.run_as_user) == ("restricted", 65532)
 
-    def test_names_every_rule_with_its_default_action(self) -> None:
+    def test_the_default_policy_lists_every_rule_with_its_default_action(self) -> None:
         rules = policy_document("default")["rules"]
         assert list(rules.items()) == [(rule.id, rule.default) for rule in RULES]
 
-    def test_exempts_the_system_the_gpu_stack_and_itself(self) -> None:
+    def test_the_default_policy_exempts_system_and_gpu_operator_namespaces(self) -> None:
         assert policy_document("default")["exemptions"]["namespaces"] == [
             "kube-system",
             "gpu-operator",
@@ -78,7 +78,7 @@ class TestTheDefaultPolicy:
             "gpufence-system",
         ]
 
-    def test_says_no_more_than_a_document_without_settings_means(self) -> None:
+    def test_the_default_policy_equals_a_policy_without_optional_settings(self) -> None:
         given = policy_document("default")
         short = {key: given[key] for key in ("apiVersion", "kind", "pools", "exemptions")}
         message, meant = (parse_policy(one).compile() for one in (given, short))
@@ -86,7 +86,7 @@ class TestTheDefaultPolicy:
         assert (message.failure_policy, message.custom_workloads) == ("Fail", WELL_KNOWN)
         assert (meant.failure_policy, meant.custom_workloads) == ("Fail", WELL_KNOWN)
 
-    def test_is_the_file_that_ships(self) -> None:
+    def test_the_shipped_file_is_the_default_policy(self) -> None:
         (shipped,) = load_all(default_policy_text())
         assert FencePolicy.model_validate(shipped) == parse_policy(policy_document("default"))
 
@@ -99,38 +99,38 @@ def test_every_policy_on_disk_is_valid(file: Any) -> None:
     assert parse_policy(given).compile().pools
 
 
-class TestWhatADocumentMeans:
-    def test_a_taint_without_a_value_means_any_value_and_the_effect_noschedule(self) -> None:
+class TestCompiledDocument:
+    def test_a_taint_defaults_to_any_value_and_effect_no_schedule(self) -> None:
         (taint,) = parse_policy(document()).compile().pools[0].taints
         assert (taint.value, taint.effect) == (None, "NoSchedule")
 
-    def test_a_rule_that_is_not_named_has_its_default_action(self) -> None:
+    def test_a_rule_that_is_not_listed_has_its_default_action(self) -> None:
         policy = parse_policy(document(rules={"pool-trespass": "audit"})).compile()
         assert policy.actions["pool-trespass"] == "audit"
         others = [rule for rule in RULES if rule.id != "pool-trespass"]
         assert all(policy.actions[rule.id] == rule.default for rule in others)
 
     @pytest.mark.parametrize("action", ACTIONS)
-    def test_a_rule_can_be_given_every_action(self, action: str) -> None:
+    def test_a_rule_accepts_every_action(self, action: str) -> None:
         policy = parse_policy(document(rules={"device-leak": action})).compile()
         assert policy.actions["device-leak"] == action
 
     @pytest.mark.parametrize("choice", ["Fail", "Ignore"])
-    def test_it_says_what_becomes_of_pods_while_no_replica_answers(self, choice: str) -> None:
+    def test_the_failure_policy_is_compiled(self, choice: str) -> None:
         assert parse_policy(document(failurePolicy=choice)).compile().failure_policy == choice
 
-    def test_custom_workloads_take_the_place_of_the_well_known_ones(self) -> None:
+    def test_custom_workloads_replace_the_well_known_workloads(self) -> None:
         given = [{"group": "train.example", "resources": ["runs", "sweeps"]}]
         policy = parse_policy(document(customWorkloads=given)).compile()
         assert policy.custom_workloads == (CustomWorkloads("train.example", ("runs", "sweeps")),)
         assert not parse_policy(document(customWorkloads=[])).compile().custom_workloads
 
-    def test_off_needs_no_quotes_although_yaml_reads_it_as_false(self) -> None:
+    def test_unquoted_off_which_yaml_parses_as_false_is_accepted(self) -> None:
         (rules,) = load_all("pool-trespass: off")
         assert rules == {"pool-trespass": False}
         assert parse_policy(document(rules=rules)).compile().actions["pool-trespass"] == "off"
 
-    def test_the_last_override_of_a_namespace_counts(self) -> None:
+    def test_the_last_override_of_a_namespace_wins(self) -> None:
         overrides = [
             {"namespaces": ["a", "b"], "rules": {"pool-trespass": "warn", "device-leak": "off"}},
             {"namespaces": ["b"], "rules": {"pool-trespass": "audit"}},
@@ -178,13 +178,13 @@ class TestWhatADocumentMeans:
         ]
         assert covered == ["team-a", "legacy"]
 
-    def test_metadata_change_nothing(self) -> None:
+    def test_metadata_does_not_change_the_compiled_policy(self) -> None:
         metadata = {"name": "gpus", "labels": {"team": "infra"}, "annotations": {"a.b/c": "x y"}}
         with_metadata = parse_policy(document(metadata=metadata)).compile()
         assert encoded(with_metadata) == encoded(parse_policy(document()).compile())
 
     @pytest.mark.parametrize("written", ["2026-12-31", date(2026, 12, 31)])
-    def test_a_day_may_come_as_text_or_as_the_date_yaml_makes_of_it(self, written: Any) -> None:
+    def test_an_expiry_date_may_be_a_string_or_a_yaml_date(self, written: Any) -> None:
         entry = {"namespaces": ["a"], "reason": "until summer", "expires": written}
         (compiled,) = parse_policy(document(exceptions=[entry])).compile().exceptions
         assert compiled.expires == date(2026, 12, 31)
@@ -192,15 +192,15 @@ class TestWhatADocumentMeans:
         assert compiled.has_expired(date(2026, 12, 31))
         assert not compiled.has_expired(None)
 
-    def test_ids_may_be_left_to_the_image(self) -> None:
+    def test_run_as_user_may_be_null(self) -> None:
         hardening = parse_policy(document(hardening={"runAsUser": None})).compile().hardening
         assert hardening.run_as_user is None
 
-    def test_two_pools_may_lie_behind_one_taint(self) -> None:
+    def test_two_pools_may_have_the_same_taint(self) -> None:
         amd = pool(name="amd", resources=["amd.com/gpu"], nodeSelector={"amd": "true"})
         assert len(parse_policy(document(POOL, amd)).pools) == 2
 
-    def test_it_cannot_be_changed(self) -> None:
+    def test_a_parsed_policy_is_immutable(self) -> None:
         policy = parse_policy(document())
         with pytest.raises(ValidationError, match="frozen"):
             policy.pools[0].name = "other"  # type: ignore[misc]
@@ -237,7 +237,7 @@ class TestWhatADocumentMeans:
         pytest.param(
             document(pool(taints=[{"key": "gpu", "color": "red"}])),
             "pools[0].taints[0].color: unknown field; accepted: key, value, effect",
-            id="a key that resembles none",
+            id="an unknown key without a suggestion",
         ),
         pytest.param(
             document(pool(taints=[{"key": "gpu"}, {"key": "gpu", "efect": "NoExecute"}])),
@@ -295,7 +295,9 @@ class TestWhatADocumentMeans:
         pytest.param(document() | {7: 1}, "[7]: keys should be strings (found 7)", id="a number"),
         pytest.param(document(pools=[]), "pools: is empty; add at least one entry", id="no pool"),
         pytest.param(
-            document(pools={"name": "x"}), "pools: must be a list, but is {'name': 'x'}", id="one"
+            document(pools={"name": "x"}),
+            "pools: must be a list, but is {'name': 'x'}",
+            id="a mapping in place of the pools",
         ),
         pytest.param(
             document("nvidia"),  # type: ignore[arg-type]
@@ -344,13 +346,13 @@ class TestWhatADocumentMeans:
             document(pool(sharedResources=["nvidia.com/gpu.shared"])),
             "pools[0]: has the shared resource 'nvidia.com/gpu.shared', which is not in resources; "
             "add it there as well",
-            id="a share of nothing",
+            id="an unlisted shared resource",
         ),
         pytest.param(
             document(pool(fractionalResources=["nvidia.com/gpumem"])),
             "pools[0]: has the fractional resource 'nvidia.com/gpumem', which is not in resources; "
             "add it there as well",
-            id="an amount of nothing",
+            id="an unlisted fractional resource",
         ),
         pytest.param(
             document(pool(annotationRequests=[{"annotations": ["a"], "schedulerName": DEFAULT}])),
@@ -409,7 +411,7 @@ class TestWhatADocumentMeans:
         pytest.param(
             document(pool(largestRequest=0)),
             "pools[0].largestRequest: must be at least 1, but is 0",
-            id="no request at all",
+            id="a largest request of 0",
         ),
         pytest.param(
             document(hardening="restricted"),
@@ -429,7 +431,7 @@ class TestWhatADocumentMeans:
         pytest.param(
             document(hardening={"runAsUser": 2**31}),
             "hardening.runAsUser: must be at most 2147483647, but is 2147483648",
-            id="a user beyond all",
+            id="a user above the maximum",
         ),
         pytest.param(
             document(hardening={"runAsUser": "1000"}),
@@ -469,7 +471,7 @@ def test_a_mistake_is_reported_with_path_and_remediation(given: Any, expected: s
 
 @pytest.mark.parametrize("name", ["cpu", "nvidia.com/", "*", "nvidia.com/*gpu", "kubernetes.io/x"])
 @pytest.mark.parametrize("key", ["resources", "sharedResources"])
-def test_resources_are_extended_resources_or_prefixes_of_some(name: str, key: str) -> None:
+def test_a_resource_that_is_no_extended_resource_or_prefix_is_rejected(name: str, key: str) -> None:
     (problem,) = problems(document(pool(**{key: ["nvidia.com/gpu", name]})))
     assert problem == (
         f"pools[0].{key}[1]: is not the name of an extended resource; use vendor.example/name or "
@@ -478,11 +480,11 @@ def test_resources_are_extended_resources_or_prefixes_of_some(name: str, key: st
 
 
 @pytest.mark.parametrize("name", ["nvidia.com/*", "nvidia.com/mig-*", "a/b", "example.com/A.b_c-d"])
-def test_resources_may_be_exact_or_open_at_the_end(name: str) -> None:
+def test_a_resource_may_be_a_name_or_a_prefix(name: str) -> None:
     assert parse_policy(document(pool(resources=[name]))).pools[0].resources == [name]
 
 
-def test_every_rule_that_does_not_exist_is_named_with_those_that_do() -> None:
+def test_all_unknown_rules_are_reported_with_the_accepted_rules() -> None:
     messages = problems(
         document(rules={"no-such": "warn", "device-leak": "warn", "nor-this": "off"})
     )
@@ -493,7 +495,7 @@ def test_every_rule_that_does_not_exist_is_named_with_those_that_do() -> None:
     ]
 
 
-def test_every_problem_is_named_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     messages = problems(
         {"kind": "FencePolicy", "pools": [pool(name="A", taint=[])], "hardening": {"level": ""}}
     )
@@ -515,7 +517,7 @@ def test_every_problem_is_named_at_once() -> None:
         (["nvidia.com/mig-1g*"], ["nvidia.com/mig-*"], "nvidia.com/mig-1g*"),
     ],
 )
-def test_labels_tell_pools_with_the_same_resource_apart(
+def test_pools_with_the_same_labels_and_a_shared_resource_are_rejected(
     first: list[str], second: list[str], shared: str
 ) -> None:
     pools = pool(name="one", resources=first), pool(name="two", resources=second)
@@ -526,7 +528,7 @@ def test_labels_tell_pools_with_the_same_resource_apart(
     )
 
 
-def test_pools_whose_labels_differ_may_offer_the_same() -> None:
+def test_pools_with_different_labels_may_offer_the_same_resource() -> None:
     labels = ({"model": "a100"}, {"model": "h100"}, {"gpu": "other"})
     document_ = document(*(pool(name=f"p{n}", nodeSelector=each) for n, each in enumerate(labels)))
     policy = parse_policy(document_).compile()
@@ -548,7 +550,7 @@ def test_pools_whose_labels_differ_may_offer_the_same() -> None:
         ({"gpu": "true", "model": "h100"}, {"gpu": "true"}, "two"),
     ],
 )
-def test_a_pool_within_another_offers_something_else(
+def test_pools_with_nested_labels_and_the_same_resource_are_rejected(
     first: dict[str, str], second: dict[str, str], wide: str
 ) -> None:
     pools = pool(name="one", nodeSelector=first), pool(name="two", nodeSelector=second)
@@ -556,27 +558,27 @@ def test_a_pool_within_another_offers_something_else(
     assert problem.endswith(f"add a label to the nodeSelector of '{wide}' that tells them apart")
 
 
-def test_labels_tell_pools_with_the_same_device_class_apart() -> None:
+def test_pools_with_the_same_labels_and_a_shared_class_are_rejected() -> None:
     amd = pool(name="amd", resources=["amd.com/gpu"], deviceClasses=["gpu.example.com"])
     (problem,) = problems(document(pool(deviceClasses=["gpu.example.com"]), amd))
     assert problem.startswith("the policy: has 'gpu.example.com' in two pools, 'nvidia' and 'amd'")
 
 
-def test_two_pools_do_not_share_a_name() -> None:
+def test_two_pools_with_the_same_name_are_rejected() -> None:
     other = pool(resources=["amd.com/gpu"])
     assert problems(document(POOL, other)) == [
         "the policy: has two pools named 'nvidia'; give each its own name"
     ]
 
 
-def test_the_runtime_class_of_a_pool_is_not_exempt() -> None:
+def test_exempting_the_runtime_class_of_a_pool_is_rejected() -> None:
     given = document(pool(runtimeClass="nvidia"), exemptions={"runtimeClasses": ["nvidia"]})
     (problem,) = problems(given)
     assert "runtimeClass" in problem
     assert "'nvidia'" in problem
 
 
-def test_no_problem_shows_more_than_a_line_of_what_was_found() -> None:
+def test_a_problem_truncates_a_long_input_value() -> None:
     for given in (document(kind="x" * 9999), document(pools="y" * 9999), "z" * 9999):
         (problem,) = problems(given)
         assert len(problem) < 200

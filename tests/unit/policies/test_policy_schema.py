@@ -161,7 +161,7 @@ def test_the_schema_is_valid(schema: Draft202012Validator) -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 @pytest.mark.parametrize("given", BAD.values(), ids=BAD.keys())
-def test_the_schema_rejects_what_the_server_rejects(
+def test_the_schema_rejects_documents_that_the_server_rejects(
     given: JSON, schema: Draft202012Validator
 ) -> None:
     with pytest.raises(PolicyError):
@@ -178,7 +178,7 @@ def test_the_schema_rejects_what_the_server_rejects(
         ),
     ),
 )
-def test_law_what_the_server_takes_for_a_name_the_schema_takes(place: str, text: str) -> None:
+def test_law_the_schema_accepts_every_name_that_the_server_accepts(place: str, text: str) -> None:
     written = named(place, text)
     try:
         parse_policy(written)
@@ -189,7 +189,9 @@ def test_law_what_the_server_takes_for_a_name_the_schema_takes(place: str, text:
 
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
-def test_every_rule_may_be_named_wherever_rules_are(schema: Draft202012Validator) -> None:
+def test_the_schema_accepts_every_rule_in_rules_overrides_and_exceptions(
+    schema: Draft202012Validator,
+) -> None:
     rules = {rule.id: "warn" for rule in RULES}
     given = document(
         rules=rules,

@@ -63,7 +63,9 @@ def test_an_annotation_is_a_request_if_it_is_a_number_above_zero(
         ({"gpu-fraction-num-devices": "3"}, 0),
     ],
 )
-def test_a_part_of_a_device_counts_as_one(annotations: dict[str, str], count: int) -> None:
+def test_a_fraction_of_a_device_counts_as_one_device(
+    annotations: dict[str, str], count: int
+) -> None:
     spec = {"schedulerName": "kai-scheduler", "containers": [{"name": "a"}]}
     pod = pod_of({"metadata": {"annotations": annotations}, "spec": spec})
     assert peak_in_pool(pod, SHARED.pools[0], SHARED, Facts()) == count
@@ -93,25 +95,25 @@ def container(name: str, quantity: Any, side: str = "limits") -> JSON:
 class TestByResource:
     @pytest.mark.parametrize("kind", ["containers", "initContainers"])
     @pytest.mark.parametrize("side", ["limits", "requests"])
-    def test_count_in_limits_and_requests_of_containers(self, kind: str, side: str) -> None:
+    def test_limits_and_requests_of_containers_count(self, kind: str, side: str) -> None:
         found = requests({kind: [{}, container("nvidia.com/gpu", 2, side)]})
         path = f"spec.{kind}[1].resources.{side}[nvidia.com/gpu]"
         assert found == [("nvidia", path, "nvidia.com/gpu: 2", True)]
 
-    def test_do_not_count_in_debug_containers_or_at_pod_level(self) -> None:
+    def test_debug_container_and_pod_level_resources_do_not_count(self) -> None:
         gpu = container("nvidia.com/gpu", 1)
         assert requests({"ephemeralContainers": [gpu], "resources": gpu["resources"]}) == []
 
-    def test_count_once_for_both_sides(self) -> None:
+    def test_equal_limits_and_requests_count_once(self) -> None:
         both = {"resources": {"limits": {"amd.com/gpu": 1}, "requests": {"amd.com/gpu": 1}}}
         assert [what for _, _, what, _ in requests({"containers": [both]})] == ["amd.com/gpu: 1"]
 
     @pytest.mark.parametrize("quantity", [0, "0", "0.0", None, "-1", -1, "-0", "0e9"])
-    def test_do_not_count_for_nothing(self, quantity: Any) -> None:
+    def test_a_quantity_of_zero_or_less_does_not_count(self, quantity: Any) -> None:
         assert requests({"containers": [container("nvidia.com/gpu", quantity)]}) == []
 
     @pytest.mark.parametrize("quantity", [1, "1", "1n", 0.5, "1000m", "1Ei"])
-    def test_count_for_anything_above(self, quantity: Any) -> None:
+    def test_a_positive_quantity_counts(self, quantity: Any) -> None:
         assert len(requests({"containers": [container("nvidia.com/gpu", quantity)]})) == 1
 
     @pytest.mark.parametrize(
@@ -133,7 +135,9 @@ class TestByResource:
             ("example.com/nic", None),
         ],
     )
-    def test_go_to_the_pool_that_offers_the_name(self, name: str, pool: str | None) -> None:
+    def test_a_resource_belongs_to_the_pool_that_offers_it(
+        self, name: str, pool: str | None
+    ) -> None:
         classes = {
             "example.com/accelerator": "gpu.nvidia.com",
             "example.com/nic": "rdma.example.com",
@@ -143,9 +147,7 @@ class TestByResource:
         assert [each.name for each in found] == ([pool] if pool else [])
 
     @given(strategies.pods(claims=False))
-    def test_are_there_exactly_when_some_container_requests_more_than_nothing(
-        self, pod: JSON
-    ) -> None:
+    def test_requested_pools_are_those_of_positive_container_quantities(self, pod: JSON) -> None:
         facts, spec = Facts(), pod["spec"]
         asked = {
             pool.name
@@ -180,11 +182,13 @@ class TestByClaim:
             ({}, []),
         ],
     )
-    def test_are_resolved_by_kind_namespace_and_name(self, source: JSON, pools: list[str]) -> None:
+    def test_claims_are_resolved_by_kind_namespace_and_name(
+        self, source: JSON, pools: list[str]
+    ) -> None:
         found = requests({"resourceClaims": [{"name": "x", **source}]}, self.FACTS, "ml")
         assert [pool for pool, *_ in found] == pools
 
-    def test_say_where_and_for_what(self) -> None:
+    def test_a_claim_request_has_a_path_and_a_description(self) -> None:
         entries = [{"name": "x"}, {"name": "y", "resourceClaimName": "one"}]
         assert requests({"resourceClaims": entries}, self.FACTS, "ml") == [
             ("nvidia", "spec.resourceClaims[1]", "claim one on device class gpu.nvidia.com", True)
@@ -201,14 +205,14 @@ class TestByClaim:
             (set(), []),
         ],
     )
-    def test_are_certain_where_every_alternative_is_of_one_pool(
+    def test_a_claim_is_certain_if_all_alternatives_are_of_one_pool(
         self, classes: set[str], found: list[tuple[str, bool]]
     ) -> None:
         facts = Facts(claims={("default", "c"): claim(classes)})
         given = requests({"resourceClaims": [{"resourceClaimName": "c"}]}, facts)
         assert [(pool, certain) for pool, _, _, certain in given] == found
 
-    def test_count_each_for_itself(self) -> None:
+    def test_each_request_of_a_claim_counts_separately(self) -> None:
         facts = Facts(claims={("default", "c"): claim({"gpu.nvidia.com"}, {"gpu.amd.com"})})
         found = requests({"resourceClaims": [{"resourceClaimName": "c"}]}, facts)
         assert [(pool, certain) for pool, _, _, certain in found] == [
@@ -216,7 +220,7 @@ class TestByClaim:
             ("amd", True),
         ]
 
-    def test_of_which_nothing_is_known_are_distinguished(self) -> None:
+    def test_unknown_claims_are_listed_as_unresolved(self) -> None:
         sources = [
             {"resourceClaimName": "one"},
             {"resourceClaimTemplateName": "two"},
@@ -231,14 +235,14 @@ class TestByClaim:
             ("spec.template.spec.resourceClaims[1]", "two")
         ]
 
-    def test_count_only_where_a_container_uses_them(self) -> None:
+    def test_a_claim_counts_only_if_a_container_uses_it(self) -> None:
         entry = {"name": "gpu", "resourceClaimName": "one"}
         pod: JSON = {"spec": {"resourceClaims": [entry], "containers": [{"name": "web"}]}}
         assert device_requests(pod_of(pod), TWO_POOLS, Request("ml"), self.FACTS) == ()
         pod["spec"]["initContainers"] = [{"resources": {"claims": [{"name": "gpu"}]}}]
         assert len(device_requests(pod_of(pod), TWO_POOLS, Request("ml"), self.FACTS)) == 1
 
-    def test_of_an_existing_pod_are_those_that_were_generated_for_it(self) -> None:
+    def test_an_update_of_a_pod_uses_the_generated_claim_in_its_status(self) -> None:
         entry = {"name": "gpu", "resourceClaimTemplateName": "deleted"}
         user = {"resources": {"claims": [{"name": "gpu"}]}}
         pod = pod_of({"spec": {"resourceClaims": [entry], "containers": [user]}})

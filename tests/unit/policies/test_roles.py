@@ -80,13 +80,13 @@ def made(version: str, kind: str, spec: JSON) -> JSON:
 
 
 @pytest.mark.parametrize("case", NAMED.values(), ids=NAMED)
-def test_each_template_has_the_name_that_its_users_know(case: tuple[Any, ...]) -> None:
+def test_each_template_of_a_well_known_kind_has_the_expected_role(case: tuple[Any, ...]) -> None:
     version, kind, spec, names = case
     obj = made(version, kind, spec)
     assert [role(obj, template.spec_path) for template in templates(obj)] == names
 
 
-def test_a_finding_says_whose_pods_it_is_about() -> None:
+def test_a_finding_names_the_role_of_its_template() -> None:
     version, kind, spec, _ = NAMED["PyTorchJob"]
     found = decide(made(version, kind, spec), policies()["one taint"]).findings
     assert [finding.detail.rpartition("; ")[2] for finding in found] == [

@@ -39,13 +39,13 @@ def test_rule_ids_are_unique_and_in_kebab_case() -> None:
 
 
 @each_rule
-def test_a_rule_is_called_like_its_module(rule: Mutation | Check) -> None:
+def test_a_rule_id_matches_its_module_name(rule: Mutation | Check) -> None:
     function = rule.additions if isinstance(rule, Mutation) else rule.check
     prefix = "set" if isinstance(rule, Mutation) else "check"
     assert function.__module__ == f"policies.rules.{prefix}_{rule.id.replace('-', '_')}"
 
 
-def test_every_module_of_a_rule_is_registered(pytestconfig: pytest.Config) -> None:
+def test_every_rule_module_is_registered(pytestconfig: pytest.Config) -> None:
     directory = pytestconfig.rootpath / "policies" / "rules"
     modules = {file.stem for file in [*directory.glob("set_*.py"), *directory.glob("check_*.py")]}
     assert modules <= set(vars(registry)), "a rule that the registry does not import never runs"
@@ -64,7 +64,7 @@ def test_a_page_has_a_title_and_the_fixed_headings(rule: Mutation | Check) -> No
 
 
 @each_rule
-def test_a_page_names_settings_that_exist(rule: Mutation | Check) -> None:
+def test_a_page_names_only_existing_settings(rule: Mutation | Check) -> None:
     text = section(rule, "Settings")
     # What stands before a bullet's colon are names; what comes after it explains them.
     bullets = re.findall(r"^- ((?:`[^`]+`(?:,\s+|\s+and\s+)?)+):", text, re.MULTILINE)
@@ -76,7 +76,7 @@ def test_a_page_names_settings_that_exist(rule: Mutation | Check) -> None:
 
 
 @each_check
-def test_denied_examples_of_a_page_are_denied(rule: Check) -> None:
+def test_denied_examples_of_a_page_have_a_finding_of_the_rule(rule: Check) -> None:
     decision = decide_as_on_page(rule, "Denied")
     rules = {finding.rule for finding in decision.findings}
     assert rule.id in rules, f"Denied, under the policy of Settings, has only findings of {rules}"

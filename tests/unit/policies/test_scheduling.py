@@ -48,7 +48,7 @@ class TestTolerations:
             ({"key": "gpu", "operator": "Gt", "value": "0"}, False, False, False),
         ],
     )
-    def test_cover_a_taint_with_every_value_that_it_may_have(
+    def test_tolerates_is_true_only_for_every_possible_taint_value(
         self, toleration: JSON, any_value: bool, true: bool, no_value: bool
     ) -> None:
         covered = [tolerates(toleration, taint) for taint in (ANY_VALUE, TRUE, NO_VALUE)]
@@ -69,17 +69,19 @@ class TestTolerations:
             ({"key": "gpu", "effect": "NoExecute"}, False),
         ],
     )
-    def test_may_cover_a_taint_with_some_value(self, toleration: JSON, may: bool) -> None:
+    def test_may_tolerate_is_true_for_some_possible_taint_value(
+        self, toleration: JSON, may: bool
+    ) -> None:
         assert may_tolerate(toleration, ANY_VALUE) is may
 
     @pytest.mark.parametrize(("operator", "values"), [("Gt", "6"), ("Lt", "4")])
-    def test_may_cover_a_taint_by_comparison(self, operator: str, values: str) -> None:
+    def test_may_tolerate_compares_numeric_taint_values(self, operator: str, values: str) -> None:
         toleration = {"key": "gpu", "operator": operator, "value": "5"}
         covered = [v for v in ("4", "5", "6", "x", "") if may_tolerate(toleration, gpu(v))]
         assert covered == [values]
 
     @given(strategies.tolerations(), strategies.taints())
-    def test_may_cover_what_they_cover(self, toleration: JSON, taint: JSON) -> None:
+    def test_tolerates_implies_may_tolerate(self, toleration: JSON, taint: JSON) -> None:
         known = as_taint(taint)
         unknown = Taint(known.key, known.effect)
         if tolerates(toleration, known):
@@ -98,7 +100,9 @@ class TestTolerations:
             ({"key": "gpu", "operator": "Exists"}, False),
         ],
     )
-    def test_are_wildcards_without_a_key(self, toleration: JSON, wildcard: bool) -> None:
+    def test_an_exists_toleration_without_a_key_is_a_wildcard(
+        self, toleration: JSON, wildcard: bool
+    ) -> None:
         assert is_wildcard(toleration) is wildcard
 
 
@@ -124,7 +128,7 @@ def test_integers_parse_as_in_go(text: str, value: int | None) -> None:
 
 
 class TestNodeSelections:
-    def test_without_any_accepts_every_node(self) -> None:
+    def test_a_pod_without_node_selection_matches_every_node(self) -> None:
         assert matches_node({}, "n", {})
         assert matches_node({"nodeSelector": None, "affinity": None}, "n", {})
 
@@ -154,8 +158,10 @@ class TestNodeSelections:
             pytest.param(["gpu Like y", "gpu Exists"], True, id="a broken term beside another"),
         ],
     )
-    def test_accept_nodes_as_the_scheduler_does(self, terms: Any, accepted: bool) -> None:
-        spec = affine(terms and [term(t) if isinstance(t, str) else t for t in terms])
+    def test_node_selector_terms_match_as_in_the_scheduler(
+        self, terms: Any, accepted: bool
+    ) -> None:
+        spec = with_required_terms(terms and [term(t) if isinstance(t, str) else t for t in terms])
         assert matches_node(spec, "n", {"gpu": "yes", "count": "8"}) is accepted
 
     @pytest.mark.parametrize(
@@ -169,38 +175,42 @@ class TestNodeSelections:
             ({"key": "metadata.uid", "operator": "In", "values": ["n"]}, False),
         ],
     )
-    def test_look_at_the_name_as_a_field(self, field: JSON, accepted: bool) -> None:
-        assert matches_node(affine([{"matchFields": [field]}]), "n", {}) is accepted
+    def test_match_fields_compare_the_node_name(self, field: JSON, accepted: bool) -> None:
+        assert matches_node(with_required_terms([{"matchFields": [field]}]), "n", {}) is accepted
 
-    def test_want_node_selector_and_affinity(self) -> None:
-        spec = {"nodeSelector": {"disk": "ssd"}, **affine([term("gpu Exists")])}
+    def test_node_selector_and_node_affinity_must_both_match(self) -> None:
+        spec = {"nodeSelector": {"disk": "ssd"}, **with_required_terms([term("gpu Exists")])}
         assert not matches_node(spec, "n", {"gpu": "yes"})
         assert matches_node(spec, "n", {"gpu": "yes", "disk": "ssd"})
 
-    def test_know_where_their_terms_stand(self) -> None:
-        (way,) = alternatives(affine([{}, term("gpu Exists")]))
-        assert way.path == (
+    def test_an_alternative_has_the_path_of_its_term(self) -> None:
+        (alternative,) = alternatives(with_required_terms([{}, term("gpu Exists")]))
+        assert alternative.path == (
             "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
             ".nodeSelectorTerms[1]"
         )
 
 
-class TestWhatANodeSelectionSaysOfLabels:
+class TestNodeSelectionLabels:
     @given(strategies.node_selections(), strategies.nodes(), st.data())
-    def test_it_can_match_whatever_it_matches(
+    def test_can_match_is_true_for_labels_of_an_accepted_node(
         self, selection: JSON, node: JSON, data: st.DataObject
     ) -> None:
         labels = node["metadata"]["labels"]
         some = {key: labels[key] for key in labels if data.draw(st.booleans())}
-        for way in alternatives(selection):
-            if accepts(way, node["metadata"]["name"], labels):
-                assert can_match(way, some)
+        for alternative in alternatives(selection):
+            if accepts(alternative, node["metadata"]["name"], labels):
+                assert can_match(alternative, some)
 
     @given(st.lists(strategies.expressions(), min_size=1, max_size=3))
-    def test_it_can_match_only_what_some_label_values_meet(self, expressions: list[JSON]) -> None:
-        selection = affine([{"matchExpressions": expressions}])
-        for way in alternatives(selection):
-            assert can_match(way, {}) is any(accepts(way, "n", labels) for labels in tries(way))
+    def test_can_match_is_true_only_if_some_labels_are_accepted(
+        self, expressions: list[JSON]
+    ) -> None:
+        selection = with_required_terms([{"matchExpressions": expressions}])
+        for alternative in alternatives(selection):
+            assert can_match(alternative, {}) is any(
+                accepts(alternative, "n", labels) for labels in distinguishing_labels(alternative)
+            )
 
     @pytest.mark.parametrize(
         ("words", "possible"),
@@ -216,32 +226,30 @@ class TestWhatANodeSelectionSaysOfLabels:
             (["x In a", "x In b"], False),
         ],
     )
-    def test_it_can_match_what_the_words_leave_room_for(
+    def test_can_match_is_false_for_contradictory_expressions(
         self, words: list[str], possible: bool
     ) -> None:
-        assert can_match(way_of(*words), {}) is possible
+        assert can_match(alternative_of(*words), {}) is possible
 
-    def test_no_node_has_an_empty_name(self) -> None:
+    def test_can_match_is_false_for_an_empty_node_name(self) -> None:
         field = {"key": "metadata.name", "operator": "In", "values": [""]}
-        (way,) = alternatives(affine([{"matchFields": [field]}]))
-        assert not can_match(way, {})
+        (alternative,) = alternatives(with_required_terms([{"matchFields": [field]}]))
+        assert not can_match(alternative, {})
 
     @given(strategies.node_selections(), strategies.nodes())
-    def test_what_it_requires_and_requests_is_on_every_node_that_it_accepts(
-        self, selection: JSON, node: JSON
-    ) -> None:
+    def test_every_accepted_node_has_the_required_labels(self, selection: JSON, node: JSON) -> None:
         labels = node["metadata"]["labels"]
-        for way in alternatives(selection):
-            if not accepts(way, node["metadata"]["name"], labels):
+        for alternative in alternatives(selection):
+            if not accepts(alternative, node["metadata"]["name"], labels):
                 continue
             for key, value in labels.items():
-                if requires(way, key, "elsewhere"):
+                if requires(alternative, key, "elsewhere"):
                     raise AssertionError(f"{key} is {value} and is required to be elsewhere")
             for pool in ({"nvidia.com/gpu.present": "true"}, {"node-type": "gpu"}):
-                if all(requires(way, key, value) for key, value in pool.items()):
+                if all(requires(alternative, key, value) for key, value in pool.items()):
                     assert pool.items() <= labels.items()
-                    assert requires_labels(way, pool)
-                if requires_labels(way, pool):
+                    assert requires_labels(alternative, pool)
+                if requires_labels(alternative, pool):
                     assert pool.keys() <= labels.keys()
 
     @pytest.mark.parametrize(
@@ -260,14 +268,14 @@ class TestWhatANodeSelectionSaysOfLabels:
             (["model In d", "model In e"], True),
         ],
     )
-    def test_it_is_confined_to_nodes_that_carry_one_of_several_sets_of_labels(
+    def test_confines_is_true_if_every_match_has_one_of_the_label_sets(
         self, words: list[str], confined: bool
     ) -> None:
         selectors = [{"model": "a"}, {"model": "b"}, {"size": "80", "gpu": "true"}]
-        assert confines(way_of(*words), selectors) is confined
+        assert confines(alternative_of(*words), selectors) is confined
 
     @given(strategies.node_selections(), strategies.nodes())
-    def test_what_it_is_confined_to_is_on_every_node_that_it_accepts(
+    def test_every_node_that_a_confined_selection_accepts_has_a_label_set(
         self, selection: JSON, node: JSON
     ) -> None:
         labels = node["metadata"]["labels"]
@@ -276,8 +284,10 @@ class TestWhatANodeSelectionSaysOfLabels:
             {"node-type": "gpu", "topology.kubernetes.io/zone": "a"},
             {"node-type": "gpu", "topology.kubernetes.io/zone": "b"},
         ]
-        for way in alternatives(selection):
-            if confines(way, selectors) and accepts(way, node["metadata"]["name"], labels):
+        for alternative in alternatives(selection):
+            if confines(alternative, selectors) and accepts(
+                alternative, node["metadata"]["name"], labels
+            ):
                 assert any(each.items() <= labels.items() for each in selectors)
 
     @pytest.mark.parametrize(
@@ -292,11 +302,13 @@ class TestWhatANodeSelectionSaysOfLabels:
             ("other Exists", False),
         ],
     )
-    def test_it_requests_a_label_that_the_node_must_have(self, words: str, asks: bool) -> None:
-        assert requires_labels(way_of(words), {"gpu": "true"}) is asks
+    def test_requires_labels_is_true_for_expressions_that_need_the_label(
+        self, words: str, asks: bool
+    ) -> None:
+        assert requires_labels(alternative_of(words), {"gpu": "true"}) is asks
 
-    def test_it_requests_nothing_where_nothing_is_named(self) -> None:
-        assert not requires_labels(way_of("gpu Exists"), {})
+    def test_requires_labels_is_false_for_an_empty_label_set(self) -> None:
+        assert not requires_labels(alternative_of("gpu Exists"), {})
 
 
 def gpu(value: str) -> Taint:
@@ -309,22 +321,22 @@ def term(words: str) -> JSON:
     return {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
 
 
-def affine(terms: Any) -> JSON:
+def with_required_terms(terms: Any) -> JSON:
     required = {"nodeSelectorTerms": terms}
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
     return {"affinity": {"nodeAffinity": affinity}}
 
 
-def way_of(*words: str) -> Alternative:
+def alternative_of(*words: str) -> Alternative:
     expressions = [term(one)["matchExpressions"][0] for one in words]
-    (way,) = alternatives(affine([{"matchExpressions": expressions}]))
-    return way
+    (alternative,) = alternatives(with_required_terms([{"matchExpressions": expressions}]))
+    return alternative
 
 
-def tries(way: Alternative) -> list[Mapping[str, str]]:
+def distinguishing_labels(alternative: Alternative) -> list[Mapping[str, str]]:
     """Return labels that distinguish the expressions: named values, and those next to numbers."""
     values: dict[str, set[str | None]] = {}
-    for expression in way.expressions:
+    for expression in alternative.expressions:
         named = expression.values or ()
         numbers = [int(value) for value in named if value.isdigit()]
         near = {f"{zeros}{n + step}" for n in numbers for step in (-1, 1) for zeros in ("", "000")}

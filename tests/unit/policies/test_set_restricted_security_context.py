@@ -62,7 +62,7 @@ def hardened(raw: JSON, policy: Policy = POLICY, request: Request | None = None)
     return patched(raw, operations_of(pod, additions(pod, context(policy, request))))
 
 
-def debugged(old: JSON, *added: JSON, policy: Policy = POLICY) -> list[JSON]:
+def mutated_debug_containers(old: JSON, *added: JSON, policy: Policy = POLICY) -> list[JSON]:
     """Return what the mutation makes of ephemeral containers that a request adds to a Pod."""
     before = copy.deepcopy(old)
     new = copy.deepcopy(old)
@@ -85,8 +85,8 @@ def contexts(raw: JSON, kind: str = "containers") -> list[JSON | None]:
     return [each.get("securityContext") for each in raw["spec"][kind]]
 
 
-class TestAPodThatSetsNothing:
-    def test_gets_everything_once_and_passes(self) -> None:
+class TestBarePod:
+    def test_a_bare_pod_gets_all_fields_and_passes_the_check(self) -> None:
         raw = pod(
             initContainers=[container(name="setup"), container(name="sidecar")],
             ephemeralContainers=[container(name="debug")],
@@ -97,7 +97,7 @@ class TestAPodThatSetsNothing:
             assert contexts(after, kind) == [FILLED] * len(raw["spec"][kind])
         assert list(check(pod_of(after), context(POLICY))) == []
 
-    def test_counts_null_as_nothing(self) -> None:
+    def test_null_fields_are_treated_as_unset(self) -> None:
         context = {"runAsNonRoot": None, "runAsUser": None, "seccompProfile": None}
         nothing = {"allowPrivilegeEscalation": None, "capabilities": {"add": None, "drop": None}}
         after = hardened(pod(context, container(nothing), initContainers=None))
@@ -106,7 +106,7 @@ class TestAPodThatSetsNothing:
             {"allowPrivilegeEscalation": False, "capabilities": {"add": None, "drop": ["ALL"]}}
         ]
 
-    def test_gets_the_ids_of_the_policy(self) -> None:
+    def test_a_bare_pod_gets_the_ids_of_the_policy(self) -> None:
         policy = Policy((), Hardening(run_as_user=1000, run_as_group=3000, fs_group=2000))
         assert hardened(pod(), policy)["spec"]["securityContext"] == {
             "runAsNonRoot": True,
@@ -116,21 +116,21 @@ class TestAPodThatSetsNothing:
             **SECCOMP,
         }
 
-    def test_keeps_the_user_of_its_image_where_the_policy_says_so(self) -> None:
+    def test_no_user_is_set_if_the_policy_has_a_null_user(self) -> None:
         after = hardened(pod(), Policy((), Hardening(run_as_user=None)))
         assert after["spec"]["securityContext"] == {"runAsNonRoot": True, **SECCOMP}
 
-    def test_gets_no_more_than_windows_has(self) -> None:
+    def test_a_bare_windows_pod_gets_only_run_as_non_root(self) -> None:
         after = hardened(pod(os=WINDOWS), Policy((), Hardening(run_as_group=1, fs_group=1)))
         assert after == pod({"runAsNonRoot": True}, os=WINDOWS)
         assert list(check(pod_of(after), context(POLICY))) == []
 
-    def test_gets_nothing_from_the_baseline_profile(self) -> None:
+    def test_a_bare_pod_is_unchanged_with_level_baseline(self) -> None:
         policy = Policy((), Hardening("baseline", fs_group=2000))
         assert hardened(pod(), policy) == pod()
 
 
-class TestWhatTheAuthorWrote:
+class TestExistingFields:
     @pytest.mark.parametrize(
         ("context", "expected"),
         [
@@ -150,7 +150,7 @@ class TestWhatTheAuthorWrote:
             ),
         ],
     )
-    def test_stays_at_pod_level(self, context: JSON, expected: JSON) -> None:
+    def test_existing_pod_level_fields_are_kept(self, context: JSON, expected: JSON) -> None:
         policy = Policy((), Hardening(run_as_group=3000, fs_group=2000))
         groups = {"runAsGroup": 3000, "fsGroup": 2000}
         assert hardened(pod(context), policy)["spec"]["securityContext"] == {**groups, **expected}
@@ -174,11 +174,11 @@ class TestWhatTheAuthorWrote:
             ({"runAsUser": 7}, {**FILLED, "runAsUser": 7}),
         ],
     )
-    def test_stays_in_a_container(self, context: JSON, expected: JSON) -> None:
+    def test_existing_container_fields_are_kept(self, context: JSON, expected: JSON) -> None:
         assert contexts(hardened(pod(None, container(context)))) == [expected]
 
     @pytest.mark.parametrize("name", ["SYS_ADMIN", "CAP_SYS_ADMIN"])
-    def test_is_not_joined_by_a_pair_that_the_api_server_rejects(self, name: str) -> None:
+    def test_escalation_false_is_not_added_with_privileged_or_sys_admin(self, name: str) -> None:
         admin = {"capabilities": {"add": [name]}}
         after = hardened(pod(None, container({"privileged": True}), container(admin)))
         assert contexts(after) == [
@@ -187,16 +187,18 @@ class TestWhatTheAuthorWrote:
         ]
 
     @pytest.mark.parametrize("name", ["ALL", "CAP_ALL", "all"])
-    def test_is_not_undone_by_dropping_what_it_adds(self, name: str) -> None:
+    def test_drop_all_is_not_added_if_the_container_adds_all(self, name: str) -> None:
         context = {"allowPrivilegeEscalation": False, "capabilities": {"add": [name]}}
         assert contexts(hardened(pod(None, container(context)))) == [context]
 
 
-class TestRootByItsAuthorsWord:
+class TestExplicitRoot:
     """Under `warn` such a Pod goes through: it must not be made one that cannot start."""
 
     @pytest.mark.parametrize("root", [{"runAsUser": 0}, {"runAsNonRoot": False}])
-    def test_stays_in_one_container_and_the_others_are_filled_one_by_one(self, root: JSON) -> None:
+    def test_root_of_one_container_is_kept_and_identity_is_set_per_container(
+        self, root: JSON
+    ) -> None:
         raw = pod(
             None,
             container(root),
@@ -211,23 +213,23 @@ class TestRootByItsAuthorsWord:
         ]
 
     @pytest.mark.parametrize("root", [{"runAsUser": 0}, {"runAsNonRoot": False}])
-    def test_stays_for_the_pod_and_for_containers_that_do_not_contradict(self, root: JSON) -> None:
+    def test_root_of_the_pod_is_kept_for_containers_without_a_user(self, root: JSON) -> None:
         raw = pod(root, container(), container({"runAsUser": 9, "runAsNonRoot": True}))
         after = hardened(raw)
         assert after["spec"]["securityContext"] == {**root, **SECCOMP}
         assert contexts(after) == [FILLED, {"runAsUser": 9, "runAsNonRoot": True, **FILLED}]
 
-    def test_of_the_pod_is_not_that_of_a_container_with_its_own_user(self) -> None:
+    def test_a_container_with_a_user_in_a_root_pod_gets_run_as_non_root(self) -> None:
         after = hardened(pod({"runAsUser": 0}, container({"runAsUser": 9})))
         assert contexts(after) == [{"runAsUser": 9, "runAsNonRoot": True, **FILLED}]
 
-    def test_leaves_the_rest_to_the_pod_where_the_pod_has_it(self) -> None:
+    def test_identity_of_the_pod_is_not_repeated_in_containers(self) -> None:
         after = hardened(pod(IDENTITY, container({"runAsUser": 0}), container(name="web")))
         assert after["spec"]["securityContext"] == {**IDENTITY, **SECCOMP}
         assert contexts(after) == [{"runAsUser": 0, **FILLED}, FILLED]
 
     @pytest.mark.parametrize("name", ["ContainerAdministrator", "containeradministrator"])
-    def test_is_a_user_name_on_windows(self, name: str) -> None:
+    def test_container_administrator_counts_as_root_on_windows(self, name: str) -> None:
         admin = {"windowsOptions": {"runAsUserName": name}}
         raw = pod(
             admin, container(), container({"windowsOptions": {"runAsUserName": "u"}}), os=WINDOWS
@@ -240,21 +242,21 @@ class TestRootByItsAuthorsWord:
         ]
 
 
-class TestADebugContainer:
-    def test_gets_everything_where_the_pod_has_nothing(self) -> None:
-        assert debugged(pod(), container(name="debug")) == [
+class TestDebugContainer:
+    def test_a_debug_container_of_a_bare_pod_gets_all_fields(self) -> None:
+        assert mutated_debug_containers(pod(), container(name="debug")) == [
             container({**IDENTITY, **SECCOMP, **FILLED}, "debug")
         ]
 
-    def test_gets_only_its_own_share_where_the_pod_has_the_rest(self) -> None:
-        assert debugged(pod({**IDENTITY, **SECCOMP}), container(name="debug")) == [
+    def test_a_debug_container_of_a_hardened_pod_gets_only_container_fields(self) -> None:
+        assert mutated_debug_containers(pod({**IDENTITY, **SECCOMP}), container(name="debug")) == [
             container(FILLED, "debug")
         ]
 
-    def test_gets_what_the_policy_names(self) -> None:
+    def test_a_debug_container_gets_the_ids_of_the_policy(self) -> None:
         policy = Policy((), Hardening(run_as_user=None, run_as_group=3000, fs_group=2000))
         given = {"runAsUser": 5, "capabilities": {"add": ["SYS_PTRACE"]}}
-        assert debugged(pod(), container(given, "debug"), policy=policy) == [
+        assert mutated_debug_containers(pod(), container(given, "debug"), policy=policy) == [
             container(
                 {
                     "runAsUser": 5,
@@ -268,32 +270,34 @@ class TestADebugContainer:
             )
         ]
 
-    def test_leaves_those_before_it_alone(self) -> None:
+    def test_existing_debug_containers_are_not_changed(self) -> None:
         old = pod(None, ephemeralContainers=[container(name="first"), container(name="second")])
-        (added,) = debugged(old, container(name="third"))
+        (added,) = mutated_debug_containers(old, container(name="third"))
         assert added["securityContext"] == {**IDENTITY, **SECCOMP, **FILLED}
 
-    def test_stays_root_where_its_author_or_the_pods_says_so(self) -> None:
-        assert debugged(pod(), container({"runAsUser": 0}, "debug")) == [
+    def test_explicit_root_of_a_debug_container_or_its_pod_is_kept(self) -> None:
+        assert mutated_debug_containers(pod(), container({"runAsUser": 0}, "debug")) == [
             container({"runAsUser": 0, **SECCOMP, **FILLED}, "debug")
         ]
-        assert debugged(pod({"runAsUser": 0, **SECCOMP}), container(name="debug")) == [
-            container(FILLED, "debug")
-        ]
+        assert mutated_debug_containers(
+            pod({"runAsUser": 0, **SECCOMP}), container(name="debug")
+        ) == [container(FILLED, "debug")]
 
-    def test_gets_no_more_than_windows_has(self) -> None:
-        assert debugged(pod(os=WINDOWS), container(name="debug")) == [
+    def test_a_windows_debug_container_gets_only_run_as_non_root(self) -> None:
+        assert mutated_debug_containers(pod(os=WINDOWS), container(name="debug")) == [
             container({"runAsNonRoot": True}, "debug")
         ]
-        assert debugged(pod({"runAsNonRoot": True}, os=WINDOWS), container(name="debug")) == [
+        assert mutated_debug_containers(
+            pod({"runAsNonRoot": True}, os=WINDOWS), container(name="debug")
+        ) == [container(name="debug")]
+
+    def test_a_debug_container_is_unchanged_with_level_baseline(self) -> None:
+        policy = Policy((), Hardening("baseline"))
+        assert mutated_debug_containers(pod(), container(name="debug"), policy=policy) == [
             container(name="debug")
         ]
 
-    def test_gets_nothing_from_the_baseline_profile(self) -> None:
-        policy = Policy((), Hardening("baseline"))
-        assert debugged(pod(), container(name="debug"), policy=policy) == [container(name="debug")]
-
-    def test_is_filled_where_the_old_pod_is_not_known(self) -> None:
+    def test_a_debug_container_is_mutated_without_the_old_pod(self) -> None:
         raw = pod(None, ephemeralContainers=[container(name="debug")])
         after = hardened(raw, request=Request(subresource="ephemeralcontainers"))
         assert contexts(after, "ephemeralContainers") == [{**IDENTITY, **SECCOMP, **FILLED}]
@@ -301,15 +305,15 @@ class TestADebugContainer:
 
     @settings(max_examples=200)
     @given(raw=creatable_pods(ephemeral=True), count=st.integers(0, 1), policy=POLICIES)
-    def test_is_all_that_changes(self, raw: JSON, count: int, policy: Policy) -> None:
+    def test_only_new_debug_containers_change(self, raw: JSON, count: int, policy: Policy) -> None:
         old = copy.deepcopy(raw)
         added = old["spec"]["ephemeralContainers"][count:]
         del old["spec"]["ephemeralContainers"][count:]
-        filled = debugged(old, *added, policy=policy)
+        filled = mutated_debug_containers(old, *added, policy=policy)
         for before, after in zip(added, filled, strict=True):
-            assert_holds(before, after)
+            assert_keeps(before, after)
             assert_starts_as_before(raw["spec"], before, raw["spec"], after)
-        assert debugged(old, *filled, policy=policy) == filled
+        assert mutated_debug_containers(old, *filled, policy=policy) == filled
 
 
 @settings(max_examples=300)
@@ -322,12 +326,12 @@ def test_a_second_call_changes_nothing(raw: JSON, policy: Policy) -> None:
 @settings(max_examples=300)
 @given(raw=pods(), policy=POLICIES)
 def test_fields_of_the_author_stay_unchanged(raw: JSON, policy: Policy) -> None:
-    assert_holds(raw, hardened(raw, policy))
+    assert_keeps(raw, hardened(raw, policy))
 
 
 @settings(max_examples=300)
 @given(raw=pods(), policy=POLICIES)
-def test_no_container_that_was_root_is_stopped_and_no_other_becomes_root(
+def test_root_containers_still_start_and_no_other_container_becomes_root(
     raw: JSON, policy: Policy
 ) -> None:
     after = hardened(raw, policy)
@@ -355,19 +359,21 @@ def test_mutations_cause_no_new_violations(raw: JSON, policy: Policy) -> None:
     os=st.sampled_from([None, {"name": "linux"}, WINDOWS]),
     policy=POLICIES,
 )
-def test_a_pod_that_sets_nothing_passes(shape: dict[str, int], os: JSON, policy: Policy) -> None:
+def test_a_mutated_bare_pod_passes_the_check(
+    shape: dict[str, int], os: JSON, policy: Policy
+) -> None:
     kinds = {kind: [container(name=f"{kind}{n}") for n in range(m)] for kind, m in shape.items()}
     after = hardened({"metadata": {}, "spec": {**kinds, "os": os}}, policy)
     assert list(check(pod_of(after), context(policy))) == []
 
 
 @pytest.mark.timeout(900)
-class TestTheApiServer:
+class TestApiServer:
     """The first of these tests may have to build what stands in for it."""
 
     @settings(max_examples=80)
     @given(batch=st.lists(creatable_pods(), min_size=1, max_size=10), policy=POLICIES)
-    def test_still_creates_what_it_would_have_created(
+    def test_the_api_server_still_accepts_a_valid_pod_after_the_mutation(
         self, oracle: Oracle, batch: list[JSON], policy: Policy
     ) -> None:
         verdicts = zip(batch, oracle.validate_each(batch), strict=True)
@@ -379,7 +385,7 @@ class TestTheApiServer:
 
     @settings(max_examples=80)
     @given(batch=st.lists(pods(), min_size=1, max_size=10), policy=POLICIES)
-    def test_finds_no_new_fault_by_pod_security(
+    def test_the_mutation_adds_no_pod_security_violation(
         self, oracle: Oracle, batch: list[JSON], policy: Policy
     ) -> None:
         after = [hardened(raw, policy) for raw in batch]
@@ -389,7 +395,9 @@ class TestTheApiServer:
             assert set(now.reasons) <= set(was.reasons)
 
     @pytest.mark.parametrize("os", [None, WINDOWS])
-    def test_accepts_a_pod_that_set_nothing(self, oracle: Oracle, os: JSON | None) -> None:
+    def test_the_api_server_accepts_a_mutated_bare_pod(
+        self, oracle: Oracle, os: JSON | None
+    ) -> None:
         raw = pod(initContainers=[container(name="setup")], os=os)
         assert not oracle.pod_security(raw).allowed
         after = hardened(raw)
@@ -397,16 +405,16 @@ class TestTheApiServer:
         assert oracle.validate(after).valid
 
 
-def assert_holds(before: Any, after: Any) -> None:
+def assert_keeps(before: Any, after: Any) -> None:
     """Assert that `after` is `before` plus something: null is nothing, lists grow at their end."""
     if isinstance(before, dict):
         for key, value in before.items():
             if value is not None:
-                assert_holds(value, after[key])
+                assert_keeps(value, after[key])
     elif isinstance(before, list):
         assert len(after) >= len(before)
         for old, new in zip(before, after[: len(before)], strict=True):
-            assert_holds(old, new)
+            assert_keeps(old, new)
     else:
         assert before == after
         assert type(before) is type(after)

@@ -118,7 +118,7 @@ def parts(value: Any) -> Any:
     return type(value).__name__, value
 
 
-def test_it_is_read_back_as_what_was_written() -> None:
+def test_the_shipped_policy_round_trips_through_json() -> None:
     policy = shipped_policy()
     assert compiled_text(policy) == COMPILED.read_text()
     (pool,) = policy.pools
@@ -129,7 +129,7 @@ def test_it_is_read_back_as_what_was_written() -> None:
     assert "kube-system" in policy.exemptions.namespaces
 
 
-def test_it_takes_no_pydantic() -> None:
+def test_loading_the_shipped_policy_does_not_import_pydantic() -> None:
     program = """if True:
         import sys
         from policies.document.shipped import shipped_policy
@@ -140,7 +140,7 @@ def test_it_takes_no_pydantic() -> None:
 
 
 @given(_POOLS, _FIELDS)
-def test_any_policy_is_read_back_as_what_was_written(
+def test_any_policy_round_trips_through_json(
     pools: list[dict[str, Any]], others: dict[str, Any]
 ) -> None:
     document = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy", "pools": pools}
@@ -149,6 +149,6 @@ def test_any_policy_is_read_back_as_what_was_written(
 
 
 @pytest.mark.parametrize("name", policies())
-def test_the_policies_of_the_laws_are_read_back_as_what_was_written(name: str) -> None:
+def test_the_policies_of_the_laws_round_trip_through_json(name: str) -> None:
     policy = policies()[name]
     assert parts(decoded(encoded(policy))) == parts(policy)

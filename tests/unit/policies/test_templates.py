@@ -15,7 +15,7 @@ SPEC: JSON = {"containers": [{"name": "main", "image": "i"}]}
 TEMPLATE: JSON = {"metadata": {"labels": {"app": "x"}}, "spec": SPEC}
 
 
-def found(api_version: str, kind: str, **fields: Any) -> list[str]:
+def template_paths(api_version: str, kind: str, **fields: Any) -> list[str]:
     obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, **fields}
     return [f"{template.kind} {field_path(template.spec_path)}" for template in templates(obj)]
 
@@ -45,10 +45,10 @@ def found(api_version: str, kind: str, **fields: Any) -> list[str]:
         ),
     ],
 )
-def test_core_kinds_have_theirs_in_a_known_place(
+def test_core_kinds_have_a_pod_template_at_a_fixed_path(
     api_version: str, kind: str, fields: JSON, path: str
 ) -> None:
-    assert found(api_version, kind, **fields) == [f"{kind} {path}"]
+    assert template_paths(api_version, kind, **fields) == [f"{kind} {path}"]
     assert is_core_workload({"apiVersion": api_version, "kind": kind}) is (kind != "Pod")
 
 
@@ -88,7 +88,7 @@ def test_core_kinds_have_theirs_in_a_known_place(
             "InferenceService",
             {"predictor": {"containers": [{"name": "kserve-container", "image": "i"}]}},
             ["spec.predictor"],
-            id="a Pod's spec in the open",
+            id="an inline Pod spec",
         ),
         pytest.param("Service", {"template": {"spec": SPEC}}, ["spec.template.spec"], id="Knative"),
         pytest.param(
@@ -101,15 +101,15 @@ def test_core_kinds_have_theirs_in_a_known_place(
     ],
 )
 def test_custom_resources_are_searched_by_structure(kind: str, spec: Any, paths: list[str]) -> None:
-    assert found("example.dev/v1", kind, spec=spec) == [f"{kind} {path}" for path in paths]
+    assert template_paths("example.dev/v1", kind, spec=spec) == [f"{kind} {path}" for path in paths]
     assert not is_core_workload({"apiVersion": "example.dev/v1", "kind": kind})
 
 
-def test_an_embedded_object_lends_its_kind() -> None:
+def test_a_template_has_the_kind_of_its_embedded_object() -> None:
     daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "spec": {"template": TEMPLATE}}
-    assert found("workload.codeflare.dev/v1", "AppWrapper", spec={"components": [daemon_set]}) == [
-        "DaemonSet spec.components[0].spec.template.spec"
-    ]
+    assert template_paths(
+        "workload.codeflare.dev/v1", "AppWrapper", spec={"components": [daemon_set]}
+    ) == ["DaemonSet spec.components[0].spec.template.spec"]
 
 
 @pytest.mark.parametrize(
@@ -121,20 +121,20 @@ def test_an_embedded_object_lends_its_kind() -> None:
         ("resource.k8s.io/v1", "ResourceClaim"),
     ],
 )
-def test_objects_that_only_describe_have_none(api_version: str, kind: str) -> None:
-    assert found(api_version, kind, spec={"template": TEMPLATE}) == []
+def test_kinds_that_create_no_pods_have_no_templates(api_version: str, kind: str) -> None:
+    assert template_paths(api_version, kind, spec={"template": TEMPLATE}) == []
 
 
 def test_a_status_is_not_searched() -> None:
-    assert found("example.dev/v1", "Thing", spec={}, status={"template": TEMPLATE}) == []
+    assert template_paths("example.dev/v1", "Thing", spec={}, status={"template": TEMPLATE}) == []
 
 
 @pytest.mark.parametrize(
     "spec",
     [None, [], "x", {"template": None}, {"template": [TEMPLATE]}, {"template": {"metadata": {}}}],
 )
-def test_a_core_workload_without_its_template_has_none(spec: Any) -> None:
-    assert found("apps/v1", "Deployment", spec=spec) == []
+def test_a_core_workload_without_a_pod_template_has_no_templates(spec: Any) -> None:
+    assert template_paths("apps/v1", "Deployment", spec=spec) == []
 
 
 def test_editing_a_template_edits_its_object() -> None:
@@ -145,11 +145,11 @@ def test_editing_a_template_edits_its_object() -> None:
         assert "'nodeName': 'n'" in str(obj)
 
 
-def test_the_search_ends_at_a_depth() -> None:
+def test_the_search_stops_at_the_maximum_depth() -> None:
     nested: Any = TEMPLATE
     for _ in range(5000):
         nested = {"deeper": nested}
-    assert found("example.dev/v1", "Thing", spec=nested) == []
+    assert template_paths("example.dev/v1", "Thing", spec=nested) == []
     assert MAX_DEPTH > 12
 
 
@@ -162,7 +162,7 @@ def test_values_that_are_not_objects_have_no_templates(obj: JSON) -> None:
     ("api_version", "trusted"),
     [("apps/v1", True), ("apps.kruise.io/v1beta1", False), ("v1", False)],
 )
-def test_only_the_daemon_sets_of_kubernetes_are_daemon_sets(
+def test_only_a_daemon_set_in_group_apps_has_kind_daemon_set(
     api_version: str, trusted: bool
 ) -> None:
     template = {"spec": {"containers": [{"name": "agent", "image": "agent"}]}}
@@ -179,7 +179,7 @@ def test_only_the_daemon_sets_of_kubernetes_are_daemon_sets(
         assert (own.kind == "DaemonSet") is trusted
 
 
-def test_an_embedded_pod_is_no_pod_that_is_admitted() -> None:
+def test_an_embedded_pod_has_the_kind_of_its_wrapper() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": "a"}]}}
     wrapper = {
         "apiVersion": "workload.codeflare.dev/v1beta2",
