@@ -93,7 +93,7 @@ def self_signed(
     )
 
 
-def test_a_client_that_trusts_the_ca_accepts_the_leaf_under_each_of_its_names(
+def test_a_client_that_trusts_the_ca_accepts_every_name_of_the_leaf(
     authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     for subject in (*names.dns, *names.ip):
@@ -101,7 +101,7 @@ def test_a_client_that_trusts_the_ca_accepts_the_leaf_under_each_of_its_names(
         assert chain == [certificate_of(leaf), certificate_of(authority)]
 
 
-def test_a_client_rejects_the_leaf_under_any_other_name_or_ca(
+def test_a_client_rejects_the_leaf_for_another_name_or_ca(
     authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     with pytest.raises(VerificationError):
@@ -110,7 +110,7 @@ def test_a_client_rejects_the_leaf_under_any_other_name_or_ca(
         verify(leaf, [create_authority(now)], names.dns[0], now)
 
 
-def test_in_the_overlap_of_a_rotation_the_leaves_of_both_cas_are_accepted(
+def test_leaves_of_both_cas_are_accepted_during_a_rotation(
     authority: KeyPair, leaf: KeyPair, names: Names, now: datetime
 ) -> None:
     successor = create_authority(now)
@@ -120,7 +120,7 @@ def test_in_the_overlap_of_a_rotation_the_leaves_of_both_cas_are_accepted(
         assert verify(next_leaf, bundle, names.dns[0], now)
 
 
-def test_the_ca_can_sign_leaves_and_nothing_else(authority: KeyPair) -> None:
+def test_the_ca_has_only_the_extensions_for_signing_leaves(authority: KeyPair) -> None:
     certificate = certificate_of(authority)
     assert {
         extension.oid: (extension.critical, extension.value) for extension in certificate.extensions
@@ -149,7 +149,7 @@ def test_the_ca_can_sign_leaves_and_nothing_else(authority: KeyPair) -> None:
     certificate.verify_directly_issued_by(certificate)
 
 
-def test_the_leaf_can_serve_and_nothing_else(
+def test_the_leaf_has_only_the_extensions_for_server_authentication(
     authority: KeyPair, leaf: KeyPair, names: Names
 ) -> None:
     certificate = certificate_of(leaf)
@@ -207,7 +207,7 @@ def test_keys_are_ecdsa_on_p256_and_stored_as_plain_pkcs8(
         assert pair.key_pem.startswith(b"-----BEGIN PRIVATE KEY-----\n")
 
 
-def test_no_two_certificates_share_serial_key_or_ca_name() -> None:
+def test_serial_numbers_keys_and_ca_names_are_unique() -> None:
     authorities = [create_authority(NOW) for _ in range(20)]
     leaves = [issue_leaf(authorities[0], Names.parse(["a.svc"]), NOW) for _ in range(20)]
     certificates = [certificate_of(pair) for pair in (*authorities, *leaves)]
@@ -218,12 +218,12 @@ def test_no_two_certificates_share_serial_key_or_ca_name() -> None:
     assert all(0 < certificate.serial_number < 2**159 for certificate in certificates)
 
 
-def test_the_key_never_shows_in_a_representation(leaf: KeyPair) -> None:
+def test_the_private_key_is_not_in_repr_or_str(leaf: KeyPair) -> None:
     assert "PRIVATE KEY" not in repr(leaf)
     assert "PRIVATE KEY" not in str(leaf)
 
 
-def test_a_certificate_begins_a_little_early_for_clocks_that_are_behind() -> None:
+def test_not_before_is_earlier_than_now_by_the_clock_skew() -> None:
     now = NOW.replace(microsecond=999_999)
     authority = create_authority(now, 10 * DAY)
     assert certificate_of(authority).not_valid_before_utc == NOW - CLOCK_SKEW
@@ -233,7 +233,7 @@ def test_a_certificate_begins_a_little_early_for_clocks_that_are_behind() -> Non
     assert certificate_of(leaf).not_valid_after_utc == NOW + DAY
 
 
-def test_a_leaf_begins_no_earlier_and_ends_no_later_than_its_ca() -> None:
+def test_a_leaf_is_valid_only_within_the_validity_period_of_its_ca() -> None:
     authority = create_authority(NOW, HOUR)
     leaf = issue_leaf(authority, Names.parse(["a.svc"]), NOW - CLOCK_SKEW / 2, DAY)
     life = certificate_of(leaf).not_valid_before_utc, certificate_of(leaf).not_valid_after_utc
@@ -242,7 +242,7 @@ def test_a_leaf_begins_no_earlier_and_ends_no_later_than_its_ca() -> None:
 
 @settings(deadline=None)
 @given(now=MOMENTS, authority_life=LIFETIMES, leaf_life=LIFETIMES, data=st.data())
-def test_a_leaf_is_accepted_exactly_during_its_own_life_which_its_ca_covers(
+def test_a_leaf_is_accepted_exactly_during_its_validity_period(
     now: datetime, authority_life: timedelta, leaf_life: timedelta, data: st.DataObject
 ) -> None:
     authority = create_authority(now, authority_life)
@@ -276,17 +276,17 @@ def test_a_lifetime_under_a_second_is_rejected(lifetime: timedelta) -> None:
         issue_leaf(create_authority(NOW), Names.parse(["a.svc"]), NOW, lifetime)
 
 
-def test_a_lifetime_past_the_calendar_is_rejected() -> None:
+def test_a_lifetime_past_the_year_9999_is_rejected() -> None:
     with pytest.raises(RequestError, match="which reaches past the year 9999"):
         create_authority(NOW, timedelta.max)
 
 
-def test_a_time_without_a_zone_is_a_mistake_of_the_caller() -> None:
+def test_a_time_without_a_time_zone_raises_value_error() -> None:
     with pytest.raises(ValueError, match="now must be an aware datetime"):
         create_authority(NOW.replace(tzinfo=None))
 
 
-def test_a_ca_outside_its_life_signs_nothing() -> None:
+def test_a_ca_outside_its_validity_period_cannot_sign() -> None:
     authority = create_authority(NOW, DAY)
     names = Names.parse(["a.svc"])
     issue_leaf(authority, names, NOW + DAY)
@@ -296,7 +296,7 @@ def test_a_ca_outside_its_life_signs_nothing() -> None:
         issue_leaf(authority, names, NOW - CLOCK_SKEW - SECOND)
 
 
-def test_a_leaf_signs_nothing(leaf: KeyPair, names: Names, now: datetime) -> None:
+def test_a_leaf_cannot_sign(leaf: KeyPair, names: Names, now: datetime) -> None:
     with pytest.raises(MaterialError, match="is not a CA certificate"):
         issue_leaf(leaf, names, now)
     bare = self_signed(ec.generate_private_key(ec.SECP256R1()), algorithm=hashes.SHA256())
@@ -304,7 +304,7 @@ def test_a_leaf_signs_nothing(leaf: KeyPair, names: Names, now: datetime) -> Non
         issue_leaf(bare, names, NOW)
 
 
-def test_the_key_of_another_ca_signs_nothing(
+def test_a_ca_with_the_key_of_another_ca_cannot_sign(
     authority: KeyPair, names: Names, now: datetime
 ) -> None:
     mixed = KeyPair(authority.certificate_pem, create_authority(now).key_pem)
@@ -316,7 +316,7 @@ def test_the_key_of_another_ca_signs_nothing(
     )
 
 
-def test_a_ca_from_elsewhere_with_an_rsa_key_signs() -> None:
+def test_an_external_ca_with_an_rsa_key_can_sign() -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     usage = certificate_of(create_authority(NOW)).extensions.get_extension_for_class(x509.KeyUsage)
     authority = self_signed(
@@ -333,7 +333,7 @@ def test_a_ca_from_elsewhere_with_an_rsa_key_signs() -> None:
     assert named.value.key_identifier == usual.digest
 
 
-def test_a_ca_whose_key_signs_in_another_way_is_rejected() -> None:
+def test_a_ca_with_an_unsupported_key_type_is_rejected() -> None:
     authority = self_signed(
         ed25519.Ed25519PrivateKey.generate(),
         x509.BasicConstraints(ca=True, path_length=None),
@@ -343,7 +343,7 @@ def test_a_ca_whose_key_signs_in_another_way_is_rejected() -> None:
         issue_leaf(authority, Names.parse(["a.svc"]), NOW)
 
 
-def test_a_key_with_a_passphrase_is_rejected_with_a_way_out() -> None:
+def test_a_key_with_a_passphrase_is_rejected_with_a_remediation() -> None:
     pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
     )
@@ -355,7 +355,7 @@ def test_a_key_with_a_passphrase_is_rejected_with_a_way_out() -> None:
     )
 
 
-def test_a_bundle_gives_all_of_its_certificates(authority: KeyPair, leaf: KeyPair) -> None:
+def test_all_certificates_of_a_bundle_are_parsed(authority: KeyPair, leaf: KeyPair) -> None:
     bundle = leaf.certificate_pem + b"comment\n" + authority.certificate_pem
     assert parse_certificates(bundle, "bundle") == (
         certificate_of(leaf),
@@ -375,7 +375,7 @@ def _other_base64(pem: bytes) -> bytes:
     "damage",
     [lambda _: b"", lambda _: b"\0" * 100, lambda _: os.urandom(500), _truncated, _other_base64],
 )
-def test_damaged_material_is_named_and_never_a_crash(
+def test_damaged_pem_raises_material_error_with_its_path(
     leaf: KeyPair, damage: Callable[[bytes], bytes]
 ) -> None:
     with pytest.raises(MaterialError, match=r"^/c/tls\.crt: contains no valid PEM certificate \("):
@@ -384,7 +384,7 @@ def test_damaged_material_is_named_and_never_a_crash(
         parse_key(damage(leaf.key_pem), "/c/tls.key")
 
 
-def test_a_rejection_of_pem_has_no_advice_of_the_library() -> None:
+def test_an_error_for_invalid_pem_contains_no_link_of_the_library() -> None:
     with pytest.raises(MaterialError) as certificate:
         parse_certificates(b"no PEM", "tls.crt")
     with pytest.raises(MaterialError) as key:
@@ -392,7 +392,7 @@ def test_a_rejection_of_pem_has_no_advice_of_the_library() -> None:
     assert "http" not in f"{certificate.value} {key.value}"
 
 
-def test_a_key_where_the_certificate_belongs_is_rejected(leaf: KeyPair) -> None:
+def test_swapped_key_and_certificate_are_rejected(leaf: KeyPair) -> None:
     with pytest.raises(MaterialError, match="contains no valid PEM certificate"):
         parse_certificates(leaf.key_pem, "tls.crt")
     with pytest.raises(MaterialError, match="contains no valid PEM private key"):
@@ -403,7 +403,9 @@ def test_a_key_where_the_certificate_belongs_is_rejected(leaf: KeyPair) -> None:
 @pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
 @settings(deadline=None)
 @given(position=st.integers(0, 2000), byte=st.integers(0, 255))
-def test_one_wrong_byte_is_rejected_or_read_and_never_a_crash(position: int, byte: int) -> None:
+def test_a_pair_with_one_changed_byte_is_rejected_or_has_the_same_key(
+    position: int, byte: int
+) -> None:
     authority = create_authority(NOW)
     certificate, key = bytearray(authority.certificate_pem), bytearray(authority.key_pem)
     certificate[position % len(certificate)] = byte

@@ -40,7 +40,7 @@ class Listener:
         self.context = ServingContext(source, self.clients)
         self._directory = directory
 
-    def meets(self, trusting: KeyPair, shown: KeyPair | None) -> Handshake:
+    def connect(self, trusting: KeyPair, shown: KeyPair | None) -> Handshake:
         """Return what comes of a client's handshake, which shows a certificate, or none.
 
         Raises:
@@ -96,16 +96,16 @@ def listener(tmp_path: Path, leaf: KeyPair, clients: KeyPair, now: datetime) -> 
     return Listener(tmp_path, leaf, clients, now)
 
 
-def test_a_client_of_the_ca_is_served(
+def test_a_client_with_a_certificate_of_the_ca_is_accepted(
     listener: Listener, authority: KeyPair, clients: KeyPair
 ) -> None:
-    handshake = listener.meets(authority, client_pair(clients))
+    handshake = listener.connect(authority, client_pair(clients))
     assert handshake.server.version() == "TLSv1.3"
 
 
 def test_a_client_without_a_certificate_is_rejected(listener: Listener, authority: KeyPair) -> None:
     with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
-        listener.meets(authority, None)
+        listener.connect(authority, None)
 
 
 def test_a_client_of_another_ca_is_rejected(
@@ -113,30 +113,30 @@ def test_a_client_of_another_ca_is_rejected(
 ) -> None:
     for other in (authority, create_authority(now)):
         with pytest.raises(ssl.SSLCertVerificationError, match="certificate verify failed"):
-            listener.meets(authority, client_pair(other))
+            listener.connect(authority, client_pair(other))
 
 
-def test_a_client_whose_certificate_has_expired_is_rejected(
+def test_a_client_with_an_expired_certificate_is_rejected(
     listener: Listener, authority: KeyPair, clients: KeyPair
 ) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
-        listener.meets(authority, client_pair(clients, ends=-HOUR))
+        listener.connect(authority, client_pair(clients, ends=-HOUR))
 
 
-def test_a_servers_certificate_is_none_for_a_client(
+def test_a_client_with_a_server_certificate_is_rejected(
     listener: Listener, authority: KeyPair, clients: KeyPair, names: Names, now: datetime
 ) -> None:
     for pair in (client_pair(clients, FOR_SERVERS), issue_leaf(clients, names, now)):
         with pytest.raises(
             ssl.SSLCertVerificationError, match=r"(?i)unsuitable certificate purpose"
         ):
-            listener.meets(authority, pair)
+            listener.connect(authority, pair)
 
 
 def test_client_certificates_require_tls_1_3_without_session_resumption(
     listener: Listener, authority: KeyPair, clients: KeyPair
 ) -> None:
-    handshake = listener.meets(authority, client_pair(clients))
+    handshake = listener.connect(authority, client_pair(clients))
     assert handshake.client.session is None or not handshake.client.session.has_ticket
     old = client_context(authority)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -144,7 +144,7 @@ def test_client_certificates_require_tls_1_3_without_session_resumption(
         Handshake(listener.context.ssl_context, old).finish()
 
 
-def test_another_ca_takes_the_place_of_the_first_without_a_new_listener(
+def test_the_client_ca_is_rotated_without_a_new_listener(
     listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     successor = create_authority(now)
@@ -152,13 +152,13 @@ def test_another_ca_takes_the_place_of_the_first_without_a_new_listener(
     listener.clients.write_bytes(clients.certificate_pem + successor.certificate_pem)
     assert listener.context.poll(now).outcome is Outcome.RELOADED
     for pair in (old, new):
-        listener.meets(authority, pair)
+        listener.connect(authority, pair)
     listener.clients.write_bytes(successor.certificate_pem)
     assert listener.context.poll(now).outcome is Outcome.RELOADED
     assert listener.context.poll(now).outcome is Outcome.UNCHANGED
-    listener.meets(authority, new)
+    listener.connect(authority, new)
     with pytest.raises(ssl.SSLCertVerificationError):
-        listener.meets(authority, old)
+        listener.connect(authority, old)
 
 
 def test_comments_between_cas_are_ignored(
@@ -169,22 +169,22 @@ def test_comments_between_cas_are_ignored(
     listener.clients.write_bytes(b"".join("# von Jörg\n".encode() + pem for pem in pems))
     assert listener.context.poll(now).outcome is Outcome.RELOADED
     for pair in (clients, successor):
-        listener.meets(authority, client_pair(pair))
+        listener.connect(authority, client_pair(pair))
 
 
-def test_a_ca_that_cannot_be_read_leaves_the_old_one_in_place(
+def test_an_invalid_client_ca_is_rejected_and_the_previous_ca_is_kept(
     listener: Listener, authority: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     listener.clients.write_text("no certificate")
     poll = listener.context.poll(now)
     assert poll.outcome is Outcome.REJECTED
     assert poll.reason.startswith(f"{listener.clients}: contains no valid PEM certificate")
-    listener.meets(authority, client_pair(clients))
+    listener.connect(authority, client_pair(clients))
     with pytest.raises(ssl.SSLError):
-        listener.meets(authority, None)
+        listener.connect(authority, None)
 
 
-def test_a_start_without_a_usable_ca_says_what_is_wrong(
+def test_an_invalid_or_missing_client_ca_is_an_error_at_startup(
     tmp_path: Path, leaf: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
     with pytest.raises(MaterialError, match="contains a certificate that is not a CA certificate"):
@@ -194,13 +194,13 @@ def test_a_start_without_a_usable_ca_says_what_is_wrong(
         ServingContext(source, tmp_path / "none.crt")
 
 
-def test_an_intermediate_ca_is_enough(
+def test_a_client_of_a_trusted_intermediate_ca_is_accepted(
     tmp_path: Path, leaf: KeyPair, authority: KeyPair, now: datetime
 ) -> None:
     root = create_authority(now)
     constraints = x509.BasicConstraints(ca=True, path_length=0)
     intermediate = signed(root, "intermediate", constraints)
     listener = Listener(tmp_path, leaf, intermediate, now)
-    listener.meets(authority, client_pair(intermediate))
+    listener.connect(authority, client_pair(intermediate))
     with pytest.raises(ssl.SSLCertVerificationError):
-        listener.meets(authority, client_pair(root))
+        listener.connect(authority, client_pair(root))

@@ -52,7 +52,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_four_files_are_written_that_a_server_and_a_client_can_use(tmp_path: Path) -> None:
+def test_issue_writes_a_usable_ca_and_serving_certificate(tmp_path: Path) -> None:
     out = tmp_path / "new" / "certs"
     issued = issue(["GPUfence.gpufence.svc"], ["127.0.0.1"], out, NOW, 30 * DAY, 10 * DAY)
 
@@ -68,7 +68,7 @@ def test_four_files_are_written_that_a_server_and_a_client_can_use(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_keys_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_keys_are_accessible_only_to_the_owner_with_any_umask(tmp_path: Path) -> None:
     issue(["a.svc"], [], tmp_path, NOW)
     assert {name: mode(tmp_path / name) for name in FILES} == {
         "ca.crt": 0o644,
@@ -79,7 +79,7 @@ def test_keys_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_a_key_is_for_its_owner_alone_from_the_first_byte_on(
+def test_a_temporary_key_file_is_accessible_only_to_the_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fsync, seen = os.fsync, []
@@ -117,20 +117,20 @@ def test_existing_files_are_overwritten_only_with_force(tmp_path: Path, name: st
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_a_forced_key_is_for_its_owner_alone_even_if_the_old_one_was_not(tmp_path: Path) -> None:
+def test_force_replaces_a_world_readable_key_with_an_owner_only_key(tmp_path: Path) -> None:
     (tmp_path / "tls.key").write_bytes(b"old")
     (tmp_path / "tls.key").chmod(0o666)
     issue(["a.svc"], [], tmp_path, NOW, force=True)
     assert mode(tmp_path / "tls.key") == 0o600
 
 
-def test_every_file_in_the_way_is_named(tmp_path: Path) -> None:
+def test_the_error_lists_every_existing_file(tmp_path: Path) -> None:
     issue(["a.svc"], [], tmp_path, NOW)
     with pytest.raises(StorageError, match=r"already holds ca\.crt, ca\.key, tls\.crt, tls\.key\."):
         issue(["a.svc"], [], tmp_path, NOW)
 
 
-def test_a_dangling_link_counts_as_a_file_and_is_replaced_only_by_force(tmp_path: Path) -> None:
+def test_a_dangling_symlink_is_replaced_only_with_force(tmp_path: Path) -> None:
     (tmp_path / "tls.key").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match=r"already holds tls\.key"):
         issue(["a.svc"], [], tmp_path, NOW)
@@ -142,7 +142,7 @@ def test_a_dangling_link_counts_as_a_file_and_is_replaced_only_by_force(tmp_path
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("broken", range(4))
-def test_when_one_file_cannot_take_its_place_all_are_as_before(
+def test_all_files_are_restored_if_one_file_cannot_be_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool, broken: int
 ) -> None:
     if force:
@@ -168,7 +168,7 @@ def test_when_one_file_cannot_take_its_place_all_are_as_before(
         assert mode(tmp_path / "ca.key") == 0o400
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_remains_after_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsync, calls = os.fsync, []
 
     def full_at_the_third(descriptor: int) -> None:
@@ -187,7 +187,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     assert contents(tmp_path) == {}
 
 
-def test_an_interruption_leaves_nothing_behind(
+def test_no_file_remains_after_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace, calls = Path.replace, []
@@ -238,7 +238,7 @@ def test_a_path_that_is_no_directory_is_rejected(tmp_path: Path) -> None:
         issue(["a.svc"], [], file / "below", NOW)
 
 
-def test_a_directory_in_the_place_of_a_file_is_rejected_before_anything_changes(
+def test_a_directory_in_place_of_a_file_is_rejected_without_changes(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "tls.key").mkdir()
@@ -248,7 +248,7 @@ def test_a_directory_in_the_place_of_a_file_is_rejected_before_anything_changes(
     assert [path.name for path in tmp_path.iterdir()] == ["tls.key"]
 
 
-def test_wrong_names_and_lifetimes_are_rejected_before_anything_is_written(tmp_path: Path) -> None:
+def test_invalid_names_and_lifetimes_are_rejected_before_files_are_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(RequestError, match="is a wildcard"):
         issue(["*.svc"], [], out, NOW)
@@ -263,7 +263,7 @@ def test_wrong_names_and_lifetimes_are_rejected_before_anything_is_written(tmp_p
     assert not out.exists()
 
 
-def test_every_failure_is_a_certificate_error() -> None:
+def test_all_errors_are_subclasses_of_certificate_error() -> None:
     assert issubclass(RequestError, CertificateError)
     assert issubclass(MaterialError, CertificateError)
     assert issubclass(StorageError, CertificateError)
@@ -275,50 +275,56 @@ class TestReading:
         issue(["a.svc"], [], tmp_path, NOW, 30 * DAY, 10 * DAY)
         return tmp_path
 
-    def refusal(self, directory: Path, now: datetime = NOW) -> str:
+    def error_message(self, directory: Path, now: datetime = NOW) -> str:
         with pytest.raises(CertificateError) as caught:
             read_pair(directory / "tls.crt", directory / "tls.key", now)
         return str(caught.value)
 
     @pytest.mark.parametrize("name", ["tls.crt", "tls.key"])
-    def test_a_missing_file_is_named(self, directory: Path, name: str) -> None:
+    def test_a_missing_file_is_reported_with_its_path(self, directory: Path, name: str) -> None:
         (directory / name).unlink()
-        assert self.refusal(directory) == (
+        assert self.error_message(directory) == (
             f"{directory / name}: does not exist."
             " Check the path, or create the file with `gpufence certs issue`."
         )
 
     @pytest.mark.parametrize("name", ["tls.crt", "tls.key"])
-    def test_a_directory_is_named(self, directory: Path, name: str) -> None:
+    def test_a_directory_in_place_of_a_file_is_reported_with_its_path(
+        self, directory: Path, name: str
+    ) -> None:
         (directory / name).unlink()
         (directory / name).mkdir()
-        assert self.refusal(directory) == (
+        assert self.error_message(directory) == (
             f"{directory / name}: is a directory. Name the file in it, such as tls.crt or tls.key."
         )
 
-    def test_a_file_that_cannot_be_opened_is_named(self, directory: Path) -> None:
+    def test_a_symlink_loop_is_reported_with_its_path(self, directory: Path) -> None:
         (directory / "tls.key").unlink()
         (directory / "tls.key").symlink_to("tls.key")
-        assert self.refusal(directory) == (
+        assert self.error_message(directory) == (
             f"{directory}/tls.key: cannot be read (Too many levels of symbolic links)."
             " Let the user that runs gpufence read it; in a Pod, see defaultMode and fsGroup."
         )
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-    def test_a_file_that_may_not_be_read_is_named(self, directory: Path) -> None:
+    def test_a_file_without_read_permission_is_reported_with_its_path(
+        self, directory: Path
+    ) -> None:
         (directory / "tls.key").chmod(0)
-        assert f"{directory}/tls.key: cannot be read (Permission denied)." in self.refusal(
+        assert f"{directory}/tls.key: cannot be read (Permission denied)." in self.error_message(
             directory
         )
 
     @pytest.mark.parametrize("name", ["tls.crt", "tls.key"])
-    def test_a_file_that_is_no_pem_is_named(self, directory: Path, name: str) -> None:
+    def test_a_file_without_valid_pem_is_reported_with_its_path(
+        self, directory: Path, name: str
+    ) -> None:
         (directory / name).write_bytes(b"")
-        assert f"{directory / name}: contains no valid PEM" in self.refusal(directory)
+        assert f"{directory / name}: contains no valid PEM" in self.error_message(directory)
 
-    def test_a_key_of_another_certificate_is_named(self, directory: Path) -> None:
+    def test_a_key_of_another_certificate_is_reported_with_its_path(self, directory: Path) -> None:
         (directory / "tls.key").write_bytes((directory / "ca.key").read_bytes())
-        assert self.refusal(directory) == (
+        assert self.error_message(directory) == (
             f"{directory}/tls.key: does not belong to {directory}/tls.crt."
             " Replace both together; in a chain, the certificate of the key comes first."
         )
@@ -326,7 +332,7 @@ class TestReading:
     def test_a_chain_in_the_wrong_order_is_rejected(self, directory: Path) -> None:
         leaf, ca = (directory / "tls.crt").read_bytes(), (directory / "ca.crt").read_bytes()
         (directory / "tls.crt").write_bytes(ca + leaf)
-        assert "does not belong to" in self.refusal(directory)
+        assert "does not belong to" in self.error_message(directory)
         (directory / "tls.crt").write_bytes(leaf + ca)
         pair = read_pair(directory / "tls.crt", directory / "tls.key", NOW)
         assert len(parse_certificates(pair.certificate_pem, "test")) == 2
@@ -338,20 +344,20 @@ class TestReading:
         (directory / "tls.key").write_bytes(
             key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
         )
-        assert f"{directory}/tls.key: is encrypted with a passphrase" in self.refusal(directory)
+        assert f"{directory}/tls.key: is encrypted with a passphrase" in self.error_message(
+            directory
+        )
 
-    def test_an_expired_certificate_is_rejected_from_the_first_second_after_its_end(
-        self, directory: Path
-    ) -> None:
+    def test_a_certificate_is_rejected_one_second_after_its_expiry(self, directory: Path) -> None:
         read_pair(directory / "tls.crt", directory / "tls.key", NOW + 10 * DAY)
-        assert self.refusal(directory, NOW + 10 * DAY + SECOND) == (
+        assert self.error_message(directory, NOW + 10 * DAY + SECOND) == (
             f"{directory}/tls.crt: expired at 2026-03-11T12:00:00+00:00."
             " Issue a new certificate, or correct the clock of this machine."
         )
 
-    def test_a_certificate_of_the_future_is_rejected(self, directory: Path) -> None:
+    def test_a_certificate_is_rejected_before_its_not_before_time(self, directory: Path) -> None:
         read_pair(directory / "tls.crt", directory / "tls.key", NOW - CLOCK_SKEW)
-        assert self.refusal(directory, NOW - CLOCK_SKEW - SECOND) == (
+        assert self.error_message(directory, NOW - CLOCK_SKEW - SECOND) == (
             f"{directory}/tls.crt: is not valid before 2026-03-01T11:55:00+00:00."
             " Wait until then, or correct the clock of this machine."
         )

@@ -79,7 +79,7 @@ def test_a_host_name_is_accepted_in_lower_case(text: str, name: str) -> None:
         ("a.256", "ends with the number '256', which makes it look like an IP address"),
     ],
 )
-def test_anything_else_is_rejected_with_its_reason(text: str, complaint: str) -> None:
+def test_an_invalid_host_name_is_rejected_with_the_reason(text: str, complaint: str) -> None:
     with pytest.raises(RequestError) as caught:
         parse_dns_name(text)
     assert str(caught.value).startswith(f"DNS name {text!r}: {complaint}")
@@ -123,7 +123,7 @@ def test_an_ip_address_is_accepted(text: str, address: IPv4Address | IPv6Address
         ("224.0.0.1", "is an address that no client can connect to"),
     ],
 )
-def test_invalid_addresses_are_rejected(text: str, complaint: str) -> None:
+def test_an_invalid_ip_address_is_rejected_with_the_reason(text: str, complaint: str) -> None:
     with pytest.raises(RequestError) as caught:
         parse_ip_address(text)
     assert str(caught.value).startswith(f"IP address {text!r}: {complaint}")
@@ -135,12 +135,12 @@ def test_repeated_names_count_once_and_keep_their_order() -> None:
     assert str(names) == "b.svc, a.svc, ::1, 127.0.0.1"
 
 
-def test_a_certificate_for_nothing_is_rejected() -> None:
+def test_a_certificate_without_names_is_rejected() -> None:
     with pytest.raises(RequestError, match="neither a DNS name nor an IP address"):
         Names.parse([], [])
 
 
-def refusal(parse: Callable[[str], object], text: str) -> str | None:
+def error_message(parse: Callable[[str], object], text: str) -> str | None:
     try:
         parse(text)
     except RequestError as error:
@@ -149,8 +149,8 @@ def refusal(parse: Callable[[str], object], text: str) -> str | None:
 
 
 @given(st.text(max_size=80) | st.from_regex(r"[A-Za-z0-9.-]{1,80}", fullmatch=True))
-def test_whatever_is_typed_is_rejected_or_a_name_that_certificates_can_hold(text: str) -> None:
-    complaint = refusal(parse_dns_name, text)
+def test_any_text_is_rejected_or_a_valid_certificate_name(text: str) -> None:
+    complaint = error_message(parse_dns_name, text)
     if complaint is not None:
         assert complaint.startswith(f"DNS name {text!r}: ")
         return
@@ -161,8 +161,8 @@ def test_whatever_is_typed_is_rejected_or_a_name_that_certificates_can_hold(text
 
 
 @given(st.ip_addresses().map(str) | st.text(max_size=40))
-def test_whatever_is_typed_as_an_address_is_rejected_or_read_as_written(text: str) -> None:
-    complaint = refusal(parse_ip_address, text)
+def test_any_text_is_rejected_or_parsed_as_the_same_ip_address(text: str) -> None:
+    complaint = error_message(parse_ip_address, text)
     if complaint is not None:
         assert complaint.startswith(f"IP address {text!r}: ")
         return

@@ -100,7 +100,7 @@ class Connection:
     def presented(self) -> object:
         return self.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
-    async def says_back(self, line: bytes) -> bool:
+    async def echoes(self, line: bytes) -> bool:
         self.writer.write(line)
         return await self.reader.readline() == line
 
@@ -110,7 +110,7 @@ class Connection:
 
 
 @LOOPS
-def test_a_renewed_leaf_is_served_by_the_same_listener_and_old_connections_live_on(
+def test_a_renewed_leaf_is_served_and_open_connections_are_kept(
     files: Files,
     authority: KeyPair,
     leaf: KeyPair,
@@ -123,15 +123,15 @@ def test_a_renewed_leaf_is_served_by_the_same_listener_and_old_connections_live_
             client = client_context(authority)
             before = await Connection.open(port, client)
             assert before.presented == der(leaf)
-            assert await before.says_back(b"one\n")
+            assert await before.echoes(b"one\n")
 
             files.write(renewed)
             assert files.context.poll(now).outcome is Outcome.RELOADED
 
             after = await Connection.open(port, client)
             assert after.presented == der(renewed)
-            assert await after.says_back(b"two\n")
-            assert await before.says_back(b"three\n")
+            assert await after.echoes(b"two\n")
+            assert await before.echoes(b"three\n")
             assert before.presented == der(leaf)
             await before.close()
             await after.close()
@@ -169,7 +169,7 @@ def test_a_client_rejects_the_wrong_name_and_the_wrong_ca(
         Handshake(files.context.ssl_context, client_context(create_authority(now))).finish()
 
 
-def test_a_handshake_under_way_ends_with_the_leaf_that_it_began_with(
+def test_a_handshake_during_a_reload_completes_with_the_previous_leaf(
     files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
     client = client_context(authority)
@@ -183,7 +183,7 @@ def test_a_handshake_under_way_ends_with_the_leaf_that_it_began_with(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_change_of_the_kind_of_key_is_served_to_every_client(
+def test_a_leaf_with_another_key_type_is_served_after_a_reload(
     tmp_path: Path, authority: KeyPair, names: Names, now: datetime, version: ssl.TLSVersion
 ) -> None:
     # One SSLContext keeps a certificate per kind of key: it would go on with the ECDSA one.
@@ -224,7 +224,7 @@ def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) 
     )
 
 
-def test_a_mounted_secret_is_followed_through_its_swap_although_no_time_stamp_changes(
+def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
     tmp_path: Path, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
     # The layout of kubelet's atomic writer (pkg/volume/util/atomic_writer.go): files link into
@@ -252,7 +252,7 @@ def test_a_mounted_secret_is_followed_through_its_swap_although_no_time_stamp_ch
     assert handshake.presented == der(renewed)
 
 
-def test_a_touched_file_is_no_change(files: Files, leaf: KeyPair, now: datetime) -> None:
+def test_a_touched_file_causes_no_reload(files: Files, leaf: KeyPair, now: datetime) -> None:
     serial = parse_certificates(leaf.certificate_pem, "test")[0].serial_number
     files.write(leaf)
     os.utime(files.certificate)
@@ -262,7 +262,7 @@ def test_a_touched_file_is_no_change(files: Files, leaf: KeyPair, now: datetime)
     )
 
 
-def test_a_half_written_pair_is_not_served_until_the_other_half_arrives(
+def test_a_new_certificate_is_not_served_until_its_key_is_written(
     files: Files, authority: KeyPair, leaf: KeyPair, renewed: KeyPair, now: datetime
 ) -> None:
     client = client_context(authority)
@@ -274,14 +274,14 @@ def test_a_half_written_pair_is_not_served_until_the_other_half_arrives(
         )
     )
     files.certificate.write_bytes(renewed.certificate_pem)
-    refused = files.context.poll(now)
-    assert refused == Poll(
+    rejected = files.context.poll(now)
+    assert rejected == Poll(
         Outcome.REJECTED,
         f"{files.key}: does not belong to {files.certificate}. Replace both together; in a chain,"
         f" the certificate of the key comes first. Still serving {old}.",
     )
     # The same again is equal, so that it is logged once.
-    assert files.context.poll(now) == refused
+    assert files.context.poll(now) == rejected
     assert Handshake(files.context.ssl_context, client).finish().presented == der(leaf)
 
     files.key.write_bytes(renewed.key_pem)
@@ -319,7 +319,7 @@ BREAKAGES = {
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES)
-def test_broken_files_change_nothing_until_they_are_fixed(
+def test_invalid_files_are_rejected_until_valid_files_are_written(
     files: Files,
     authority: KeyPair,
     leaf: KeyPair,
@@ -339,7 +339,7 @@ def test_broken_files_change_nothing_until_they_are_fixed(
     assert Handshake(files.context.ssl_context, client).finish().presented == der(renewed)
 
 
-def test_files_that_return_to_what_is_served_are_no_change(
+def test_files_restored_to_the_served_pair_cause_no_reload(
     files: Files, leaf: KeyPair, now: datetime
 ) -> None:
     files.key.write_bytes(b"")
@@ -348,7 +348,7 @@ def test_files_that_return_to_what_is_served_are_no_change(
     assert files.context.poll(now).outcome is Outcome.UNCHANGED
 
 
-def test_an_expired_successor_is_rejected_and_a_future_one_is_taken_up_in_its_time(
+def test_a_leaf_is_reloaded_only_within_its_validity_period(
     files: Files, authority: KeyPair, names: Names, now: datetime
 ) -> None:
     files.write(issue_leaf(authority, names, now, HOUR))
@@ -375,7 +375,7 @@ def test_certificates_that_only_openssl_rejects_are_rejected(
     assert handshake.presented == der(leaf)
 
 
-def test_a_server_does_not_begin_without_a_usable_pair(
+def test_a_missing_or_invalid_pair_is_an_error_at_startup(
     tmp_path: Path, leaf: KeyPair, now: datetime
 ) -> None:
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
@@ -401,7 +401,7 @@ def test_a_pair_outside_its_validity_is_served_and_reported(
     assert files.context.poll(wrong).outcome is Outcome.RELOADED
 
 
-def test_the_context_of_the_listener_stays_the_same(
+def test_a_reload_keeps_the_ssl_context_of_the_listener(
     files: Files, renewed: KeyPair, now: datetime
 ) -> None:
     before = files.context.ssl_context
@@ -411,7 +411,7 @@ def test_the_context_of_the_listener_stays_the_same(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_both_current_versions_of_tls_are_spoken_with_forward_secrecy(
+def test_tls_1_2_and_1_3_use_forward_secrecy(
     files: Files, authority: KeyPair, version: ssl.TLSVersion
 ) -> None:
     client = client_context(authority)
@@ -424,13 +424,13 @@ def test_both_current_versions_of_tls_are_spoken_with_forward_secrecy(
     assert not cipher[0].endswith("-SHA")
 
 
-def test_a_client_that_could_do_both_gets_tls_1_3(files: Files, authority: KeyPair) -> None:
+def test_tls_1_3_is_preferred_over_tls_1_2(files: Files, authority: KeyPair) -> None:
     handshake = Handshake(files.context.ssl_context, client_context(authority)).finish()
     assert handshake.client.version() == "TLSv1.3"
 
 
 @pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA"])
-def test_weaker_suites_are_rejected(files: Files, authority: KeyPair, suite: str) -> None:
+def test_weak_cipher_suites_are_rejected(files: Files, authority: KeyPair, suite: str) -> None:
     client = client_context(authority)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     client.set_ciphers(suite)
@@ -438,7 +438,7 @@ def test_weaker_suites_are_rejected(files: Files, authority: KeyPair, suite: str
         Handshake(files.context.ssl_context, client).finish()
 
 
-def test_older_versions_and_renegotiation_are_rejected(files: Files) -> None:
+def test_tls_versions_below_1_2_and_renegotiation_are_disabled(files: Files) -> None:
     # As settings: a client of today's OpenSSL can neither speak nor do them.
     assert files.context.ssl_context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert files.context.ssl_context.options & ssl.OP_NO_RENEGOTIATION
@@ -448,7 +448,7 @@ def test_older_versions_and_renegotiation_are_rejected(files: Files) -> None:
     ("offered", "chosen"),
     [(["h2", "http/1.1"], "http/1.1"), (["http/1.1"], "http/1.1"), (["h2"], None), (None, None)],
 )
-def test_only_http_1_1_is_ever_agreed_on(
+def test_alpn_selects_only_http_1_1(
     files: Files, authority: KeyPair, offered: list[str] | None, chosen: str | None
 ) -> None:
     client = client_context(authority)
@@ -460,7 +460,7 @@ def test_only_http_1_1_is_ever_agreed_on(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_session_is_resumed_also_after_a_reload(
+def test_a_session_is_resumed_before_and_after_a_reload(
     files: Files,
     authority: KeyPair,
     renewed: KeyPair,
@@ -499,7 +499,7 @@ def test_a_ca_rotation_with_overlap_under_load_fails_no_connection(
     async def load(port: int) -> None:
         while not done.is_set():
             connection = await Connection.open(port, client)
-            assert await connection.says_back(b"ping\n")
+            assert await connection.echoes(b"ping\n")
             presented = connection.presented
             await connection.close()
             async with answered:
@@ -556,7 +556,7 @@ def test_polls_from_another_thread_never_disturb_a_handshake(
     assert presented[-1] == der(pairs[-1])
 
 
-def test_issued_files_serve_a_blocking_client_as_they_are(tmp_path: Path, now: datetime) -> None:
+def test_issued_files_serve_a_blocking_client(tmp_path: Path, now: datetime) -> None:
     issue([NAME], [], tmp_path, now)
     context = ServingContext(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")).ssl_context
     trusting = ssl.create_default_context(cafile=tmp_path / "ca.crt")

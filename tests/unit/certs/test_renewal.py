@@ -52,7 +52,7 @@ def is_needed(
     return needs_renewal(leaf, authorities, names, now)
 
 
-def handmade(
+def signed_certificate(
     subject: x509.Name, issuer: x509.Name, signer: KeyPair | None, names: Names, end: datetime
 ) -> KeyPair:
     """A certificate that `certs.authority` would not make; without a signer it signs itself."""
@@ -93,7 +93,7 @@ def handmade(
         (END + TICK, True, "serving certificate expired at 2026-05-30T11:55:00+00:00"),
     ],
 )
-def test_a_leaf_is_due_at_two_thirds_of_its_life_and_outside_of_it(
+def test_a_leaf_is_due_after_two_thirds_of_its_lifetime_or_if_not_valid(
     now: datetime, needed: bool, reason: str
 ) -> None:
     assert is_needed(now) == Renewal(needed, reason)
@@ -109,7 +109,7 @@ def test_a_leaf_is_due_at_two_thirds_of_its_life_and_outside_of_it(
         (END + TICK, True, "authority expired at 2026-05-30T11:55:00+00:00"),
     ],
 )
-def test_a_ca_is_due_at_two_thirds_of_its_life_and_outside_of_it(
+def test_a_ca_is_due_after_two_thirds_of_its_lifetime_or_if_not_valid(
     now: datetime, needed: bool, reason: str
 ) -> None:
     assert authority_needs_renewal(AUTHORITY_OF_90_DAYS, now) == Renewal(needed, reason)
@@ -138,20 +138,20 @@ def test_a_leaf_is_due_when_no_current_ca_signed_it(
     )
 
 
-def test_a_ca_of_the_same_name_with_another_key_does_not_count() -> None:
+def test_a_leaf_is_due_if_the_current_ca_has_the_same_name_but_another_key() -> None:
     [certificate] = parse_certificates(AUTHORITY.certificate_pem, "test")
-    namesake = handmade(certificate.subject, certificate.subject, None, NAMES, NOW + DAY)
+    namesake = signed_certificate(certificate.subject, certificate.subject, None, NAMES, NOW + DAY)
     assert is_needed(NOW, authorities=(namesake.certificate_pem,)).needed
     assert not is_needed(
         NOW, authorities=(namesake.certificate_pem, AUTHORITY.certificate_pem)
     ).needed
 
 
-def test_a_ca_that_has_expired_is_not_current() -> None:
+def test_a_leaf_is_due_when_its_ca_has_expired() -> None:
     short = create_authority(NOW, DAY)
     # A serving certificate that outlives its CA, as other tools issue them.
     issuer = parse_certificates(short.certificate_pem, "test")[0].subject
-    leaf = handmade(issuer, issuer, short, NAMES, NOW + 90 * DAY)
+    leaf = signed_certificate(issuer, issuer, short, NAMES, NOW + 90 * DAY)
     assert not is_needed(NOW + DAY, leaf, (short.certificate_pem,)).needed
     renewal = is_needed(NOW + DAY + SECOND, leaf, (short.certificate_pem,))
     assert renewal.needed
@@ -174,7 +174,7 @@ def test_a_ca_that_has_expired_is_not_current() -> None:
     ],
     ids=["the same", "fewer", "only an address", "more", "a parent", "another address"],
 )
-def test_a_leaf_is_due_when_it_lacks_a_wanted_name_and_not_when_it_has_more(
+def test_a_leaf_is_due_only_if_it_lacks_a_wanted_name(
     wanted: Names, needed: bool, reason: str
 ) -> None:
     renewal = is_needed(NOW, names=wanted)
@@ -182,7 +182,7 @@ def test_a_leaf_is_due_when_it_lacks_a_wanted_name_and_not_when_it_has_more(
     assert renewal.reason.startswith(reason)
 
 
-def test_a_certificate_without_names_lacks_them_all() -> None:
+def test_a_certificate_without_names_lacks_all_wanted_names() -> None:
     renewal = needs_renewal(AUTHORITY, [AUTHORITY.certificate_pem], NAMES, NOW)
     assert renewal == Renewal(
         needed=True,
@@ -208,14 +208,14 @@ def test_an_unreadable_pair_is_due(damaged: str) -> None:
     assert authority_needs_renewal(leaf, NOW).needed
 
 
-def test_unreadable_cas_are_an_error_of_their_own() -> None:
+def test_unreadable_cas_raise_material_error() -> None:
     # Nothing could be signed or trusted with them: a new certificate would not help.
     with pytest.raises(MaterialError, match="authorities: contains no valid PEM certificate"):
         is_needed(NOW, authorities=(b"",))
 
 
 @pytest.mark.parametrize("lifetime", [SECOND, timedelta(minutes=1), CLOCK_SKEW, DAY, 3650 * DAY])
-def test_a_certificate_just_issued_is_not_due_however_short_its_life(lifetime: timedelta) -> None:
+def test_a_new_certificate_is_not_due_with_any_lifetime(lifetime: timedelta) -> None:
     now = NOW.replace(microsecond=0)
     authority = create_authority(now, lifetime)
     assert not authority_needs_renewal(authority, now).needed
@@ -260,9 +260,7 @@ def test_once_a_leaf_is_due_it_stays_due(
 
 @settings(deadline=None)
 @given(lifetime=st.timedeltas(min_value=SECOND, max_value=400 * DAY), wanted=WANTED, now=MOMENTS)
-def test_a_leaf_issued_because_it_was_due_is_not_due(
-    lifetime: timedelta, wanted: Names, now: datetime
-) -> None:
+def test_a_renewed_leaf_is_not_due(lifetime: timedelta, wanted: Names, now: datetime) -> None:
     now = now.replace(microsecond=0)
     authority = create_authority(now, 2 * lifetime)
     renewed = issue_leaf(authority, wanted, now, lifetime)

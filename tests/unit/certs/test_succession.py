@@ -37,42 +37,42 @@ PROMOTED = Stored(AUTHORITY, LEAF, old=OLD, promoted=NOW)
 
 CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change]] = {
     "an empty Secret": (None, NOW, None, Change.CREATE),
-    "a new one": (STEADY, NOW, None, Change.NOTHING),
-    "one whose leaf is a second from due": (STEADY, NOW + 19 * DAY, None, Change.NOTHING),
-    "one whose leaf is past 2/3": (STEADY, NOW + 20 * DAY, None, Change.RENEW),
-    "one whose leaf has expired": (STEADY, NOW + 31 * DAY, None, Change.RENEW),
-    "one whose leaf is of another authority": (
+    "a new Secret": (STEADY, NOW, None, Change.NOTHING),
+    "a leaf a second before due": (STEADY, NOW + 19 * DAY, None, Change.NOTHING),
+    "a leaf past 2/3 of its lifetime": (STEADY, NOW + 20 * DAY, None, Change.RENEW),
+    "an expired leaf": (STEADY, NOW + 31 * DAY, None, Change.RENEW),
+    "a leaf of another CA": (
         Stored(NEXT, LEAF),
         NOW,
         None,
         Change.RENEW,
     ),
-    "one whose leaf is unreadable": (Stored(AUTHORITY, GARBAGE), NOW, None, Change.RENEW),
-    "one whose authority is past 2/3": (AGED, NOW + 200 * DAY, None, Change.PUBLISH),
-    "one whose authority and leaf are due": (STEADY, NOW + 200 * DAY, None, Change.RENEW),
-    "one whose authority has expired": (STEADY, NOW + 301 * DAY, None, Change.CREATE),
-    "one of garbage": (Stored(GARBAGE, GARBAGE), NOW, None, Change.CREATE),
-    "one whose authority lost its key, but whose leaf serves": (
+    "an unreadable leaf": (Stored(AUTHORITY, GARBAGE), NOW, None, Change.RENEW),
+    "a CA past 2/3 of its lifetime": (AGED, NOW + 200 * DAY, None, Change.PUBLISH),
+    "a CA and a leaf that are due": (STEADY, NOW + 200 * DAY, None, Change.RENEW),
+    "an expired CA": (STEADY, NOW + 301 * DAY, None, Change.CREATE),
+    "an invalid CA and leaf": (Stored(GARBAGE, GARBAGE), NOW, None, Change.CREATE),
+    "a CA without its key and a usable leaf": (
         Stored(KEYLESS, LEAF),
         NOW,
         None,
         Change.PUBLISH,
     ),
-    "one whose authority lost its key, as did its leaf": (
+    "a CA and a leaf without their keys": (
         Stored(KEYLESS, KeyPair(LEAF.certificate_pem, b"lost")),
         NOW,
         None,
         Change.CREATE,
     ),
-    "one whose authority expired while its successor waited": (
+    "an expired CA with a published successor": (
         dataclasses.replace(OVERLAP, authority=create_authority(NOW - 2 * DAY, DAY)),
         NOW,
         None,
         Change.PROMOTE,
     ),
     "an overlap that not every configuration carries": (OVERLAP, NOW, None, Change.NOTHING),
-    "an overlap that was carried this moment": (OVERLAP, NOW, 0 * SECOND, Change.NOTHING),
-    "an overlap that is a second from settled": (OVERLAP, NOW, 29 * SECOND, Change.NOTHING),
+    "an overlap carried from this moment": (OVERLAP, NOW, 0 * SECOND, Change.NOTHING),
+    "an overlap a second before settled": (OVERLAP, NOW, 29 * SECOND, Change.NOTHING),
     "an overlap that has settled": (OVERLAP, NOW, 30 * SECOND, Change.PROMOTE),
     "an overlap that has settled, with a leaf that is due": (
         OVERLAP,
@@ -80,7 +80,7 @@ CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change]] = {
         30 * SECOND,
         Change.RENEW,
     ),
-    "an overlap whose next authority is garbage": (
+    "an overlap with an invalid next CA": (
         dataclasses.replace(OVERLAP, next=GARBAGE),
         NOW,
         30 * SECOND,
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change]] = {
         Change.NOTHING,
     ),
     "a promotion at the overlap's end": (PROMOTED, NOW + DAY / 24, None, Change.RETIRE),
-    "a promotion of which nobody knows when it was": (
+    "a promotion without a time": (
         dataclasses.replace(PROMOTED, promoted=None),
         NOW,
         None,
@@ -103,7 +103,7 @@ CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_change_that_is_due_for(case: str) -> None:
+def test_plan_returns_the_expected_change(case: str) -> None:
     stored, now, carried_for, change = CASES[case]
     found = plan(stored, NAMES, now, TIMING, carried_for)
     assert found.change is change, found.reason
@@ -126,7 +126,7 @@ SIGNING = {
 }
 
 
-def test_replicas_that_want_different_names_end_with_a_leaf_for_both() -> None:
+def test_a_renewal_adds_wanted_names_and_keeps_names_of_other_replicas() -> None:
     mine, theirs = Names.parse(["a.example"], ["10.0.0.1"]), Names.parse(["b.example"])
     first = carry_out(Change.CREATE, None, mine, NOW, TIMING)
     assert plan(first, theirs, NOW, TIMING).change is Change.RENEW
@@ -142,14 +142,14 @@ def test_replicas_that_want_different_names_end_with_a_leaf_for_both() -> None:
 
 
 @pytest.mark.parametrize("case", SIGNING)
-def test_after_a_new_leaf_nothing_about_it_is_due_for(case: str) -> None:
+def test_a_newly_signed_leaf_needs_no_renewal(case: str) -> None:
     stored, now, _, change = SIGNING[case]
     after = carry_out(change, stored, NAMES, now, TIMING)
     assert not needs_renewal(after.leaf, (after.authority.certificate_pem,), NAMES, now).needed
     assert stored is None or after.leaf != stored.leaf
 
 
-def test_a_rotation_step_by_step() -> None:
+def test_a_rotation_publishes_promotes_and_retires_a_ca() -> None:
     now = NOW + 200 * DAY
     published = carry_out(Change.PUBLISH, AGED, NAMES, now, TIMING)
     assert published.leaf == AGED.leaf
@@ -172,7 +172,7 @@ def test_a_rotation_step_by_step() -> None:
     steps=st.lists(st.tuples(st.floats(0, 12), st.booleans()), min_size=1, max_size=25),
 )
 @settings(max_examples=60)
-def test_law_a_leaf_is_trusted_by_every_configuration_that_is_at_most_one_step_behind(
+def test_law_a_leaf_is_trusted_by_configurations_one_step_behind(
     start: int, steps: list[tuple[float, bool]]
 ) -> None:
     """Configurations follow the Secret with a delay, or not at all for a while.
@@ -224,14 +224,14 @@ def test_a_written_secret_can_be_read(stored: Stored) -> None:
     assert read_secret(write_secret(stored, "gpufence", "system", None)) == stored
 
 
-def test_a_new_secret_is_of_the_type_for_serving_pairs() -> None:
+def test_a_new_secret_has_type_kubernetes_io_tls() -> None:
     secret = write_secret(STEADY, "gpufence", "system", None)
     assert secret["type"] == "kubernetes.io/tls"
     assert secret["metadata"] == {"name": "gpufence", "namespace": "system"}
     assert base64.b64decode(secret["data"]["tls.crt"]) == LEAF.certificate_pem
 
 
-def test_foreign_keys_of_the_secret_stay() -> None:
+def test_unrelated_fields_of_the_secret_are_kept() -> None:
     found = {
         "metadata": {
             "name": "gpufence",
@@ -262,20 +262,20 @@ def test_foreign_keys_of_the_secret_stay() -> None:
         {"data": {**write_secret(STEADY, "a", "b", None)["data"], "ca.key": "not base64!"}},
     ],
 )
-def test_a_secret_without_all_four_parts_is_as_good_as_empty(secret: dict[str, object]) -> None:
+def test_a_secret_without_all_four_parts_is_read_as_empty(secret: dict[str, object]) -> None:
     assert read_secret(secret) is None
 
 
-def test_keys_stay_out_of_what_is_printed() -> None:
+def test_private_keys_are_not_in_repr() -> None:
     assert "PRIVATE" not in repr(OVERLAP)
 
 
-def test_cas_that_do_not_parse_are_not_published() -> None:
+def test_invalid_cas_are_not_in_the_bundle() -> None:
     broken = dataclasses.replace(STEADY, old=b"no certificate", next=GARBAGE)
     assert broken.bundle == AUTHORITY.certificate_pem
 
 
-def test_a_bundle_carries_the_cas_if_it_has_them_all_whatever_else_it_has() -> None:
+def test_is_carried_by_requires_all_cas_and_ignores_other_content() -> None:
     assert OVERLAP.is_carried_by(OVERLAP.bundle)
     assert STEADY.is_carried_by(OVERLAP.bundle)
     assert OVERLAP.is_carried_by(b"# a comment\r\n" + OVERLAP.bundle.replace(b"\n", b"\r\n"))
