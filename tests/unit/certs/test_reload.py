@@ -141,7 +141,7 @@ def test_a_renewed_leaf_is_served_and_open_connections_are_kept(
 
 
 @LOOPS
-def test_every_name_of_the_leaf_is_served_to_a_strict_client(
+def test_a_strict_client_accepts_every_name_of_the_served_leaf(
     files: Files,
     authority: KeyPair,
     leaf: KeyPair,

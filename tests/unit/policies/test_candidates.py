@@ -24,7 +24,7 @@ PRODUCT = "nvidia.com/gpu.product"
 
 
 def pod(*containers: JSON, **spec: Any) -> JSON:
-    made = [{"name": f"c{n}", "image": "i", **each} for n, each in enumerate(containers)]
+    made = [{"name": f"c{n}", "image": "i", **fields} for n, fields in enumerate(containers)]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -45,7 +45,7 @@ def candidates(
     return [
         (
             tuple(pool.name for pool in request.pools),
-            {each.pool.name: each.condition for each in request.excluded},
+            {exclusion.pool.name: exclusion.condition for exclusion in request.excluded},
         )
         for request in context.device_requests
     ]
@@ -129,7 +129,9 @@ def test_namespace_match_expressions_follow_label_selector_semantics(
 
 
 @pytest.mark.parametrize(("count", "found"), [(MOST_NEW_TERMS, 0), (MOST_NEW_TERMS + 1, 1)])
-def test_node_selector_terms_are_added_up_to_a_bound(count: int, found: int) -> None:
+def test_node_selector_terms_above_the_limit_are_reported_and_not_added(
+    count: int, found: int
+) -> None:
     zones = [
         {"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}
         for n in range(count)

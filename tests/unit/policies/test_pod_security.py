@@ -601,7 +601,7 @@ class TestRestricted:
         locks = container(capabilities={"drop": ["ALL"], "add": ["IPC_LOCK"]})
         other = container("b", runAsNonRoot=True)
         raw = pod({"runAsNonRoot": None}, containers=[locks, other])
-        (finding,) = [each for each in findings(raw) if each.path.endswith("runAsNonRoot")]
+        (finding,) = [finding for finding in findings(raw) if finding.path.endswith("runAsNonRoot")]
         assert finding.remediation == (
             "Remove IPC_LOCK: gpufence then sets a user. With IPC_LOCK, it keeps the user of the "
             "image, which may be root, because the capability has no effect for other users"
@@ -615,7 +615,7 @@ class TestRestricted:
         )
         for context in contexts:
             raw = pod(containers=[container(allowPrivilegeEscalation=None, **context)])
-            (finding,) = [each for each in findings(raw) if "Escalation" in each.reason]
+            (finding,) = [finding for finding in findings(raw) if "Escalation" in finding.reason]
             assert finding.remediation == (
                 'Set securityContext: {allowPrivilegeEscalation: false} in container "train", '
                 "and remove privileged and SYS_ADMIN"
@@ -623,7 +623,7 @@ class TestRestricted:
 
     def test_the_remediation_of_host_ports_names_host_network(self) -> None:
         raw = pod(hostNetwork=True, containers=[container() | {"ports": [{"hostPort": 80}]}])
-        (finding,) = [each for each in findings(raw) if each.reason == "hostPort"]
+        (finding,) = [finding for finding in findings(raw) if finding.reason == "hostPort"]
         assert finding.remediation == (
             "Remove hostNetwork, which makes every containerPort a hostPort, and remove hostPort"
         )

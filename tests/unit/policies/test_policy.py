@@ -530,7 +530,9 @@ def test_pools_with_the_same_labels_and_a_shared_resource_are_rejected(
 
 def test_pools_with_different_labels_may_offer_the_same_resource() -> None:
     labels = ({"model": "a100"}, {"model": "h100"}, {"gpu": "other"})
-    document_ = document(*(pool(name=f"p{n}", nodeSelector=each) for n, each in enumerate(labels)))
+    document_ = document(
+        *(pool(name=f"p{n}", nodeSelector=selector) for n, selector in enumerate(labels))
+    )
     policy = parse_policy(document_).compile()
     assert policy.pools_of_resource("nvidia.com/gpu") == policy.pools
     a100, h100, other = policy.pools

@@ -85,7 +85,9 @@ def requests(
         containers = [*spec.get("containers", ()), user]
         spec = {**spec, "resourceClaims": entries, "containers": containers}
     given = device_requests(pod_of({"spec": spec}), TWO_POOLS, Request(namespace), facts or Facts())
-    return [(each.pools[0].name, each.path, each.what, each.certain) for each in given]
+    return [
+        (request.pools[0].name, request.path, request.what, request.certain) for request in given
+    ]
 
 
 def container(name: str, quantity: Any, side: str = "limits") -> JSON:
@@ -144,7 +146,7 @@ class TestByResource:
         }
         facts = Facts(extended_resource_classes=classes)
         found = pools_of_resource(name, TWO_POOLS, facts)
-        assert [each.name for each in found] == ([pool] if pool else [])
+        assert [candidate.name for candidate in found] == ([pool] if pool else [])
 
     @given(strategies.pods(claims=False))
     def test_requested_pools_are_those_of_positive_container_quantities(self, pod: JSON) -> None:
@@ -231,9 +233,9 @@ class TestByClaim:
             Template({}, ("spec", "template", "spec"), "Deployment"),
         )
         unresolved = Context.of(pod, TWO_POOLS, Request("ml"), self.FACTS).unresolved_claims(pod)
-        assert [(each.path, each.entry.claim) for each in unresolved] == [
-            ("spec.template.spec.resourceClaims[1]", "two")
-        ]
+        assert [
+            (unresolved_claim.path, unresolved_claim.entry.claim) for unresolved_claim in unresolved
+        ] == [("spec.template.spec.resourceClaims[1]", "two")]
 
     def test_a_claim_counts_only_if_a_container_uses_it(self) -> None:
         entry = {"name": "gpu", "resourceClaimName": "one"}

@@ -122,7 +122,7 @@ def decide_as_on_page(rule: Mutation | Check, heading: str) -> Decision:
     *beside, manifest = examples(rule, heading)
     namespace = manifest["metadata"].get("namespace", "default")
     # As on a cluster: a namespace without labels, the NVIDIA operator's RuntimeClass, and nodes.
-    claims, templates, _ = read_claims((namespace, each) for each in beside)
+    claims, templates, _ = read_claims((namespace, obj) for obj in beside)
     facts = Facts(
         claims=claims,
         claim_templates=templates,

@@ -288,7 +288,7 @@ class TestNodeSelectionLabels:
             if confines(alternative, selectors) and accepts(
                 alternative, node["metadata"]["name"], labels
             ):
-                assert any(each.items() <= labels.items() for each in selectors)
+                assert any(selector.items() <= labels.items() for selector in selectors)
 
     @pytest.mark.parametrize(
         ("words", "asks"),

@@ -82,7 +82,7 @@ def mutated_debug_containers(old: JSON, *added: JSON, policy: Policy = POLICY) -
 
 
 def contexts(raw: JSON, kind: str = "containers") -> list[JSON | None]:
-    return [each.get("securityContext") for each in raw["spec"][kind]]
+    return [container.get("securityContext") for container in raw["spec"][kind]]
 
 
 class TestBarePod:
@@ -448,8 +448,8 @@ def assert_starts_as_before(pod: JSON, container: JSON, pod_after: JSON, after: 
 
 def windows_user(pod: JSON, container: JSON) -> str:
     own, common = (
-        ((each.get("securityContext") or {}).get("windowsOptions") or {}).get("runAsUserName")
-        for each in (container, pod)
+        ((source.get("securityContext") or {}).get("windowsOptions") or {}).get("runAsUserName")
+        for source in (container, pod)
     )
     return own or common or ""
 

@@ -112,9 +112,9 @@ def parts(value: Any) -> Any:
             for field, part in given
         ]
     if isinstance(value, dict):
-        return [(key, parts(each)) for key, each in value.items()]
+        return [(key, parts(item)) for key, item in value.items()]
     if isinstance(value, tuple):
-        return type(value).__name__, [parts(each) for each in value]
+        return type(value).__name__, [parts(item) for item in value]
     return type(value).__name__, value
 
 

@@ -279,7 +279,7 @@ def of_cert_manager(api: FakeKubeApi, leaf: KeyPair, ca: bytes) -> None:
     secret["metadata"]["resourceVersion"] += "0"
 
 
-async def test_a_cert_manager_key_pair_is_served_once_trusted_and_not_overwritten(
+async def test_a_cert_manager_pair_is_served_once_trusted_and_not_overwritten(
     api: FakeKubeApi,
 ) -> None:
     replica = Replica(api)

@@ -34,7 +34,9 @@ def claim(name: str, *classes: str) -> JSON:
     """Return a claim on one device, of any of the classes."""
     request: JSON = {"name": "gpu", "exactly": {"deviceClassName": classes[0]}}
     if len(classes) > 1:
-        ranked = [{"name": each, "deviceClassName": each} for each in classes]
+        ranked = [
+            {"name": device_class, "deviceClassName": device_class} for device_class in classes
+        ]
         request = {"name": "gpu", "firstAvailable": ranked}
     return {**named(name), "spec": {"devices": {"requests": [request]}}}
 
@@ -165,7 +167,7 @@ async def test_waiting_reviews_share_one_lookup_that_starts_after_their_arrival(
 
         def start_resolving() -> list[asyncio.Task[Facts]]:
             given = (by_template("one-gpu") for _ in range(20))
-            return [asyncio.create_task(resolve(cluster, each)) for each in given]
+            return [asyncio.create_task(resolve(cluster, entry)) for entry in given]
 
         first = start_resolving()
         await eventually(lambda: requests_for(api, path), "the request")
@@ -227,8 +229,8 @@ async def test_a_failed_lookup_leaves_claims_unresolved_and_is_logged_once(
         api.errors.clear()
         assert (await resolve(cluster, by_name("shared"))).claims == {("ml", "shared"): GPU}
     assert counts.lookups == {"failed": 2, "found": 2}
-    records = [each for each in caplog.records if each.message == "claim lookup failed"]
-    assert [each.__dict__["gpufence_fields"] for each in records] == [
+    records = [record for record in caplog.records if record.message == "claim lookup failed"]
+    assert [record.__dict__["gpufence_fields"] for record in records] == [
         {"problem": "no leader (HTTP 500)"}
     ]
     assert records[0].levelno == logging.WARNING

@@ -72,7 +72,7 @@ def claim(name: str, *requests: JSON, allocated: tuple[str, ...] = (), **metadat
         "spec": {"devices": {"requests": list(requests)}},
     }
     if allocated:
-        results = [{"request": each, "device": "gpu-0"} for each in allocated]
+        results = [{"request": request, "device": "gpu-0"} for request in allocated]
         obj["status"] = {"allocation": {"devices": {"results": results}}}
     return obj
 
@@ -159,7 +159,7 @@ def test_admin_access_and_extended_resource_claims_are_not_counted() -> None:
     assert claimed(claim("c", exactly("a"), allocated=("a",), annotations=annotations)) == {}
 
 
-def test_a_node_offers_the_devices_of_pools() -> None:
+def test_a_node_offers_only_the_devices_of_pools() -> None:
     obj = node("a", allocatable={GPU: "8", MIG: "0", "example.com/nic": "2"})
     assert of_node(msgspec.convert(obj, NodeObject), policy()) == {Offer(GPU, "nvidia"): 8}
 
@@ -177,7 +177,7 @@ def test_fractional_resources_are_not_counted_as_devices() -> None:
 
 
 def test_pods_with_one_name_in_two_namespaces_are_counted_separately() -> None:
-    tally = Tally[PodObject, Holding](lambda each: of_pod(each, policy()))
+    tally = Tally[PodObject, Holding](lambda obj: of_pod(obj, policy()))
     for namespace in ("one", "two"):
         tally.put(msgspec.convert(gpu_pod("same", 2, namespace=namespace), PodObject))
     assert tally.totals == {Holding(GPU, "one", True): 2, Holding(GPU, "two", True): 2}
@@ -187,7 +187,7 @@ def test_pods_with_one_name_in_two_namespaces_are_counted_separately() -> None:
 
 
 def test_a_changed_pod_is_counted_once_and_a_pod_without_devices_dropped() -> None:
-    tally = Tally[PodObject, Holding](lambda each: of_pod(each, policy()))
+    tally = Tally[PodObject, Holding](lambda obj: of_pod(obj, policy()))
     for obj in (gpu_pod("p", 2, bound=False), gpu_pod("p", 2), gpu_pod("p", 2)):
         tally.put(msgspec.convert(obj, PodObject))
     assert tally.totals == {Holding(GPU, "ml", True): 2}
@@ -395,8 +395,8 @@ def test_the_node_determines_the_pool_of_a_resource_in_several_pools() -> None:
         node("unlabeled", taints=[{"key": "h100", "effect": "NoSchedule"}], allocatable={GPU: "1"}),
     ]
     offered = Counter[Offer]()
-    for each in nodes:
-        offered += of_node(msgspec.convert(each, NodeObject), models)
+    for node_object in nodes:
+        offered += of_node(msgspec.convert(node_object, NodeObject), models)
     held = Counter[Holding]()
     for name, count in (("a", 5), ("b", 3), ("unlabeled", 1), ("", 2)):
         obj = gpu_pod(f"on-{name}", count, bound=False)

@@ -209,7 +209,7 @@ async def test_a_workload_without_a_pod_template_is_rejected(hook: Hook, workloa
     )
 
 
-async def test_malformed_custom_resources_are_allowed(hook: Hook) -> None:
+async def test_a_malformed_custom_resource_is_allowed_with_a_warning(hook: Hook) -> None:
     workload = pytorch_job(with_value(plain_pod(), "spec.tolerations", "{{tolerations}}"))
     response = await hook.response("/validate", review(workload))
     [warning] = response.pop("warnings")

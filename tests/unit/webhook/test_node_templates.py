@@ -148,7 +148,7 @@ def test_the_store_drops_a_template_when_its_annotations_are_removed() -> None:
     store = TemplateStore(of_machine_deployment)
     given = machine_deployment(gpu_type="nvidia.com/gpu", gpu_count="1")
     store.put(msgspec.convert(given, MachineDeploymentObject))
-    assert [each.name for each in store.templates] == ["MachineDeployment infra/gpu"]
+    assert [template.name for template in store.templates] == ["MachineDeployment infra/gpu"]
     store.put(msgspec.convert(machine_deployment(), MachineDeploymentObject))
     assert (store.templates, len(store)) == ((), 0)
 
@@ -183,8 +183,10 @@ def test_pool_labels_that_no_node_or_template_has_are_reported(
     nodes: list[Node], templates: list[JSON], problems: list[str]
 ) -> None:
     found = [
-        each.problem
-        for each in label_problems(default_policy(), NodeIndex(nodes), [*map(template, templates)])
+        label_problem.problem
+        for label_problem in label_problems(
+            default_policy(), NodeIndex(nodes), [*map(template, templates)]
+        )
     ]
     assert len(found) == len(problems)
     assert all(text.startswith(start) for text, start in zip(found, problems, strict=True))
