@@ -86,7 +86,7 @@ def test_no_script_contains_an_expression() -> None:
         assert step["shell"] == "bash"
 
 
-def test_every_input_reaches_a_step_and_says_what_it_is_for() -> None:
+def test_every_input_is_used_by_a_step_and_has_a_description() -> None:
     used = {
         name
         for step in STEPS
@@ -105,14 +105,14 @@ def test_the_action_installs_from_existing_files() -> None:
         assert "--hash=sha256:" in (PROJECT / file).read_text()
 
 
-def test_a_good_directory_passes(runner: Runner) -> None:
+def test_a_directory_without_findings_passes(runner: Runner) -> None:
     (runner.checkout / "train.yaml").write_text(GPU_POD)
     done = runner.check()
     assert (done.status, done.outputs) == (0, {"status": "0", "sarif": ""})
     assert "1 object: 1 mutated" in done.summary
 
 
-def test_a_trespasser_fails_the_step_with_an_annotation_at_its_line(runner: Runner) -> None:
+def test_a_finding_fails_the_step_and_annotates_its_line(runner: Runner) -> None:
     (runner.checkout / "web.yaml").write_text(TRESPASSER)
     done = runner.check(sarif="report.sarif")
     assert (done.status, done.outputs) == (1, {"status": "1", "sarif": "report.sarif"})
@@ -144,7 +144,7 @@ def test_paths_excludes_policy_and_namespace_are_passed_on(runner: Runner) -> No
     assert runner.check(policy=".policy.yaml", fail_on="warn").status == 1
 
 
-def test_a_summary_is_written_only_where_it_is_wanted(runner: Runner) -> None:
+def test_no_summary_is_written_if_the_summary_input_is_false(runner: Runner) -> None:
     (runner.checkout / "web.yaml").write_text(PLAIN_POD)
     assert runner.check(summary="false").summary == ""
 
@@ -167,7 +167,7 @@ TEXT_INPUTS = ("paths", "exclude", "policy", "namespace", "fail_on", "sarif", "s
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_inputs_are_data(runner: Runner, text: str) -> None:
+def test_hostile_inputs_are_not_executed(runner: Runner, text: str) -> None:
     (runner.checkout / "web.yaml").write_text(PLAIN_POD)
     done = runner.check(**dict.fromkeys(TEXT_INPUTS, text))
     assert not list(runner.checkout.rglob("PWNED"))
@@ -186,7 +186,7 @@ def test_no_input_is_evaluated_as_code(runner: Runner, name: str) -> None:
     assert done.status == (2 if name in ("paths", "policy", "fail_on") else 0)
 
 
-def test_a_report_of_two_lines_cannot_write_an_output(runner: Runner) -> None:
+def test_a_sarif_path_with_a_newline_is_rejected_and_sets_no_output(runner: Runner) -> None:
     (runner.checkout / "web.yaml").write_text(TRESPASSER)
     done = runner.check(sarif="a.sarif\nstatus=0")
     assert (done.status, done.outputs) == (2, {})

@@ -72,7 +72,7 @@ def api_server() -> Iterator[_ApiServer]:
         (500, "Error: cannot be created (HTTP 500)"),
     ],
 )
-def test_the_audit_is_printed_though_a_report_cannot_be_written(
+def test_audit_results_are_printed_if_a_policy_report_cannot_be_written(
     gpufence: Run, api_server: _ApiServer, tmp_path: Path, refusal: int, expected: str
 ) -> None:
     api_server.refusal = refusal

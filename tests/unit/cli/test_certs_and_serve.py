@@ -18,7 +18,7 @@ from running import COMMAND, Run
 ISSUE = ("certs", "issue", "--ip", "127.0.0.1", "--dns-name", "localhost", "--out", "certs")
 
 
-def test_issue_writes_four_files_and_says_so(gpufence: Run, tmp_path: Path) -> None:
+def test_issue_writes_and_lists_four_files(gpufence: Run, tmp_path: Path) -> None:
     done = gpufence(*ISSUE)
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith(
@@ -28,7 +28,7 @@ def test_issue_writes_four_files_and_says_so(gpufence: Run, tmp_path: Path) -> N
     assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
 
 
-def test_issue_replaces_only_with_the_option(gpufence: Run, tmp_path: Path) -> None:
+def test_issue_replaces_files_only_with_force(gpufence: Run, tmp_path: Path) -> None:
     gpufence(*ISSUE)
     before = (tmp_path / "certs" / "ca.crt").read_bytes()
     done = gpufence(*ISSUE)
@@ -49,7 +49,7 @@ def test_issue_replaces_only_with_the_option(gpufence: Run, tmp_path: Path) -> N
         (["--dns-name", "x"], "Missing option '--out'"),
     ],
 )
-def test_issue_explains_what_cannot_be(
+def test_issue_rejects_invalid_arguments_with_a_reason(
     gpufence: Run, tmp_path: Path, args: list[str], error: str
 ) -> None:
     done = gpufence("certs", "issue", *args)
@@ -69,14 +69,16 @@ def test_issue_explains_what_cannot_be(
         (["--tls-cert", "x", "--tls-key", "y", "--port", "70000"], "70000 is not in the range"),
     ],
 )
-def test_serve_explains_what_cannot_be(gpufence: Run, args: list[str], error: str) -> None:
+def test_serve_rejects_invalid_arguments_with_a_reason(
+    gpufence: Run, args: list[str], error: str
+) -> None:
     done = gpufence("serve", *args)
     assert done.status == 2
     assert error in done.err
     assert "Traceback" not in done.err
 
 
-def test_serve_serves_and_drains(gpufence: Run, tmp_path: Path) -> None:
+def test_serve_answers_requests_and_exits_0_on_sigterm(gpufence: Run, tmp_path: Path) -> None:
     gpufence(*ISSUE)
     policy = gpufence("policy", "show").out
     (tmp_path / "policy.yaml").write_text(policy)

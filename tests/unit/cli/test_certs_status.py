@@ -40,7 +40,7 @@ def cluster(stored: Stored) -> FakeKubeApi:
 
 
 BROKEN = {
-    "a certificate of another authority": (
+    "a certificate of another CA": (
         Stored(AUTHORITY, issue_leaf(OTHER, NAMES, NOW)),
         "certificate: not signed by any of the CAs",
     ),
@@ -48,14 +48,14 @@ BROKEN = {
         Stored(AUTHORITY, KeyPair(LEAF.certificate_pem, OTHER.key_pem)),
         "certificate: its private key: does not belong to the certificate. Replace both together",
     ),
-    "an authority that is none": (
+    "an invalid CA certificate": (
         Stored(KeyPair(b"none", AUTHORITY.key_pem), LEAF),
         "MutatingWebhookConfiguration gpufence, pods.gpufence.dev: DOES NOT TRUST the CA",
     ),
 }
 
 
-async def test_a_pair_that_the_configurations_trust_is_well() -> None:
+async def test_a_certificate_that_the_webhook_configurations_trust_is_healthy() -> None:
     api = cluster(Stored(AUTHORITY, LEAF))
     assert await shown(api, SECRET.namespace, SECRET.name, "gpufence")
 
@@ -89,7 +89,7 @@ async def test_the_next_ca_is_valid_by_the_api_servers_clock() -> None:
     assert certificate.not_valid_before_utc < api.now < certificate.not_valid_after_utc
 
 
-async def test_a_renewal_in_between_does_not_stop_a_rotation() -> None:
+async def test_a_concurrent_renewal_does_not_stop_a_rotation() -> None:
     api = cluster(Stored(AUTHORITY, LEAF))
     collection, _, _ = SECRET.path.rpartition("/")
     api.server.put(collection, api.objects[SECRET.path])

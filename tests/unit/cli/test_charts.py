@@ -43,7 +43,9 @@ def test_a_chart_is_rendered_and_checked(gpufence: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("helm", "chart")
-def test_a_chart_below_a_directory_is_one_of_its_manifests(gpufence: Run, tmp_path: Path) -> None:
+def test_a_chart_in_a_subdirectory_is_rendered_and_can_be_excluded(
+    gpufence: Run, tmp_path: Path
+) -> None:
     (tmp_path / "apps.yaml").write_text(PLAIN_POD)
     report = gpufence("check", "-o", "json", ".").report
     paths = [result["source"]["path"] for result in report["results"]]
@@ -52,7 +54,7 @@ def test_a_chart_below_a_directory_is_one_of_its_manifests(gpufence: Run, tmp_pa
 
 
 @pytest.mark.usefixtures("chart")
-def test_without_helm_the_command_to_run_is_named(
+def test_a_chart_without_helm_is_an_error_with_the_command_to_run(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

@@ -39,19 +39,19 @@ from running import (
         (BROKEN, 2, "invalid"),
     ],
 )
-def test_the_status_says_what_was_found(
+def test_the_exit_status_depends_on_the_verdict(
     gpufence: Run, text: str, status: int, verdict: str
 ) -> None:
     done = gpufence("check", "--output", "json", "-", stdin=text)
     assert (done.status, done.verdicts) == (status, [verdict])
 
 
-def test_an_input_at_fault_outweighs_a_finding(gpufence: Run) -> None:
+def test_the_exit_status_is_2_for_invalid_input_despite_findings(gpufence: Run) -> None:
     done = gpufence("check", "-", stdin="---\n".join([TRESPASSER, BROKEN, TRESPASSER]))
     assert done.status == 2
 
 
-def test_a_broken_document_hides_no_other(gpufence: Run) -> None:
+def test_documents_after_an_invalid_document_are_checked(gpufence: Run) -> None:
     text = "---\n".join([TRESPASSER, BROKEN, GPU_POD, NO_QUANTITY, PLAIN_POD])
     done = gpufence("check", "--output", "json", "-", stdin=text)
     assert done.verdicts == ["denied", "invalid", "mutated", "invalid", "allowed"]
@@ -69,7 +69,7 @@ def test_a_broken_document_hides_no_other(gpufence: Run) -> None:
     assert done.err.splitlines() == [f"Error: {broken}", f"Error: {placeholder}"]
 
 
-def test_a_broken_file_hides_no_other(gpufence: Run, tmp_path: Path) -> None:
+def test_files_after_an_invalid_file_are_checked(gpufence: Run, tmp_path: Path) -> None:
     for name, text in {"a.yaml": BROKEN, "b.yaml": TRESPASSER}.items():
         (tmp_path / name).write_text(text)
     done = gpufence("check", "--output", "json", "nowhere.yaml", "a.yaml", "b.yaml")
@@ -78,7 +78,7 @@ def test_a_broken_file_hides_no_other(gpufence: Run, tmp_path: Path) -> None:
     assert done.errors[0] == "nowhere.yaml: does not exist. Check the path."
 
 
-def test_a_directory_is_read_through_in_order_without_hidden_files(
+def test_directories_are_read_recursively_in_order_without_hidden_files(
     gpufence: Run, tmp_path: Path
 ) -> None:
     names = ["b.yml", "a/z.json", "a/y.yaml", "c.txt", ".hidden.yaml", ".git/x.yaml", "a-b/x.yaml"]
@@ -95,7 +95,7 @@ def test_a_directory_is_read_through_in_order_without_hidden_files(
     ]
 
 
-def test_a_directory_without_manifests_is_no_success(gpufence: Run, tmp_path: Path) -> None:
+def test_a_directory_without_manifests_is_an_error(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = gpufence("check", "empty")
     assert done.status == 2
@@ -134,7 +134,7 @@ def test_an_empty_pipe_or_directory_is_an_error_even_with_allow_empty(
     assert gpufence("check", "--allow-empty", "empty").status == 2
 
 
-def test_an_empty_list_is_no_success(gpufence: Run) -> None:
+def test_an_empty_list_is_an_error(gpufence: Run) -> None:
     assert gpufence("check", "-", stdin="{apiVersion: v1, kind: List, items: []}").status == 2
 
 
@@ -164,7 +164,7 @@ def test_unreadable_files_are_reported_with_remediation(
     assert done.errors == [f"{path}: {problem}"]
 
 
-def test_a_policy_that_is_a_directory_is_named_with_what_to_do(
+def test_a_policy_path_that_is_a_directory_is_an_error_with_remediation(
     gpufence: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "policies").mkdir()
@@ -176,7 +176,7 @@ def test_a_policy_that_is_a_directory_is_named_with_what_to_do(
 SETPRIV = shutil.which("setpriv")
 
 
-def bound_by_permissions(directory: Path, *args: str) -> Outcome:
+def run_subject_to_permissions(directory: Path, *args: str) -> Outcome:
     """Run the command line bound by permissions, which root is only without its capabilities."""
     run = "import sys; from webhook.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", run, *args]
@@ -189,7 +189,7 @@ def bound_by_permissions(directory: Path, *args: str) -> Outcome:
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def test_an_unreadable_file_hides_no_other_result(tmp_path: Path) -> None:
+def test_unreadable_paths_do_not_stop_the_check_of_other_files(tmp_path: Path) -> None:
     for name in ("sound.yaml", "secret.yaml", "closed/x.yaml", "folder/closed/x.yaml"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -199,8 +199,10 @@ def test_an_unreadable_file_hides_no_other_result(tmp_path: Path) -> None:
         path.chmod(0)
     try:
         args = ("secret.yaml", "closed", "closed/x.yaml", "folder", "sound.yaml")
-        done = bound_by_permissions(tmp_path, "check", "-o", "json", *args)
-        policy = bound_by_permissions(tmp_path, "check", "--policy", "secret.yaml", "sound.yaml")
+        done = run_subject_to_permissions(tmp_path, "check", "-o", "json", *args)
+        policy = run_subject_to_permissions(
+            tmp_path, "check", "--policy", "secret.yaml", "sound.yaml"
+        )
     finally:
         for path in closed:
             path.chmod(0o755)
@@ -229,7 +231,7 @@ def test_special_files_are_read_only_if_named(gpufence: Run, tmp_path: Path) -> 
     assert (done.status, done.verdicts) == (1, ["denied"])
 
 
-def test_a_directory_that_cannot_be_read_is_no_empty_one(
+def test_an_unreadable_subdirectory_is_reported_as_invalid(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root may read everything, and tests are run as root: the failure is made up."""
@@ -249,7 +251,7 @@ def test_a_directory_that_cannot_be_read_is_no_empty_one(
     assert error.startswith("manifests/secret: cannot be read (Permission denied).")
 
 
-def test_bytes_that_are_no_text_are_named(gpufence: Run) -> None:
+def test_bytes_that_are_not_utf_8_are_reported_with_their_line(gpufence: Run) -> None:
     done = gpufence("check", "--output", "json", "-", stdin=b"kind: Pod\nx: \xff\n")
     assert done.status == 2
     assert done.errors == [
@@ -273,7 +275,7 @@ def test_texts_with_a_byte_order_mark_are_read(gpufence: Run, encoding: str) -> 
     assert done.verdicts == ["mutated"]
 
 
-def test_lines_may_end_as_on_windows(gpufence: Run) -> None:
+def test_windows_line_endings_are_accepted(gpufence: Run) -> None:
     text = f"{PLAIN_POD}---\n{TRESPASSER}".replace("\n", "\r\n")
     done = gpufence("check", "--output", "json", "-", stdin=text)
     assert [result["source"]["line"] for result in done.report["results"]] == [1, 10]
@@ -291,7 +293,7 @@ def test_lines_may_end_as_on_windows(gpufence: Run) -> None:
         "[]",
     ],
 )
-def test_other_files_in_directories_are_skipped(gpufence: Run, text: str) -> None:
+def test_files_without_kubernetes_objects_are_skipped(gpufence: Run, text: str) -> None:
     done = gpufence("check", "--output", "json", "-", stdin=text)
     assert (done.status, done.verdicts) == (0, ["skipped"])
     assert done.report["results"][0]["object"] is None
@@ -341,7 +343,7 @@ def test_documents_that_are_not_objects_are_invalid(gpufence: Run, text: str, pr
     assert done.errors[0].endswith(problem)
 
 
-def test_a_template_of_helm_is_recognised(gpufence: Run) -> None:
+def test_a_helm_template_is_an_error_that_suggests_rendering_the_chart(gpufence: Run) -> None:
     text = "{{- if .Values.enabled }}\nkind: Pod\n{{- end }}\n"
     done = gpufence("check", "--output", "json", "-", stdin=text)
     assert done.errors[0].endswith(
@@ -365,7 +367,7 @@ POLICY = manifest("""
     """)
 
 
-def test_the_policy_says_what_is_enforced(gpufence: Run, tmp_path: Path) -> None:
+def test_the_policy_sets_the_action_of_a_rule(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY)
     done = gpufence("check", "--policy", "policy.yaml", "--output", "json", "-", stdin=TRESPASSER)
     assert (done.status, done.verdicts) == (0, ["allowed"])
@@ -388,13 +390,13 @@ def test_excluded_namespaces_have_no_findings(
     assert "tolerations" not in json.loads(made.out)["spec"]
 
 
-def test_an_object_that_cannot_be_read_is_broken_in_any_namespace(gpufence: Run) -> None:
+def test_an_invalid_object_is_an_error_even_in_an_excluded_namespace(gpufence: Run) -> None:
     broken = TRESPASSER.replace("containers:", "containers: many #")
     for namespace in ("default", "kube-flannel"):
         assert gpufence("check", "--namespace", namespace, "-", stdin=broken).status == 2
 
 
-def test_objects_without_a_namespace_are_in_the_one_that_is_given(
+def test_the_namespace_option_applies_to_objects_without_a_namespace(
     gpufence: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY.replace("warn", "enforce"))
@@ -407,7 +409,7 @@ def test_objects_without_a_namespace_are_in_the_one_that_is_given(
     assert gpufence("check", "--namespace", "agents", *options, stdin=elsewhere).status == 1
 
 
-def test_an_exception_that_has_expired_is_none(gpufence: Run, tmp_path: Path) -> None:
+def test_an_expired_exception_does_not_apply(gpufence: Run, tmp_path: Path) -> None:
     entry = manifest("""
         exceptions:
           - namespaces: [default]
@@ -477,7 +479,7 @@ CLAIM_TEMPLATE = manifest("""
     ("source", "fact"),
     [("resourceClaimName: gpu", CLAIM), ("resourceClaimTemplateName: gpu", CLAIM_TEMPLATE)],
 )
-def test_claims_among_the_inputs_count_for_the_pods(
+def test_claims_and_claim_templates_in_the_input_apply_to_pods(
     gpufence: Run, tmp_path: Path, source: str, fact: str
 ) -> None:
     pod = CLAIMING.replace("SOURCE", source)
@@ -492,7 +494,7 @@ def test_claims_among_the_inputs_count_for_the_pods(
     assert gpufence("check", *options, "pod.yaml", "claim.yaml").verdicts == ["allowed", "skipped"]
 
 
-def test_a_device_class_among_the_inputs_tells_what_its_resource_stands_for(gpufence: Run) -> None:
+def test_a_device_class_in_the_input_maps_its_extended_resource(gpufence: Run) -> None:
     device_class = manifest("""
         apiVersion: resource.k8s.io/v1
         kind: DeviceClass
@@ -507,7 +509,7 @@ def test_a_device_class_among_the_inputs_tells_what_its_resource_stands_for(gpuf
     assert len(tolerations) == 1
 
 
-def test_a_namespace_among_the_inputs_brings_its_labels(gpufence: Run, tmp_path: Path) -> None:
+def test_labels_of_a_namespace_in_the_input_are_used(gpufence: Run, tmp_path: Path) -> None:
     allowed_namespaces = "    allowedNamespaces: {matchLabels: {gpu: allowed}, unknown: deny}\n"
     (tmp_path / "policy.yaml").write_text(
         POLICY.replace("rules:\n", f"{allowed_namespaces}rules:\n")
@@ -536,7 +538,7 @@ def test_a_note_says_which_verdicts_also_depend_on_the_cluster(
     assert "1 object: the webhook also checks whether spec.nodeName is a GPU node" in by_nodes
 
 
-def test_a_note_names_the_claims_that_are_unknown_and_how_to_pass_them(gpufence: Run) -> None:
+def test_a_note_reports_unknown_claims_and_how_to_add_them(gpufence: Run) -> None:
     claims = "  resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]\n"
     pod = PLAIN_POD.replace("spec:\n", f"spec:\n{claims}", 1)
     unused = gpufence("check", "-o", "json", "-", stdin=pod)
@@ -553,7 +555,7 @@ def test_a_note_names_the_claims_that_are_unknown_and_how_to_pass_them(gpufence:
 TASK = "apiVersion: tekton.dev/v1\nkind: TaskRun\nmetadata: {name: a}\nspec: {taskRef: {name: b}}\n"
 
 
-def test_an_object_that_is_not_judged_is_unknown_and_an_error_with_strict(gpufence: Run) -> None:
+def test_an_object_that_gpufence_cannot_judge_fails_only_with_strict(gpufence: Run) -> None:
     note = "Note: 1 object has Pods that gpufence cannot judge before they are created."
     done = gpufence("check", "-", stdin=f"{TASK}---\n{PLAIN_POD}")
     assert (done.status, done.err) == (0, f"{note} To fail on them, add --strict.\n")
@@ -563,7 +565,7 @@ def test_an_object_that_is_not_judged_is_unknown_and_an_error_with_strict(gpufen
     assert gpufence("check", "--strict", "-", stdin=PLAIN_POD).status == 0
 
 
-def test_a_namespace_is_labelled_with_its_name_as_api_servers_have_it(
+def test_a_namespace_in_the_input_has_the_metadata_name_label(
     gpufence: Run, tmp_path: Path
 ) -> None:
     labels = "{kubernetes.io/metadata.name: ml}"
@@ -578,7 +580,7 @@ def test_a_namespace_is_labelled_with_its_name_as_api_servers_have_it(
     assert done.verdicts == ["skipped", "mutated"]
 
 
-def test_usage_is_explained(gpufence: Run) -> None:
+def test_invalid_usage_exits_2_and_prints_the_usage(gpufence: Run) -> None:
     for args in (["check"], ["check", "--output", "xml", "-"], ["chek"], ["--frobnicate"]):
         done = gpufence(*args)
         assert (done.status, done.out) == (2, "")
@@ -592,7 +594,7 @@ def test_usage_is_explained(gpufence: Run) -> None:
         (KeyboardInterrupt(), 130, ""),
     ],
 )
-def test_a_bug_or_an_interruption_is_neither_a_finding_nor_a_fault_of_the_input(
+def test_a_bug_exits_70_and_an_interruption_exits_130(
     gpufence: Run,
     monkeypatch: pytest.MonkeyPatch,
     failure: BaseException,

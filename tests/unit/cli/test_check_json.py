@@ -49,7 +49,7 @@ def as_list(*texts: str, kind: str = "List", api_version: str = "v1") -> dict[st
     return {"apiVersion": api_version, "kind": kind, "items": items}
 
 
-def test_the_report_is_the_one_that_is_documented(gpufence: Run) -> None:
+def test_the_json_report_has_the_documented_structure(gpufence: Run) -> None:
     done = gpufence("check", "--output", "json", "-", stdin=f"{TRESPASSER}---\n{CONFIG_MAP}")
     assert done.status == 1
     report = done.report
@@ -137,14 +137,14 @@ def test_excepted_findings_are_listed_separately(gpufence: Run, tmp_path: Path) 
     assert deployment["findings"] == pod["excepted"] == []
 
 
-def test_a_report_on_nothing_is_a_report(gpufence: Run) -> None:
+def test_input_without_objects_gives_an_empty_report(gpufence: Run) -> None:
     done = gpufence("check", "--output", "json", "-", stdin="")
     assert done.status == 2
     assert done.report["results"] == []
     assert done.report["summary"]["objects"] == 0
 
 
-def test_an_object_that_is_broken_has_an_error_and_no_patch(gpufence: Run) -> None:
+def test_an_invalid_object_has_an_error_and_no_patch(gpufence: Run) -> None:
     text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: 1}\n"
     (result,) = gpufence("check", "--output", "json", "-", stdin=text).report["results"]
     assert result == {
@@ -160,7 +160,7 @@ def test_an_object_that_is_broken_has_an_error_and_no_patch(gpufence: Run) -> No
     }
 
 
-def test_documents_are_counted_as_yaml_counts_them(gpufence: Run) -> None:
+def test_document_indexes_match_those_of_the_yaml_parser(gpufence: Run) -> None:
     text = f"# a licence\n---\n{PLAIN_POD}---\n# empty\n---\n{GPU_POD}---\n"
     done = gpufence("check", "--output", "json", "-", stdin=text)
     documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
@@ -170,7 +170,7 @@ def test_documents_are_counted_as_yaml_counts_them(gpufence: Run) -> None:
     assert [result["source"]["document"] for result in done.report["results"]] == [0, 2]
 
 
-def test_the_items_of_a_list_are_objects_with_lines_of_their_own(gpufence: Run) -> None:
+def test_each_item_of_a_yaml_list_is_reported_with_its_line(gpufence: Run) -> None:
     text = yaml.safe_dump(as_list(PLAIN_POD, GPU_POD, TRESPASSER), sort_keys=False)
     report = gpufence("check", "--output", "json", "-", stdin=text).report
     lines = text.splitlines()
@@ -180,7 +180,7 @@ def test_the_items_of_a_list_are_objects_with_lines_of_their_own(gpufence: Run) 
     assert [result["verdict"] for result in report["results"]] == ["allowed", "mutated", "denied"]
 
 
-def test_the_items_of_a_json_list_are_objects_with_lines_of_their_own(gpufence: Run) -> None:
+def test_each_item_of_a_json_list_is_reported_with_its_line(gpufence: Run) -> None:
     text = json.dumps(as_list(PLAIN_POD, GPU_POD, TRESPASSER) | {"metadata": {}}, indent=2)
     report = gpufence("check", "--output", "json", "-", stdin=text).report
     lines = text.splitlines()
@@ -193,7 +193,7 @@ def test_the_items_of_a_json_list_are_objects_with_lines_of_their_own(gpufence: 
     ]
 
 
-def test_lists_within_lists_are_read_and_their_objects_counted_on(gpufence: Run) -> None:
+def test_items_of_nested_lists_are_numbered_consecutively(gpufence: Run) -> None:
     inner = as_list(GPU_POD, PLAIN_POD)
     outer = as_list(PLAIN_POD)
     outer["items"] += [inner, yaml.safe_load(GPU_POD)]
@@ -214,7 +214,7 @@ def test_the_items_of_a_typed_list_need_no_kind(gpufence: Run) -> None:
     assert result["object"]["kind"] == "Pod"
 
 
-def test_the_items_of_a_plain_list_need_one(gpufence: Run) -> None:
+def test_an_item_of_a_plain_list_must_be_an_object(gpufence: Run) -> None:
     done = gpufence(
         "check", "--output", "json", "-", stdin="{apiVersion: v1, kind: List, items: [1]}"
     )
@@ -222,7 +222,7 @@ def test_the_items_of_a_plain_list_need_one(gpufence: Run) -> None:
     assert error.startswith("<stdin>:1: document 1: is a number, not an object of the Kubernetes")
 
 
-def test_json_lines_are_read_and_a_broken_one_hides_no_other(gpufence: Run) -> None:
+def test_json_lines_after_an_invalid_line_are_checked(gpufence: Run) -> None:
     lines = [json.dumps(yaml.safe_load(text)) for text in (PLAIN_POD, GPU_POD)]
     text = f"{lines[0]}\n{{broken\n{lines[1]}\n"
     done = gpufence("check", "--output", "json", "-", stdin=text)
@@ -231,7 +231,7 @@ def test_json_lines_are_read_and_a_broken_one_hides_no_other(gpufence: Run) -> N
     assert [result["source"]["document"] for result in done.report["results"]] == [0, 1, 2]
 
 
-def test_json_and_yaml_may_stand_in_one_file(gpufence: Run) -> None:
+def test_a_file_may_contain_json_and_yaml_documents(gpufence: Run) -> None:
     text = f"{json.dumps(yaml.safe_load(PLAIN_POD))}\n---\n{GPU_POD}"
     assert gpufence("check", "--output", "json", "-", stdin=text).verdicts == ["allowed", "mutated"]
 
@@ -242,18 +242,18 @@ DOCUMENTS = {
     "anchors": GPU_POD.replace("limits:", "limits: &all").replace(
         "nvidia.com/gpu: 1", "nvidia.com/gpu: 1\n      requests: *all"
     ),
-    "a Pod with what is added already there": GPU_POD.replace(
+    "a Pod that sets mutated fields": GPU_POD.replace(
         "spec:\n", "spec:\n  tolerations: null\n  securityContext: {runAsUser: 1000}\n"
     ),
     "a List": json.dumps(as_list(PLAIN_POD, GPU_POD, TRESPASSER, GPU_TEMPLATE)),
     "a List in a List": json.dumps({**as_list(), "items": [as_list(GPU_POD, GPU_TEMPLATE)]}),
     "a PodList": json.dumps(as_list(GPU_POD, GPU_POD, kind="PodList")),
-    "several": f"{GPU_POD}---\n{PLAIN_POD}---\n{GPU_TEMPLATE}",
+    "several documents": f"{GPU_POD}---\n{PLAIN_POD}---\n{GPU_TEMPLATE}",
 }
 
 
 @pytest.mark.parametrize("text", DOCUMENTS.values(), ids=DOCUMENTS.keys())
-def test_the_patches_turn_each_document_into_the_mutated_one(gpufence: Run, text: str) -> None:
+def test_applying_the_patches_yields_the_output_of_mutate(gpufence: Run, text: str) -> None:
     documents = list(yaml.safe_load_all(text))
     report = gpufence("check", "--output", "json", "-", stdin=text).report
     assert any(result["patch"] for result in report["results"])

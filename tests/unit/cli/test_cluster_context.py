@@ -72,7 +72,7 @@ def verdicts(outcome: Outcome) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("form", ["json", "yaml", "documents"])
-def test_nodes_from_a_file_tell_of_a_pod_that_is_bound_to_a_gpu_node(
+def test_a_pod_bound_to_a_gpu_node_in_the_nodes_file_is_denied(
     gpufence: Run, tmp_path: Path, form: str
 ) -> None:
     listed = as_kubectl_prints(gpu_node("gpu-1"), node("plain-1"))
@@ -94,7 +94,7 @@ def test_nodes_from_a_file_tell_of_a_pod_that_is_bound_to_a_gpu_node(
     assert "node gpu-1 belongs to pool nvidia" in finding["detail"]
 
 
-def test_a_size_that_a_node_template_can_supply_is_no_finding(
+def test_a_request_that_a_node_pool_template_can_satisfy_has_no_finding(
     gpufence: Run, tmp_path: Path
 ) -> None:
     resources = {"limits": {"nvidia.com/gpu": 16}}
@@ -110,19 +110,19 @@ def test_a_size_that_a_node_template_can_supply_is_no_finding(
     }
     small = {"apiVersion": "v1", **gpu_node("gpu-1")}
 
-    def found(*objects: JSON) -> list[str]:
+    def reasons(*objects: JSON) -> list[str]:
         nodes = write(tmp_path / "nodes.yaml", *objects)
         outcome = gpufence("check", "-o", "json", "--nodes", nodes, pods)
-        return [each["reason"] for each in outcome.report["results"][0]["findings"]]
+        return [finding["reason"] for finding in outcome.report["results"][0]["findings"]]
 
-    assert "no node has enough devices" in found(small)
-    assert "no node has enough devices" not in found(small, node_pool)
+    assert "no node has enough devices" in reasons(small)
+    assert "no node has enough devices" not in reasons(small, node_pool)
     # The autoscaler adds no node if the template lacks the label that gpufence requires.
     template["metadata"] = {}
-    assert "no node has enough devices" in found(small, node_pool)
+    assert "no node has enough devices" in reasons(small, node_pool)
 
 
-def test_nodes_can_come_from_the_standard_input(gpufence: Run, tmp_path: Path) -> None:
+def test_nodes_are_read_from_standard_input(gpufence: Run, tmp_path: Path) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)
     nodes = json.dumps(as_kubectl_prints(gpu_node("gpu-1")))
     assert gpufence("check", "--nodes", "-", pods, stdin=nodes).status == 1
@@ -138,7 +138,7 @@ def test_nodes_can_come_from_the_standard_input(gpufence: Run, tmp_path: Path) -
         (["check", "--policy", "-", "--nodes", "-", "web.yaml"], "--policy and --nodes"),
     ],
 )
-def test_the_standard_input_is_for_one_argument(
+def test_two_arguments_that_read_standard_input_are_rejected(
     gpufence: Run, args: list[str], readers: str
 ) -> None:
     outcome = gpufence(*args)
@@ -146,7 +146,7 @@ def test_the_standard_input_is_for_one_argument(
     assert f"{readers} both read standard input" in outcome.err
 
 
-def test_mutate_rejects_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path: Path) -> None:
+def test_mutate_denies_a_pod_bound_to_a_gpu_node(gpufence: Run, tmp_path: Path) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)
     nodes = json.dumps(as_kubectl_prints(gpu_node("gpu-1")))
     outcome = gpufence("mutate", "--nodes", "-", pods, stdin=nodes)
@@ -181,7 +181,7 @@ def test_mutate_rejects_what_is_bound_to_a_gpu_node_too(gpufence: Run, tmp_path:
         ("apiVersion: [\n", "nodes:"),
     ],
 )
-def test_a_file_that_holds_no_nodes_is_an_error_of_the_input(
+def test_a_nodes_file_without_valid_nodes_is_an_error(
     gpufence: Run, tmp_path: Path, text: str | None, problem: str
 ) -> None:
     if text is not None:
@@ -199,7 +199,7 @@ def test_a_file_that_holds_no_nodes_is_an_error_of_the_input(
         (["--kubeconfig", "k"], "--kubeconfig and --context need --cluster"),
     ],
 )
-def test_options_that_contradict_each_other_are_an_error_of_the_usage(
+def test_conflicting_cluster_options_are_a_usage_error(
     gpufence: Run, args: list[str], problem: str
 ) -> None:
     outcome = gpufence("check", *args, "pods.yaml")
@@ -239,7 +239,7 @@ def cluster(api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
-def test_a_live_cluster_provides_its_nodes_and_the_claims_that_pods_name(
+def test_check_reads_nodes_and_referenced_claim_templates_from_the_cluster(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:
     pods = write(
@@ -261,7 +261,7 @@ def test_a_live_cluster_provides_its_nodes_and_the_claims_that_pods_name(
     assert not any(asked.is_watch for asked in api.requests)
 
 
-def test_an_explanation_names_the_nodes_and_the_claims_of_a_live_cluster(
+def test_explain_reads_nodes_and_claim_templates_from_the_cluster(
     gpufence: Run, tmp_path: Path, cluster: list[str]
 ) -> None:
     pods = write(tmp_path / "pods.yaml", claiming("train", "one-gpu"), claiming("unknown", "none"))
@@ -272,7 +272,7 @@ def test_an_explanation_names_the_nodes_and_the_claims_of_a_live_cluster(
     assert "Claim none is unknown" in unknown
 
 
-def test_a_template_among_the_manifests_counts_before_that_of_the_cluster(
+def test_a_claim_template_in_the_input_overrides_the_one_in_the_cluster(
     gpufence: Run, tmp_path: Path, cluster: list[str]
 ) -> None:
     pods = write(
@@ -284,7 +284,7 @@ def test_a_template_among_the_manifests_counts_before_that_of_the_cluster(
     assert verdicts(outcome) == {"train": "allowed", "one-gpu": "skipped"}
 
 
-def test_runtime_classes_and_namespaces_of_the_cluster_count(
+def test_check_reads_runtime_classes_and_namespaces_from_the_cluster(
     gpufence: Run, tmp_path: Path, cluster: list[str]
 ) -> None:
     policy = yaml.safe_load(default_policy_text())
@@ -313,7 +313,7 @@ def test_runtime_classes_and_namespaces_of_the_cluster_count(
         ({"team": "web"}, None, "denied"),
     ],
 )
-def test_a_namespace_has_the_labels_that_it_will_have_once_it_is_applied(
+def test_namespace_labels_are_the_result_of_kubectl_apply(
     gpufence: Run,
     tmp_path: Path,
     cluster: list[str],
@@ -339,7 +339,7 @@ def test_a_namespace_has_the_labels_that_it_will_have_once_it_is_applied(
     assert verdicts(outcome)["train"] == verdict
 
 
-def test_a_cluster_that_rejects_or_is_not_there_is_an_error_of_the_input(
+def test_a_cluster_that_cannot_be_read_is_an_error(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:
     pods = write(tmp_path / "pods.yaml", BOUND)
@@ -381,7 +381,7 @@ def test_a_missing_kubeconfig_names_the_searched_paths(
     assert (outcome.status, outcome.out, outcome.err) == (2, "", f"Error: {message}\n")
 
 
-def test_missing_kubeconfigs_of_several_are_ignored(
+def test_a_missing_file_in_kubeconfig_is_ignored_if_another_file_exists(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApiServer
 ) -> None:
     config = api.kubeconfig(tmp_path / "kubeconfig")
@@ -391,7 +391,7 @@ def test_missing_kubeconfigs_of_several_are_ignored(
     assert gpufence("check", "--cluster", pods).status == 0
 
 
-def test_a_claim_that_cannot_be_looked_up_is_warned_about(
+def test_a_claim_that_cannot_be_looked_up_causes_a_warning(
     gpufence: Run, tmp_path: Path, cluster: list[str], api: FakeApiServer
 ) -> None:
     api.errors[f"{CLAIM_TEMPLATES}/one-gpu"] = (403, "not yours")

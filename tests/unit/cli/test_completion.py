@@ -42,7 +42,7 @@ def completions(*words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_each_shell_takes_its_script(gpufence: Run, tmp_path: Path, shell: str) -> None:
+def test_each_shell_parses_its_completion_script(gpufence: Run, tmp_path: Path, shell: str) -> None:
     done = gpufence("completion", shell)
     assert done.status == 0
     assert "_GPUFENCE_COMPLETE" in done.out
@@ -115,7 +115,7 @@ def test_options_formats_and_files_are_completed() -> None:
     assert completions("check", "--policy", "pol") == ["file,pol"]
 
 
-def test_rules_are_completed_one_after_the_other() -> None:
+def test_each_rule_in_a_comma_separated_list_is_completed() -> None:
     assert completions("check", "--rules", "") == [f"plain,{rule.id}" for rule in RULES]
     assert completions("check", "--rules", "device-l") == ["plain,device-leak"]
     assert completions("check", "--rules", "device-leak,pool-tr") == [
@@ -123,7 +123,7 @@ def test_rules_are_completed_one_after_the_other() -> None:
     ]
 
 
-def test_completing_a_command_imports_none() -> None:
+def test_completing_command_names_imports_no_command_modules() -> None:
     program = """if True:
         import os, sys
         from webhook.cli.main import main

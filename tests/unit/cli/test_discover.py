@@ -17,7 +17,9 @@ PLATFORMS = ("aks", "bare-metal", "eks", "gke", "openshift")
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_a_policy_for_the_nodes_of_a_platform(gpufence: Run, platform: str) -> None:
+def test_discover_generates_a_valid_policy_for_the_nodes_of_a_platform(
+    gpufence: Run, platform: str
+) -> None:
     done = gpufence("policy", "discover", "--nodes", str(HERE / f"{platform}.nodes.yaml"))
     golden = HERE / f"{platform}.policy.yaml"
     if os.environ.get("GPUFENCE_GOLDEN"):
@@ -58,7 +60,7 @@ def test_a_device_class_of_one_pool_gets_a_quota(gpufence: Run) -> None:
     assert " gpu.nvidia.com.deviceclass.resource.k8s.io/devices " in done.out
 
 
-def test_a_template_without_a_label_is_named(gpufence: Run) -> None:
+def test_a_machine_deployment_without_the_pool_label_is_reported(gpufence: Run) -> None:
     template = """\
 apiVersion: cluster.x-k8s.io/v1beta1
 kind: MachineDeployment

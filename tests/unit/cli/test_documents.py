@@ -48,7 +48,9 @@ def summary(text: str) -> list[tuple[int, int, Any]]:
         ("\n  [1]\n", [(0, 2, [1])]),
     ],
 )
-def test_documents_are_distinguished(text: str, documents: list[tuple[int, int, Any]]) -> None:
+def test_files_are_split_into_documents_with_index_and_line(
+    text: str, documents: list[tuple[int, int, Any]]
+) -> None:
     assert summary(text) == documents
 
 
@@ -69,7 +71,9 @@ def test_documents_are_distinguished(text: str, documents: list[tuple[int, int, 
         (f"{'[' * 100_000}{']' * 100_000}", {0: (1, "nested more than 100 levels deep")}),
     ],
 )
-def test_errors_are_those_of_their_documents(text: str, errors: dict[int, tuple[int, str]]) -> None:
+def test_an_invalid_document_has_an_error_with_its_line(
+    text: str, errors: dict[int, tuple[int, str]]
+) -> None:
     documents = read(text)
     assert {d.index for d in documents if d.error} == set(errors)
     for document in documents:
@@ -80,7 +84,7 @@ def test_errors_are_those_of_their_documents(text: str, errors: dict[int, tuple[
             assert document.error.cure
 
 
-def test_json_keeps_what_fits_64_bits_and_makes_the_rest_floats() -> None:
+def test_json_integers_beyond_64_bits_become_floats() -> None:
     (document,) = read('{"a": [18446744073709551615, -9223372036854775808, 18446744073709551616]}')
     assert document.value["a"] == [2**64 - 1, -(2**63), 2.0**64]
     assert [type(number) for number in document.value["a"]] == [int, int, float]
@@ -92,13 +96,13 @@ def test_surrogate_pairs_in_json_are_one_character() -> None:
     assert read('{"a": "\\ud83d\\ude00"}')[0].value == {"a": "\U0001f600"}
 
 
-def test_json_as_deep_as_yaml_is_read() -> None:
+def test_json_at_the_maximum_nesting_depth_is_read() -> None:
     levels = MAX_DEPTH - 1
     assert read(f'{{"a": {"[" * levels}{"]" * levels}}}')[0].error is None
 
 
 @pytest.mark.parametrize("end", ["\r", "\x85", "\u2028", "\u2029", "\r\n"])
-def test_a_comment_ends_where_yaml_ends_a_line(end: str) -> None:
+def test_a_comment_ends_at_each_yaml_line_break(end: str) -> None:
     pod = f"apiVersion: v1{end}kind: Pod"
     [document] = read(f"# said{end}{pod}")
     assert (document.error, document.value) == (None, {"apiVersion": "v1", "kind": "Pod"})
@@ -115,7 +119,7 @@ def test_any_object_with_items_is_a_list(items: list[Any] | None) -> None:
     ]
 
 
-def test_a_list_of_any_kind_is_its_items() -> None:
+def test_items_of_lists_of_any_kind_are_read_as_objects() -> None:
     text = json.dumps(
         {
             "apiVersion": "v1",
@@ -154,12 +158,12 @@ def test_a_list_may_be_empty(items: str) -> None:
     assert list(read_objects(document)) == []
 
 
-def test_pointers_escape_as_rfc_6901_says() -> None:
+def test_json_pointers_are_escaped_as_specified_by_rfc_6901() -> None:
     assert pointer(()) == ""
     assert pointer(("a/b", "c~d", 0)) == "/a~1b/c~0d/0"
 
 
-def test_replacing_copies_only_what_leads_there() -> None:
+def test_replacing_copies_only_the_ancestors_of_replaced_values() -> None:
     root = {"items": [{"a": 1}, {"items": [{"b": 2}, {"c": 3}]}], "other": {}}
     new = replaced(root, {("items", 0): "x", ("items", 1, "items", 1): "y"})
     assert new == {"items": ["x", {"items": [{"b": 2}, "y"]}], "other": {}}
@@ -182,7 +186,7 @@ def test_replacing_copies_only_what_leads_there() -> None:
         ('{"a": {{ .Values.a }}}', "It looks like a Helm template"),
     ],
 )
-def test_json_that_does_not_parse_comes_with_what_to_look_for(text: str, cure: str) -> None:
+def test_a_json_syntax_error_includes_remediation(text: str, cure: str) -> None:
     (document,) = read(text)
     assert document.error is not None
     assert document.error.problem.startswith("does not parse as JSON: ")

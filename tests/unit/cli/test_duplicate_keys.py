@@ -16,7 +16,7 @@ TWICE = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 1\n          nvidi
 """A Pod that requests 1 GPU in one line, and 2 in the next."""
 
 
-def test_the_verdict_is_on_the_second_value(gpufence: Run) -> None:
+def test_a_duplicate_key_is_an_error_and_the_second_value_is_judged(gpufence: Run) -> None:
     done = gpufence("check", "-o", "json", "-", stdin=TWICE)
     assert done.status == 2
     [result] = done.report["results"]
@@ -36,7 +36,7 @@ def test_the_verdict_is_on_the_second_value(gpufence: Run) -> None:
     assert shown[1].startswith(f"  invalid  <stdin>:{line}:11: ")
 
 
-def test_in_a_list_it_is_the_error_of_its_item(gpufence: Run) -> None:
+def test_a_duplicate_key_in_a_list_item_is_the_error_of_that_item(gpufence: Run) -> None:
     text = """apiVersion: v1
 kind: List
 items:
@@ -75,7 +75,7 @@ def test_every_format_has_the_verdict_and_the_error(gpufence: Run) -> None:
     [["mutate", "twice.yaml"], ["policy", "validate", "policy.yaml"], ["test", "suite.yaml"]],
     ids=" ".join,
 )
-def test_commands_that_write_or_configure_reject_it(
+def test_mutate_policy_validate_and_test_reject_duplicate_keys(
     gpufence: Run, tmp_path: Path, args: list[str]
 ) -> None:
     (tmp_path / "twice.yaml").write_text(TWICE)
@@ -88,7 +88,9 @@ def test_commands_that_write_or_configure_reject_it(
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
-def test_kubectl_reads_the_same(kubectl_binary: Path, form: str) -> None:
+def test_kubectl_also_uses_the_second_value_of_a_duplicate_key(
+    kubectl_binary: Path, form: str
+) -> None:
     text = TWICE
     if form == "json":
         limits = '{"nvidia.com/gpu": 1, "nvidia.com/gpu": 2}'

@@ -24,7 +24,7 @@ UPGRADE = (PROJECT / "docs/operate/upgrade.md").read_text()
         ("certs rotate", "--authority-lifetime=24h", "--ca-lifetime"),
     ],
 )
-def test_an_option_of_0_1_is_rejected_with_what_replaces_it(
+def test_an_option_removed_in_0_2_is_rejected_with_its_replacement(
     gpufence: Run, command: str, option: str, instead: str
 ) -> None:
     done = gpufence(*command.split(), option)
@@ -37,5 +37,5 @@ def test_an_option_of_0_1_is_rejected_with_what_replaces_it(
         assert instead in gpufence(*command.split(), "--help").out
 
 
-def test_an_option_that_never_was_is_unknown(gpufence: Run) -> None:
+def test_an_unknown_option_is_rejected(gpufence: Run) -> None:
     assert "No such option '--wrkers'" in gpufence("serve", "--wrkers=2").err

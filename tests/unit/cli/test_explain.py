@@ -47,13 +47,13 @@ NODES = manifest("""
     """)
 
 
-def test_every_rule_stands_in_the_list_with_its_action_and_its_title(gpufence: Run) -> None:
+def test_every_rule_is_listed_with_its_action_and_title(gpufence: Run) -> None:
     done = gpufence("explain")
     rows = [re.split(r" {2,}", line) for line in done.out.splitlines()]
     assert rows == [[rule.id, rule.default, rule.page.splitlines()[0]] for rule in RULES]
 
 
-def test_the_list_says_what_the_policy_makes_of_a_rule(gpufence: Run, tmp_path: Path) -> None:
+def test_the_listed_action_of_a_rule_comes_from_the_policy(gpufence: Run, tmp_path: Path) -> None:
     policy = gpufence("policy", "show").out.replace("pool-trespass: enforce", "pool-trespass: off")
     (tmp_path / "policy.yaml").write_text(policy)
     done = gpufence("explain", "--policy", "policy.yaml", "--output", "markdown")
@@ -63,8 +63,8 @@ def test_the_list_says_what_the_policy_makes_of_a_rule(gpufence: Run, tmp_path: 
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_piped_page_is_plain_text_and_says_all_of_it(gpufence: Run, rule: object) -> None:
-    [known] = [each for each in RULES if each is rule]
+def test_a_piped_page_is_complete_plain_text(gpufence: Run, rule: object) -> None:
+    [known] = [candidate for candidate in RULES if candidate is rule]
     done = gpufence("explain", known.id)
     assert done.status == 0
     assert done.out.startswith(f"{known.id}\n\n{known.page.splitlines()[0]}\n")
@@ -75,20 +75,20 @@ def test_a_piped_page_is_plain_text_and_says_all_of_it(gpufence: Run, rule: obje
     assert f"Its default action is `{known.default}`." in done.out
 
 
-def test_the_code_of_a_plain_page_stands_indented(gpufence: Run) -> None:
+def test_code_blocks_of_a_plain_page_are_indented(gpufence: Run) -> None:
     page = gpufence("explain", "pool-trespass").out
     shown = page[page.index("DENIED") :].partition("USE INSTEAD")[0]
     lines = [line for line in shown.splitlines() if line.startswith("    ")]
     assert yaml.safe_load("\n".join(lines))["metadata"]["name"] == "web"
 
 
-def test_markdown_is_the_page_as_it_is_written(gpufence: Run) -> None:
+def test_markdown_output_contains_the_source_of_the_page(gpufence: Run) -> None:
     done = gpufence("explain", "--output", "markdown", "device-leak")
     [rule] = [rule for rule in RULES if rule.id == "device-leak"]
     assert done.out.startswith(f"# device-leak\n\n{rule.page.strip()}\n\n## Action\n")
 
 
-def test_colour_renders_the_page(gpufence: Run) -> None:
+def test_color_always_renders_the_page_with_ansi_codes(gpufence: Run) -> None:
     done = gpufence("explain", "--color", "always", "device-leak")
     assert "\x1b[" in done.out
     assert "```" not in done.out
@@ -102,7 +102,7 @@ def test_colour_renders_the_page(gpufence: Run) -> None:
         ("Pool-Trespass", "pool-trespass"),
     ],
 )
-def test_an_unknown_name_is_answered_with_near_ones(
+def test_an_unknown_name_is_rejected_with_suggestions(
     gpufence: Run, name: str, suggested: str
 ) -> None:
     done = gpufence("explain", name)
@@ -112,14 +112,18 @@ def test_an_unknown_name_is_answered_with_near_ones(
 
 
 @pytest.mark.parametrize("name", ["zzz", "z" * 300])
-def test_a_name_like_no_other_is_answered_with_what_to_do(gpufence: Run, name: str) -> None:
+def test_an_unknown_name_without_similar_names_is_rejected_with_remediation(
+    gpufence: Run, name: str
+) -> None:
     done = gpufence("explain", name)
     assert (
         f"{name} is neither a rule nor a file. To list the rules, run gpufence explain." in done.err
     )
 
 
-def test_a_rule_comes_before_a_file_of_its_name(gpufence: Run, tmp_path: Path) -> None:
+def test_a_rule_takes_precedence_over_a_file_of_the_same_name(
+    gpufence: Run, tmp_path: Path
+) -> None:
     (tmp_path / "pool-trespass").write_text(GPU_POD)
     done = gpufence("explain", "pool-trespass")
     assert done.out.startswith("pool-trespass\n")
@@ -127,13 +131,13 @@ def test_a_rule_comes_before_a_file_of_its_name(gpufence: Run, tmp_path: Path) -
     assert "Why it is a GPU Pod" in gpufence("explain", "./pool-trespass").out
 
 
-def test_markdown_is_not_for_files(gpufence: Run) -> None:
+def test_markdown_output_is_rejected_for_files(gpufence: Run) -> None:
     done = gpufence("explain", "--output", "markdown", "-", stdin=GPU_POD)
     assert done.status == 2
     assert "--output markdown is for rules" in done.err
 
 
-def test_a_gpu_pod_is_explained_from_its_request_to_its_node(gpufence: Run) -> None:
+def test_explanation_of_a_gpu_pod_covers_request_mutations_and_scheduling(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin=GPU_POD)
     assert done.status == 0
     assert done.err == ""
@@ -179,7 +183,7 @@ def test_the_mutations_of_a_job_are_listed_once(gpufence: Run) -> None:
     assert shown.count("+            operator: Exists\n") == 2
 
 
-def test_the_explained_steps_of_each_case_lead_to_the_engines_decision() -> None:
+def test_the_explained_steps_of_each_case_match_the_decision_of_the_engine() -> None:
     manifests = read_manifests([str(CASES)])
     policy = shipped_policy()
     explained = list(
@@ -199,7 +203,7 @@ def test_the_explained_steps_of_each_case_lead_to_the_engines_decision() -> None
         assert bool(adding) == (decision.mutated != decision.original)
 
 
-def test_a_trespasser_is_explained_by_what_it_could_do(gpufence: Run) -> None:
+def test_explanation_of_a_trespasser_has_its_fit_and_its_findings(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin=TRESPASSER)
     assert done.status == 0
     for expected in (
@@ -212,7 +216,7 @@ def test_a_trespasser_is_explained_by_what_it_could_do(gpufence: Run) -> None:
         assert expected in done.out
 
 
-def test_a_plain_pod_is_kept_off_by_the_taint(gpufence: Run) -> None:
+def test_a_pod_without_toleration_does_not_fit_because_of_the_taint(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin=PLAIN_POD)
     assert (
         "It does not fit the nodes of pool nvidia: it does not tolerate their taint "
@@ -220,7 +224,9 @@ def test_a_plain_pod_is_kept_off_by_the_taint(gpufence: Run) -> None:
     )
 
 
-def test_known_nodes_are_named_with_what_keeps_the_pod_off(gpufence: Run, tmp_path: Path) -> None:
+def test_nodes_that_exclude_the_pod_are_listed_with_the_reason(
+    gpufence: Run, tmp_path: Path
+) -> None:
     (tmp_path / "nodes.yaml").write_text(NODES)
     done = gpufence("explain", "--nodes", "nodes.yaml", "-", stdin=GPU_POD)
     assert "It fits 1 of 3 nodes of pool nvidia: big." in done.out
@@ -232,7 +238,9 @@ def test_known_nodes_are_named_with_what_keeps_the_pod_off(gpufence: Run, tmp_pa
     assert "It fits none of 3 nodes of pool nvidia." in plain.out
 
 
-def test_too_many_devices_are_the_same_to_check_and_explain(gpufence: Run, tmp_path: Path) -> None:
+def test_check_and_explain_report_that_no_node_has_enough_devices(
+    gpufence: Run, tmp_path: Path
+) -> None:
     big = NODES.split("---\n")[0]
     (tmp_path / "nodes.yaml").write_text(big)
     large = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 16")
@@ -244,7 +252,7 @@ def test_too_many_devices_are_the_same_to_check_and_explain(gpufence: Run, tmp_p
     assert "Excluded: big, because it has 8 nvidia.com/gpu, and the Pod needs 16." in done.out
 
 
-def test_a_bound_pod_can_be_on_no_other_node(gpufence: Run, tmp_path: Path) -> None:
+def test_a_pod_with_node_name_fits_only_that_node(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "nodes.yaml").write_text(NODES)
     bound = GPU_POD.replace("spec:\n", "spec:\n  nodeName: big\n")
     done = gpufence("explain", "--nodes", "nodes.yaml", "-", stdin=bound)
@@ -252,7 +260,7 @@ def test_a_bound_pod_can_be_on_no_other_node(gpufence: Run, tmp_path: Path) -> N
     assert "Excluded: drained, empty, because nodeName binds the Pod to big." in done.out
 
 
-def test_apparent_requests_are_explained(gpufence: Run) -> None:
+def test_resources_that_are_not_gpu_requests_are_explained(gpufence: Run) -> None:
     text = GPU_POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 0\n          example.com/fpga: 1")
     text += "  resourceClaims:\n    - name: gpu\n      resourceClaimName: mine\n"
     done = gpufence("explain", "-", stdin=text)
@@ -335,7 +343,7 @@ def test_each_template_of_an_object_is_explained(gpufence: Run) -> None:
     assert "Container work requests nvidia.com/gpu: 2" in done.out
 
 
-def test_an_exempt_pod_is_left_alone(gpufence: Run) -> None:
+def test_an_exempt_pod_has_no_mutations(gpufence: Run) -> None:
     done = gpufence("explain", "--namespace", "kube-system", "-", stdin=TRESPASSER)
     assert "Exempt from every rule: the policy exempts namespace kube-system." in done.out
     assert "Mutations" not in done.out
@@ -362,14 +370,14 @@ def test_exceptions_and_actions_of_the_policy_are_reported(gpufence: Run, tmp_pa
     assert "warn  pool-toleration  <stdin>:" in gpu.out
 
 
-def test_broken_objects_are_reported_with_the_explanations(gpufence: Run) -> None:
+def test_invalid_objects_are_reported_with_the_explanations(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin=f"{BROKEN}---\n{CONFIG_MAP}---\n{GPU_POD}")
     assert done.status == 2
     assert "invalid" in done.out
     assert "Why it is a GPU Pod" in done.out
 
 
-def test_input_without_objects_to_explain_is_an_error(gpufence: Run) -> None:
+def test_input_without_objects_is_an_error(gpufence: Run) -> None:
     done = gpufence("explain", "-", stdin="")
     assert done.status == 2
     assert "no objects in <stdin>" in done.err
@@ -386,7 +394,7 @@ SPARK = manifest("""
     """)
 
 
-def test_pods_that_their_object_cannot_describe_are_explained_with_their_mutations(
+def test_pods_that_only_the_webhook_can_mutate_are_explained(
     gpufence: Run,
 ) -> None:
     done = gpufence("explain", "-", stdin=SPARK)

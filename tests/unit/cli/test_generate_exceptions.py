@@ -74,7 +74,7 @@ def denied(results: list[Result]) -> list[str]:
 
 @settings(max_examples=50)
 @given(st.lists(workloads(), max_size=3), st.sampled_from(["name", "generateName"]))
-def test_law_with_its_exceptions_nothing_that_was_found_is_enforced(
+def test_law_generated_exceptions_cover_all_denied_objects_until_expiry(
     objects: list[JSON], named: str
 ) -> None:
     for index, each in enumerate(objects):
@@ -106,7 +106,7 @@ def test_law_with_its_exceptions_nothing_that_was_found_is_enforced(
         ("kubeflow.org/v1", "PyTorchJob", None, ["web", "web-*"]),
     ],
 )
-def test_an_exception_for_a_workload_is_also_for_what_is_made_of_it(
+def test_an_exception_for_a_workload_covers_objects_that_controllers_create(
     api_version: str, kind: str, kinds: list[str] | None, names: list[str]
 ) -> None:
     [entry] = generated(obj(api_version, kind, "web"))
@@ -120,7 +120,7 @@ def test_an_exception_for_a_workload_is_also_for_what_is_made_of_it(
     }
 
 
-def test_objects_of_a_deployment_are_covered_by_the_deployment() -> None:
+def test_replica_sets_and_pods_share_the_exception_of_their_deployment() -> None:
     deployment = obj("apps/v1", "Deployment", "web")
     replica_set = obj("apps/v1", "ReplicaSet", "web-7d9fc9", deployment)
     pods = [obj("v1", "Pod", f"web-7d9fc9-{end}", replica_set) for end in ("abcde", "fghij")]
@@ -131,13 +131,13 @@ def test_objects_of_a_deployment_are_covered_by_the_deployment() -> None:
     assert entry["names"] == ["web-7d9fc9", "web-7d9fc9-*"]
 
 
-def test_a_pod_whose_owner_does_not_name_it_goes_by_its_own_name() -> None:
+def test_a_pod_owned_by_a_node_gets_an_exception_for_its_name() -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
     [entry] = generated(obj("v1", "Pod", "proxy-n1", node))
     assert (entry["kinds"], entry["names"]) == (["Pod"], ["proxy-n1"])
 
 
-def test_owners_in_a_circle_are_no_trap() -> None:
+def test_cyclic_owner_references_are_covered() -> None:
     one = obj("apps/v1", "ReplicaSet", "web", obj("apps/v1", "ReplicaSet", "web-1"))
     two = obj("apps/v1", "ReplicaSet", "web-1", one)
     assert denied(checked(one, two, exceptions=generated(one, two))) == []
@@ -146,13 +146,13 @@ def test_owners_in_a_circle_are_no_trap() -> None:
 @pytest.mark.parametrize(
     "owners", [None, [], [{}], [{"controller": True}], [{"controller": True, "name": 7}]]
 )
-def test_owners_that_are_none_are_passed_over(owners: Any) -> None:
+def test_invalid_owner_references_are_ignored(owners: Any) -> None:
     pod = obj("v1", "Pod", "web")
     pod["metadata"]["ownerReferences"] = owners
     assert generated(pod)[0]["names"] == ["web"]
 
 
-def test_rules_of_one_object_stand_together_sorted() -> None:
+def test_rules_of_one_object_are_sorted_in_one_entry() -> None:
     leak = {
         "name": "web",
         "image": "i",
@@ -162,7 +162,7 @@ def test_rules_of_one_object_stand_together_sorted() -> None:
     assert entry["rules"] == ["device-leak", "pool-trespass"]
 
 
-def test_entries_come_by_namespace_kind_and_name_whatever_the_order_of_the_input() -> None:
+def test_entries_are_sorted_by_namespace_kind_and_name() -> None:
     pods = [obj("v1", "Pod", name) for name in ("b", "a", "c")]
     pods[1]["metadata"]["namespace"] = "bank"
     pods[2]["metadata"].pop("namespace")
@@ -175,7 +175,7 @@ def test_entries_come_by_namespace_kind_and_name_whatever_the_order_of_the_input
     assert generated(*reversed(pods)) == entries
 
 
-def test_an_exception_is_not_for_another_object() -> None:
+def test_an_exception_does_not_cover_other_objects() -> None:
     entries = generated(obj("apps/v1", "Deployment", "web"))
     others = [
         obj("apps/v1", "Deployment", "shop"),
@@ -200,7 +200,7 @@ def test_excepted_findings_need_no_new_exception() -> None:
     assert denied(checked(web, shop, exceptions=entries + more)) == []
 
 
-def test_an_expired_exception_counts_no_more_and_is_reported() -> None:
+def test_a_finding_with_an_expired_exception_names_the_exception() -> None:
     pod = obj("v1", "Pod", "web")
     entries = generated(pod)
     assert denied(checked(pod, exceptions=entries, today=EXPIRES - DAY)) == []
@@ -274,7 +274,7 @@ def test_generated_exceptions_cover_exactly_the_current_findings(
     assert gpufence("check", "--policy", "policy.yaml", "-", stdin=new).status == 1
 
 
-def test_the_list_goes_to_standard_output_in_place_of_the_report(gpufence: Run) -> None:
+def test_exceptions_on_standard_output_replace_the_report(gpufence: Run) -> None:
     until = str(utc_today() + timedelta(days=7))
     done = gpufence(
         "check", "--generate-exceptions", "-", "--expires", until, "-", stdin=TRESPASSER
@@ -284,13 +284,13 @@ def test_the_list_goes_to_standard_output_in_place_of_the_report(gpufence: Run) 
     assert entry["expires"] == until
 
 
-def test_without_findings_the_list_is_empty(gpufence: Run) -> None:
+def test_input_without_findings_gives_an_empty_list(gpufence: Run) -> None:
     done = gpufence("check", "--generate-exceptions", "-", "-", stdin=PLAIN_POD)
     assert done.status == 0
     assert yaml.safe_load(done.out) == {"exceptions": []}
 
 
-def test_a_broken_input_is_reported_with_the_list(gpufence: Run) -> None:
+def test_invalid_input_is_reported_and_exceptions_are_generated(gpufence: Run) -> None:
     text = f"{TRESPASSER}---\n{BROKEN}"
     done = gpufence("check", "--generate-exceptions", "-", "-", stdin=text)
     assert done.status == 2
@@ -313,7 +313,7 @@ def test_a_broken_input_is_reported_with_the_list(gpufence: Run) -> None:
         ),
     ],
 )
-def test_an_object_that_no_exception_can_name_is_reported(
+def test_an_object_without_a_valid_name_or_namespace_is_reported(
     gpufence: Run, old: str, new: str, why: str
 ) -> None:
     named = TRESPASSER.replace("name: web", "name: shop", 1)
@@ -324,7 +324,7 @@ def test_an_object_that_no_exception_can_name_is_reported(
     assert len(yaml.safe_load(done.out)["exceptions"]) == 1
 
 
-def test_a_file_that_is_there_already_is_left_alone(gpufence: Run, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("kept")
     done = gpufence("check", "--generate-exceptions", "policy.yaml", "-", stdin=TRESPASSER)
     assert done.status == 2
@@ -334,7 +334,7 @@ def test_a_file_that_is_there_already_is_left_alone(gpufence: Run, tmp_path: Pat
     assert (tmp_path / "policy.yaml").read_text() == "kept"
 
 
-def test_a_file_that_cannot_be_written_is_named(gpufence: Run) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(gpufence: Run) -> None:
     done = gpufence("check", "--generate-exceptions", "no/such.yaml", "-", stdin=TRESPASSER)
     assert done.status == 2
     assert done.err == ("Error: no/such.yaml: directory no does not exist. Create it.\n")
@@ -351,7 +351,7 @@ def test_a_file_that_cannot_be_written_is_named(gpufence: Run) -> None:
         ),
     ],
 )
-def test_a_day_that_makes_no_sense_is_a_usage_error(
+def test_an_invalid_expiry_date_is_a_usage_error(
     gpufence: Run, args: list[str], expected: str
 ) -> None:
     done = gpufence("check", *args, "-", stdin=TRESPASSER)

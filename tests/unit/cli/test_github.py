@@ -23,7 +23,9 @@ def commands_in(out: str) -> list[tuple[str, dict[str, str], str]]:
     return found
 
 
-def test_annotations_name_the_right_lines(gpufence: Run, tmp_path: Path) -> None:
+def test_annotations_have_the_file_line_and_column_of_the_finding(
+    gpufence: Run, tmp_path: Path
+) -> None:
     (tmp_path / "deploy").mkdir()
     (tmp_path / "deploy" / "faults.yaml").write_text(FAULTS)
     done = gpufence("check", "--output", "github", "./deploy")
@@ -47,7 +49,7 @@ def test_annotations_name_the_right_lines(gpufence: Run, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("action", "name"), [("enforce", "error"), ("warn", "warning"), ("audit", "notice")]
 )
-def test_the_command_is_that_of_the_action(
+def test_the_workflow_command_depends_on_the_action(
     gpufence: Run, tmp_path: Path, action: str, name: str
 ) -> None:
     policy = gpufence("policy", "show").out
@@ -57,14 +59,16 @@ def test_the_command_is_that_of_the_action(
     assert [found[0] for found in commands_in(done.out)] == [name]
 
 
-def test_the_standard_input_has_no_file_and_its_line_is_in_the_text(gpufence: Run) -> None:
+def test_annotations_for_standard_input_have_the_line_in_the_text(gpufence: Run) -> None:
     done = gpufence("check", "--output", "github", "-", stdin=TRESPASSER)
     ((_, properties, text),) = commands_in(done.out)
     assert list(properties) == ["title"]
     assert text.startswith("<stdin>:9: Deployment default/web: ")
 
 
-def test_a_broken_input_is_an_error_at_its_position(gpufence: Run, tmp_path: Path) -> None:
+def test_invalid_input_is_an_error_annotation_at_its_position(
+    gpufence: Run, tmp_path: Path
+) -> None:
     (tmp_path / "pod.yaml").write_text(NO_QUANTITY)
     done = gpufence("check", "--output", "github", "pod.yaml")
     assert done.status == 2

@@ -24,20 +24,20 @@ def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("words", list(commands(cli)), ids=" ".join)
-def test_every_command_has_examples_of_itself(gpufence: Run, words: tuple[str, ...]) -> None:
+def test_the_help_of_every_command_has_examples(gpufence: Run, words: tuple[str, ...]) -> None:
     done = gpufence(*words, "--help")
     assert done.status == 0
     _, _, examples = done.out.partition("\n  Examples:\n")
     assert f"gpufence {' '.join(words)}" in examples
 
 
-def test_the_statuses_of_check_are_documented(gpufence: Run) -> None:
+def test_the_help_of_check_documents_the_exit_statuses(gpufence: Run) -> None:
     _, _, text = gpufence("check", "--help").out.partition("\n  Exit status:\n")
     statuses = [line.split()[0] for line in text.partition("\n\n")[0].splitlines()]
     assert statuses == ["0", "1", "2", "70", "130", "141"]
 
 
-def test_every_command_is_listed_with_what_it_does(gpufence: Run) -> None:
+def test_the_help_lists_every_command_with_a_description(gpufence: Run) -> None:
     lines = gpufence("--help").out.partition("\nCommands:\n")[2].splitlines()
     listed = {line.split()[0]: line for line in lines if line.startswith("  ") and line[2] != " "}
     for words in commands(cli):

@@ -105,12 +105,12 @@ def test_no_string_of_a_manifest_becomes_markup(string: str) -> None:
 
 
 @pytest.mark.parametrize("string", HOSTILE)
-def test_attributes_hold_whatever_is_put_into_them(string: str) -> None:
+def test_hostile_attribute_values_are_escaped(string: str) -> None:
     [before, after] = element("i", title=string).split(text(string))
     assert (before, after) == ('<i title="', '"></i>')
 
 
-async def test_no_name_of_a_cluster_becomes_markup(tmp_path: Path) -> None:
+async def test_no_name_in_an_audited_cluster_becomes_markup(tmp_path: Path) -> None:
     cluster = Cluster()
     gpus = {"nvidia.com/gpu": "8"}
     hostile = HOSTILE[1]
@@ -127,7 +127,7 @@ async def test_no_name_of_a_cluster_becomes_markup(tmp_path: Path) -> None:
     assert page.words.count(hostile) > 5
 
 
-def test_the_policy_lets_only_the_pages_own_style_and_script_act(gpufence: Run) -> None:
+def test_the_content_security_policy_allows_only_the_inline_style_and_script(gpufence: Run) -> None:
     source = gpufence("check", "--output", "html", "-", stdin=TRESPASSER).out
     [style] = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
     [script] = re.findall(r"<script>(.*?)</script>", source, re.DOTALL)
@@ -143,7 +143,7 @@ def test_the_policy_lets_only_the_pages_own_style_and_script_act(gpufence: Run) 
     assert "http" not in links.replace("Content-Security-Policy", "").replace("http-equiv", "")
 
 
-def test_a_check_tells_findings_changes_and_what_is_broken(gpufence: Run, tmp_path: Path) -> None:
+def test_the_report_has_findings_mutations_and_invalid_files(gpufence: Run, tmp_path: Path) -> None:
     for name, manifest in (("gpu", GPU_POD), ("web", TRESPASSER), ("plain", PLAIN_POD)):
         (tmp_path / f"{name}.yaml").write_text(manifest)
     (tmp_path / "broken.yaml").write_text("kind: [\n")
@@ -158,6 +158,6 @@ def test_a_check_tells_findings_changes_and_what_is_broken(gpufence: Run, tmp_pa
     assert "broken.yaml:" in page.words
 
 
-def test_a_report_without_findings_says_so(gpufence: Run) -> None:
+def test_a_report_without_findings_has_a_message(gpufence: Run) -> None:
     page = Page(gpufence("check", "--output", "html", "-", stdin=PLAIN_POD).out)
     assert "No findings." in page.words

@@ -67,33 +67,33 @@ def pod(tmp_path: Path) -> str:
     ],
     ids=" ".join,
 )
-def test_help_costs_nothing(args: list[str]) -> None:
+def test_help_imports_only_click_and_webhook(args: list[str]) -> None:
     assert imported(*args) == {"click", "webhook"}
 
 
 @pytest.mark.parametrize("command", ["check", "explain", "mutate"])
-def test_checking_imports_nothing_that_serves(command: str, pod: str) -> None:
+def test_check_explain_and_mutate_import_no_server_libraries(command: str, pod: str) -> None:
     found = imported(command, pod)
     assert not found & (SERVING | {"rich", "pygments", "certs"})
     assert {"click", "yaml", "msgspec", "policies", "webhook"} <= found
 
 
 @pytest.mark.parametrize("output", ["text", "json", "github", "markdown"])
-def test_checking_a_file_imports_what_that_takes_and_no_more(output: str, pod: str) -> None:
+def test_check_imports_only_the_required_libraries(output: str, pod: str) -> None:
     found = imported("check", "--output", output, pod)
     libraries = {name for name in found - COMPILED if not name.startswith("_cython")}
     assert libraries == {"click", "yaml", "msgspec", "policies", "webhook"}
     assert not imported_modules("check", "--output", output, pod) & SLOW_STANDARD_LIBRARY
 
 
-def test_a_policy_of_ones_own_is_what_takes_pydantic(pod: str, tmp_path: Path) -> None:
+def test_pydantic_is_imported_only_with_a_policy_file(pod: str, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(run_command("policy", "show").out)
     assert "pydantic" not in imported("check", pod)
     assert "pydantic" in imported("check", "--policy", str(policy), pod)
 
 
-def test_rich_is_for_terminals(pod: str) -> None:
+def test_rich_is_imported_only_for_colored_output(pod: str) -> None:
     assert "rich" in imported("check", "--color", "always", pod)
     assert "pygments" not in imported("check", "--color", "always", pod)
     assert "rich" not in imported("check", "--output", "json", pod)

@@ -63,7 +63,7 @@ def test_excluded_paths_are_skipped(gpufence: Run, patterns: list[str], left: li
     assert paths_of(gpufence, *args, ".") == [FILES[index] for index in left]
 
 
-def test_patterns_are_from_the_directory_that_is_named(gpufence: Run, tree: Path) -> None:
+def test_exclude_patterns_are_relative_to_the_directory_argument(gpufence: Run, tree: Path) -> None:
     assert paths_of(gpufence, "--exclude", "*/test", "apps") == [FILES[3], FILES[1]]
     # Names of directories above it do not count.
     assert paths_of(gpufence, "--exclude", tree.name, str(tree / "apps" / "db")) == [
@@ -72,12 +72,12 @@ def test_patterns_are_from_the_directory_that_is_named(gpufence: Run, tree: Path
 
 
 @pytest.mark.usefixtures("tree")
-def test_a_file_that_is_named_is_read_all_the_same(gpufence: Run) -> None:
+def test_exclude_does_not_apply_to_a_file_argument(gpufence: Run) -> None:
     assert paths_of(gpufence, "--exclude", "a.yaml", "a.yaml") == ["a.yaml"]
 
 
 @pytest.mark.usefixtures("tree")
-def test_a_directory_of_which_all_is_excluded_is_no_success(gpufence: Run) -> None:
+def test_a_directory_whose_files_are_all_excluded_is_an_error(gpufence: Run) -> None:
     assert gpufence("check", "--exclude", "*", "charts").status == 2
 
 
@@ -94,7 +94,7 @@ def test_a_directory_of_which_all_is_excluded_is_no_success(gpufence: Run) -> No
         ("*", [0, 3, 1, 2, 5, 6]),
     ],
 )
-def test_a_pattern_stands_for_what_it_matches(
+def test_a_glob_argument_reads_the_matching_files_and_directories(
     gpufence: Run, pattern: str, found: list[int]
 ) -> None:
     assert paths_of(gpufence, pattern) == [FILES[index] for index in found]
@@ -108,25 +108,25 @@ def test_matches_of_a_pattern_can_be_excluded(gpufence: Run) -> None:
 
 @pytest.mark.usefixtures("tree")
 @pytest.mark.parametrize("pattern", ["nowhere/*.yaml", "apps/db/*.md", "*.txt"])
-def test_a_pattern_that_matches_nothing_is_named(gpufence: Run, pattern: str) -> None:
+def test_a_glob_argument_without_matches_is_an_error(gpufence: Run, pattern: str) -> None:
     done = gpufence("check", "-o", "json", pattern)
     assert done.status == 2
     problem = "matches no manifests (.yaml, .yml, .json). Check the pattern."
     assert done.errors == [f"{pattern}: {problem}"]
 
 
-def test_a_file_may_be_called_as_a_pattern_looks(gpufence: Run, tree: Path) -> None:
+def test_a_file_name_with_glob_characters_is_read_literally(gpufence: Run, tree: Path) -> None:
     (tree / "[a].yaml").write_text(TRESPASSER)
     assert paths_of(gpufence, "[a].yaml") == ["[a].yaml"]
 
 
 @pytest.mark.usefixtures("tree")
-def test_mutate_excludes_as_check_does(gpufence: Run) -> None:
+def test_mutate_skips_excluded_paths(gpufence: Run) -> None:
     done = gpufence("mutate", "--exclude", "apps", "--exclude", "charts", ".")
     assert done.out.count("kind: Pod") == 1
 
 
-def test_nothing_is_excluded_without_a_pattern() -> None:
+def test_no_path_is_excluded_without_a_pattern() -> None:
     assert "a.yaml" not in Exclusion([])
 
 
@@ -152,7 +152,7 @@ def read(descriptor: int) -> Iterator[bytes]:
         os.close(descriptor)
 
 
-def test_a_short_run_shows_no_bar(tree: Path) -> None:
+def test_a_short_run_shows_no_progress_bar(tree: Path) -> None:
     err, out = output_on_a_terminal("check", tree)
     assert err == b""
     assert b"6 objects" in out
@@ -176,7 +176,7 @@ class Terminal:
 
 
 @pytest.mark.usefixtures("tree")
-def test_a_long_run_shows_how_far_it_is_and_nothing_in_the_report(
+def test_a_long_run_shows_a_progress_bar_on_standard_error_only(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
@@ -193,7 +193,7 @@ def test_a_long_run_shows_how_far_it_is_and_nothing_in_the_report(
 
 
 @pytest.mark.usefixtures("tree")
-def test_a_quiet_run_shows_no_bar(gpufence: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_run_shows_no_progress_bar(gpufence: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)

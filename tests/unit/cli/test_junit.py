@@ -18,14 +18,14 @@ def suites_of(gpufence: Run, *args: str | Path, stdin: str = "") -> ET.Element:
     return ET.fromstring(text)  # noqa: S314 - the tests' own output
 
 
-def test_the_schema_can_reject() -> None:
+def test_the_schema_rejects_an_incomplete_test_suite() -> None:
     from xmlschema import XMLSchemaValidationError
 
     with pytest.raises(XMLSchemaValidationError):
         junit_schema.validate("<testsuites><testsuite name='a'/></testsuites>")
 
 
-def test_a_suite_is_a_file_and_a_case_an_object(gpufence: Run, tmp_path: Path) -> None:
+def test_each_file_is_a_suite_and_each_object_a_case(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("---\n".join([FAULTS, GPU_POD, CONFIG_MAP]))
     (tmp_path / "b.yaml").write_text(BROKEN)
     suites = suites_of(gpufence, "a.yaml", "b.yaml", "c.yaml")
@@ -47,7 +47,7 @@ def test_a_suite_is_a_file_and_a_case_an_object(gpufence: Run, tmp_path: Path) -
     assert {case.get("classname") for case in suites[0]} == {"a.yaml"}
 
 
-def test_a_failure_names_each_finding_with_its_place(gpufence: Run) -> None:
+def test_a_failure_has_each_finding_with_its_position(gpufence: Run) -> None:
     suites = suites_of(gpufence, "-", stdin=FAULTS)
     first, second = suites.iter("failure")
     assert (first.get("message"), second.get("message")) == ("pool-trespass", "device-leak")
@@ -59,7 +59,9 @@ def test_a_failure_names_each_finding_with_its_place(gpufence: Run) -> None:
     assert second.text.count(f"enforce device-leak <stdin>:{line}:{column}\n") == 2
 
 
-def test_warnings_pass_and_are_the_output_of_their_case(gpufence: Run, tmp_path: Path) -> None:
+def test_a_case_with_warnings_passes_and_has_the_warnings_as_output(
+    gpufence: Run, tmp_path: Path
+) -> None:
     policy = gpufence("policy", "show").out
     (tmp_path / "policy.yaml").write_text(policy.replace("leak: enforce", "leak: warn"))
     suites = suites_of(gpufence, "--policy", "policy.yaml", "-", stdin=FAULTS)
@@ -67,7 +69,7 @@ def test_warnings_pass_and_are_the_output_of_their_case(gpufence: Run, tmp_path:
     assert suites[0].get("failures") == "1"
 
 
-def test_objects_that_are_called_alike_are_counted(gpufence: Run) -> None:
+def test_cases_with_the_same_name_are_numbered(gpufence: Run) -> None:
     suites = suites_of(gpufence, "-", stdin=f"{GPU_POD}---\n{GPU_POD}")
     assert [case.get("name") for case in suites[0]] == ["Pod ml/train", "Pod ml/train (2)"]
 

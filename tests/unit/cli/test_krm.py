@@ -45,7 +45,7 @@ def run(gpufence: Run, given: Object, *args: str) -> Outcome:
     return gpufence("krm", *args, stdin=yaml.safe_dump(given, sort_keys=False))
 
 
-def test_items_come_out_as_mutate_prints_them(gpufence: Run) -> None:
+def test_items_are_mutated_like_the_output_of_mutate(gpufence: Run) -> None:
     done = run(gpufence, resource_list(CONFIG_MAP, GPU_POD))
     assert (done.status, done.err) == (0, "")
     output = yaml.safe_load(done.out)
@@ -57,7 +57,7 @@ def test_items_come_out_as_mutate_prints_them(gpufence: Run) -> None:
     ]
 
 
-def test_a_finding_becomes_a_result_and_the_list_is_printed_all_the_same(gpufence: Run) -> None:
+def test_an_enforced_finding_is_a_result_and_the_items_are_printed(gpufence: Run) -> None:
     web = yaml.safe_load(TRESPASSER)
     web["metadata"]["annotations"] = {
         "internal.config.kubernetes.io/path": "apps/web.yaml",
@@ -84,7 +84,7 @@ def test_a_finding_becomes_a_result_and_the_list_is_printed_all_the_same(gpufenc
     }
 
 
-def test_the_older_annotations_say_where_an_item_is_from_as_well(gpufence: Run) -> None:
+def test_the_legacy_path_annotation_sets_the_file_of_a_result(gpufence: Run) -> None:
     web = yaml.safe_load(TRESPASSER)
     web["metadata"]["annotations"] = {"config.kubernetes.io/path": "web.yaml"}
     [result] = yaml.safe_load(run(gpufence, resource_list(yaml.safe_dump(web))).out)["results"]
@@ -92,7 +92,7 @@ def test_the_older_annotations_say_where_an_item_is_from_as_well(gpufence: Run) 
 
 
 @pytest.mark.parametrize("index", ["first", "-1", "9" * 5000])
-def test_an_invalid_index_counts_as_the_first(gpufence: Run, index: str) -> None:
+def test_an_invalid_index_annotation_is_read_as_0(gpufence: Run, index: str) -> None:
     web = yaml.safe_load(TRESPASSER)
     web["metadata"]["annotations"] = {
         "config.kubernetes.io/path": "web.yaml",
@@ -105,7 +105,7 @@ def test_an_invalid_index_counts_as_the_first(gpufence: Run, index: str) -> None
 @pytest.mark.parametrize(
     ("action", "severity", "status"), [("warn", "warning", 0), ("audit", "info", 0)]
 )
-def test_findings_that_are_not_enforced_are_no_errors(
+def test_findings_on_warn_or_audit_exit_0(
     gpufence: Run, action: str, severity: str, status: int
 ) -> None:
     config = POLICY_CONFIG | {"rules": {"pool-trespass": action}}
@@ -137,20 +137,20 @@ def test_unjudged_parts_are_informational_results(gpufence: Run) -> None:
     ]
 
 
-def test_check_changes_nothing(gpufence: Run) -> None:
+def test_check_mode_does_not_change_items(gpufence: Run) -> None:
     given = resource_list(GPU_POD, config=options(mode="check"))
     assert yaml.safe_load(run(gpufence, given).out) == given | {"results": []}
     bare = resource_list(GPU_POD)
     assert yaml.safe_load(run(gpufence, bare, "--mode", "check").out) == bare | {"results": []}
 
 
-def test_the_function_config_comes_before_the_command_line(gpufence: Run) -> None:
+def test_the_function_config_overrides_the_command_line(gpufence: Run) -> None:
     given = resource_list(GPU_POD, config=options(mode="mutate"))
     [pod] = yaml.safe_load(run(gpufence, given, "--mode", "check").out)["items"]
     assert "tolerations" in pod["spec"]
 
 
-def test_a_policy_may_be_the_function_config(gpufence: Run) -> None:
+def test_a_policy_as_function_config_is_applied(gpufence: Run) -> None:
     [pod] = yaml.safe_load(run(gpufence, resource_list(GPU_POD, config=POLICY_CONFIG)).out)["items"]
     assert pod["spec"]["tolerations"] == [
         {"key": "ours", "operator": "Exists", "effect": "NoSchedule"}
@@ -160,7 +160,9 @@ def test_a_policy_may_be_the_function_config(gpufence: Run) -> None:
     assert yaml.safe_load(run(gpufence, given).out)["items"] == given["items"]
 
 
-def test_a_policy_file_and_a_namespace_may_be_options(gpufence: Run, tmp_path: Path) -> None:
+def test_the_policy_and_namespace_of_a_config_map_are_applied(
+    gpufence: Run, tmp_path: Path
+) -> None:
     (tmp_path / "policy.yaml").write_text(
         yaml.safe_dump(
             {key: value for key, value in POLICY_CONFIG.items() if key != "metadata"}
@@ -175,26 +177,26 @@ def test_a_policy_file_and_a_namespace_may_be_options(gpufence: Run, tmp_path: P
     assert (fenced.status, exempt.status) == (1, 0)
 
 
-def test_a_path_that_no_file_can_have_is_an_error_of_the_input(gpufence: Run) -> None:
+def test_an_invalid_policy_path_is_an_error(gpufence: Run) -> None:
     done = run(gpufence, resource_list(GPU_POD, config=options(policy="a\0b")))
     assert (done.status, done.out) == (2, "")
     assert done.err == "Error: a\\x00b: is not the path of a file. Check the path.\n"
 
 
-def test_a_policy_cannot_come_on_the_standard_input_as_well(gpufence: Run) -> None:
+def test_a_policy_on_standard_input_is_rejected(gpufence: Run) -> None:
     done = run(gpufence, resource_list(GPU_POD), "--policy", "-")
     assert (done.status, done.out) == (2, "")
     assert "The ResourceList is on standard input. Name a policy file." in done.err
 
 
-def test_local_config_is_not_for_the_cluster(gpufence: Run) -> None:
+def test_items_with_the_local_config_annotation_are_not_checked(gpufence: Run) -> None:
     web = yaml.safe_load(TRESPASSER)
     web["metadata"]["annotations"] = {"config.kubernetes.io/local-config": "true"}
     done = run(gpufence, resource_list(yaml.safe_dump(web)))
     assert (done.status, yaml.safe_load(done.out)["items"]) == (0, [web])
 
 
-def test_an_item_that_cannot_be_judged_is_an_error_among_the_results(gpufence: Run) -> None:
+def test_an_invalid_item_is_an_error_result(gpufence: Run) -> None:
     done = run(gpufence, resource_list(NO_QUANTITY, GPU_POD))
     assert done.status == 1
     output = yaml.safe_load(done.out)
@@ -205,12 +207,12 @@ def test_an_item_that_cannot_be_judged_is_an_error_among_the_results(gpufence: R
     assert "tolerations" in output["items"][1]["spec"]
 
 
-def test_json_comes_out_as_json(gpufence: Run) -> None:
+def test_json_input_gives_json_output(gpufence: Run) -> None:
     done = gpufence("krm", stdin=json.dumps(resource_list(GPU_POD)))
     assert "tolerations" in json.loads(done.out)["items"][0]["spec"]
 
 
-def test_a_list_without_items_is_a_list_without_results(gpufence: Run) -> None:
+def test_a_list_without_items_has_no_results(gpufence: Run) -> None:
     done = run(gpufence, resource_list())
     assert yaml.safe_load(done.out) == resource_list(results=[])
 
@@ -238,7 +240,7 @@ def test_a_list_without_items_is_a_list_without_results(gpufence: Run) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_wrong_function_config_is_named(gpufence: Run, config: Any, problem: str) -> None:
+def test_an_invalid_function_config_is_an_error(gpufence: Run, config: Any, problem: str) -> None:
     done = run(gpufence, resource_list(GPU_POD, config=config))
     assert (done.status, done.out) == (2, "")
     assert f"Error: the functionConfig {problem}" in done.err
@@ -253,7 +255,7 @@ def test_a_wrong_function_config_is_named(gpufence: Run, config: Any, problem: s
         ("kind: [", "Error: <stdin>:"),
         (b"\xff\xfe\xff", "Error: <stdin>:1: is not UTF-16 text"),
     ],
-    ids=["a Pod", "nothing", "no apiVersion", "broken YAML", "no text"],
+    ids=["a Pod", "empty", "no apiVersion", "invalid YAML", "not UTF-16"],
 )
 def test_input_that_is_not_a_resource_list_is_an_error(
     gpufence: Run, text: str | bytes, problem: str

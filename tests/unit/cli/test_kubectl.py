@@ -43,7 +43,7 @@ def test_kubectl_passes_arguments_and_the_exit_status(kubectl_binary: Path, tmp_
     assert "pool-trespass" in bad.stdout
 
 
-def test_usage_says_how_it_was_called(kubectl_binary: Path, tmp_path: Path) -> None:
+def test_the_usage_names_kubectl_gpufence(kubectl_binary: Path, tmp_path: Path) -> None:
     shown = run(kubectl_binary, tmp_path, "gpufence", "check", "--help").stdout
     assert shown.startswith("Usage: kubectl gpufence check [OPTIONS] PATH...")
     wrong = run(kubectl_binary, tmp_path, "gpufence", "chek")
@@ -51,7 +51,7 @@ def test_usage_says_how_it_was_called(kubectl_binary: Path, tmp_path: Path) -> N
     assert "Try 'kubectl gpufence --help' for help." in wrong.stderr
 
 
-def test_kubectl_completes_the_words_of_the_plugin(kubectl_binary: Path, tmp_path: Path) -> None:
+def test_kubectl_completes_the_options_of_the_plugin(kubectl_binary: Path, tmp_path: Path) -> None:
     done = run(kubectl_binary, tmp_path, "__complete", "gpufence", "check", "--gen")
     assert done.stdout.splitlines()[0].startswith("--generate-exceptions\t")
     assert done.stdout.splitlines()[-1] == ":4"
@@ -70,9 +70,9 @@ def test_kubectl_completes_the_words_of_the_plugin(kubectl_binary: Path, tmp_pat
             [*main.cli.list_commands(main.cli.make_context("x", [], resilient_parsing=True)), ":4"],
         ),
     ],
-    ids=["a command", "a command below", "a choice", "a file", "a rule or a file", "nothing yet"],
+    ids=["command", "subcommand", "choice", "file", "rule or file", "no words"],
 )
-def test_completions(
+def test_complete_prints_completions_and_the_directive(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: list[str],

@@ -31,7 +31,9 @@ def skipped(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     return request.param, note
 
 
-def test_in_a_directory_it_is_skipped_with_a_note(gpufence: Run, skipped: tuple[str, str]) -> None:
+def test_a_template_or_patch_in_a_directory_is_skipped_with_a_note(
+    gpufence: Run, skipped: tuple[str, str]
+) -> None:
     name, note = skipped
     done = gpufence("check", "apps")
     assert done.status == 0
@@ -46,7 +48,7 @@ def test_in_a_directory_it_is_skipped_with_a_note(gpufence: Run, skipped: tuple[
     assert [result["note"] for result in report["results"] if "note" in result] == [note]
 
 
-def test_with_strict_or_by_its_own_name_it_is_an_error(
+def test_a_template_or_patch_is_an_error_with_strict_or_as_argument(
     gpufence: Run, skipped: tuple[str, str]
 ) -> None:
     name, _ = skipped
@@ -55,7 +57,7 @@ def test_with_strict_or_by_its_own_name_it_is_an_error(
     assert gpufence("mutate", "apps").status == 2
 
 
-def test_a_file_that_is_not_a_template_stays_an_error(gpufence: Run, tmp_path: Path) -> None:
+def test_an_invalid_file_in_a_directory_is_an_error(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "apps").mkdir()
     for name, text in (("a", "a: [\n"), ("b", GPU_POD.replace("gpu: 1", "gpu: many"))):
         (tmp_path / "apps" / "pod.yaml").write_text(text)

@@ -57,7 +57,9 @@ def only(text: str) -> Document:
         ("spec.containers[0].name (a key)", (9, 7)),
     ],
 )
-def test_fields_are_found(field: str, place: tuple[int, int]) -> None:
+def test_locate_returns_the_position_of_a_field_or_its_nearest_parent(
+    field: str, place: tuple[int, int]
+) -> None:
     position = locate(only(TEXT), (), field)
     assert position is not None
     assert position[:2] == place
@@ -77,7 +79,7 @@ def test_fields_are_found(field: str, place: tuple[int, int]) -> None:
         ("spec.copies", "copies"),
     ],
 )
-def test_a_position_ends_on_its_line(field: str, text: str) -> None:
+def test_the_position_of_a_field_ends_on_the_line_of_its_start(field: str, text: str) -> None:
     position = locate(only(TEXT), (), field)
     assert position is not None
     line = TEXT.splitlines()[position.line - 1]
@@ -85,17 +87,17 @@ def test_a_position_ends_on_its_line(field: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["", "status", "nothing.of[3].it"])
-def test_a_field_without_a_first_step_has_no_position(field: str) -> None:
+def test_a_field_whose_first_key_is_missing_has_no_position(field: str) -> None:
     assert locate(only(TEXT), (), field) is None
 
 
-def test_the_items_of_a_list_are_found() -> None:
+def test_fields_of_list_items_are_located() -> None:
     text = "kind: List\nitems:\n- spec: {a: 1}\n- spec:\n    a: 1\n"
     assert locate(only(text), ("items", 1), "spec.a") == (5, 5, 9)
     assert locate(only(text), ("items", 0), "spec.a") == (3, 10, 14)
 
 
-def test_fields_of_json_are_found_on_their_lines() -> None:
+def test_fields_of_json_documents_are_located() -> None:
     text = json.dumps({"kind": "Pod", "spec": {"a": [{"b": 1}]}}, indent="\t")
     lines = text.splitlines()
     position = locate(only(text), (), "spec.a[0].b")
@@ -103,23 +105,25 @@ def test_fields_of_json_are_found_on_their_lines() -> None:
     assert '"b": 1' in lines[position.line - 1]
 
 
-def test_fields_of_each_of_several_values_are_found() -> None:
+def test_fields_of_the_second_json_value_are_located() -> None:
     text = '{"kind": "A"}\n{"kind": "B",\n "spec": {}}\n'
     second = list(read_documents("f", text))[1]
     assert locate(second, (), "spec") == (3, 2, 12)
 
 
-def test_an_anchor_may_be_defined_again() -> None:
+def test_an_alias_of_a_redefined_anchor_leads_to_the_last_definition() -> None:
     twice = "a: &x {k: 1}\nb: &x {k: 2}\nc: *x\n"
     assert only(twice).error is None
     assert locate(only(twice), (), "a.k") == (1, 8, 12)
     assert locate(only(twice), (), "c.k") == (2, 8, 12)
 
 
-def test_documents_that_do_not_parse_are_passed_over() -> None:
+def test_fields_of_invalid_documents_have_no_position() -> None:
     assert locate(only("a: [\n"), (), "a") is None
 
 
-def test_documents_that_are_very_large_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_of_documents_above_the_size_limit_have_no_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "MAX_TEXT", 10)
     assert locate(only(TEXT), (), "kind") is None

@@ -86,14 +86,16 @@ def text_of(custom: tuple[str, str, JSONObject]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_of_a_manifest(case: Any) -> None:
+def test_findings_of_each_rule_case_are_located(case: Any) -> None:
     *_, document = read_documents("f", case.manifest.read_text())
     assert_located(document, case.decide().findings)
 
 
 @pytest.mark.parametrize("action", ["enforce", "warn"])
 @pytest.mark.parametrize("custom", CUSTOM, ids=lambda custom: custom[1])
-def test_of_a_custom_resource(custom: tuple[str, str, JSONObject], action: str) -> None:
+def test_findings_of_custom_resources_are_located(
+    custom: tuple[str, str, JSONObject], action: str
+) -> None:
     """With the mutations on warn, findings name what they would add."""
     [document] = read_documents("f", text_of(custom))
     rules = {mutation.id: action for mutation in MUTATIONS}

@@ -15,7 +15,7 @@ def rows(out: str) -> list[list[str]]:
     return [line.strip("| ").split(" | ") for line in table[2:]]
 
 
-def test_each_finding_is_a_row_with_its_place(gpufence: Run, tmp_path: Path) -> None:
+def test_each_finding_is_a_row_with_its_file_and_line(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "faults.yaml").write_text(FAULTS)
     done = gpufence("check", "--output", "markdown", "faults.yaml")
     assert done.out.startswith("### gpufence: 2 objects: 2 denied\n")
@@ -27,12 +27,12 @@ def test_each_finding_is_a_row_with_its_place(gpufence: Run, tmp_path: Path) -> 
     ]
 
 
-def test_without_findings_there_is_no_table(gpufence: Run) -> None:
+def test_a_report_without_findings_has_no_table(gpufence: Run) -> None:
     done = gpufence("check", "--output", "markdown", "-", stdin=GPU_POD)
     assert done.out == "### gpufence: 1 object: 1 mutated\n"
 
 
-def test_the_gravest_come_first(gpufence: Run, tmp_path: Path) -> None:
+def test_rows_are_sorted_by_severity(gpufence: Run, tmp_path: Path) -> None:
     policy = gpufence("policy", "show").out
     (tmp_path / "policy.yaml").write_text(policy.replace("trespass: enforce", "trespass: warn"))
     text = "---\n".join([FAULTS, BROKEN])
@@ -40,7 +40,7 @@ def test_the_gravest_come_first(gpufence: Run, tmp_path: Path) -> None:
     assert [row[0] for row in rows(done.out)] == ["invalid", "enforce", "enforce", "warn"]
 
 
-def test_a_comment_is_never_longer_than_github_takes(gpufence: Run) -> None:
+def test_the_report_is_truncated_to_the_comment_length_of_github(gpufence: Run) -> None:
     text = "---\n".join([TRESPASSER] * 400)
     out = gpufence("check", "--output", "markdown", "-", stdin=text).out
     assert len(out) <= check_markdown.MAX_CHARACTERS
@@ -51,7 +51,7 @@ def test_a_comment_is_never_longer_than_github_takes(gpufence: Run) -> None:
     )
 
 
-def test_a_single_omitted_row_is_in_the_singular(
+def test_the_message_about_one_omitted_row_is_singular(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check_markdown, "_RESERVED", check_markdown.MAX_CHARACTERS - 600)
@@ -74,7 +74,9 @@ def test_a_single_omitted_row_is_in_the_singular(
         ("a\\nb", "`Deployment default/a\\nb`"),
     ],
 )
-def test_a_name_cannot_act_in_the_comment(gpufence: Run, name: str, shown: str) -> None:
+def test_markdown_mentions_and_links_in_names_are_escaped(
+    gpufence: Run, name: str, shown: str
+) -> None:
     text = TRESPASSER.replace("name: web\nspec", f'name: "{name}"\nspec')
     out = gpufence("check", "--output", "markdown", "-", stdin=text).out
     assert f"| enforce | {shown} | `pool-trespass` |" in out

@@ -46,7 +46,7 @@ def test_printed_manifests_have_the_mutations_of_the_engine(gpufence: Run) -> No
     assert document != yaml.safe_load(GPU_POD)
 
 
-def test_unchanged_documents_are_printed_in_their_place(gpufence: Run) -> None:
+def test_unchanged_documents_are_printed_in_input_order(gpufence: Run) -> None:
     values = "# values\nreplicas: 3\n"
     text = "---\n".join([CONFIG_MAP, "# nothing\n", GPU_POD, values, PLAIN_POD])
     done = gpufence("mutate", "-", stdin=text)
@@ -56,7 +56,7 @@ def test_unchanged_documents_are_printed_in_their_place(gpufence: Run) -> None:
     assert after[1] == decided(before[2])
 
 
-def test_files_come_out_in_order(gpufence: Run, tmp_path: Path) -> None:
+def test_files_are_printed_in_argument_order(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(PLAIN_POD)
     (tmp_path / "b.yaml").write_text(CONFIG_MAP)
     done = gpufence("mutate", "b.yaml", "a.yaml")
@@ -80,7 +80,7 @@ def test_keys_keep_their_order_and_strings_their_quotes(gpufence: Run) -> None:
     assert gpufence("mutate", "-", stdin=text).out == text
 
 
-def test_lists_stay_lists(gpufence: Run) -> None:
+def test_lists_are_printed_as_lists_with_mutated_items(gpufence: Run) -> None:
     items = [yaml.safe_load(text) for text in (PLAIN_POD, GPU_POD)]
     pods = {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "7"}}
     for item in items:
@@ -95,7 +95,7 @@ def test_lists_stay_lists(gpufence: Run) -> None:
     assert "kind" not in document["items"][1]
 
 
-def test_json_comes_out_as_json_on_request(gpufence: Run) -> None:
+def test_output_json_prints_json(gpufence: Run) -> None:
     done = gpufence("mutate", "--output", "json", "-", stdin=GPU_POD)
     assert json.loads(done.out) == decided(yaml.safe_load(GPU_POD))
 
@@ -109,7 +109,7 @@ def test_denied_objects_are_printed_and_reported(gpufence: Run) -> None:
     assert "spec.template.spec.tolerations[0]" in line
 
 
-def test_no_example_applies_what_is_rejected(gpufence: Run) -> None:
+def test_no_help_example_pipes_the_output_to_kubectl_apply(gpufence: Run) -> None:
     """The status of what stands in the middle of a pipe comes too late."""
     examples = " ".join(gpufence("mutate", "--help").out.split())
     assert "| kubectl apply" not in examples
@@ -117,7 +117,7 @@ def test_no_example_applies_what_is_rejected(gpufence: Run) -> None:
 
 
 @pytest.mark.parametrize("broken", [BROKEN, NO_QUANTITY])
-def test_a_broken_input_prints_no_manifests(gpufence: Run, broken: str) -> None:
+def test_invalid_input_prints_no_manifests(gpufence: Run, broken: str) -> None:
     done = gpufence("mutate", "-", stdin=f"{GPU_POD}---\n{broken}")
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("Error: <stdin>:")
@@ -135,7 +135,7 @@ def test_printed_manifests_need_no_further_mutation(gpufence: Run) -> None:
     assert gpufence("mutate", "-", stdin=once).out == once
 
 
-def test_every_case_of_the_rules_comes_out_as_the_engine_decides(gpufence: Run) -> None:
+def test_every_rule_case_is_printed_as_mutated_by_the_engine(gpufence: Run) -> None:
     paths = [
         path for path in sorted(CASES.rglob("*.yaml")) if "resource.k8s.io" not in path.read_text()
     ]

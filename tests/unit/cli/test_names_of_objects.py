@@ -32,7 +32,7 @@ RULE = "up to 253 lower-case letters, digits, '-' and '.'"
         (("audit", "--policy-of", "fence system/gpufence"), "--policy-of", "fence system"),
     ],
 )
-def test_a_name_that_no_object_can_have_is_rejected_before_any_request(
+def test_an_invalid_object_name_is_rejected_before_any_request(
     gpufence: Run, arguments: tuple[str, ...], option: str, wrong: str
 ) -> None:
     done = gpufence(*arguments)
@@ -41,7 +41,7 @@ def test_a_name_that_no_object_can_have_is_rejected_before_any_request(
     assert f": {wrong!r} is not a valid name: use {RULE}" in done.err
 
 
-def test_a_name_that_an_object_can_have_leads_to_the_cluster(gpufence: Run) -> None:
+def test_a_valid_object_name_is_accepted(gpufence: Run) -> None:
     for command in (
         ("doctor", "--namespace", "fence", "--name", "gpufence.v2", "--try-in", "ml-1"),
         ("audit", "--policy-of", "fence/gpufence.v2"),

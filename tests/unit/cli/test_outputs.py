@@ -25,7 +25,7 @@ from webhook.cli.report.formats import format_names
 FORMATS = format_names("check")
 
 
-def test_one_run_writes_every_format(gpufence: Run, tmp_path: Path) -> None:
+def test_one_run_writes_a_report_in_every_format(gpufence: Run, tmp_path: Path) -> None:
     outputs = [arg for name in FORMATS for arg in ("--output", f"{name}={name}.out")]
     done = gpufence("check", *outputs, "-", stdin=FAULTS)
     assert (done.status, done.out, done.err) == (1, "", "")
@@ -36,7 +36,7 @@ def test_one_run_writes_every_format(gpufence: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_has_what_standard_output_would_have(
+def test_a_report_file_equals_the_report_on_standard_output(
     gpufence: Run, tmp_path: Path, name: str
 ) -> None:
     shown = gpufence("check", "-o", name, "-", stdin=FAULTS).out
@@ -53,7 +53,7 @@ def test_one_report_can_go_to_standard_output_and_others_to_files(
     assert json.loads((tmp_path / "report.json").read_text())["summary"]["denied"] == 1
 
 
-def test_errors_are_on_standard_error_unless_the_text_report_has_them(gpufence: Run) -> None:
+def test_errors_are_on_standard_error_unless_standard_output_is_text(gpufence: Run) -> None:
     assert gpufence("check", "-", stdin=NO_QUANTITY).err == ""
     for output in ("github", "text=report.txt"):
         done = gpufence("check", "-o", output, "-", stdin=NO_QUANTITY)
@@ -76,7 +76,7 @@ def test_errors_are_on_standard_error_unless_the_text_report_has_them(gpufence: 
         (["text", "json=/dev/stdout"], "text and json both go to standard output. Write"),
     ],
 )
-def test_outputs_that_make_no_sense_are_rejected(
+def test_invalid_or_conflicting_outputs_are_rejected(
     gpufence: Run, tmp_path: Path, outputs: list[str], problem: str
 ) -> None:
     (tmp_path / "link").symlink_to("a")
@@ -97,7 +97,7 @@ def test_outputs_that_make_no_sense_are_rejected(
         ),
     ],
 )
-def test_a_file_that_cannot_be_written_is_named_before_anything_is_checked(
+def test_an_unwritable_report_file_is_an_error_before_the_check_starts(
     gpufence: Run, tmp_path: Path, path: str, problem: str
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_written_is_named_before_anything_is_checked(
         (["text=nodes.json", "--nodes", "nodes.json", "web.yaml"], "nodes.json"),
     ],
 )
-def test_no_report_is_written_over_what_is_read(
+def test_a_report_that_would_overwrite_an_input_is_rejected(
     gpufence: Run, tmp_path: Path, args: list[str], over: str
 ) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu"}}
@@ -138,7 +138,7 @@ def test_no_report_is_written_over_what_is_read(
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
 
 
-def test_a_report_of_before_in_the_directory_that_is_checked_can_be_left_out(
+def test_a_previous_report_in_the_checked_directory_can_be_excluded(
     gpufence: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "web.yaml").write_text(TRESPASSER)
@@ -150,7 +150,7 @@ def test_a_report_of_before_in_the_directory_that_is_checked_can_be_left_out(
     assert gpufence(*args, "--exclude", "report.json").status == 1
 
 
-def test_no_report_is_written_over_the_file_that_is_standard_input(tmp_path: Path) -> None:
+def test_a_report_that_would_overwrite_standard_input_is_rejected(tmp_path: Path) -> None:
     manifest = tmp_path / "web.yaml"
     manifest.write_text(TRESPASSER)
     with manifest.open() as stdin:
@@ -166,7 +166,9 @@ def test_no_report_is_written_over_the_file_that_is_standard_input(tmp_path: Pat
     assert manifest.read_text() == TRESPASSER
 
 
-def test_a_report_and_exceptions_need_two_files(gpufence: Run, tmp_path: Path) -> None:
+def test_a_report_and_exceptions_in_the_same_file_are_rejected(
+    gpufence: Run, tmp_path: Path
+) -> None:
     args = ["--output", "json=./a.yaml", "--generate-exceptions", "a.yaml"]
     done = gpufence("check", *args, "-", stdin=TRESPASSER)
     assert done.status == 2
@@ -174,7 +176,9 @@ def test_a_report_and_exceptions_need_two_files(gpufence: Run, tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
-def test_an_audit_writes_over_nothing_that_it_reads(gpufence: Run, tmp_path: Path) -> None:
+def test_an_audit_report_that_would_overwrite_an_input_is_rejected(
+    gpufence: Run, tmp_path: Path
+) -> None:
     for name, option in (("policy.yaml", "--policy"), ("config", "--kubeconfig")):
         (tmp_path / name).write_text("kept")
         done = gpufence("audit", "-o", f"json={name}", option, name)
@@ -182,7 +186,7 @@ def test_an_audit_writes_over_nothing_that_it_reads(gpufence: Run, tmp_path: Pat
         assert f"overwrites the input {name}" in " ".join(done.err.split())
 
 
-def test_a_failure_keeps_the_previous_report(
+def test_an_interrupted_run_keeps_the_previous_report(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -202,9 +206,7 @@ def test_a_failure_keeps_the_previous_report(
     assert list(tmp_path.iterdir()) == [report]
 
 
-def test_a_link_stays_a_link_and_a_file_of_two_names_one_file(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_reports_are_written_through_symbolic_and_hard_links(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("behind")
     (tmp_path / "one").write_text("a longer text than any report is" * 1000)
     (tmp_path / "two").hardlink_to(tmp_path / "one")
@@ -215,7 +217,7 @@ def test_a_link_stays_a_link_and_a_file_of_two_names_one_file(
     assert json.loads((tmp_path / "one").read_text())["version"] == "2.1.0"
 
 
-def test_a_file_that_cannot_be_replaced_is_written_all_the_same(
+def test_a_report_file_that_cannot_be_replaced_is_written_in_place(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -228,7 +230,7 @@ def test_a_file_that_cannot_be_replaced_is_written_all_the_same(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_devices_and_pipes_are_written_as_they_are(gpufence: Run, tmp_path: Path) -> None:
+def test_reports_are_written_to_devices_and_pipes(gpufence: Run, tmp_path: Path) -> None:
     done = gpufence("check", "-o", "json=/dev/stdout", "-o", "text=/dev/null", "-", stdin=PLAIN_POD)
     assert (done.status, done.verdicts) == (0, ["allowed"])
     os.mkfifo(tmp_path / "pipe")
@@ -250,7 +252,7 @@ def test_exceptions_on_standard_output_leave_the_reports_in_files(
     assert "pool-trespass" in (tmp_path / "report.sarif").read_text()
 
 
-def test_quiet_leaves_out_what_is_in_order(gpufence: Run) -> None:
+def test_quiet_lists_only_denied_and_invalid_objects(gpufence: Run) -> None:
     text = "---\n".join([GPU_POD, TRESPASSER, PLAIN_POD, NO_QUANTITY])
     lines = gpufence("check", "--quiet", "-", stdin=text).out.splitlines()
     assert [line.split()[0] for line in lines if line and not line.startswith(" ")] == [
@@ -263,7 +265,7 @@ def test_quiet_leaves_out_what_is_in_order(gpufence: Run) -> None:
 @pytest.mark.parametrize(
     ("args", "status"), [([], 0), (["--fail-on", "enforce"], 0), (["--fail-on", "warn"], 1)]
 )
-def test_warnings_count_where_they_are_to(
+def test_warnings_fail_only_with_fail_on_warn(
     gpufence: Run, tmp_path: Path, args: list[str], status: int
 ) -> None:
     policy = gpufence("policy", "show").out
@@ -273,7 +275,7 @@ def test_warnings_count_where_they_are_to(
     assert "1 warning" in done.out
 
 
-def test_only_the_findings_of_the_rules_that_are_named_count(gpufence: Run) -> None:
+def test_only_findings_of_the_selected_rules_are_reported(gpufence: Run) -> None:
     done = gpufence("check", "-o", "json", "--rules", "device-leak", "-", stdin=FAULTS)
     assert (done.status, done.verdicts) == (1, ["allowed", "denied"])
     both = ["--rules", "device-leak, pool-trespass", "--rules", "unschedulable-gpu-pod"]
@@ -282,7 +284,7 @@ def test_only_the_findings_of_the_rules_that_are_named_count(gpufence: Run) -> N
     assert (done.status, "pool-trespass" in done.out) == (0, False)
 
 
-def test_broken_inputs_count_regardless_of_selected_rules(gpufence: Run) -> None:
+def test_invalid_input_is_an_error_regardless_of_selected_rules(gpufence: Run) -> None:
     assert gpufence("check", "--rules", "device-leak", "-", stdin=NO_QUANTITY).status == 2
 
 

@@ -35,7 +35,7 @@ def test_show_prints_the_default_policy_with_its_comments(gpufence: Run) -> None
     assert (done.status, done.out, done.err) == (0, default_policy_text(), "")
 
 
-def test_show_prints_a_file_that_is_valid(gpufence: Run, tmp_path: Path) -> None:
+def test_show_prints_only_a_valid_policy_file(gpufence: Run, tmp_path: Path) -> None:
     text = f"# ours\n{default_policy_text()}"
     (tmp_path / "policy.yaml").write_text(text)
     assert gpufence("policy", "show", "--policy", "policy.yaml").out == text
@@ -44,7 +44,7 @@ def test_show_prints_a_file_that_is_valid(gpufence: Run, tmp_path: Path) -> None
     assert (done.status, done.out) == (2, "")
 
 
-def test_show_prints_a_preset_that_is_valid(gpufence: Run, tmp_path: Path) -> None:
+def test_show_prints_each_preset_and_each_preset_is_valid(gpufence: Run, tmp_path: Path) -> None:
     assert set(policy_group.PRESETS) == {file.stem for file in PRESETS.iterdir()}
     for name in policy_group.PRESETS:
         shown = gpufence("policy", "show", "--preset", name)
@@ -55,12 +55,12 @@ def test_show_prints_a_preset_that_is_valid(gpufence: Run, tmp_path: Path) -> No
     assert "--preset and --policy exclude each other." in both.err
 
 
-def test_messages_name_presets_that_exist() -> None:
+def test_presets_of_accelerators_exist() -> None:
     named = {preset for preset in ACCELERATORS.values() if preset}
     assert named <= {*policy_group.PRESETS}
 
 
-def test_validate_says_what_it_has_found(gpufence: Run, tmp_path: Path) -> None:
+def test_validate_reports_the_pools_of_a_valid_policy(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(default_policy_text())
     done = gpufence("policy", "validate", "policy.yaml")
     assert (done.status, done.out) == (0, "policy.yaml: valid, with 1 pool: nvidia\n")
@@ -100,7 +100,7 @@ overrides:
     ]
 
 
-def test_validate_names_every_problem_with_its_line(gpufence: Run, tmp_path: Path) -> None:
+def test_validate_reports_every_error_with_its_line(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(FAULTY)
     done = gpufence("policy", "validate", "policy.yaml")
     assert (done.status, done.out) == (2, "")
@@ -129,7 +129,7 @@ def test_an_invalid_policy_is_rejected(gpufence: Run, text: str, error: str) -> 
     assert error in done.err
 
 
-def test_a_policy_that_is_not_there_is_named(gpufence: Run) -> None:
+def test_a_missing_policy_file_is_an_error(gpufence: Run) -> None:
     done = gpufence("policy", "validate", "nowhere.yaml")
     assert (done.status, done.err) == (2, "Error: nowhere.yaml: does not exist. Check the path.\n")
 
@@ -140,7 +140,7 @@ def test_an_unquoted_off_switches_a_rule_off(gpufence: Run) -> None:
     assert gpufence("policy", "validate", "-", stdin=text).status == 0
 
 
-def test_the_schema_accepts_and_rejects_as_validation_does(gpufence: Run) -> None:
+def test_the_schema_accepts_the_default_policy_and_rejects_an_invalid_policy(gpufence: Run) -> None:
     schema: dict[str, Any] = json.loads(gpufence("policy", "schema").out)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(default_policy_text()), schema)

@@ -37,7 +37,7 @@ def test_the_nearest_project_file_names_the_policy(gpufence: Run, project: Path)
 
 
 @pytest.mark.usefixtures("project")
-def test_the_variable_wins_over_the_file_and_the_option_over_both(
+def test_the_option_overrides_the_variable_and_the_project_file(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strict = tmp_path / "strict.yaml"
@@ -63,7 +63,7 @@ def test_commands_without_a_report_name_the_policy_on_standard_error(
 
 
 @pytest.mark.usefixtures("project")
-def test_a_server_and_the_printed_default_policy_ignore_the_project(gpufence: Run) -> None:
+def test_serve_and_policy_show_ignore_the_project_file(gpufence: Run) -> None:
     assert "pool-trespass: enforce" in gpufence("policy", "show").out
     assert "GPUFENCE_POLICY" not in gpufence("serve", "--help").out
 
@@ -78,7 +78,7 @@ def test_a_server_and_the_printed_default_policy_ignore_the_project(gpufence: Ru
         ("policy: [\n", "2:1: document 1: does not parse as YAML: "),
     ],
 )
-def test_a_project_file_at_fault_is_named(
+def test_an_invalid_project_file_is_an_error(
     gpufence: Run, tmp_path: Path, text: str, problem: str
 ) -> None:
     (tmp_path / ".gpufence.yaml").write_text(text)

@@ -31,12 +31,12 @@ from webhook.server.policy_reload import NoPolicyError, PolicyUnusableError
 DEFAULT = default_policy_text()
 GOOD = encode(review(plain_pod()))
 BROKEN = {
-    "no text": b"kind: \xff",
-    "no YAML": b"kind: [",
+    "not UTF-8": b"kind: \xff",
+    "invalid YAML": b"kind: [",
     "two documents": b"a: 1\n---\nb: 2\n",
-    "nothing": b"",
+    "empty": b"",
     "unknown keys": DEFAULT.replace("pools:", "poolz:").encode(),
-    "what is no character": DEFAULT.replace("pools:", '"\\ud800": 1\npools:').encode(),
+    "lone surrogate": DEFAULT.replace("pools:", '"\\ud800": 1\npools:').encode(),
 }
 
 
@@ -44,13 +44,13 @@ async def read(document: bytes) -> object:
     return await PolicyFile("policy.yaml").parse(document)
 
 
-async def test_it_reads_what_the_document_says() -> None:
+async def test_parse_returns_the_compiled_policy() -> None:
     policy = await PolicyFile("policy.yaml").parse(DEFAULT.encode())
     assert compiled_text(policy) == compiled_text(shipped_policy())
 
 
 @pytest.mark.parametrize("document", BROKEN.values(), ids=BROKEN)
-async def test_a_fault_of_the_document_is_the_sentence_of_policy_validate(
+async def test_an_invalid_document_is_rejected_with_the_message_of_validate(
     document: bytes, tmp_path: Path, gpufence: Run
 ) -> None:
     path = tmp_path / "policy.yaml"
@@ -63,7 +63,7 @@ async def test_a_fault_of_the_document_is_the_sentence_of_policy_validate(
     assert str(refused.value).encode(errors="backslashreplace").decode() == " ".join(lines)
 
 
-async def test_modules_in_the_working_directory_are_not_taken_for_ours(
+async def test_modules_in_the_working_directory_are_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "policies.py").write_text("raise SystemExit(3)")
@@ -104,7 +104,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     ],
     ids=["an exception", "killed", "a crash"],
 )
-async def test_a_process_that_ends_without_an_answer_is_reported(
+async def test_a_reader_process_that_exits_without_a_result_is_reported(
     program: str, sentence: str, stand_in: Callable[[str], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     stand_in(f"import sys; print('its last words', file=sys.stderr, flush=True)\n{program}")
@@ -116,7 +116,7 @@ async def test_a_process_that_ends_without_an_answer_is_reported(
     assert "its last words" in capfd.readouterr().err
 
 
-async def test_a_process_that_cannot_be_started_is_reported(
+async def test_a_reader_process_that_cannot_start_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -155,7 +155,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return pids
 
 
-async def test_a_process_that_hangs_is_ended(
+async def test_a_reader_process_is_killed_after_the_timeout(
     stand_in: Callable[[str], None], started: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(HANGS)
@@ -169,7 +169,7 @@ async def test_a_process_that_hangs_is_ended(
     assert [runs(pid) for pid in started] == [False]
 
 
-async def test_a_canceled_read_leaves_no_process_behind(
+async def test_canceling_a_read_stops_the_reader_process(
     stand_in: Callable[[str], None], started: list[int]
 ) -> None:
     stand_in(HANGS)
@@ -226,7 +226,7 @@ def replace(path: Path, text: str) -> None:
     beside.rename(path)
 
 
-def holds_pydantic(pid: int) -> bool:
+def has_imported_pydantic(pid: int) -> bool:
     return "pydantic" in Path(f"/proc/{pid}/maps").read_text()
 
 
@@ -253,18 +253,18 @@ async def allowed(running: Server) -> bool:
     return bool(answer["response"]["allowed"])
 
 
-async def test_a_server_never_holds_what_validates_policies(tmp_path: Path) -> None:
+async def test_the_server_process_never_imports_pydantic(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(DEFAULT)
     async with serving(tmp_path) as running:
         await running.logged("ready")
-        assert not holds_pydantic(running.process.pid)
+        assert not has_imported_pydantic(running.process.pid)
         replace(policy, DEFAULT + "# another\n")
         assert (await running.logged("policy applied"))["generation"] == 2
         replace(policy, "kind: [")
         line = await running.logged("policy rejected")
         assert line["problem"].startswith("policy.yaml:1")
-        assert not holds_pydantic(running.process.pid)
+        assert not has_imported_pydantic(running.process.pid)
 
 
 @asynccontextmanager
@@ -293,7 +293,9 @@ async def test_reviews_are_answered_while_a_policy_is_read(tmp_path: Path) -> No
         assert await allowed(running)
 
 
-async def test_a_reader_that_dies_leaves_the_old_policy_and_is_tried_again(tmp_path: Path) -> None:
+async def test_the_old_policy_is_kept_and_the_read_retried_after_a_killed_reader(
+    tmp_path: Path,
+) -> None:
     async with reading_another_policy(tmp_path) as (running, reader):
         os.kill(reader, signal.SIGKILL)
         line = await running.logged("policy rejected")
@@ -303,7 +305,7 @@ async def test_a_reader_that_dies_leaves_the_old_policy_and_is_tried_again(tmp_p
         assert (await running.logged("policy applied"))["generation"] == 2
 
 
-async def test_a_server_that_ends_while_a_policy_is_read_leaves_no_process_behind(
+async def test_server_shutdown_stops_the_reader_process(
     tmp_path: Path,
 ) -> None:
     async with reading_another_policy(tmp_path) as (running, reader):
@@ -314,7 +316,7 @@ async def test_a_server_that_ends_while_a_policy_is_read_leaves_no_process_behin
         assert running.rest == ""
 
 
-async def test_an_invalid_policy_ends_the_start(tmp_path: Path) -> None:
+async def test_serve_exits_2_if_the_policy_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("kind: [")
     async with serving(tmp_path) as running:
         assert await running.ended() == 2

@@ -28,9 +28,7 @@ def test_a_hook_has_what_pre_commit_requires(hook: dict[str, Any]) -> None:
     assert shlex.split(hook["entry"])[0] == "gpufence"
 
 
-def test_the_check_takes_the_names_of_the_files_that_are_committed(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_the_check_hook_checks_the_given_files(gpufence: Run, tmp_path: Path) -> None:
     command = shlex.split(HOOKS["gpufence-check"]["entry"])[1:]
     for name, text in (("web.yaml", PLAIN_POD), ("config.yaml", CONFIG_MAP)):
         (tmp_path / name).write_text(text)
@@ -43,7 +41,7 @@ def test_the_check_takes_the_names_of_the_files_that_are_committed(
 
 
 @pytest.mark.parametrize("text", ["", "# to be written\n", "---\n# nothing\n---\n"])
-def test_a_commit_of_a_file_without_objects_is_not_held_up(
+def test_the_check_hook_accepts_files_without_objects(
     gpufence: Run, tmp_path: Path, text: str
 ) -> None:
     command = shlex.split(HOOKS["gpufence-check"]["entry"])[1:]
@@ -55,9 +53,7 @@ def test_a_commit_of_a_file_without_objects_is_not_held_up(
     assert gpufence(*command, "empty.yaml", "missing.yaml").status == 2
 
 
-def test_the_suites_are_found_from_the_root_of_the_repository(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_the_test_hook_finds_suites_in_the_repository(gpufence: Run, tmp_path: Path) -> None:
     hook = HOOKS["gpufence-test"]
     assert hook["pass_filenames"] is False
     (tmp_path / "tests").mkdir()

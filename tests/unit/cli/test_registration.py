@@ -54,7 +54,7 @@ def test_printed_manifests_have_no_yaml_aliases(gpufence: Run, form: tuple[str, 
     assert not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(done.out))
 
 
-def test_manifests_leaves_the_ca_to_cert_manager(gpufence: Run) -> None:
+def test_manifests_with_cert_manager_have_the_annotation_and_no_ca_bundle(gpufence: Run) -> None:
     done = gpufence("manifests", *SERVICE, "--cert-manager", "gpufence-system/serving")
     assert done.status == 0
     for configuration in yaml.safe_load_all(done.out):
@@ -63,9 +63,7 @@ def test_manifests_leaves_the_ca_to_cert_manager(gpufence: Run) -> None:
         assert all("caBundle" not in w["clientConfig"] for w in configuration["webhooks"])
 
 
-def test_manifests_excludes_what_the_cluster_needs_to_come_up(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_manifests_exclude_system_and_given_namespaces(gpufence: Run, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(
         "apiVersion: gpufence.dev/v1alpha1\nkind: FencePolicy\npools:\n"
@@ -105,7 +103,9 @@ def test_manifests_excludes_what_the_cluster_needs_to_come_up(
         ([*SERVICE, "--ca-file", "missing.crt"], "missing.crt: does not exist"),
     ],
 )
-def test_manifests_says_what_is_missing(gpufence: Run, arguments: list[str], expected: str) -> None:
+def test_manifests_rejects_missing_or_invalid_options(
+    gpufence: Run, arguments: list[str], expected: str
+) -> None:
     done = gpufence("manifests", *arguments)
     assert done.status == 2
     assert expected in done.err
@@ -122,7 +122,7 @@ def test_manifests_says_what_is_missing(gpufence: Run, arguments: list[str], exp
         (["--url", "https://*.example:9443"], "is a wildcard"),
     ],
 )
-def test_serve_says_what_is_missing_for_looking_after_itself(
+def test_serve_rejects_missing_or_invalid_registration_options(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -133,7 +133,7 @@ def test_serve_says_what_is_missing_for_looking_after_itself(
 
 
 @pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])
-def test_a_context_that_the_kubeconfig_lacks_is_named(
+def test_a_context_missing_in_the_kubeconfig_is_an_error(
     gpufence: Run, tmp_path: Path, command: list[str]
 ) -> None:
     kubeconfig = FakeApiServer().kubeconfig(tmp_path / "kubeconfig")
@@ -142,7 +142,7 @@ def test_a_context_that_the_kubeconfig_lacks_is_named(
     assert f"{kubeconfig}, context other: cannot be used" in done.err
 
 
-def test_the_help_breaks_the_glass_with_the_commands_of_its_page(gpufence: Run) -> None:
+def test_the_help_of_unregister_has_the_kubectl_commands_of_its_page(gpufence: Run) -> None:
     page = (PROJECT / "docs" / "operate" / "break-glass.md").read_text()
     commands = re.findall(r"(?m)^\$ (kubectl .*(?:annotate|delete).*)$", page)
     assert len(commands) == 3
@@ -152,7 +152,7 @@ def test_the_help_breaks_the_glass_with_the_commands_of_its_page(gpufence: Run) 
 
 
 @pytest.mark.parametrize("command", [["unregister"], ["certs", "status"], ["certs", "rotate"]])
-def test_an_unreachable_cluster_is_reported(
+def test_a_missing_kubeconfig_is_an_error(
     gpufence: Run, tmp_path: Path, command: list[str]
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"
@@ -161,7 +161,7 @@ def test_an_unreachable_cluster_is_reported(
     assert f"{kubeconfig}: no such file" in done.err
 
 
-def test_the_admission_policies_of_a_policy_are_printed(gpufence: Run) -> None:
+def test_manifests_prints_admission_policies_with_excluded_namespaces(gpufence: Run) -> None:
     done = gpufence("manifests", "--admission-policies", "--exclude-namespace", "fence")
     assert done.status == 0
     documents = list(yaml.safe_load_all(done.out))
@@ -177,7 +177,7 @@ def test_the_admission_policies_of_a_policy_are_printed(gpufence: Run) -> None:
     assert all("fence" in values for values in selectors)
 
 
-def test_the_static_form_has_the_names_that_an_api_server_reads_from_disk(gpufence: Run) -> None:
+def test_static_admission_policies_have_names_that_end_with_static_k8s_io(gpufence: Run) -> None:
     done = gpufence("manifests", "--admission-policies", "--static", "--name", "fence")
     names = {document["metadata"]["name"] for document in yaml.safe_load_all(done.out)}
     assert "fence-pods-deny.static.k8s.io" in names

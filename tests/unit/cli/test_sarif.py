@@ -36,7 +36,7 @@ def test_the_log_is_valid_by_the_schema(gpufence: Run, text: str) -> None:
     log_of(gpufence, "-", stdin=text)
 
 
-def test_the_schema_can_reject(gpufence: Run) -> None:
+def test_the_schema_rejects_an_invalid_level(gpufence: Run) -> None:
     log = gpufence("check", "--output", "sarif", "-", stdin=FAULTS).report
     log["runs"][0]["results"][0]["level"] = "enforce"
     with pytest.raises(jsonschema.ValidationError):
@@ -64,7 +64,7 @@ def test_each_result_has_the_region_of_its_field(gpufence: Run, tmp_path: Path) 
         assert artifact == {"uri": "deploy/a%20b.yaml", "uriBaseId": "%SRCROOT%"}
 
 
-def test_a_file_outside_of_the_directory_has_its_whole_address(
+def test_a_file_outside_the_working_directory_has_a_file_uri(
     gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "faults.yaml").write_text(FAULTS)
@@ -88,7 +88,7 @@ def test_the_object_is_the_logical_location(gpufence: Run) -> None:
     ]
 
 
-def test_every_rule_is_described_with_its_page(gpufence: Run) -> None:
+def test_every_rule_has_a_description_and_its_page_as_help(gpufence: Run) -> None:
     driver = log_of(gpufence, "-", stdin=GPU_POD)["tool"]["driver"]
     assert [rule["id"] for rule in driver["rules"]] == [rule.id for rule in RULES]
     for description, rule in zip(driver["rules"], RULES, strict=True):
@@ -99,7 +99,7 @@ def test_every_rule_is_described_with_its_page(gpufence: Run) -> None:
         assert description["help"]["markdown"].startswith(f"# {title}\n\n## ")
 
 
-def test_levels_are_those_of_the_actions(gpufence: Run, tmp_path: Path) -> None:
+def test_the_level_of_a_result_depends_on_the_action(gpufence: Run, tmp_path: Path) -> None:
     policy = gpufence("policy", "show").out
     for action, level in {"enforce": "error", "warn": "warning", "audit": "note"}.items():
         text = policy.replace("pool-trespass: enforce", f"pool-trespass: {action}")
@@ -117,7 +117,7 @@ def test_only_excepted_findings_are_suppressed(gpufence: Run, tmp_path: Path) ->
     assert results[0]["suppressions"][0]["status"] == "accepted"
 
 
-def test_unchecked_objects_are_notifications(gpufence: Run) -> None:
+def test_invalid_objects_are_notifications(gpufence: Run) -> None:
     run = log_of(gpufence, "-", stdin=f"{NO_QUANTITY}---\n{FAULTS}")
     (invocation,) = run["invocations"]
     assert not invocation["executionSuccessful"]
@@ -127,12 +127,12 @@ def test_unchecked_objects_are_notifications(gpufence: Run) -> None:
     assert len(run["results"]) == 3
 
 
-def test_a_run_without_errors_says_so(gpufence: Run) -> None:
+def test_a_run_without_errors_has_execution_successful(gpufence: Run) -> None:
     run = log_of(gpufence, "-", stdin=FAULTS)
     assert run["invocations"] == [{"executionSuccessful": True}]
 
 
-def test_fingerprints_stay_when_lines_move(gpufence: Run, tmp_path: Path) -> None:
+def test_fingerprints_do_not_change_with_line_numbers(gpufence: Run, tmp_path: Path) -> None:
     def fingerprints(text: str) -> list[str]:
         (tmp_path / "a.yaml").write_text(text)
         return [

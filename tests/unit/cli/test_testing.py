@@ -47,11 +47,11 @@ def test_the_suites_of_the_documentation_pass_and_exercise_every_rule() -> None:
     done = run_command("test", "--output", "json", "--rules-coverage", SUITES)
     assert (done.status, done.err) == (0, "")
     assert done.report["summary"]["failed"] == 0
-    exercised = {rule for each in done.report["cases"] for rule in each["exercisedRules"]}
+    exercised = {rule for case in done.report["cases"] for rule in case["exercisedRules"]}
     assert exercised == {rule.id for rule in RULES}
 
 
-def test_cases_that_pass_are_counted_and_rules_that_none_exercises_are_named(
+def test_passed_cases_are_counted_and_unexercised_rules_are_listed(
     gpufence: Run, tmp_path: Path
 ) -> None:
     write(tmp_path, suite(case(GPU_POD, {"verdict": "mutated"}), ALLOWED))
@@ -66,7 +66,7 @@ def test_cases_that_pass_are_counted_and_rules_that_none_exercises_are_named(
     assert gpufence("test", "--rules-coverage").status == 1
 
 
-def test_a_rule_that_is_switched_off_needs_no_case(gpufence: Run, tmp_path: Path) -> None:
+def test_a_rule_that_is_off_is_not_listed_as_unexercised(gpufence: Run, tmp_path: Path) -> None:
     policy = gpufence("policy", "show").out.replace("device-leak: enforce", "device-leak: off")
     (tmp_path / "policy.yaml").write_text(policy)
     write(tmp_path, suite(ALLOWED, policy="policy.yaml"))
@@ -74,9 +74,7 @@ def test_a_rule_that_is_switched_off_needs_no_case(gpufence: Run, tmp_path: Path
     assert "pool-trespass" in gpufence("test").out
 
 
-def test_another_verdict_is_a_failure_that_shows_the_findings(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_an_unexpected_verdict_fails_and_shows_the_findings(gpufence: Run, tmp_path: Path) -> None:
     write(tmp_path, suite(case(TRESPASSER, {"verdict": "allowed"})))
     done = gpufence("test")
     assert done.status == 1
@@ -94,9 +92,9 @@ def test_another_verdict_is_a_failure_that_shows_the_findings(
         (["device-leak"], 1),
         (["device-leak", "pool-trespass"], 1),
     ],
-    ids=["these", "none", "others", "more"],
+    ids=["same", "none", "different", "additional"],
 )
-def test_rules_are_found_exactly(
+def test_a_case_passes_only_if_the_rules_match_exactly(
     gpufence: Run, tmp_path: Path, rules: list[str], status: int
 ) -> None:
     write(tmp_path, suite(case(TRESPASSER, {"rules": rules})))
@@ -121,7 +119,7 @@ def test_rules_are_found_exactly(
         ("spec.tolerations", [{"key": "other"}], "PATH is not as expected"),
     ],
 )
-def test_values_of_the_object_as_it_becomes(
+def test_expected_values_are_compared_with_the_mutated_object(
     gpufence: Run, tmp_path: Path, path: str, value: Any, failure: str | None
 ) -> None:
     write(tmp_path, suite(case(GPU_POD, {"values": {path: value}})))
@@ -131,7 +129,7 @@ def test_values_of_the_object_as_it_becomes(
         assert failure.replace("PATH", path) in done.out
 
 
-def test_a_value_that_differs_is_shown_as_a_difference(gpufence: Run, tmp_path: Path) -> None:
+def test_an_unexpected_value_is_shown_as_a_diff(gpufence: Run, tmp_path: Path) -> None:
     wrong = {"runAsNonRoot": True, "runAsUser": 1000}
     write(tmp_path, suite(case(GPU_POD, {"values": {"spec.securityContext": wrong}})))
     lines = [line.strip() for line in gpufence("test").out.splitlines()]
@@ -140,7 +138,7 @@ def test_a_value_that_differs_is_shown_as_a_difference(gpufence: Run, tmp_path: 
     assert "+seccompProfile:" in lines
 
 
-def test_user_namespace_and_operation_of_a_case_count(gpufence: Run, tmp_path: Path) -> None:
+def test_username_namespace_and_operation_of_a_case_apply(gpufence: Run, tmp_path: Path) -> None:
     policy = gpufence("policy", "show").out.replace("usernames: []", "usernames: [operator]")
     (tmp_path / "policy.yaml").write_text(policy)
     old = yaml.safe_load(TRESPASSER)
@@ -159,7 +157,7 @@ def test_user_namespace_and_operation_of_a_case_count(gpufence: Run, tmp_path: P
     assert done.status == 0, done.out
 
 
-def test_cluster_facts_of_a_case_count(gpufence: Run, tmp_path: Path) -> None:
+def test_cluster_facts_of_a_case_apply(gpufence: Run, tmp_path: Path) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cpu-1"}}
     (tmp_path / "nodes.yaml").write_text(yaml.safe_dump(node))
     bound = GPU_POD.replace("spec:\n", "spec:\n  nodeName: cpu-1\n")
@@ -176,7 +174,9 @@ def test_cluster_facts_of_a_case_count(gpufence: Run, tmp_path: Path) -> None:
     assert done.status == 0, done.out
 
 
-def test_exceptions_expire_on_the_day_that_the_suite_names(gpufence: Run, tmp_path: Path) -> None:
+def test_the_today_field_of_a_case_sets_when_exceptions_expire(
+    gpufence: Run, tmp_path: Path
+) -> None:
     policy = yaml.safe_load(gpufence("policy", "show").out)
     entry = {"namespaces": ["default"], "reason": "for now", "expires": "2020-01-01"}
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy | {"exceptions": [entry]}))
@@ -222,7 +222,7 @@ def test_a_file_with_several_objects_needs_the_name_of_one(gpufence: Run, tmp_pa
     ],
     ids=["a file", "an object"],
 )
-def test_a_manifest_at_fault_is_named_and_the_other_cases_are_run(
+def test_an_invalid_manifest_is_an_error_and_other_cases_run(
     gpufence: Run, tmp_path: Path, manifest: Any, problem: str
 ) -> None:
     write(tmp_path, suite({"manifest": manifest, "expect": {"verdict": "allowed"}}, ALLOWED))
@@ -232,9 +232,7 @@ def test_a_manifest_at_fault_is_named_and_the_other_cases_are_run(
     assert "passed  case 2" in done.out
 
 
-def test_suites_are_found_in_directories_below_and_named_ones_are_taken_as_they_are(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_suites_are_found_recursively_or_given_by_path(gpufence: Run, tmp_path: Path) -> None:
     for directory in ("a", "b", ".hidden"):
         (tmp_path / directory).mkdir()
     write(tmp_path / "a", suite(ALLOWED))
@@ -280,7 +278,7 @@ def test_suites_are_found_in_directories_below_and_named_ones_are_taken_as_they_
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_suite_at_fault_is_named_and_the_others_are_run(
+def test_a_suite_with_an_invalid_field_is_an_error_and_other_suites_run(
     gpufence: Run, tmp_path: Path, document: Object, problem: str
 ) -> None:
     write(tmp_path, document)
@@ -298,9 +296,9 @@ def test_a_suite_at_fault_is_named_and_the_others_are_run(
         ("- a\n", "the suite: must be a mapping with kind: FenceTest."),
         ("a: [", "gpufence-test.yaml:1"),
     ],
-    ids=["empty", "a list", "no YAML"],
+    ids=["empty", "a list", "invalid YAML"],
 )
-def test_an_invalid_suite_is_an_error(
+def test_a_suite_that_is_not_a_mapping_is_an_error(
     gpufence: Run, tmp_path: Path, text: str, problem: str
 ) -> None:
     (tmp_path / "gpufence-test.yaml").write_text(text)
@@ -316,7 +314,7 @@ def test_an_invalid_suite_is_an_error(
         ("x" * 300, "cannot be read (File name too long). Check the path."),
     ],
 )
-def test_a_suite_that_cannot_be_read_hides_no_other(
+def test_an_unreadable_suite_is_an_error_and_other_suites_run(
     gpufence: Run, tmp_path: Path, path: str, problem: str
 ) -> None:
     write(tmp_path, suite(case(PLAIN_POD, {"verdict": "allowed"})))
@@ -326,7 +324,7 @@ def test_a_suite_that_cannot_be_read_hides_no_other(
     assert "1 passed" in done.out
 
 
-def test_a_directory_without_suites_is_no_success(gpufence: Run) -> None:
+def test_a_directory_without_suites_is_an_error(gpufence: Run) -> None:
     done = gpufence("test")
     assert done.status == 2
     names = "gpufence-test.yaml or *.gpufence-test.yaml"
@@ -334,7 +332,9 @@ def test_a_directory_without_suites_is_no_success(gpufence: Run) -> None:
     assert "nowhere: does not exist" in gpufence("test", "nowhere").err
 
 
-def test_the_report_for_programs(gpufence: Run, tmp_path: Path) -> None:
+def test_the_json_report_has_the_summary_and_the_result_of_each_case(
+    gpufence: Run, tmp_path: Path
+) -> None:
     broken = {"manifest": "missing.yaml", "expect": {"verdict": "allowed"}}
     write(tmp_path, suite(ALLOWED, WRONG, broken))
     done = gpufence("test", "--output", "json")
@@ -342,12 +342,12 @@ def test_the_report_for_programs(gpufence: Run, tmp_path: Path) -> None:
     report = json.loads(done.out)
     summary = report["summary"]
     assert [summary[key] for key in ("cases", "passed", "failed", "errors")] == [3, 1, 1, 1]
-    assert [each["result"] for each in report["cases"]] == ["passed", "failed", "error"]
+    assert [case["result"] for case in report["cases"]] == ["passed", "failed", "error"]
     assert report["cases"][1]["failures"] == ["expected verdict denied, but got allowed"]
     assert "missing.yaml: does not exist" in report["cases"][2]["error"]
 
 
-def test_the_report_for_ci_systems(gpufence: Run, tmp_path: Path) -> None:
+def test_the_junit_report_has_a_test_case_for_each_case(gpufence: Run, tmp_path: Path) -> None:
     broken = {"manifest": "missing.yaml", "expect": {"verdict": "allowed"}}
     other = case(GPU_POD, {"values": {"spec.securityContext": {"runAsUser": 0}}})
     write(tmp_path, suite(ALLOWED, WRONG, broken, other))

@@ -45,7 +45,7 @@ def value(one: Manifest) -> dict[str, Any]:
     return one.value
 
 
-def test_a_broken_item_of_a_list_has_one_position(gpufence: Run) -> None:
+def test_errors_of_invalid_list_items_have_the_line_of_the_item(gpufence: Run) -> None:
     items = ["kind: Pod", "1", "{apiVersion: v1, kind: List, items: 1}"]
     source = "\n  - ".join(["apiVersion: v1\nkind: List\nitems:", *items])
     shown = gpufence("check", "-", stdin=source).out.splitlines()
@@ -53,7 +53,7 @@ def test_a_broken_item_of_a_list_has_one_position(gpufence: Run) -> None:
     assert [place[1] for place in places if place] == ["4", "4", "5", "5", "6", "6"]
 
 
-def test_a_finding_is_shown_with_place_path_reason_detail_and_advice() -> None:
+def test_a_finding_has_position_path_reason_detail_and_remediation() -> None:
     (one,) = manifests(TRESPASSER)
     findings = (
         Finding(
@@ -81,7 +81,7 @@ def test_a_finding_is_shown_with_place_path_reason_detail_and_advice() -> None:
     ]
 
 
-def test_a_change_is_shown_as_a_diff_with_some_lines_around_it() -> None:
+def test_a_mutation_is_shown_as_a_diff_with_context_lines() -> None:
     (one,) = manifests(GPU_POD)
     before = value(one)
     decision = Decision(before, (Operation("/spec/tolerations", [{"operator": "Exists"}]),))
@@ -105,7 +105,7 @@ def test_a_workload_without_a_template_is_reported() -> None:
     assert first == "skipped  Deployment web  a.yaml:1  has no pod template, as if it were a patch"
 
 
-def test_objects_without_details_stand_line_below_line() -> None:
+def test_objects_without_details_are_listed_without_blank_lines() -> None:
     plain, settings, values = manifests(f"{PLAIN_POD}---\n{CONFIG_MAP}---\nreplicas: 3\n")
     exempt = Decision(value(plain), exemption="the policy exempts namespace x")
     skipped = Decision(value(settings), has_template=False)
@@ -134,7 +134,7 @@ def test_an_error_is_shown_with_position_and_remediation() -> None:
     ]
 
 
-def test_excepted_findings_are_mentioned() -> None:
+def test_excepted_findings_are_listed() -> None:
     (one,) = manifests(TRESPASSER)
     finding = Finding("pool-trespass", "spec.x", "it trespasses", "detail")
     decision = Decision(value(one), excepted=(finding,))
@@ -174,16 +174,14 @@ def test_unicode_text_stays_unchanged(text: str) -> None:
     assert printable(text) == text
 
 
-def test_a_path_that_holds_a_colon_or_a_space_is_shown_as_it_is(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_a_path_with_a_colon_or_a_space_is_not_escaped(gpufence: Run, tmp_path: Path) -> None:
     (tmp_path / "a b:c.yaml").write_text(PLAIN_POD)
     assert gpufence("check", "a b:c.yaml").out.splitlines()[0] == (
         "allowed  Pod default/web  a b:c.yaml:1"
     )
 
 
-def test_the_report_of_the_command_is_that_of_the_parts(gpufence: Run) -> None:
+def test_check_prints_the_report_of_all_documents(gpufence: Run) -> None:
     done = gpufence("check", "-", stdin=f"{GPU_POD}---\n{PLAIN_POD}---\n{CONFIG_MAP}")
     shown = done.out.splitlines()
     assert shown[0] == "mutated  Pod ml/train  <stdin>:1  requests devices of pool nvidia"
@@ -235,7 +233,7 @@ def mixed(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_terminal_shows_colour(mixed: str) -> None:
+def test_output_on_a_terminal_is_colored(mixed: str) -> None:
     status, shown = on_terminal(200, "check", mixed)
     assert status == 2
     assert "\x1b[1;31mdenied" in shown
@@ -247,14 +245,12 @@ def test_a_terminal_shows_colour(mixed: str) -> None:
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_shows_none_where_the_environment_says_so(
-    mixed: str, environ: dict[str, str]
-) -> None:
+def test_no_color_and_a_dumb_terminal_disable_color(mixed: str, environ: dict[str, str]) -> None:
     _, shown = on_terminal(200, "check", mixed, **environ)
     assert "\x1b" not in shown
 
 
-def test_options_outweigh_the_environment(mixed: str) -> None:
+def test_the_color_option_overrides_the_environment(mixed: str) -> None:
     assert "\x1b" not in on_terminal(200, "check", "--color", "never", mixed)[1]
     assert "\x1b[" in on_terminal(200, "check", "--color", "always", mixed, NO_COLOR="1")[1]
     piped = subprocess.run(
@@ -263,7 +259,7 @@ def test_options_outweigh_the_environment(mixed: str) -> None:
     assert "\x1b[1;31mdenied" in piped.stdout
 
 
-def test_force_color_colors_pipes_and_not_files(
+def test_force_color_colors_standard_output_but_not_report_files(
     gpufence: Run, mixed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -286,7 +282,7 @@ def test_narrow_terminals_wrap_between_words_and_keep_the_indent(mixed: str) -> 
     assert all(line == line.rstrip() for line in plain)
 
 
-def test_no_terminal_is_too_narrow(mixed: str) -> None:
+def test_a_terminal_one_column_wide_is_supported(mixed: str) -> None:
     status, shown = on_terminal(1, "check", mixed)
     assert status == 2
     assert "denied" in ESCAPE.sub("", shown)
@@ -308,7 +304,7 @@ def test_a_closed_pipe_ends_the_report_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2000])
-def test_a_full_disk_is_reported_and_is_no_bug(tmp_path: Path, count: int) -> None:
+def test_output_to_a_full_device_is_an_error(tmp_path: Path, count: int) -> None:
     path = tmp_path / "pods.yaml"
     path.write_text("---\n".join([GPU_POD] * count))
     with Path("/dev/full").open("wb") as full:
@@ -323,7 +319,7 @@ def test_a_full_disk_is_reported_and_is_no_bug(tmp_path: Path, count: int) -> No
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_is_reported(tmp_path: Path, unbuffered: str) -> None:
+def test_output_above_the_file_size_limit_is_an_error(tmp_path: Path, unbuffered: str) -> None:
     path = tmp_path / "pods.yaml"
     path.write_text("---\n".join([GPU_POD] * 200))
     done = subprocess.run(
@@ -350,7 +346,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, unbuffered: str) -> None:
     )
 
 
-def test_a_terminal_that_has_gone_is_reported_and_is_no_bug(tmp_path: Path) -> None:
+def test_output_to_a_closed_terminal_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text(GPU_POD)
     ours, its = pty.openpty()
@@ -365,7 +361,7 @@ def test_a_terminal_that_has_gone_is_reported_and_is_no_bug(tmp_path: Path) -> N
     )
 
 
-def test_pipes_that_would_not_wait_are_made_to() -> None:
+def test_nonblocking_pipes_are_set_to_blocking() -> None:
     (stdin, write), (read, stdout) = os.pipe(), os.pipe()
     for end in (stdin, stdout):
         os.set_blocking(end, False)
@@ -383,7 +379,7 @@ def test_pipes_that_would_not_wait_are_made_to() -> None:
 @pytest.mark.parametrize(
     ("closed", "shown"), [(">&-", ""), ("2>&-", "gpufence explain pool-trespass\n")]
 )
-def test_a_stream_that_is_closed_is_not_written_to(tmp_path: Path, closed: str, shown: str) -> None:
+def test_closed_output_streams_are_skipped(tmp_path: Path, closed: str, shown: str) -> None:
     path = tmp_path / "web.yaml"
     path.write_text(TRESPASSER)
     done = subprocess.run(
@@ -396,7 +392,7 @@ def test_a_stream_that_is_closed_is_not_written_to(tmp_path: Path, closed: str, 
     assert done.stdout.endswith(shown)
 
 
-def test_characters_that_the_output_cannot_show_are_no_reason_to_fail() -> None:
+def test_characters_that_the_output_encoding_lacks_are_escaped() -> None:
     settings = CONFIG_MAP.replace("name: settings", "name: größe")
     done = subprocess.run(
         [COMMAND, "check", "-"],
@@ -409,7 +405,7 @@ def test_characters_that_the_output_cannot_show_are_no_reason_to_fail() -> None:
     assert rb"ConfigMap gr\xf6\xdfe" in done.stdout
 
 
-def test_an_error_without_a_line_names_that_of_its_document() -> None:
+def test_an_error_without_a_line_has_the_line_of_its_document() -> None:
     (document,) = read_documents("a.yaml", '{"apiVersion": "v1", "kind": "Pod", "x": "\\ud800"}')
     (one,) = read_objects(document)
     assert isinstance(one.error, ManifestError)

@@ -30,14 +30,18 @@ class _Api(FakeKubeApi):
         return await super().delete(path)
 
 
-async def test_another_release_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_unregister_reports_a_release_of_another_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert not await break_glass(_Api(replicas=False), "fence", "mine", 0)
     output = capsys.readouterr()
     assert "MutatingWebhookConfiguration mine: not found." in output.out
     assert output.err == "Release gpufence is still registered. Add --name gpufence.\n"
 
 
-async def test_replicas_of_another_namespace_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_unregister_reports_replicas_in_another_namespace(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert not await break_glass(_Api(replicas=True), "default", "gpufence", 0.01)
     output = capsys.readouterr()
     assert "Lease default/gpufence: not found, so there is no replica to pause." in output.out
@@ -46,7 +50,7 @@ async def test_replicas_of_another_namespace_are_named(capsys: pytest.CaptureFix
     )
 
 
-async def test_no_replica_is_named_that_the_lease_has_informed(
+async def test_unregister_pauses_replicas_through_the_lease(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     api = _Api(replicas=False)

@@ -66,14 +66,14 @@ PLAIN = {
 
 
 @pytest.mark.parametrize(("text", "value"), PLAIN.items())
-def test_a_plain_scalar_is_what_kubernetes_takes_it_for(text: str, value: Any) -> None:
+def test_a_plain_scalar_has_the_value_that_kubernetes_reads(text: str, value: Any) -> None:
     resolved = resolve_plain(text)
     assert type(resolved) is type(value)
     assert resolved == value
 
 
 @pytest.mark.parametrize("text", [".inf", "+.Inf", "-.INF", ".nan", ".NaN"])
-def test_numbers_that_json_does_not_have_are_recognised(text: str) -> None:
+def test_infinity_and_nan_are_read_as_floats(text: str) -> None:
     value = resolve_plain(text)
     assert isinstance(value, float)
     assert not math.isfinite(value)
@@ -108,7 +108,7 @@ def test_keys_become_strings(text: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 2**63])
-def test_some_values_cannot_be_keys(value: Any) -> None:
+def test_null_and_large_integers_cannot_be_keys(value: Any) -> None:
     assert key_text(value) is None
 
 
@@ -153,7 +153,7 @@ DOCUMENTS: dict[str, Any] = {
 
 @pytest.mark.usefixtures("parser")
 @pytest.mark.parametrize(("text", "value"), DOCUMENTS.items())
-def test_a_document_is_what_kubernetes_takes_it_for(text: str, value: Any) -> None:
+def test_a_document_has_the_value_that_kubernetes_reads(text: str, value: Any) -> None:
     assert read(text) == value
 
 
@@ -222,7 +222,7 @@ def test_yaml_without_a_json_equivalent_is_rejected(text: str, place: str, probl
     assert f"{raised.value.line}:{raised.value.column}" == place
 
 
-def test_aliases_may_add_up_to_the_bound() -> None:
+def test_aliases_may_nest_up_to_the_maximum_depth() -> None:
     text = f"a: &a {nested(60, '1')}\nb: {nested(39, '*a')}\n"
     value = read(text)["b"]
     depth = 0
@@ -263,7 +263,7 @@ SYNTAX = [
 
 
 @pytest.mark.parametrize(("text", "place", "problem", "cure"), SYNTAX)
-def test_syntax_errors_say_where_and_what_to_look_for(
+def test_syntax_errors_have_a_position_and_remediation(
     text: str, place: str, problem: str, cure: str
 ) -> None:
     with pytest.raises(ManifestError) as raised:
@@ -275,7 +275,7 @@ def test_syntax_errors_say_where_and_what_to_look_for(
 
 
 @pytest.mark.parametrize(("text", "problem"), [(text, problem) for text, _, problem, _ in SYNTAX])
-def test_syntax_errors_have_a_line_without_libyaml_too(
+def test_syntax_errors_without_libyaml_have_a_line(
     monkeypatch: pytest.MonkeyPatch, text: str, problem: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml.cyaml", None)
@@ -284,12 +284,12 @@ def test_syntax_errors_have_a_line_without_libyaml_too(
     assert raised.value.line > 0
 
 
-def test_lines_are_those_of_the_object_and_of_its_items() -> None:
+def test_parsed_yaml_has_the_line_of_the_object_and_of_each_item() -> None:
     parsed = read_yaml("# a\n\nkind: List\nitems:\n- a: 1\n-\n  b: 2\n- &x {c: 3}\n- *x\n")
     assert parsed is not None
     assert (parsed.line, parsed.item_lines) == (3, [5, 7, 8, 9])
 
 
-def test_libyaml_is_what_reads_where_it_is_there() -> None:
+def test_pyyaml_is_installed_with_libyaml() -> None:
     """The wheels have it; the other tests would hold without, ten times as slowly."""
     assert yaml.__with_libyaml__

@@ -55,12 +55,12 @@ def test_written_yaml_reads_back_unchanged(value: Any) -> None:
 
 
 @given(st.lists(st.dictionaries(TEXT, VALUES, min_size=1, max_size=3), min_size=1, max_size=3))
-def test_documents_that_are_written_in_a_row_are_read_back_one_by_one(values: list[Any]) -> None:
+def test_consecutive_documents_are_read_back_as_separate_documents(values: list[Any]) -> None:
     text = "---\n".join(map(to_yaml, values))
     assert alike([document.value for document in read_documents("f", text)], values)
 
 
-def test_manifests_look_as_kubectl_prints_them() -> None:
+def test_manifests_are_formatted_like_kubectl_output() -> None:
     value = {
         "apiVersion": "v1",
         "metadata": {"name": "p", "labels": {}, "annotations": {"on": "yes", "n": "1"}},
