@@ -43,9 +43,9 @@ GPU_NODES = [
 ]
 NODES = {
     "unknown": None,
-    "of both sorts": NodeIndex([*CPU_NODES, *GPU_NODES]),
+    "GPU and CPU nodes": NodeIndex([*CPU_NODES, *GPU_NODES]),
     "the pools scaled to zero": NodeIndex(CPU_NODES),
-    "all with GPUs": NodeIndex(GPU_NODES),
+    "only GPU nodes": NodeIndex(GPU_NODES),
 }
 TODAY = datetime.now(UTC).date()
 RULE = re.compile(r"denied request: ([a-z-]+):")
@@ -73,7 +73,9 @@ def kept_cases(cluster: ControlPlane) -> list[Case]:
     ]
 
 
-def test_it_rejects_no_case_that_the_engine_allows(control_plane: ControlPlane) -> None:
+def test_admission_policies_deny_no_case_that_the_engine_allows(
+    control_plane: ControlPlane,
+) -> None:
     groups: dict[str, list[Case]] = defaultdict(list)
     for case in kept_cases(control_plane):
         groups[json.dumps(case.read()[1], sort_keys=True)].append(case)
@@ -239,7 +241,7 @@ def spec_of(obj: JSON) -> JSON:
 
 
 @pytest.mark.parametrize("name", policies())
-def test_law_it_rejects_nothing_that_the_engine_allows(
+def test_law_admission_policies_deny_no_object_that_the_engine_allows(
     control_plane: ControlPlane, name: str
 ) -> None:
     tally: Counter[str] = Counter()
@@ -316,7 +318,7 @@ TRESPASSER = pod(
 
 
 @pytest.mark.parametrize(("days", "verdict"), [(1, "accepted"), (0, "denied")])
-def test_an_exception_counts_until_its_day_also_if_nothing_compiles_it_again(
+def test_an_exception_expires_on_its_date_without_recompilation(
     control_plane: ControlPlane, days: int, verdict: str
 ) -> None:
     entry = ExceptionEntry(
@@ -336,7 +338,7 @@ def test_an_exception_counts_until_its_day_also_if_nothing_compiles_it_again(
 
 
 @pytest.mark.parametrize(("action", "warned"), [("warn", True), ("audit", False)])
-def test_a_rule_that_does_not_deny_warns_or_is_silent(
+def test_a_rule_on_warn_warns_and_a_rule_on_audit_does_not(
     control_plane: ControlPlane, action: Action, warned: bool
 ) -> None:
     policy = policies()["one taint"]

@@ -225,7 +225,7 @@ def claiming(name: str, *, used: bool = True, **spec: Any) -> JSON:
 
 
 @CLAIMS
-def test_a_template_that_is_replaced_gets_no_toleration(
+def test_a_pod_of_a_replaced_claim_template_gets_no_toleration(
     installed: Installation, alice: Api
 ) -> None:
     path = f"{DRA}/resourceclaimtemplates"
@@ -240,9 +240,7 @@ def test_a_template_that_is_replaced_gets_no_toleration(
 
 
 @CLAIMS
-def test_a_claim_that_no_container_uses_parks_nothing_on_a_gpu_node(
-    installed: Installation, alice: Api
-) -> None:
+def test_a_pod_with_an_unused_claim_is_denied(installed: Installation, alice: Api) -> None:
     alice.request("POST", f"{DRA}/resourceclaimtemplates", template("unused", "gpu.nvidia.com"))
     parked = claiming("unused", used=False, tolerations=[TOLERATION])
     assert "pool-trespass: " in denial(alice, parked)
@@ -250,7 +248,7 @@ def test_a_claim_that_no_container_uses_parks_nothing_on_a_gpu_node(
 
 
 @CLAIMS
-def test_a_privileged_debug_container_is_denied_after_its_template_is_gone(
+def test_a_privileged_debug_container_is_denied_after_claim_deletion(
     installed: Installation, alice: Api
 ) -> None:
     templates = f"{DRA}/resourceclaimtemplates"

@@ -79,7 +79,9 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("what", PLAIN)
-def test_created_without_a_call(abandoned: ControlPlane, namespace: str, what: str) -> None:
+def test_a_plain_pod_is_created_and_updated_without_a_webhook_call(
+    abandoned: ControlPlane, namespace: str, what: str
+) -> None:
     before = webhooks.calls(abandoned.api.text("/metrics"))
     path = f"/api/v1/namespaces/{namespace}/pods"
     created = abandoned.api.request("POST", path, PLAIN[what])
@@ -92,9 +94,7 @@ def test_created_without_a_call(abandoned: ControlPlane, namespace: str, what: s
     assert webhooks.calls(abandoned.api.text("/metrics")) == before
 
 
-def test_a_plain_deployment_is_created_and_becomes_pods(
-    abandoned: ControlPlane, namespace: str
-) -> None:
+def test_pods_of_a_plain_deployment_are_created(abandoned: ControlPlane, namespace: str) -> None:
     kubectl = abandoned.kubectl
     kubectl("create", "deployment", "web", "--image=nginx", "--replicas=2", "-n", namespace)
 
@@ -144,7 +144,7 @@ def test_a_gpu_pod_is_rejected_with_a_message_that_names_the_webhook(
         abandoned.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", GPU_POD)
 
 
-def test_a_gpu_pod_that_is_there_can_be_labelled_and_goes_with_its_finalizer(
+def test_an_existing_gpu_pod_can_be_labeled_and_deleted(
     abandoned: ControlPlane,
 ) -> None:
     kubectl = abandoned.kubectl
@@ -174,7 +174,7 @@ def test_an_existing_deployment_can_be_changed_except_for_its_template(
 
 
 @pytest.mark.parametrize("excluded", ["kube-system", "gpu-operator"])
-def test_even_gpu_pods_are_created_where_the_cluster_itself_runs(
+def test_gpu_pods_are_created_in_excluded_namespaces(
     abandoned: ControlPlane, excluded: str
 ) -> None:
     # Another test may have made it.
@@ -185,7 +185,7 @@ def test_even_gpu_pods_are_created_where_the_cluster_itself_runs(
     abandoned.api.request("POST", path, pod(tolerations=[{"operator": "Exists"}]))
 
 
-def test_after_a_restart_of_the_whole_control_plane_the_cluster_comes_up_without_gpufence(
+def test_the_cluster_recovers_without_gpufence_after_a_full_restart(
     abandoned: ControlPlane, namespace: str
 ) -> None:
     abandoned.stop()

@@ -73,7 +73,7 @@ def upgrade(
         assert load.created > 20
 
 
-def test_cert_manager_takes_over_the_secret_of_the_built_in_ca(
+def test_an_upgrade_from_the_built_in_ca_to_cert_manager_rejects_no_pod(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, files: Files
 ) -> None:
     with release(control_plane, tmp_path) as released, released.replicas(2, *OVERLAP) as old:
@@ -85,7 +85,7 @@ def test_cert_manager_takes_over_the_secret_of_the_built_in_ca(
 
 
 @pytest.mark.parametrize("to", ["files", "the built-in CA"])
-def test_the_source_of_the_certificates_changes(
+def test_an_upgrade_between_files_and_the_built_in_ca_rejects_no_pod(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, files: Files, to: str
 ) -> None:
     before, after = ((), files.flags) if to == "files" else (files.flags, ())
@@ -97,7 +97,7 @@ def test_the_source_of_the_certificates_changes(
         published(released, files.parts["ca.crt"] if after else released.secret()["ca.crt"])
 
 
-def test_a_replica_that_configurations_in_git_do_not_trust_is_unready_until_they_do(
+def test_a_replica_is_unready_until_the_configurations_trust_its_ca(
     control_plane: ControlPlane, tmp_path: Path, files: Files
 ) -> None:
     with (

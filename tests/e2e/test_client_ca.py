@@ -73,7 +73,7 @@ def guarded(
         unregister(cluster)
 
 
-def test_an_api_server_that_shows_its_certificate_is_answered(guarded: Guarded) -> None:
+def test_an_api_server_with_a_trusted_client_certificate_is_served(guarded: Guarded) -> None:
     created = guarded.create()
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in created[
         "spec"
@@ -87,7 +87,7 @@ def test_probes_and_metrics_need_no_certificate(guarded: Guarded) -> None:
             assert response.status == 200
 
 
-def test_a_client_of_the_ca_gets_as_far_as_http(guarded: Guarded) -> None:
+def test_a_client_with_a_trusted_certificate_gets_an_http_response(guarded: Guarded) -> None:
     assert guarded.status(guarded.clients.client("another-api-server")) == 405
 
 
@@ -108,7 +108,7 @@ def test_clients_without_a_certificate_of_the_ca_are_rejected(guarded: Guarded) 
         print(f"\nrefused: {what}")
 
 
-def test_with_another_ca_the_api_server_is_rejected_until_it_is_trusted_again(
+def test_the_api_server_is_rejected_while_another_client_ca_is_trusted(
     guarded: Guarded,
 ) -> None:
     trusted = guarded.clients.certificate.read_bytes()

@@ -238,7 +238,7 @@ def is_gpu_pod(created: JSON) -> bool:
     ],
     ids=["by nodeName", "by hostname", "by instance type"],
 )
-def test_a_pod_without_a_request_is_kept_off_the_gpu_node_and_not_off_the_other(
+def test_a_pod_without_a_request_is_denied_if_it_selects_the_gpu_node(
     control_plane: ControlPlane, namespace: str, reaching: JSON, harmless: JSON, problem: str
 ) -> None:
     message = refusal(control_plane, namespace, pod(**reaching))
@@ -248,7 +248,7 @@ def test_a_pod_without_a_request_is_kept_off_the_gpu_node_and_not_off_the_other(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_workload_whose_pods_would_be_rejected_is_rejected_with_them(
+def test_a_deployment_that_selects_a_gpu_node_is_denied(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     selecting = pod(nodeSelector={"kubernetes.io/hostname": "gpu"})
@@ -264,7 +264,7 @@ def test_a_workload_whose_pods_would_be_rejected_is_rejected_with_them(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_gpu_pod_that_is_bound_to_a_plain_node_is_rejected_and_on_the_gpu_node_it_is_not(
+def test_a_gpu_pod_bound_to_a_node_without_devices_is_denied(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     message = refusal(control_plane, namespace, pod({GPU: 1}, nodeName="plain"))
@@ -274,7 +274,7 @@ def test_a_gpu_pod_that_is_bound_to_a_plain_node_is_rejected_and_on_the_gpu_node
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_pod_is_not_bound_to_a_gpu_node_by_the_name_of_a_device_that_it_does_not_have(
+def test_a_pod_bound_to_a_node_that_lacks_its_device_is_denied(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     """A kubelet starts a Pod without the extended resources that its node has never heard of."""
@@ -283,7 +283,7 @@ def test_a_pod_is_not_bound_to_a_gpu_node_by_the_name_of_a_device_that_it_does_n
     assert "node gpu of pool nvidia offers no nvidia.com/mig-1g.10gb" in message
 
 
-def test_a_node_that_comes_changes_and_goes_counts_within_seconds(
+def test_node_changes_take_effect_within_seconds(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     bound = pod(nodeName="late")
@@ -380,7 +380,7 @@ DRIVER = {"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}
 
 @CLAIMS
 @pytest.mark.usefixtures("nodes")
-def test_a_pod_with_a_claim_template_is_placed_hardened_and_bound_to_the_node_with_the_device(
+def test_a_pod_with_a_claim_template_is_mutated_and_bound_to_the_gpu_node(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     named = device_class("gpu.nvidia.com", selectors=[DRIVER])
@@ -392,7 +392,7 @@ def test_a_pod_with_a_claim_template_is_placed_hardened_and_bound_to_the_node_wi
 
 
 @EXTENDED_RESOURCES
-def test_an_extended_resource_that_a_driver_serves_is_had_on_a_node_that_does_not_list_it(
+def test_a_pod_with_an_extended_resource_runs_on_a_node_of_a_dra_driver(
     control_plane: ControlPlane, server: Server, namespace: str
 ) -> None:
     driven = node("driven", labels={PRESENT: "true"}, taints=[taint(GPU, "present")])
@@ -416,7 +416,7 @@ def test_an_extended_resource_that_a_driver_serves_is_had_on_a_node_that_does_no
 
 
 @CLAIMS
-def test_a_pod_with_a_claim_by_name_is_a_gpu_pod_and_so_is_one_with_a_choice_of_gpus(
+def test_a_pod_with_a_claim_on_one_or_first_available_gpu_is_a_gpu_pod(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     create_claim(control_plane, namespace, "one", "gpu.nvidia.com")
@@ -426,7 +426,7 @@ def test_a_pod_with_a_claim_by_name_is_a_gpu_pod_and_so_is_one_with_a_choice_of_
 
 
 @CLAIMS
-def test_a_pod_with_a_claim_on_something_else_is_no_gpu_pod(
+def test_a_pod_with_a_claim_on_another_device_class_is_not_a_gpu_pod(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     create_claim(control_plane, namespace, "nic", "nic.example.com")
@@ -439,7 +439,7 @@ def test_a_pod_with_a_claim_on_something_else_is_no_gpu_pod(
 
 
 @CLAIMS
-def test_a_claim_that_does_not_exist_yet_is_unresolved_and_found_once_it_is_created(
+def test_a_missing_claim_is_unknown_until_the_claim_is_created(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     obj = claiming({"resourceClaimName": "late"})
@@ -454,7 +454,7 @@ def test_a_claim_that_does_not_exist_yet_is_unresolved_and_found_once_it_is_crea
 
 
 @EXTENDED_RESOURCES
-def test_a_device_class_can_stand_behind_an_extended_resource_and_always_has_an_implicit_one(
+def test_a_device_class_has_an_explicit_and_an_implicit_extended_resource(
     control_plane: ControlPlane, server: Server, namespace: str
 ) -> None:
     explicit, implicit = "example.com/any-gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
@@ -475,7 +475,7 @@ def test_a_device_class_can_stand_behind_an_extended_resource_and_always_has_an_
     assert metric(server, 'gpufence_cluster_objects{resource="deviceclasses"}') == 0
 
 
-def test_a_fraction_of_a_device_counts_where_the_api_server_accepts_it(
+def test_a_fractional_request_of_an_implicit_resource_is_a_gpu_request(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     implicit = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
@@ -483,7 +483,7 @@ def test_a_fraction_of_a_device_counts_where_the_api_server_accepts_it(
     assert "must be an integer" in refusal(control_plane, namespace, pod({"nvidia.com/gpu": "1m"}))
 
 
-def test_a_limit_that_reserves_nothing_opens_nothing(
+def test_a_limit_with_a_request_of_0_is_not_a_gpu_request(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     implicit = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
@@ -500,9 +500,9 @@ def test_a_limit_that_reserves_nothing_opens_nothing(
 @pytest.mark.parametrize(
     "change",
     [{"tolerations": [TOLERATION]}, {"schedulingGates": None}],
-    ids=["it tolerates the fence", "it waits no more"],
+    ids=["toleration added", "scheduling gates removed"],
 )
-def test_a_pod_that_was_there_before_its_claim_is_judged_where_it_may_be_placed(
+def test_a_pod_created_before_its_claim_is_checked_when_schedulable(
     control_plane: ControlPlane, namespace: str, change: JSON
 ) -> None:
     gates = [{"name": "example.com/wait"}]
@@ -523,7 +523,7 @@ def test_a_pod_that_was_there_before_its_claim_is_judged_where_it_may_be_placed(
 # Runtime classes and namespaces.
 
 
-def test_the_runtime_class_is_set_where_it_exists_and_admitted_with_its_overhead(
+def test_the_runtime_class_of_a_pool_is_set_only_if_it_exists(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     wanting = pod({"example.com/kata-gpu": 1})
@@ -562,7 +562,7 @@ def test_the_runtime_class_is_set_where_it_exists_and_admitted_with_its_overhead
     until(is_without, "the class to be gone", SEEN_WITHIN)
 
 
-def test_a_pool_for_some_namespaces_is_for_those_with_the_label(
+def test_a_restricted_pool_admits_pods_only_in_labeled_namespaces(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     wanting = pod({"example.com/lab-gpu": 1})
@@ -580,7 +580,7 @@ def test_a_pool_for_some_namespaces_is_for_those_with_the_label(
 
 @CLAIMS
 @pytest.mark.usefixtures("nodes")
-def test_the_command_line_agrees_with_the_webhook_by_cluster_and_by_nodes_file(
+def test_check_uses_facts_of_the_cluster_or_of_a_nodes_file(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     template = create_template(control_plane, namespace, "gpu.nvidia.com")
@@ -613,7 +613,7 @@ def test_the_command_line_agrees_with_the_webhook_by_cluster_and_by_nodes_file(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_facts_outlive_a_restart_of_the_api_server_and_are_fresh_again_after_it(
+def test_cluster_facts_are_kept_and_updated_after_an_api_server_restart(
     control_plane: ControlPlane, server: Server, namespace: str
 ) -> None:
     series = 'gpufence_cluster_watch_restarts_total{resource="nodes"}'

@@ -35,7 +35,7 @@ def pod(image: str = "registry.example/app", **spec: object) -> dict[str, object
     return {"metadata": {"name": "pod"}, "spec": {"containers": [container], **spec}}
 
 
-def test_every_component_is_of_the_version_that_is_tested(
+def test_every_component_has_the_tested_version(
     control_plane: ControlPlane, found_binaries: dict[str, Path]
 ) -> None:
     """By default the pinned one; `make compat` sets KUBEBUILDER_ASSETS to another."""
@@ -45,7 +45,7 @@ def test_every_component_is_of_the_version_that_is_tested(
     assert {binaries.version_of(found_binaries[each]) for each in components} == {served}
 
 
-def test_a_deployment_becomes_pods_on_the_plain_node_and_not_behind_the_taint(
+def test_pods_of_a_deployment_run_only_on_the_node_without_a_taint(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     with control_plane.nodes(GPU_NODE, node("plain")):
@@ -61,7 +61,7 @@ def test_a_deployment_becomes_pods_on_the_plain_node_and_not_behind_the_taint(
         assert [control_plane.bound_to(namespace, name) for name in names()] == ["plain"] * 3
 
 
-def test_a_taint_that_a_pod_does_not_tolerate_keeps_it_away(
+def test_a_pod_without_a_toleration_is_unschedulable_on_a_tainted_node(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     with control_plane.nodes(GPU_NODE):
@@ -69,7 +69,9 @@ def test_a_taint_that_a_pod_does_not_tolerate_keeps_it_away(
         assert "untolerated taint" in control_plane.unschedulable(namespace, "pod")
 
 
-def test_nodes_come_and_go_when_the_scheduler_has_seen_it(control_plane: ControlPlane) -> None:
+def test_node_creation_and_deletion_wait_for_the_scheduler_cache(
+    control_plane: ControlPlane,
+) -> None:
     scheduler = control_plane.scheduler
     pause(scheduler, 0.3)
     with control_plane.nodes(node("short-lived")):
@@ -86,7 +88,7 @@ def test_nodes_come_and_go_when_the_scheduler_has_seen_it(control_plane: Control
         ({"nvidia.com/GPU": 1}, {"nvidia.com/GPU": "1"}),
     ],
 )
-def test_slips_in_device_requests_are_no_errors(
+def test_the_api_server_accepts_mistyped_device_requests(
     control_plane: ControlPlane,
     namespace: str,
     written: dict[str, int | None],
@@ -119,7 +121,7 @@ def test_simulated_nodes_stay_ready_and_keep_only_their_own_taints(
         ]
 
 
-def test_pod_security_restricted_is_enforced_where_the_namespace_says_so(
+def test_pod_security_restricted_is_enforced_in_labeled_namespaces(
     control_plane: ControlPlane,
 ) -> None:
     namespace = control_plane.create_namespace("restricted-", RESTRICTED)
@@ -154,7 +156,7 @@ with ControlPlane(Path(sys.argv[1]), binaries()) as cluster:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
 @pytest.mark.usefixtures("found_binaries")
 @pytest.mark.parametrize("number", [signal.SIGKILL, None], ids=["killed", "ended"])
-def test_no_process_outlives_the_one_that_started_it(
+def test_control_plane_processes_end_with_their_parent_process(
     tmp_path: Path, number: signal.Signals | None
 ) -> None:
     with (

@@ -106,7 +106,7 @@ def call_count(cluster: ControlPlane) -> int:
 
 
 @pytest.mark.usefixtures("fence")
-def test_a_dry_run_finds_what_the_pods_of_a_custom_resource_would_be_rejected_for(
+def test_a_dry_run_of_a_custom_resource_reports_findings_of_its_pods(
     control_plane: ControlPlane,
 ) -> None:
     message = refusal(control_plane, job(master=TRAINS, worker=TRESPASSER))
@@ -117,7 +117,9 @@ def test_a_dry_run_finds_what_the_pods_of_a_custom_resource_would_be_rejected_fo
 
 
 @pytest.mark.usefixtures("fence")
-def test_a_good_custom_resource_passes_as_it_was_written(control_plane: ControlPlane) -> None:
+def test_a_custom_resource_without_findings_is_admitted_unchanged(
+    control_plane: ControlPlane,
+) -> None:
     good = job(master=TRAINS, worker=TRAINS)
     done = control_plane.kubectl(
         *("apply", "--dry-run=server", "-o", "json", "-f", "-"), stdin=json.dumps(good)
@@ -127,7 +129,7 @@ def test_a_good_custom_resource_passes_as_it_was_written(control_plane: ControlP
 
 
 @pytest.mark.usefixtures("fence")
-def test_an_operator_writes_its_state_without_a_call_and_a_change_of_the_spec_is_judged(
+def test_only_a_spec_update_of_a_custom_resource_calls_the_webhook(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     kubectl, where = control_plane.kubectl, ("pytorchjob/train", "-n", namespace, "--type=merge")
@@ -143,7 +145,7 @@ def test_an_operator_writes_its_state_without_a_call_and_a_change_of_the_spec_is
     assert call_count(control_plane) == before + 1
 
 
-def test_no_operator_has_to_wait_for_a_fence_that_does_not_answer(
+def test_custom_resources_are_admitted_if_the_webhook_is_unreachable(
     control_plane: ControlPlane, fence: Fence
 ) -> None:
     fence.register("https://127.0.0.1:1")

@@ -74,7 +74,7 @@ def test_a_second_demo_in_the_same_directory_is_rejected(
     assert f"A demo is running in {tmp_path} already" in capsys.readouterr().err
 
 
-def test_a_claim_that_does_not_hold_is_an_error() -> None:
+def test_expect_raises_an_error_for_a_false_claim() -> None:
     expect(True, "the sun rises")
     with pytest.raises(StoryError, match="the sun sets"):
         expect([], "the sun sets")

@@ -70,7 +70,7 @@ def gpu_pod(name: str, count: int) -> JSON:
     return {"metadata": {"name": name}, "spec": {"containers": [container]}}
 
 
-def test_the_leader_counts_what_pods_hold_and_wait_for_until_they_end(
+def test_only_the_leader_counts_held_and_pending_devices_of_pods(
     kept: Release, namespace: str
 ) -> None:
     [leader] = leaders(kept)
@@ -95,9 +95,7 @@ def test_the_leader_counts_what_pods_hold_and_wait_for_until_they_end(
 
 
 @CLAIMS
-def test_a_claim_is_waited_for_until_its_devices_are_allocated(
-    kept: Release, namespace: str
-) -> None:
+def test_devices_of_a_claim_are_pending_until_allocation(kept: Release, namespace: str) -> None:
     [leader] = leaders(kept)
     api = kept.cluster.api
     claims = f"{DRA}/namespaces/{namespace}/resourceclaims"
@@ -138,7 +136,9 @@ def test_a_claim_is_waited_for_until_its_devices_are_allocated(
         api.request("DELETE", f"{DRA}/deviceclasses/{CLASS}")
 
 
-def test_when_the_leader_ends_the_next_one_counts(kept: Release, namespace: str) -> None:
+def test_the_next_leader_counts_devices_after_the_leader_stops(
+    kept: Release, namespace: str
+) -> None:
     [leader] = leaders(kept)
     [other] = [each for each in kept.service.replicas if each is not leader]
     path = f"/api/v1/namespaces/{namespace}/pods"

@@ -202,7 +202,7 @@ def fence(
         yield fence
 
 
-def test_the_discovered_policy_is_valid_unchanged(discovered: str, tmp_path: Path) -> None:
+def test_the_discovered_policy_is_valid_and_has_all_pools(discovered: str, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(discovered)
     done = run("policy", "validate", str(tmp_path / "policy.yaml"))
     print(f"\n{done.stdout.replace(str(tmp_path), '').strip()}")
@@ -211,7 +211,7 @@ def test_the_discovered_policy_is_valid_unchanged(discovered: str, tmp_path: Pat
     assert names == set(POOL_OF_GROUP.values())
 
 
-def test_gpu_pods_run_on_nodes_of_their_tenant_and_none_is_needlessly_pending(
+def test_gpu_pods_are_scheduled_only_on_nodes_of_their_tenant(
     cluster: ControlPlane, namespaces: dict[str, str], fence: Fence
 ) -> None:
     make = Generator(SEED)
@@ -253,7 +253,7 @@ def test_gpu_pods_run_on_nodes_of_their_tenant_and_none_is_needlessly_pending(
     assert len(placed) > COUNT / 4
 
 
-def test_no_pod_without_a_request_is_on_a_gpu_node(
+def test_no_pod_without_a_request_is_scheduled_on_a_gpu_node(
     cluster: ControlPlane, namespaces: dict[str, str], fence: Fence
 ) -> None:
     make = Generator(SEED + 1)

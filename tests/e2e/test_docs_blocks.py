@@ -66,7 +66,7 @@ def test_blocks_that_are_not_run_have_a_reason() -> None:
     assert {page: count for page, count in counts.items() if count} == NOT_RUN
 
 
-def test_no_command_stands_in_a_block_that_nothing_runs() -> None:
+def test_only_console_blocks_contain_commands() -> None:
     others = [block for block in ALL if block.language not in {"console", "yaml"}]
     assert {block.language for block in others if "not run" not in block.notes} <= {
         "",
@@ -77,20 +77,20 @@ def test_no_command_stands_in_a_block_that_nothing_runs() -> None:
 
 
 @pytest.mark.parametrize("page", pages())
-def test_every_file_of_the_project_that_a_page_names_is_there(page: str) -> None:
+def test_every_project_file_that_a_page_names_exists(page: str) -> None:
     text = re.sub(r"(?s)```{toctree}.*?```", "", (PROJECT / page).read_text())
     named = re.findall(r"(?<![\w/.(-])(?:deploy|docs|policies|tests|webhook)/[\w./-]*\w", text)
     assert [name for name in named if not (PROJECT / name).exists()] == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md"])
-def test_every_link_of_a_page_outside_of_the_site_leads_to_a_file(page: str) -> None:
+def test_every_relative_link_of_a_root_page_leads_to_a_file(page: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", (PROJECT / page).read_text())
     assert [link for link in links if not (PROJECT / link).exists()] == []
 
 
 @pytest.mark.parametrize("page", OFFLINE)
-def test_every_command_of_a_page_does_what_is_shown(
+def test_every_command_of_a_page_prints_the_shown_output(
     page: str, tmp_path: Path, kustomize: Path, release: dict[str, str]
 ) -> None:
     run_page(page, tmp_path, os.environ | release, kustomize.parent)
@@ -126,7 +126,7 @@ def cluster(
 
 
 @pytest.mark.parametrize("page", CLUSTER)
-def test_every_command_of_a_page_does_what_is_shown_in_a_cluster(
+def test_every_command_of_a_page_prints_the_shown_output_in_a_cluster(
     page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path, release: dict[str, str]
 ) -> None:
     kubectl = cluster.kubectl
@@ -235,7 +235,7 @@ def file_of(page: str, name: str) -> str:
 @pytest.mark.parametrize(
     "block", [block for block in ALL if block.language == "yaml"], ids=lambda block: block.place
 )
-def test_a_yaml_block_is_what_the_page_says_it_is(block: Block) -> None:
+def test_every_yaml_block_is_valid_and_tested(block: Block) -> None:
     documents = list(yaml.safe_load_all(block.text))
     found = fence_policies(block)
     for policy in found:
@@ -255,7 +255,7 @@ def test_a_yaml_block_is_what_the_page_says_it_is(block: Block) -> None:
     assert tried, f"{block.place}: nothing tries this block; see docs.blocks for what can be said"
 
 
-def test_the_hooks_that_a_page_names_are_there() -> None:
+def test_the_pre_commit_hooks_that_a_page_names_exist() -> None:
     known = {
         hook["id"] for hook in yaml.safe_load((PROJECT / ".pre-commit-hooks.yaml").read_text())
     }
@@ -270,7 +270,7 @@ def test_the_hooks_that_a_page_names_are_there() -> None:
     assert named <= known
 
 
-def test_the_inputs_that_a_page_gives_the_action_are_there() -> None:
+def test_the_action_inputs_that_a_page_names_exist() -> None:
     known = yaml.safe_load((PROJECT / "action.yml").read_text())["inputs"].keys()
     named = {name for block in ALL for name in action_inputs(block)}
     assert named

@@ -10,7 +10,7 @@ from controlplane.poll import until
 from release.release import release
 
 
-def test_a_replica_waits_for_the_api_server_alive_and_not_ready_and_says_why(
+def test_a_replica_is_alive_and_unready_until_the_api_server_starts(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     with release(control_plane, tmp_path) as released, ExitStack() as stack:

@@ -95,7 +95,7 @@ def generated(manifests: Path, namespace: str) -> list[JSON]:
     return entries
 
 
-def test_workloads_with_generated_exceptions_get_their_pods_and_others_are_rejected(
+def test_only_workloads_with_generated_exceptions_are_admitted(
     control_plane: ControlPlane, fence: Fence, space: str, tmp_path: Path
 ) -> None:
     manifests = tmp_path / "today.yaml"

@@ -92,7 +92,7 @@ def test_a_cuda_pod_in_a_restricted_namespace_is_bound_to_the_gpu_node(
         assert control_plane.bound_to(restricted, "train") == "gpu"
 
 
-def test_a_plain_pod_is_bound_to_the_plain_node_and_left_as_it_was(
+def test_a_plain_pod_is_not_mutated_and_is_bound_to_the_plain_node(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     with control_plane.nodes(GPU_NODE, PLAIN_NODE):
@@ -102,7 +102,7 @@ def test_a_plain_pod_is_bound_to_the_plain_node_and_left_as_it_was(
         assert control_plane.bound_to(namespace, "web") == "plain"
 
 
-def test_the_stored_pod_is_what_gpufence_mutate_prints_apart_from_the_api_servers_defaults(
+def test_the_stored_pod_equals_the_output_of_mutate_with_defaults(
     control_plane: ControlPlane, restricted: str, tmp_path: Path
 ) -> None:
     manifest = tmp_path / "train.yaml"
@@ -147,7 +147,7 @@ def _is_part(part: Any, whole: Any) -> bool:
     return str(part) == str(whole)
 
 
-def test_a_dry_run_is_answered_as_the_real_thing_would_be(
+def test_a_dry_run_mutates_gpu_pods_and_denies_trespassers(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     created = control_plane.api.request(
@@ -190,7 +190,7 @@ def test_a_workload_that_trespasses_is_rejected_in_a_server_side_dry_run(
         assert "Remove the toleration, or request a device" in message
 
 
-def test_a_toleration_that_is_added_later_is_rejected_and_other_updates_are_not(
+def test_only_an_update_that_adds_the_toleration_is_denied(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     create(control_plane, namespace, plain_pod())
@@ -201,7 +201,7 @@ def test_a_toleration_that_is_added_later_is_rejected_and_other_updates_are_not(
         patch(control_plane, path, added)
 
 
-def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_reject(
+def test_the_finalizer_of_a_pod_that_violates_the_policy_can_be_removed(
     control_plane: ControlPlane, fenced: Server, namespace: str
 ) -> None:
     trespasser = plain_pod(tolerations=[TOLERATION])
@@ -232,7 +232,7 @@ def _unregistered(cluster: ControlPlane, server: Server) -> Iterator[None]:
         register(cluster, server.url, server.authority)
 
 
-def test_kubectl_debug_on_a_gpu_pod_gets_a_hardened_ephemeral_container(
+def test_kubectl_debug_adds_a_hardened_ephemeral_container_to_a_gpu_pod(
     control_plane: ControlPlane, restricted: str
 ) -> None:
     with control_plane.nodes(GPU_NODE):
@@ -249,7 +249,7 @@ def test_kubectl_debug_on_a_gpu_pod_gets_a_hardened_ephemeral_container(
     assert context["capabilities"]["drop"] == ["ALL"]
 
 
-def test_an_ephemeral_container_that_sets_nothing_is_hardened_too(
+def test_an_ephemeral_container_without_a_security_context_is_hardened(
     control_plane: ControlPlane, restricted: str
 ) -> None:
     create(control_plane, restricted, cuda_pod())
@@ -263,7 +263,7 @@ def test_an_ephemeral_container_that_sets_nothing_is_hardened_too(
     assert debugger["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 
 
-def test_an_ephemeral_container_that_requests_privileges_is_rejected_with_the_way_out(
+def test_a_privileged_ephemeral_container_is_denied_with_its_field(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     create(control_plane, namespace, cuda_pod())
@@ -274,7 +274,7 @@ def test_an_ephemeral_container_that_requests_privileges_is_rejected_with_the_wa
     assert "spec.ephemeralContainers[0].securityContext.privileged" in str(refused.value)
 
 
-def test_a_sidecar_that_another_webhook_adds_afterwards_is_hardened_by_reinvocation(
+def test_a_sidecar_added_by_a_later_webhook_is_hardened_by_reinvocation(
     control_plane: ControlPlane, restricted: str, tmp_path: Path
 ) -> None:
     with sidecar_injector(control_plane, tmp_path):

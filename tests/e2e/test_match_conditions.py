@@ -368,9 +368,7 @@ KNOWN = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),)
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=CLAIMS if way == "a claim" else ()) for way in ALONE]
 )
-def test_each_way_to_reach_for_gpu_nodes_alone_calls_the_webhook(
-    hook: Registered, way: str
-) -> None:
+def test_each_single_way_to_select_gpu_nodes_calls_the_webhook(hook: Registered, way: str) -> None:
     spec, by_nodes = ALONE[way]
     if by_nodes and hook.nodes is None:
         spec = ALONE["a toleration"][0]
@@ -398,7 +396,7 @@ DEVICES = ("a device", "a device in an init container", "a claim")
 @pytest.mark.parametrize(
     ("variable", "is_called"), [("NVIDIA_VISIBLE_DEVICES", True), ("MODE", False)]
 )
-def test_a_debug_container_that_opens_devices_calls_the_webhook(
+def test_only_a_debug_container_with_a_device_variable_calls_the_webhook(
     hook: Registered, variable: str, is_called: bool
 ) -> None:
     api, path = hook.cluster.api, "/api/v1/namespaces/default/pods"
@@ -419,7 +417,7 @@ def test_a_debug_container_that_opens_devices_calls_the_webhook(
 
 
 @pytest.mark.parametrize("hook", [("kai", False)], indirect=True, ids=["kai"])
-def test_annotations_that_request_a_device_are_sent(hook: Registered) -> None:
+def test_pods_with_annotations_that_request_a_device_call_the_webhook(hook: Registered) -> None:
     path = "/api/v1/namespaces/default/pods"
     shared = reaching(schedulerName="kai-scheduler", schedulingGates=[{"name": "example.com/wait"}])
     fraction = {"gpu-fraction": "0.5"}
@@ -495,7 +493,9 @@ def failures(cluster: ControlPlane) -> float:
     return sum(map(float, ERRORS.findall(cluster.api.text("/metrics"))))
 
 
-def test_a_condition_that_fails_is_counted(control_plane: ControlPlane, recorder: Recorder) -> None:
+def test_the_api_server_counts_a_failing_match_condition(
+    control_plane: ControlPlane, recorder: Recorder
+) -> None:
     """What the tests above count on."""
     before = failures(control_plane)
     bundle = base64.b64encode(recorder.authority).decode()

@@ -119,7 +119,7 @@ def run(cluster: ControlPlane, *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_validate_names_templates_that_lack_the_label(
+def test_validate_warns_about_node_templates_without_the_pool_label(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     policy = tmp_path / "policy.yaml"
@@ -130,7 +130,7 @@ def test_validate_names_templates_that_lack_the_label(
     assert "MachineDeployment default/a100 is for GPU nodes" in done.stderr
 
 
-def test_discover_selects_labels_that_the_templates_promise(
+def test_discover_selects_labels_of_the_node_templates(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     done = run(cluster, "policy", "discover")

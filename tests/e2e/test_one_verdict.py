@@ -162,14 +162,14 @@ def secured_specs(draw: st.DrawFn) -> JSON:
     return spec
 
 
-def of_a_file(obj: JSON, namespace: str) -> tuple[Decision, tuple[str, ...]]:
+def decide_from_file(obj: JSON, namespace: str) -> tuple[Decision, tuple[str, ...]]:
     """Return what `gpufence check` decides, and the rules that deny."""
     decision = decide(obj, POLICY, Request(namespace=namespace))
     enforced = [f.rule for f in decision.findings if f.action == "enforce"]
     return decision, tuple(sorted(enforced))
 
 
-def test_law_a_pod_gets_one_verdict_from_file_webhook_and_pod_security(spaces: Spaces) -> None:
+def test_law_check_webhook_and_pod_security_agree_on_a_pod(spaces: Spaces) -> None:
     tally: Counter[str] = Counter()
 
     @law
@@ -180,7 +180,7 @@ def test_law_a_pod_gets_one_verdict_from_file_webhook_and_pod_security(spaces: S
         tally[answer.verdict] += 1
         if answer.verdict == "invalid":
             return
-        decision, rules = of_a_file(obj, spaces.open)
+        decision, rules = decide_from_file(obj, spaces.open)
         # Defaults of the API server can only add denials: hostNetwork brings host ports.
         assert (answer.verdict == "refused") is bool(rules)
         assert set(answer.rules) == set(rules)
@@ -211,7 +211,7 @@ def test_law_a_template_gets_the_verdict_of_its_pods(spaces: Spaces) -> None:
         tally[answer.verdict] += 1
         if answer.verdict == "invalid":
             return
-        decision, rules = of_a_file(obj, spaces.open)
+        decision, rules = decide_from_file(obj, spaces.open)
         assert set(answer.rules) == set(rules)
         # All but the spec, which carries a generated identity.
         assert spaces.send(path, spaces.unconditional, obj)[:2] == answer[:2]

@@ -130,7 +130,7 @@ def busy(proxy: ProxyThread, replica: Replica, authority: bytes) -> Iterator[thr
         thread.join()
 
 
-def test_a_pod_waits_until_there_is_room_and_is_then_created(
+def test_a_pod_rejected_for_overload_is_created_by_a_retry(
     narrow: Release, proxy: ProxyThread, namespace: str
 ) -> None:
     [replica] = narrow.service.replicas
@@ -153,7 +153,7 @@ def test_a_pod_waits_until_there_is_room_and_is_then_created(
     assert 1 <= replica.metric(OVERLOADED) - before <= took / 0.9
 
 
-def test_a_pod_for_which_there_is_no_room_in_time_is_rejected_with_the_reason(
+def test_a_pod_is_rejected_if_the_overload_outlasts_the_timeout(
     narrow: Release, proxy: ProxyThread, namespace: str
 ) -> None:
     [replica] = narrow.service.replicas

@@ -9,7 +9,7 @@ from controlplane.cluster import ControlPlane, free_ports
 from controlplane.gpufence import Server
 
 
-def test_a_webhook_without_a_server_is_reported_in_the_api_servers_own_words(
+def test_registration_of_an_unreachable_webhook_reports_the_connection_error(
     control_plane: ControlPlane,
 ) -> None:
     [port] = free_ports(1)
@@ -23,7 +23,7 @@ def test_a_webhook_without_a_server_is_reported_in_the_api_servers_own_words(
     assert answer.stdout == "configmap/probe created (server dry run)\n"
 
 
-def test_the_sample_configuration_is_accepted_and_survives_the_api_server(
+def test_the_api_server_accepts_and_keeps_the_sample_configuration(
     control_plane: ControlPlane,
 ) -> None:
     wanted = webhooks.configurations("https://webhook.example:9443", b"a certificate")
@@ -42,7 +42,7 @@ def test_the_sample_configuration_is_accepted_and_survives_the_api_server(
             assert {key: kept[key] for key in sent} == sent
 
 
-def test_a_registered_webhook_is_called_and_an_unregistered_one_is_not(
+def test_only_a_registered_webhook_is_called(
     control_plane: ControlPlane, gpufence_server: Server, namespace: str
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"

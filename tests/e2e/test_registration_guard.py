@@ -137,7 +137,7 @@ ATTACKS: dict[str, tuple[Callable[[JSON], object], str]] = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("configuration", [0, 1], ids=["mutating", "validating"])
-def test_a_stolen_token_registers_nothing_but_gpufence_itself(
+def test_the_service_account_cannot_register_other_webhooks(
     thief: Api, attack: str, configuration: int
 ) -> None:
     change, message = ATTACKS[attack]
@@ -146,11 +146,11 @@ def test_a_stolen_token_registers_nothing_but_gpufence_itself(
 
 
 @pytest.mark.parametrize("configuration", [0, 1], ids=["mutating", "validating"])
-def test_gpufence_itself_may_register(thief: Api, configuration: int) -> None:
+def test_the_service_account_can_register_gpufence(thief: Api, configuration: int) -> None:
     assert _denied(thief, ("mutating", "validating")[configuration], OWN[configuration]) == ""
 
 
-def test_a_webhook_of_another_product_may_stay_but_not_change(
+def test_the_service_account_cannot_change_webhooks_of_other_products(
     control_plane: ControlPlane, thief: Api
 ) -> None:
     path = PATH.format("validating")

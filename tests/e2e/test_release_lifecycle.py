@@ -26,7 +26,7 @@ def released(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Release]:
 
 
 @pytest.mark.timeout(120 + 30 * STARTS)
-def test_two_replicas_that_start_at_once_end_with_one_ca_and_both_serve_it(
+def test_two_replicas_that_start_together_serve_certificates_of_one_ca(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     created = 0
@@ -51,7 +51,7 @@ def test_two_replicas_that_start_at_once_end_with_one_ca_and_both_serve_it(
     assert created == STARTS
 
 
-def test_the_configurations_belong_to_the_release_and_go_with_it(released: Release) -> None:
+def test_the_configurations_are_owned_and_deleted_with_the_release(released: Release) -> None:
     with released.replicas(1):
         [mutating, validating] = released.configurations()
         for configuration in (mutating, validating):
@@ -78,7 +78,7 @@ def test_the_configurations_belong_to_the_release_and_go_with_it(released: Relea
         assert not released.configurations()
 
 
-def test_a_webhook_goes_with_what_the_policy_wanted_it_for(
+def test_a_webhook_that_the_policy_no_longer_needs_is_deleted(
     released: Release, tmp_path: Path
 ) -> None:
     policy = yaml.safe_load(default_policy_text())
@@ -98,7 +98,7 @@ def test_a_webhook_goes_with_what_the_policy_wanted_it_for(
         )
 
 
-def test_the_follower_leads_when_the_leader_is_gone(released: Release) -> None:
+def test_the_follower_becomes_leader_after_the_leader_is_killed(released: Release) -> None:
     with released.replicas(2) as replicas:
         [leader] = [r for r in replicas if r.metric("gpufence_leader")]
         [follower] = [r for r in replicas if r is not leader]
@@ -117,9 +117,7 @@ def test_a_leader_that_stops_releases_its_lease_at_once(released: Release) -> No
         until(lambda: follower.metric("gpufence_leader") == 1, "the follower to lead", within=10)
 
 
-def test_unregister_works_where_there_is_nothing_at_all(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_unregister_succeeds_without_a_release(control_plane: ControlPlane, tmp_path: Path) -> None:
     with release(control_plane, tmp_path) as released:
         output = released.run(
             "unregister", "--namespace", released.namespace, "--watch-seconds", "0"

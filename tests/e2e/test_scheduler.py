@@ -317,7 +317,7 @@ def emptied(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
         control_plane.api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods")
 
 
-def test_without_the_fence_some_of_these_pods_get_to_the_gpu_nodes(
+def test_some_generated_plain_pods_run_on_gpu_nodes_without_gpufence(
     control_plane: ControlPlane, emptied: str
 ) -> None:
     """Else the next test would show nothing."""
@@ -328,7 +328,7 @@ def test_without_the_fence_some_of_these_pods_get_to_the_gpu_nodes(
     assert outcome.places[NVIDIA_GPU] + outcome.places[AMD_GPU] > 0
 
 
-def test_no_pod_without_a_gpu_request_that_is_admitted_is_bound_to_a_gpu_node(
+def test_no_admitted_pod_without_a_gpu_request_is_bound_to_a_gpu_node(
     control_plane: ControlPlane, fence: Fence, emptied: str
 ) -> None:
     make = Generator(SEED)
@@ -344,7 +344,7 @@ def test_no_pod_without_a_gpu_request_that_is_admitted_is_bound_to_a_gpu_node(
     assert len(outcome.bound) < len(outcome.nodes)
 
 
-def test_each_gpu_pod_that_is_bound_is_on_the_pool_that_it_requests(
+def test_each_bound_gpu_pod_is_on_a_node_of_the_requested_pool(
     control_plane: ControlPlane, fence: Fence, emptied: str
 ) -> None:
     make = Generator(SEED + 1)

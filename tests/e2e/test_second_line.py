@@ -66,7 +66,7 @@ def flags(installed: Installed) -> tuple[str, ...]:
     return ("--policy", str(installed.file), "--poll-seconds", "1")
 
 
-def test_the_leader_writes_repairs_and_deletes_them(installed: Installed) -> None:
+def test_the_leader_creates_repairs_and_deletes_admission_policies(installed: Installed) -> None:
     kept = installed.release
     with kept.replicas(1, *flags(installed)):
         until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
@@ -103,7 +103,7 @@ def test_the_leader_writes_repairs_and_deletes_them(installed: Installed) -> Non
         assert not installed.names(BINDING_KIND)
 
 
-def test_a_policy_change_reaches_them_in_ten_seconds_and_no_trespasser_passes_meanwhile(
+def test_a_policy_change_updates_admission_policies_without_a_gap(
     installed: Installed,
 ) -> None:
     second: JSON = {
@@ -331,7 +331,7 @@ def outage(
             yield Outage(installed, failure_policy, second_line)
 
 
-def test_the_second_line_holds_without_replicas(outage: Outage) -> None:
+def test_admission_policies_deny_trespassers_without_replicas(outage: Outage) -> None:
     found = {what: tried(outage.installed.api, *where) for what, where in TRIED.items()}
     for what, outcome in found.items():
         print(f"| {outage.failure_policy} | {outage.second_line} | {what} | {outcome} |")
@@ -340,7 +340,7 @@ def test_the_second_line_holds_without_replicas(outage: Outage) -> None:
 
 
 @pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Fail"]], indirect=True)
-def test_no_plain_pod_is_stopped_with_every_replica_dead(
+def test_plain_pods_are_created_without_replicas(
     outage: Outage, control_plane: ControlPlane
 ) -> None:
     api, namespace = outage.installed.api, control_plane.create_namespace("outage-")
@@ -359,7 +359,7 @@ def test_no_plain_pod_is_stopped_with_every_replica_dead(
 
 
 @pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Ignore"]], indirect=True)
-def test_an_audit_lists_the_gpu_pods_that_an_outage_let_in_unchanged(outage: Outage) -> None:
+def test_audit_lists_gpu_pods_admitted_unmutated_during_an_outage(outage: Outage) -> None:
     installed = outage.installed
     _, spec = TRIED["GPU Pod"]
     pod = {"metadata": {"name": "unchanged"}, "spec": spec}

@@ -33,11 +33,11 @@ def kept(
 
 DRIFT: dict[str, tuple[str, dict[str, Any] | None]] = {
     "a deleted configuration": (KINDS[0], None),
-    "a failure policy that lets all pass": (
+    "failure policy Ignore": (
         KINDS[1],
         {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"},
     ),
-    "a condition of somebody else": (
+    "an added match condition": (
         KINDS[1],
         {
             "op": "add",
@@ -45,7 +45,7 @@ DRIFT: dict[str, tuple[str, dict[str, Any] | None]] = {
             "value": {"name": "never", "expression": "false"},
         },
     ),
-    "a selector of somebody else": (
+    "an added object selector": (
         KINDS[0],
         {
             "op": "add",
@@ -86,7 +86,7 @@ def drifts(kept: Release) -> float:
     return sum(replica.metric(series.format(kind)) for kind in kinds for replica in replicas)
 
 
-def test_labels_of_others_are_left_alone(kept: Release) -> None:
+def test_labels_set_by_other_clients_are_kept(kept: Release) -> None:
     kept.cluster.kubectl("label", KINDS[0], NAME, "team=platform")
     counted = drifts(kept)
     kept.cluster.kubectl("delete", KINDS[1], NAME)
@@ -97,7 +97,7 @@ def test_labels_of_others_are_left_alone(kept: Release) -> None:
     until(lambda: drifts(kept) == counted + 1, "that alone to be counted")
 
 
-def test_unregister_takes_gpufence_out_of_the_way_until_it_is_undone(
+def test_unregister_deletes_the_configurations_until_undo(
     kept: Release,
 ) -> None:
     namespaced = ("--namespace", kept.namespace)
@@ -117,7 +117,7 @@ def test_unregister_takes_gpufence_out_of_the_way_until_it_is_undone(
     until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)
 
 
-def test_an_unregister_that_fails_says_what_would_work(kept: Release) -> None:
+def test_a_failed_unregister_suggests_the_correct_options(kept: Release) -> None:
     away = ("--namespace", "default")
     output = kept.run("unregister", *away, "--name", "fence", "--watch-seconds", "0", status=1)
     assert "Release gpufence is still registered. Add --name gpufence." in output
@@ -136,7 +136,7 @@ def test_printed_manifests_equal_the_registered_objects(kept: Release) -> None:
         assert wanted["webhooks"] == found["webhooks"]
 
 
-def test_a_secret_that_is_deleted_comes_back_as_it_was(kept: Release) -> None:
+def test_a_deleted_secret_is_restored_unchanged(kept: Release) -> None:
     before = kept.secret()
     changes = 'gpufence_certificate_changes_total{change="create"}'
     counted = sum(replica.metric(changes) for replica in kept.service.replicas)
@@ -149,7 +149,7 @@ def test_a_secret_that_is_deleted_comes_back_as_it_was(kept: Release) -> None:
     wait_until_called(kept.cluster)
 
 
-def test_a_secret_that_is_cut_off_comes_back_as_it_was(kept: Release) -> None:
+def test_a_truncated_secret_is_restored_unchanged(kept: Release) -> None:
     before = kept.secret()
     cut = {"data": {"ca.crt": base64.b64encode(before["ca.crt"][:200]).decode()}}
     patch = ("--type=merge", "-p", json.dumps(cut))
@@ -158,7 +158,7 @@ def test_a_secret_that_is_cut_off_comes_back_as_it_was(kept: Release) -> None:
     assert kept.bundles() == [before["ca.crt"]] * WEBHOOKS
 
 
-def test_the_state_of_the_certificates_is_shown(kept: Release) -> None:
+def test_certs_status_reports_trusting_and_missing_configurations(kept: Release) -> None:
     output = kept.run("certs", "status", "--namespace", kept.namespace)
     assert output.count("trusts the CA") == WEBHOOKS
     namespaced = ("--namespace", kept.namespace)

@@ -19,7 +19,7 @@ NAME = "gpufence-pods-deny.static.k8s.io"
 
 
 @STATIC_ADMISSION
-def test_an_api_server_enforces_what_manifests_prints_before_anything_is_stored(
+def test_an_api_server_enforces_static_admission_policies_from_disk(
     found_binaries: dict[str, Path], tmp_path: Path
 ) -> None:
     manifests = tmp_path / "manifests"

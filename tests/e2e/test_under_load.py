@@ -86,9 +86,7 @@ def leaf(released: Release) -> x509.Certificate:
     return x509.load_pem_x509_certificate(released.secret()["tls.crt"])
 
 
-def test_a_leaf_that_is_renewed_every_few_seconds_fails_no_admission(
-    pair: Pair, namespace: str
-) -> None:
+def test_frequent_leaf_certificate_renewal_fails_no_admission(pair: Pair, namespace: str) -> None:
     released = pair.release
     with Load(released.cluster.api, namespace) as load:
         seen = set()
@@ -153,9 +151,7 @@ AMD_POD = {
 }
 
 
-def test_a_new_policy_takes_effect_in_seconds_and_fails_no_admission(
-    pair: Pair, namespace: str
-) -> None:
+def test_policy_reloads_take_effect_and_fail_no_admission(pair: Pair, namespace: str) -> None:
     released, policy, replicas = pair.release, pair.policy, pair.replicas
     api, path = released.cluster.api, f"/api/v1/namespaces/{namespace}/pods"
     with Load(api, namespace) as load:
@@ -219,9 +215,7 @@ def test_a_rolling_restart_of_all_replicas_fails_no_admission(pair: Pair, namesp
     report("a rolling restart of both replicas", load)
 
 
-def test_a_replica_that_is_killed_costs_what_was_under_way_and_no_more(
-    pair: Pair, namespace: str
-) -> None:
+def test_a_killed_replica_fails_only_in_flight_admissions(pair: Pair, namespace: str) -> None:
     released = pair.release
     with Load(released.cluster.api, namespace) as load:
         for _ in load.seconds(SECONDS / 3):

@@ -185,9 +185,9 @@ OFF_GPU_NODES = {"key": PRESENT, "operator": "DoesNotExist"}
         ({"affinity": requiring(IN_ZONE)}, {"affinity": requiring(IN_ZONE, ON_GPU_NODES)}),
         ({}, {"nodeSelector": {PRESENT: "true"}, "schedulingGates": []}),
     ],
-    ids=["selector", "further selector", "affinity", "further expression", "as the gate goes"],
+    ids=["selector", "further selector", "affinity", "further expression", "with gate removal"],
 )
-def test_a_gated_pod_that_is_narrowed_towards_gpu_nodes_is_rejected(
+def test_narrowing_a_gated_pod_to_gpu_nodes_is_denied(
     control_plane: ControlPlane, space: Namespace, before: JSON, narrowed: JSON
 ) -> None:
     path = space.pod(plain_spec(schedulingGates=GATE, **before))
@@ -196,7 +196,7 @@ def test_a_gated_pod_that_is_narrowed_towards_gpu_nodes_is_rejected(
     assert "selects GPU nodes" in str(refused.value)
 
 
-def test_a_gated_pod_that_is_narrowed_to_other_nodes_passes_and_so_does_the_removal_of_its_gate(
+def test_narrowing_a_gated_pod_to_plain_nodes_and_ungating_is_admitted(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
     path = space.pod(plain_spec(schedulingGates=GATE))
@@ -216,7 +216,7 @@ def test_a_gpu_pod_whose_gate_is_removed_is_bound_to_a_gpu_node(
         control_plane.api.request("DELETE", path)
 
 
-def test_a_gated_gpu_pod_that_is_narrowed_away_from_its_pool_is_rejected(
+def test_narrowing_a_gated_gpu_pod_to_nodes_outside_its_pool_is_denied(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
     path = space.pod(gpu_spec(schedulingGates=GATE))
@@ -224,7 +224,7 @@ def test_a_gated_gpu_pod_that_is_narrowed_away_from_its_pool_is_rejected(
         merge(control_plane, path, {"spec": {"nodeSelector": {PRESENT: "false"}}})
 
 
-def test_the_gate_of_a_pod_that_todays_policy_would_reject_can_be_removed(
+def test_the_gate_of_a_pod_that_violates_the_policy_can_be_removed(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
     with lenient(fence):
@@ -237,7 +237,7 @@ def test_the_gate_of_a_pod_that_todays_policy_would_reject_can_be_removed(
 
 
 @RESIZE
-def test_a_resize_of_a_gpu_pod_passes(control_plane: ControlPlane, space: Namespace) -> None:
+def test_a_resize_of_a_gpu_pod_is_admitted(control_plane: ControlPlane, space: Namespace) -> None:
     path = space.pod(gpu_spec())
     more = {"name": "train", "resources": {"requests": {"cpu": "200m"}}}
     changed = strategic(control_plane, f"{path}/resize", {"spec": {"containers": [more]}})
@@ -245,7 +245,7 @@ def test_a_resize_of_a_gpu_pod_passes(control_plane: ControlPlane, space: Namesp
 
 
 @RESIZE
-def test_a_resize_and_a_debugger_pass_for_a_pod_that_todays_policy_would_reject(
+def test_a_pod_that_violates_the_policy_can_be_resized_and_debugged(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
     resources = {"requests": {"cpu": "100m"}}
@@ -260,7 +260,7 @@ def test_a_resize_and_a_debugger_pass_for_a_pod_that_todays_policy_would_reject(
     assert [each["name"] for each in changed["spec"]["ephemeralContainers"]] == ["look"]
 
 
-def test_metadata_status_binding_scale_and_deletion_do_not_depend_on_gpufence(
+def test_metadata_subresource_and_deletion_requests_need_no_webhook(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
     path = space.pod(gpu_spec())
@@ -280,7 +280,7 @@ def test_metadata_status_binding_scale_and_deletion_do_not_depend_on_gpufence(
 # -------------------------------------------------------------------------- deletion, finalizers
 
 
-def test_nothing_blocks_a_pod_that_is_being_deleted(
+def test_updates_of_a_pod_that_is_being_deleted_are_admitted(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
     path = space.pod(plain_spec(), finalizers=[HOLD])
@@ -294,7 +294,7 @@ def test_nothing_blocks_a_pod_that_is_being_deleted(
     until(lambda: is_gone(control_plane, path), "the Pod to go")
 
 
-def test_nothing_blocks_a_deployment_that_is_being_deleted(
+def test_updates_of_a_deployment_that_is_being_deleted_are_admitted(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
     path = space.deployment(plain_spec(), replicas=0, finalizers=[HOLD])
@@ -307,7 +307,7 @@ def test_nothing_blocks_a_deployment_that_is_being_deleted(
     until(lambda: is_gone(control_plane, path), "the Deployment to go")
 
 
-def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_reject(
+def test_the_finalizer_of_a_pod_that_violates_the_policy_can_be_removed(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
     with lenient(fence):
@@ -321,7 +321,7 @@ def test_a_finalizer_goes_from_a_pod_that_todays_policy_would_reject(
     until(lambda: is_gone(control_plane, path), "the Pod to go")
 
 
-def test_the_job_controller_lets_go_of_pods_that_todays_policy_would_reject(
+def test_the_job_controller_can_release_pods_that_violate_the_policy(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
     spec = plain_spec(tolerations=[TOLERATION], restartPolicy="Never")
@@ -352,7 +352,7 @@ def complaint(cluster: ControlPlane, deployment: str) -> str:
     return "; ".join(c["message"] for c in conditions if (c["type"], c["status"]) in failed)
 
 
-def test_scaling_a_deployment_that_todays_policy_would_reject_passes_but_its_new_pods_do_not(
+def test_a_violating_deployment_can_be_scaled_but_new_pods_are_denied(
     control_plane: ControlPlane, space: Namespace, old_deployment: str
 ) -> None:
     merge(control_plane, f"{old_deployment}/scale", {"spec": {"replicas": 2}})
@@ -387,7 +387,7 @@ def test_a_fixed_template_is_rolled_out(
     assert TOLERATION not in new["spec"]["tolerations"]
 
 
-def test_a_worsened_template_is_rejected_and_a_change_of_something_else_is_not(
+def test_only_an_update_that_adds_findings_to_a_template_is_denied(
     control_plane: ControlPlane, space: Namespace, old_deployment: str
 ) -> None:
     before = get(control_plane, old_deployment)["spec"]["template"]
@@ -403,7 +403,7 @@ def test_a_worsened_template_is_rejected_and_a_change_of_something_else_is_not(
     assert merge(control_plane, old_deployment, labels)["spec"]["template"] == before
 
 
-def test_a_new_image_in_a_template_that_is_no_better_is_stopped_at_its_replica_set(
+def test_a_new_image_in_a_violating_template_warns_and_the_rollout_fails(
     control_plane: ControlPlane, space: Namespace, old_deployment: str
 ) -> None:
     output = control_plane.kubectl(
@@ -433,7 +433,7 @@ def requesting(count: int) -> JSON:
 
 
 @SUSPENDED_JOBS
-def test_a_suspended_job_that_gives_up_its_devices_and_keeps_the_toleration_is_rejected(
+def test_removing_devices_from_a_suspended_job_with_a_toleration_is_denied(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
     job = suspended_job(space, gpu_spec(tolerations=[TOLERATION]))
@@ -445,7 +445,7 @@ def test_a_suspended_job_that_gives_up_its_devices_and_keeps_the_toleration_is_r
 
 
 @SUSPENDED_JOBS
-def test_a_suspended_job_that_requests_devices_later_gets_what_a_gpu_job_gets(
+def test_pods_of_a_suspended_job_with_added_devices_are_mutated(
     control_plane: ControlPlane, space: Namespace
 ) -> None:
     plain = gpu_spec()

@@ -21,7 +21,7 @@ FLAGS = ("--ca-propagation-delay", "1s", "--ca-overlap", "3s")
 
 
 @pytest.mark.parametrize("ahead", [-YEARS, YEARS], ids=["behind", "ahead"])
-def test_a_replica_with_a_wrong_clock_serves_and_takes_up_each_new_certificate(
+def test_a_replica_with_a_wrong_clock_serves_each_new_certificate(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, ahead: timedelta
 ) -> None:
     with release(control_plane, tmp_path) as released, ExitStack() as stack:

@@ -128,7 +128,7 @@ def prepared(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
     def served() -> bool:
         output = control_plane.kubectl("api-resources", "-o", "name").stdout.split()
-        return {each["metadata"]["name"] for each in CRDS} <= set(output)
+        return {definition["metadata"]["name"] for definition in CRDS} <= set(output)
 
     until(served, "the API server to serve the kinds of other projects")
     yield control_plane
@@ -137,7 +137,7 @@ def prepared(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 @pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
-def test_the_api_server_accepts_every_object_and_has_no_warning(
+def test_the_api_server_accepts_every_object_without_a_warning(
     prepared: ControlPlane, helm: Helm, values: Values
 ) -> None:
     applied = prepared.kubectl(
@@ -154,7 +154,7 @@ def test_the_api_server_accepts_every_object_and_has_no_warning(
         assert not warnings
 
 
-def test_a_field_that_does_not_exist_would_be_noticed(prepared: ControlPlane, helm: Helm) -> None:
+def test_the_api_server_reports_an_unknown_field(prepared: ControlPlane, helm: Helm) -> None:
     spoilt = helm.text({}).replace("enableServiceLinks:", "enableServiceLink:")
     output = prepared.kubectl(
         *("apply", "--dry-run=server", "--validate=strict", "--filename", "-"),
@@ -164,14 +164,14 @@ def test_a_field_that_does_not_exist_would_be_noticed(prepared: ControlPlane, he
     assert 'unknown field "spec.template.spec.enableServiceLink"' in output.stderr
 
 
-def test_the_plain_manifest_is_accepted_as_its_head_says(prepared: ControlPlane) -> None:
+def test_server_side_apply_of_install_yaml_has_no_warning(prepared: ControlPlane) -> None:
     manifest = DEPLOY / "install.yaml"
     command = ("apply", "--server-side", "--dry-run=server", "--filename", str(manifest))
     assert not prepared.kubectl(*command).stderr
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, "default"])
-def test_an_installation_among_other_pods_warns_that_they_are_not_fenced(
+def test_helm_install_warns_about_unreviewed_pods_in_namespace_default(
     control_plane: ControlPlane, helm: Helm, namespace: str
 ) -> None:
     dry_run = ("install", RELEASE, str(CHART), "--dry-run", "--namespace", namespace)

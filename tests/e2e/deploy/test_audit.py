@@ -99,7 +99,7 @@ def rules_of(report: dict[str, Any], kind: str, name: str) -> list[str]:
 
 
 @CLAIMS
-def test_the_charts_account_may_list_all_that_an_audit_requests(audited: Audited) -> None:
+def test_the_service_account_of_the_chart_may_list_all_audited_resources(audited: Audited) -> None:
     report = audited.report()
     assert report["kind"] == "AuditReport"
     assert report["notAudited"] == []
@@ -112,7 +112,7 @@ def test_the_charts_account_may_list_all_that_an_audit_requests(audited: Audited
     assert [len(node["trespassers"]) for node in pool["nodes"][:2]] == [2, 0]
 
 
-def test_an_audit_without_rights_names_what_it_did_not_see(audited: Audited) -> None:
+def test_an_audit_without_permissions_reports_unaudited_resources(audited: Audited) -> None:
     path = audited.kubeconfig.with_name("stranger")
     stranger = as_account(audited.cluster, "batch", "default", path)
     output = Audited(audited.cluster, stranger).run(status=0).stdout
@@ -120,7 +120,7 @@ def test_an_audit_without_rights_names_what_it_did_not_see(audited: Audited) -> 
     assert "not audited  deployments.apps: not listed" in output
 
 
-def test_objects_of_a_deployment_are_reported_at_the_deployment(
+def test_findings_of_pods_are_reported_for_their_deployment(
     audited: Audited,
 ) -> None:
     cluster = audited.cluster
@@ -152,14 +152,14 @@ def test_objects_of_a_deployment_are_reported_at_the_deployment(
     assert owner["pods"] == {"denied": 2}
 
 
-def test_the_status_says_what_counts(audited: Audited) -> None:
+def test_the_exit_status_of_audit_depends_on_fail_on(audited: Audited) -> None:
     audited.run("--quiet", "--fail-on", "never", status=0)
     audited.run("--quiet", status=1)
     done = audited.run("--output", "github", status=2)
     assert "'github' is not a format of this report" in done.stderr
 
 
-def test_the_policy_of_a_release_is_used(audited: Audited) -> None:
+def test_policy_of_reads_the_policy_of_a_release(audited: Audited) -> None:
     done = audited.run("--policy-of", "batch/gpufence", status=2)
     assert "configmaps" in done.stderr
     api = audited.cluster.api
@@ -203,13 +203,15 @@ def is_served(cluster: ControlPlane, path: str) -> bool:
     return not cluster.api.unhealthy(path)
 
 
-def test_without_the_report_kind_no_reports_are_written(audited: Audited) -> None:
+def test_no_policy_reports_are_written_without_their_definition(audited: Audited) -> None:
     output = audited.run("--quiet", "--policy-reports").stderr
     assert "No PolicyReports written: the cluster has neither openreports.io/v1alpha1" in output
 
 
 @pytest.mark.parametrize("group", KINDS)
-def test_reports_are_written_once_follow_what_changes_and_go(audited: Audited, group: str) -> None:
+def test_policy_reports_are_created_kept_if_unchanged_and_deleted(
+    audited: Audited, group: str
+) -> None:
     api = audited.cluster.api
     version, (namespaced, clustered) = KINDS[group][0], KINDS[group][1]
     with defined(audited.cluster, group):
@@ -245,7 +247,7 @@ def test_reports_are_written_once_follow_what_changes_and_go(audited: Audited, g
         assert "1 deleted" in output
 
 
-def test_the_audits_command_line_is_understood(helm: Helm) -> None:
+def test_audit_accepts_the_arguments_of_the_cron_job(helm: Helm) -> None:
     job = one(helm.objects(VALUES), "CronJob")["spec"]["jobTemplate"]["spec"]
     [container] = job["template"]["spec"]["containers"]
     command, *options = container["args"]
@@ -254,7 +256,7 @@ def test_the_audits_command_line_is_understood(helm: Helm) -> None:
     assert audit.make_context(command, options).params["policy_reports"]
 
 
-def test_no_replicas_service_budget_or_network_policy_takes_an_audit_for_its_own(
+def test_no_selector_of_the_chart_matches_audit_pods(
     helm: Helm,
 ) -> None:
     objects = helm.objects(VALUES)
@@ -267,7 +269,7 @@ def test_no_replicas_service_budget_or_network_policy_takes_an_audit_for_its_own
     assert not any(selector.items() <= labels for selector in selectors)
 
 
-def test_the_charts_well_known_custom_resources_are_the_policys(helm: Helm) -> None:
+def test_the_audit_role_grants_the_custom_workloads_of_the_policy(helm: Helm) -> None:
     rules = one(helm.objects(VALUES), "ClusterRole", ACCOUNT)["rules"]
     granted = {(rule["apiGroups"][0], tuple(rule["resources"])) for rule in rules}
     assert granted.issuperset(WELL_KNOWN)
@@ -278,7 +280,7 @@ def test_the_charts_well_known_custom_resources_are_the_policys(helm: Helm) -> N
     assert "kubeflow.org" not in groups
 
 
-def test_rights_to_write_are_granted_for_reports_only_and_where_they_are_wanted(
+def test_the_audit_role_grants_writes_only_for_policy_reports(
     helm: Helm,
 ) -> None:
     for wanted in (True, False):
@@ -288,5 +290,5 @@ def test_rights_to_write_are_granted_for_reports_only_and_where_they_are_wanted(
         assert writing == (set(KINDS) if wanted else set())
 
 
-def test_there_is_no_audit_unless_it_is_requested(helm: Helm) -> None:
+def test_the_chart_has_no_audit_objects_by_default(helm: Helm) -> None:
     assert not any(each["metadata"]["name"] == ACCOUNT for each in helm.objects({}))

@@ -22,13 +22,13 @@ from policies.document.model import default_policy_text, parse_policy
 from policies.document.shipped import PRESETS
 from policies.registry import CHECKS
 
-OF_THEIR_LIFE = [block for name in LIFE for block in blocks(name)]
-YAML = [block for block in OF_THEIR_LIFE if block.language == "yaml"]
+LIFECYCLE_BLOCKS = [block for name in LIFE for block in blocks(name)]
+YAML = [block for block in LIFECYCLE_BLOCKS if block.language == "yaml"]
 
 
 def commands() -> list[tuple[str, str]]:
     """Return the pages' commands, each with its place."""
-    consoles = [block for block in OF_THEIR_LIFE if block.language == "console"]
+    consoles = [block for block in LIFECYCLE_BLOCKS if block.language == "console"]
     return [(block.place, command.text) for block in consoles for command in block.commands()]
 
 
@@ -52,7 +52,7 @@ def values() -> dict[str, Values]:
 
 
 @pytest.mark.parametrize("given", values().values(), ids=values().keys())
-def test_the_chart_takes_the_values_of_the_pages(helm: Helm, given: Values) -> None:
+def test_the_chart_accepts_the_values_of_the_pages(helm: Helm, given: Values) -> None:
     parse_policy(policy(helm.objects(given)))
 
 
@@ -65,12 +65,12 @@ def test_the_chart_takes_the_values_of_the_pages(helm: Helm, given: Values) -> N
         for index, policy in enumerate(fence_policies(block))
     ],
 )
-def test_the_chart_takes_the_policies_of_the_pages(helm: Helm, given: Values) -> None:
+def test_the_chart_accepts_the_policies_of_the_pages(helm: Helm, given: Values) -> None:
     parse_policy(policy(helm.objects({"policy": given})))
 
 
 @pytest.mark.parametrize("path", sorted(PRESETS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_chart_takes_the_presets(helm: Helm, path: Path) -> None:
+def test_the_chart_accepts_the_presets(helm: Helm, path: Path) -> None:
     parse_policy(policy(helm.objects({"policyDocument": path.read_text()})))
 
 
@@ -84,7 +84,7 @@ def policy(objects: list[Object]) -> Any:
     return yaml.safe_load(text)
 
 
-def test_the_memory_limit_has_room_for_the_worst_case_that_was_measured(helm: Helm) -> None:
+def test_the_memory_limit_exceeds_the_measured_maximum(helm: Helm) -> None:
     measured = re.search(
         r"(\d+) MiB at most", (PROJECT / "docs/concepts/robustness.md").read_text()
     )
@@ -92,7 +92,7 @@ def test_the_memory_limit_has_room_for_the_worst_case_that_was_measured(helm: He
     assert int(measured[1]) < memory(helm, {})["limits"]
 
 
-def test_each_check_has_a_section_on_the_page_of_denials() -> None:
+def test_the_page_of_denials_has_a_row_for_each_check() -> None:
     """Includes the rules that warn by default: a policy may set them to enforce."""
     page = (PROJECT / "docs/get-started/denied.md").read_text()
     rows = re.findall(r"(?m)^\| \[`([a-z-]+)`\]\(\.\./rules/([a-z-]+)\.md\) \|", page)
@@ -100,7 +100,7 @@ def test_each_check_has_a_section_on_the_page_of_denials() -> None:
     assert sorted(rule for rule, _ in rows) == sorted(check.id for check in CHECKS)
 
 
-def test_the_pages_name_the_tools_that_their_commands_need() -> None:
+def test_the_install_page_lists_the_required_tool_versions() -> None:
     """Found in the sources of kubectl 1.30 and 1.31, and of Helm 3.13 and 3.14."""
     output = (PROJECT / "docs/operate/install.md").read_text().partition("\n## ")[0]
     message = " ".join(command for _, command in commands())
@@ -112,11 +112,11 @@ def test_the_pages_name_the_tools_that_their_commands_need() -> None:
         assert tool in " ".join(output.split())
 
 
-def test_no_command_of_these_pages_or_of_a_task_is_for_gnu_programs_only() -> None:
+def test_no_command_of_the_pages_requires_gnu_programs() -> None:
     tasks = [page for page in pages() if page not in LIFE and page.startswith("docs/")]
     found = [
         f"{block.place}: {command.text}"
-        for block in [*OF_THEIR_LIFE, *(block for page in tasks for block in blocks(page))]
+        for block in [*LIFECYCLE_BLOCKS, *(block for page in tasks for block in blocks(page))]
         if block.language == "console"
         for command in block.commands()
         if re.search(r"\bsed -i |\bbase64 -w|\breadlink -f|\bdate -d", command.text)
@@ -124,7 +124,7 @@ def test_no_command_of_these_pages_or_of_a_task_is_for_gnu_programs_only() -> No
     assert found == []
 
 
-def test_argo_cd_ignores_what_is_there(helm: Helm) -> None:
+def test_the_argo_cd_application_ignores_only_existing_objects(helm: Helm) -> None:
     [application] = [
         document
         for block in YAML
@@ -146,7 +146,7 @@ def fresh(found_binaries: dict[str, Path], helm: Helm, tmp_path: Path) -> Iterat
 @pytest.mark.skipif(
     bool(REASON := kubelet.unavailable()), reason=f"no network namespaces here: {REASON}"
 )
-def test_every_command_of_the_pages_works_one_after_the_other(
+def test_the_commands_of_the_pages_succeed_in_order(
     fresh: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "project"

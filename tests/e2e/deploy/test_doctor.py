@@ -41,7 +41,7 @@ DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 
 
-class Told(NamedTuple):
+class DoctorRun(NamedTuple):
     """What a run of the doctor came to: its status, and what it found, by check and status."""
 
     status: int
@@ -53,7 +53,7 @@ class Told(NamedTuple):
         return "; ".join(line["found"] for line in lines)
 
 
-def doctor(installed: Installation, *options: str) -> Told:
+def doctor(installed: Installation, *options: str) -> DoctorRun:
     command: list[str | Path] = [COMMAND, "doctor", "--kubeconfig", installed.cluster.kubeconfig]
     done = subprocess.run(
         [*command, *options, "--output", "json"],
@@ -65,7 +65,7 @@ def doctor(installed: Installation, *options: str) -> Told:
     assert done.returncode in (0, 1), done.stderr
     lines: list[dict[str, str]] = json.loads(done.stdout)["lines"]
     assert all(line["remediation"] for line in lines if line["status"] in ("warn", "fail"))
-    return Told(done.returncode, lines)
+    return DoctorRun(done.returncode, lines)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def paused(installed: Installation) -> Iterator[Installation]:
     api.request("PATCH", LEASE, pause, MERGE)
 
 
-def test_nothing_is_wrong_with_a_healthy_installation(installed: Installation) -> None:
+def test_all_checks_of_a_healthy_installation_are_ok(installed: Installation) -> None:
     output = doctor(installed)
     assert output.status == 0
     assert {line["status"] for line in output.lines} == {"ok"}, output.lines
@@ -114,7 +114,9 @@ def test_nothing_is_wrong_with_a_healthy_installation(installed: Installation) -
     assert "all 4 and their bindings" in output.found("ok", "admission policies")
 
 
-def test_the_text_says_the_same_to_people(installed: Installation) -> None:
+def test_the_text_report_of_a_healthy_installation_has_only_ok_lines(
+    installed: Installation,
+) -> None:
     command: list[str | Path] = [COMMAND, "doctor", "--kubeconfig", installed.cluster.kubeconfig]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     lines = done.stdout.splitlines()
@@ -143,7 +145,7 @@ BY_HAND: dict[str, Broken] = {
         "MutatingWebhookConfiguration",
         "MutatingWebhookConfiguration gpufence does not exist",
     ),
-    "the caBundle is somebody else's": Broken(
+    "the caBundle is of another CA": Broken(
         VALIDATING,
         {"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle()},
         "caBundle",
@@ -165,7 +167,7 @@ BY_HAND: dict[str, Broken] = {
         "matchConditions",
         "API servers do not call gpufence for objects that do not match",
     ),
-    "a namespace was left out": Broken(
+    "a namespace was excluded": Broken(
         VALIDATING,
         {
             "op": "add",
@@ -175,7 +177,7 @@ BY_HAND: dict[str, Broken] = {
         "namespaceSelector",
         "excludes default, where gpufence therefore has no effect",
     ),
-    "a selector of objects was added": Broken(
+    "an object selector was added": Broken(
         MUTATING,
         {"op": "add", "path": "/webhooks/0/objectSelector/matchLabels", "value": {"a": "b"}},
         "objectSelector",
@@ -197,7 +199,9 @@ BY_HAND: dict[str, Broken] = {
 
 
 @pytest.mark.parametrize("case", BY_HAND)
-def test_manual_changes_of_a_configuration_are_named(paused: Installation, case: str) -> None:
+def test_a_manual_change_of_a_webhook_configuration_fails_its_check(
+    paused: Installation, case: str
+) -> None:
     path, patch, check, found = BY_HAND[case]
     api = paused.cluster.api
     with restored(paused, path):
@@ -211,8 +215,8 @@ def test_manual_changes_of_a_configuration_are_named(paused: Installation, case:
     assert "gpufence was unregistered" in output.found("warn", "leader")
 
 
-def test_a_trespasser_that_gets_in_is_noticed(paused: Installation) -> None:
-    path, patch, _, _ = BY_HAND["a namespace was left out"]
+def test_an_admitted_trespasser_fails_the_trial(paused: Installation) -> None:
+    path, patch, _, _ = BY_HAND["a namespace was excluded"]
     assert patch is not None
     with restored(paused, path):
         paused.cluster.api.request("PATCH", path, [patch], JSON_PATCH)
@@ -222,7 +226,7 @@ def test_a_trespasser_that_gets_in_is_noticed(paused: Installation) -> None:
         )
 
 
-def test_a_gpu_pod_that_is_not_changed_is_noticed(paused: Installation) -> None:
+def test_a_gpu_pod_that_is_not_mutated_fails_the_trial(paused: Installation) -> None:
     with restored(paused, MUTATING):
         paused.cluster.api.request("DELETE", MUTATING)
         until(
@@ -231,7 +235,7 @@ def test_a_gpu_pod_that_is_not_changed_is_noticed(paused: Installation) -> None:
         )
 
 
-def test_a_node_with_devices_and_no_taint_is_named(installed: Installation) -> None:
+def test_a_gpu_node_without_the_taint_is_reported(installed: Installation) -> None:
     bare = node("bare", resources={"nvidia.com/gpu": "4"})
     with installed.cluster.nodes(bare):
         output = doctor(installed)
@@ -241,7 +245,7 @@ def test_a_node_with_devices_and_no_taint_is_named(installed: Installation) -> N
     assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
 
 
-def test_an_exempt_namespace_that_nothing_needs_is_named(installed: Installation) -> None:
+def test_an_exempt_namespace_without_workloads_causes_a_warning(installed: Installation) -> None:
     check, kubectl = "exempt namespaces", installed.cluster.kubectl
     kubectl("create", "namespace", "gpu-operator-resources")
     try:
@@ -254,7 +258,7 @@ def test_an_exempt_namespace_that_nothing_needs_is_named(installed: Installation
         kubectl("delete", "namespace", "gpu-operator-resources", "--wait=false")
 
 
-def test_an_invalid_policy_is_named(installed: Installation) -> None:
+def test_an_invalid_policy_is_reported_and_trials_are_skipped(installed: Installation) -> None:
     with restored(installed, CONFIG_MAP):
         spoilt = {"data": {"policy.yaml": "kind: FencePolicy\n"}}
         installed.cluster.api.request("PATCH", CONFIG_MAP, spoilt, MERGE)
@@ -264,7 +268,7 @@ def test_an_invalid_policy_is_named(installed: Installation) -> None:
     assert output.found("skip", "trials")
 
 
-def test_another_policy_than_the_one_in_force_shows(
+def test_a_policy_that_differs_from_the_installed_policy_is_reported(
     installed: Installation, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     text = installed.cluster.api.request("GET", CONFIG_MAP)["data"]["policy.yaml"]
@@ -289,7 +293,7 @@ def idle(installed: Installation) -> Installation:
     return installed
 
 
-def test_without_a_replica_cause_and_consequences_are_named(idle: Installation) -> None:
+def test_missing_replicas_fail_the_replica_endpoint_and_trial_checks(idle: Installation) -> None:
     output = doctor(idle)
     assert "0 of 0 are ready" in output.found("fail", "replicas")
     assert "has no ready endpoint" in output.found("fail", "endpoints")
@@ -308,7 +312,7 @@ def leaf_of(days: int) -> Callable[[Any], Any]:
     return change
 
 
-def test_an_expired_certificate_is_named(idle: Installation) -> None:
+def test_an_expired_serving_certificate_is_reported(idle: Installation) -> None:
     with restored(idle, SECRET) as secret:
         stored = read_secret(secret)
         expired = write_secret(leaf_of(30)(stored), f"{RELEASE}-certificates", NAMESPACE, secret)
@@ -318,14 +322,14 @@ def test_an_expired_certificate_is_named(idle: Installation) -> None:
     assert output.found("fail", "caBundle")
 
 
-def test_a_secret_that_is_missing_is_named(idle: Installation) -> None:
+def test_a_missing_secret_is_reported(idle: Installation) -> None:
     with restored(idle, SECRET):
         idle.cluster.api.request("DELETE", SECRET)
         output = doctor(idle)
     assert "has no Secret" in output.found("fail", "certificate")
 
 
-def test_missing_permissions_are_reported_and_not_a_failure(installed: Installation) -> None:
+def test_checks_without_permissions_are_skipped(installed: Installation) -> None:
     directory = installed.cluster.directory
     path = as_account(installed.cluster, "default", "default", directory / "stranger")
     done = subprocess.run(

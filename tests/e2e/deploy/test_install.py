@@ -67,7 +67,7 @@ VALUES: Values = {
     },
 }
 
-ASKING: Values = {**VALUES, "webhook": {"clientCA": {"configMap": "api-servers"}}}
+WITH_CLIENT_CA: Values = {**VALUES, "webhook": {"clientCA": {"configMap": "api-servers"}}}
 """With replicas that take reviews from API servers only."""
 
 
@@ -112,7 +112,7 @@ class Load:
             self._thread.join()
 
 
-def test_both_replicas_run_on_nodes_of_their_own_and_off_the_gpus(installed: Installation) -> None:
+def test_replicas_run_on_separate_nodes_without_gpus(installed: Installation) -> None:
     assert {each["spec"]["nodeName"] for each in installed.pods()} == {"one", "two"}
     assert {each["spec"]["priorityClassName"] for each in installed.pods()} == {
         "system-cluster-critical"
@@ -134,17 +134,17 @@ def test_gpu_pods_are_admitted_through_the_service(installed: Installation) -> N
     assert {kind for kind, _ in made} == {"admit", "validating"}
 
 
-def test_a_denial_tells_a_trespasser_what_to_change(installed: Installation) -> None:
+def test_a_trespasser_is_denied_with_the_rule(installed: Installation) -> None:
     assert "pool-trespass" in installed.refusal(TRESPASSER)
 
 
-def test_a_plain_pod_causes_no_call(installed: Installation) -> None:
+def test_a_plain_pod_causes_no_webhook_call(installed: Installation) -> None:
     before = calls(installed.cluster.api.text("/metrics"))
     installed.create_pod(pod())
     assert not calls(installed.cluster.api.text("/metrics")) - before
 
 
-def test_the_running_objects_equal_the_rendered_ones(installed: Installation) -> None:
+def test_installed_objects_do_not_differ_from_the_rendered_chart(installed: Installation) -> None:
     """Nothing that gpufence writes, into its Secret or its Lease, is a difference to the chart."""
     stored = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
     assert stored["data"].keys() >= {"ca.crt", "ca.key", "tls.crt", "tls.key"}
@@ -168,7 +168,7 @@ def test_a_new_policy_takes_effect_without_a_restart(installed: Installation) ->
     assert {each["metadata"]["uid"] for each in installed.pods()} == before
 
 
-def test_no_pod_is_lost_while_all_replicas_are_replaced_by_some_that_request_a_certificate(
+def test_no_gpu_pod_fails_during_an_upgrade_to_client_certificates(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {each["metadata"]["uid"] for each in installed.pods()}
@@ -179,7 +179,7 @@ def test_no_pod_is_lost_while_all_replicas_are_replaced_by_some_that_request_a_c
     )
     load = Load(installed)
     with load.applied():
-        installed.upgrade(ASKING)
+        installed.upgrade(WITH_CLIENT_CA)
         installed.wait_rolled_out()
     assert not before & {each["metadata"]["uid"] for each in installed.pods()}
     with capsys.disabled():
@@ -188,7 +188,9 @@ def test_no_pod_is_lost_while_all_replicas_are_replaced_by_some_that_request_a_c
     assert load.created > 20
 
 
-def test_from_then_on_only_clients_with_a_certificate_are_served(installed: Installation) -> None:
+def test_only_clients_with_a_certificate_are_served_after_the_upgrade(
+    installed: Installation,
+) -> None:
     secret = installed.cluster.kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)
     authority = base64.b64decode(secret["data"]["ca.crt"]).decode()
     pair = installed.clients.client("another")
@@ -219,7 +221,7 @@ def test_deleted_objects_are_created_again(installed: Installation) -> None:
     until(back, "Secret, Lease and configuration to be back", within=30)
     installed.wait_called()
     before = kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"]
-    installed.upgrade(ASKING)
+    installed.upgrade(WITH_CLIENT_CA)
     assert kubectl.json("get", "secret", CERTIFICATES, "-n", NAMESPACE)["data"] == before
 
 
@@ -260,7 +262,7 @@ def test_additions_to_the_admission_policies_are_reverted(installed: Installatio
     until(right, "the additions to be gone", within=30)
 
 
-def test_a_replica_needs_no_more_memory_than_the_chart_requests(
+def test_the_memory_of_a_replica_is_below_the_request_of_the_chart(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     requested = memory(installed.helm, {})["requests"]
@@ -275,7 +277,7 @@ def test_a_replica_needs_no_more_memory_than_the_chart_requests(
         assert mebibytes < requested
 
 
-def test_a_replica_exposes_the_metrics_that_dashboard_and_alerts_are_held_to(
+def test_a_replica_exposes_exactly_the_known_metrics(
     installed: Installation,
 ) -> None:
     [running, _] = list(installed.kubelet.pods.values())
@@ -284,7 +286,7 @@ def test_a_replica_exposes_the_metrics_that_dashboard_and_alerts_are_held_to(
     assert exposed == {name for name in known if name.startswith("gpufence_")}
 
 
-def test_the_api_servers_own_metrics_are_what_the_alerts_query(installed: Installation) -> None:
+def test_the_api_server_exposes_the_metrics_that_the_alerts_query(installed: Installation) -> None:
     # The admission policies in the API server do not know this check: a webhook rejects the Pod.
     assert "pods.gpufence.dev" in installed.refusal(pod(gpu=True, hostNetwork=True))
     text = installed.cluster.api.text("/metrics")
@@ -295,7 +297,7 @@ def test_the_api_servers_own_metrics_are_what_the_alerts_query(installed: Instal
 
 
 @CLAIMS
-def test_the_service_account_has_every_right_that_is_used_and_no_other(
+def test_the_service_account_has_exactly_the_permissions_that_are_used(
     installed: Installation,
 ) -> None:
     for claim in ({"resourceClaimName": "none"}, {"resourceClaimTemplateName": "none"}):
@@ -328,7 +330,7 @@ def test_the_service_account_has_every_right_that_is_used_and_no_other(
 
 
 @CREATE_BY_APPLY
-def test_an_apply_that_creates_takes_the_right_to_create_and_by_name_is_enough(
+def test_an_apply_that_creates_requires_the_create_verb_on_the_name(
     installed: Installation,
 ) -> None:
     kubectl, name = installed.cluster.kubectl, "probe"
@@ -377,7 +379,7 @@ def bundles(installed: Installation) -> set[str]:
     return {webhook["clientConfig"]["caBundle"] for webhook in found}
 
 
-def test_without_a_replica_only_what_reaches_for_gpus_has_to_wait(
+def test_without_replicas_gpu_pods_are_rejected_and_plain_pods_admitted(
     installed: Installation,
 ) -> None:
     agent = pod(tolerations=[{"operator": "Exists"}])
@@ -418,7 +420,7 @@ def test_without_a_replica_only_what_reaches_for_gpus_has_to_wait(
     assert not installed.refusal(GPU_POD)
 
 
-def test_an_uninstall_leaves_nothing_behind(installed: Installation) -> None:
+def test_uninstall_deletes_all_objects_except_the_namespace(installed: Installation) -> None:
     everywhere = installed.cluster.kubectl(
         "api-resources", "--verbs=list,delete", "-o", "name"
     ).stdout.split()

@@ -34,7 +34,7 @@ TOLERATING: Object = {
 }
 
 
-def test_both_come_back_after_an_outage_of_both(
+def test_two_releases_recover_after_an_outage_of_all_replicas(
     found_binaries: dict[str, Path], helm: Helm, tmp_path: Path
 ) -> None:
     with installation(tmp_path, found_binaries, helm) as installed:
