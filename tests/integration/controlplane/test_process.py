@@ -18,7 +18,7 @@ def server(tmp_path: Path, script: str, stop_within: float = 10.0) -> Process:
     return Process("server", command, tmp_path / "server.log", stop_within=stop_within)
 
 
-def test_a_process_that_ends_before_it_serves_is_reported_with_the_end_of_its_log(
+def test_a_process_that_exits_during_startup_is_reported_with_its_log(
     tmp_path: Path,
 ) -> None:
     process = server(tmp_path, "print('port is taken'); raise SystemExit(7)")
@@ -32,7 +32,7 @@ def test_a_process_that_ends_before_it_serves_is_reported_with_the_end_of_its_lo
     process.stop()
 
 
-def test_a_process_that_does_not_get_ready_is_reported_with_what_is_missing(tmp_path: Path) -> None:
+def test_a_process_that_is_not_ready_in_time_is_reported_with_the_reason(tmp_path: Path) -> None:
     process = server(tmp_path, "import time; time.sleep(60)")
     process.start()
     try:
@@ -64,7 +64,7 @@ def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Pa
     until(lambda: not any(runs(pid) for pid in pids), "both to be gone", within=10)
 
 
-def test_a_process_is_given_the_time_to_end_by_itself(tmp_path: Path) -> None:
+def test_stop_waits_for_a_process_that_handles_sigterm(tmp_path: Path) -> None:
     process = server(
         tmp_path,
         "import signal, sys\n"

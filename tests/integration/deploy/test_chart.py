@@ -44,7 +44,7 @@ def arguments(objects: list[Object]) -> list[str]:
 
 
 @each_variant
-def test_helm_finds_nothing_to_say_against_the_chart(helm: Helm, values: Values) -> None:
+def test_helm_lint_reports_no_errors_or_warnings(helm: Helm, values: Values) -> None:
     linted = helm.with_values(
         ("lint", "--strict", "--quiet", "--kube-version", VERSION), values
     ).stdout
@@ -53,7 +53,7 @@ def test_helm_finds_nothing_to_say_against_the_chart(helm: Helm, values: Values)
 
 
 @each_variant
-def test_the_server_understands_its_command_line(helm: Helm, values: Values) -> None:
+def test_serve_accepts_the_arguments_of_the_deployment(helm: Helm, values: Values) -> None:
     command, *options = arguments(helm.objects(values))
     serve = cli.get_command(click.Context(cli), command)
     assert serve is not None
@@ -61,7 +61,7 @@ def test_the_server_understands_its_command_line(helm: Helm, values: Values) -> 
 
 
 @each_variant
-def test_the_policy_is_valid_and_spares_the_releases_own_namespace(
+def test_the_policy_is_valid_and_exempts_the_namespace_of_the_release(
     helm: Helm, values: Values
 ) -> None:
     name = f"{values.get('fullnameOverride', 'gpufence')}-policy"
@@ -71,11 +71,11 @@ def test_the_policy_is_valid_and_spares_the_releases_own_namespace(
         assert exempt.count(namespace) == 1
 
 
-def test_the_policy_is_the_default_one_word_for_word(helm: Helm) -> None:
+def test_the_chart_contains_the_default_policy(helm: Helm) -> None:
     assert policy(helm.objects({})) == yaml.safe_load(default_policy_text())
 
 
-def test_a_policy_says_only_what_differs(helm: Helm) -> None:
+def test_policy_values_are_merged_into_the_default_policy(helm: Helm) -> None:
     rules = {"pool-trespass": "warn", "device-leak": False}
     document = policy(helm.objects({"policy": {"rules": rules}}))
     assert document == yaml.safe_load(default_policy_text()) | {
@@ -84,7 +84,7 @@ def test_a_policy_says_only_what_differs(helm: Helm) -> None:
     assert parse_policy(document).rules["device-leak"] == "off"
 
 
-def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> None:
+def test_a_policy_document_keeps_nulls_and_dates(helm: Helm) -> None:
     values = VARIANTS["a policy document from a file"]
     parsed = parse_policy(policy(helm.objects(values)))
     assert parsed.hardening.run_as_user is None
@@ -191,7 +191,9 @@ def test_a_policy_document_arrives_whole_with_its_nulls_and_days(helm: Helm) -> 
     ],
     ids=lambda each: each if isinstance(each, str) else None,
 )
-def test_unknown_values_are_rejected_by_name(helm: Helm, values: Values, complaint: str) -> None:
+def test_invalid_values_are_rejected_with_their_name(
+    helm: Helm, values: Values, complaint: str
+) -> None:
     assert complaint in helm.refusal(values)
 
 
@@ -213,9 +215,9 @@ def test_unknown_values_are_rejected_by_name(helm: Helm, values: Values, complai
             for field in ("sharedResources", "fractionalResources")
         ),
     ],
-    ids=["an exempt RuntimeClass", "a share of no resource", "a part of no resource"],
+    ids=["exempt RuntimeClass", "unknown sharedResources", "unknown fractionalResources"],
 )
-def test_what_the_server_rejects_in_a_pool_is_rejected(
+def test_the_chart_rejects_pools_that_the_policy_parser_rejects(
     helm: Helm, given: Values, complaint: str
 ) -> None:
     with pytest.raises(PolicyError):
@@ -223,15 +225,15 @@ def test_what_the_server_rejects_in_a_pool_is_rejected(
     assert complaint in helm.refusal({"policy": given})
 
 
-def test_a_user_that_is_left_to_the_image_stays_so_although_helm_drops_what_is_null(
+def test_a_policy_can_leave_the_user_to_the_image(
     helm: Helm,
 ) -> None:
     document = policy(helm.objects(VARIANTS["the user is left to the image"]))
     assert parse_policy(document).hardening.run_as_user is None
 
 
-@pytest.mark.parametrize("text", ["", "{}"], ids=["without a policy", "with an empty one"])
-def test_a_policy_document_stands_by_itself(helm: Helm, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "{}"], ids=["policy is null", "policy is empty"])
+def test_a_policy_document_replaces_the_policy_value(helm: Helm, text: str) -> None:
     beside = {"policy": yaml.safe_load(text)}
     document = policy(helm.objects({**beside, "policyDocument": DOCUMENT}))
     assert [pool.name for pool in parse_policy(document).pools] == ["amd"]
@@ -251,7 +253,7 @@ def test_a_policy_document_from_an_empty_file_is_rejected(helm: Helm, tmp_path: 
 
 
 @pytest.mark.parametrize("values", [{}, {"policyDocument": None}], ids=["unset", "null"])
-def test_without_a_policy_document_the_charts_own_policy_counts(helm: Helm, values: Values) -> None:
+def test_the_default_policy_applies_without_a_policy_document(helm: Helm, values: Values) -> None:
     assert policy(helm.objects(values)) == yaml.safe_load(default_policy_text())
 
 
@@ -260,7 +262,7 @@ def test_kubernetes_before_1_30_is_rejected(helm: Helm) -> None:
     assert "requires kubeVersion: >=1.30.0-0" in message.stderr
 
 
-def test_the_namespaces_that_are_exempt_by_name_are_guarded(helm: Helm) -> None:
+def test_the_namespace_guard_covers_all_namespaces_exempt_by_name(helm: Helm) -> None:
     objects = helm.objects({"policy": {"exemptions": {"namespaces": ["agents"]}}})
     [guard] = [
         each
@@ -274,7 +276,7 @@ def test_the_namespaces_that_are_exempt_by_name_are_guarded(helm: Helm) -> None:
 
 
 @each_variant
-def test_no_webhook_configuration_is_in_the_chart(helm: Helm, values: Values) -> None:
+def test_the_chart_contains_no_webhook_configuration(helm: Helm, values: Values) -> None:
     kinds = {each["kind"] for each in helm.objects(values)}
     assert not {kind for kind in kinds if kind.endswith("WebhookConfiguration")}
 
@@ -287,13 +289,13 @@ def test_the_drain_fits_into_the_grace_period(helm: Helm, values: Values) -> Non
     assert pod(objects)["terminationGracePeriodSeconds"] >= needed + 5
 
 
-def test_the_drain_fits_whatever_it_is(helm: Helm) -> None:
+def test_the_termination_grace_period_grows_with_the_drain(helm: Helm) -> None:
     objects = helm.objects({"webhook": {"drainSeconds": 7.5, "graceSeconds": 25}})
     assert pod(objects)["terminationGracePeriodSeconds"] == math.ceil(7.5) + 25 + 5
 
 
 @each_variant
-def test_every_port_is_the_same_wherever_it_is_named(helm: Helm, values: Values) -> None:
+def test_ports_are_consistent_across_all_objects(helm: Helm, values: Values) -> None:
     objects = helm.objects(values)
     [container] = pod(objects)["containers"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
@@ -313,9 +315,7 @@ def test_every_port_is_the_same_wherever_it_is_named(helm: Helm, values: Values)
 
 
 @each_variant
-def test_every_selector_selects_the_pods_that_it_is_for_and_no_others(
-    helm: Helm, values: Values
-) -> None:
+def test_every_selector_matches_only_its_pods(helm: Helm, values: Values) -> None:
     objects = helm.objects(values)
     serving = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
     auditing = [
@@ -359,7 +359,7 @@ GKE, OTHER = "networking.gke.io/v1", "v1"
         ("gpufence-system", GKE, {"priorityClassName": ""}, False),
     ],
 )
-def test_a_quota_limits_no_pods_of_others(
+def test_the_priority_quota_defaults_to_gke_and_dedicated_namespaces(
     helm: Helm, namespace: str, served: str, values: Values, made: bool
 ) -> None:
     """In kube-system, it would limit CoreDNS."""
@@ -370,7 +370,7 @@ def test_a_quota_limits_no_pods_of_others(
     assert bool(quotas) == made
 
 
-def test_a_quota_in_kube_system_is_rejected_by_name(helm: Helm) -> None:
+def test_a_priority_quota_in_kube_system_is_rejected(helm: Helm) -> None:
     message = helm.with_values(
         ("template", "gpufence"), {"priorityQuota": True}, "--namespace", "kube-system", check=False
     )
@@ -394,7 +394,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("release", "values"), NAMES.items(), ids=NAMES)
-def test_every_name_is_one_that_the_api_server_takes(
+def test_every_object_name_is_valid_for_the_api_server(
     helm: Helm, release: str, values: Values
 ) -> None:
     everything = {
@@ -425,7 +425,7 @@ def test_every_name_is_one_that_the_api_server_takes(
         assert service == "gpufence"
 
 
-def test_names_that_are_cut_stay_apart(helm: Helm) -> None:
+def test_truncated_names_of_different_releases_stay_unique(helm: Helm) -> None:
     services = {
         one(
             [
@@ -440,7 +440,7 @@ def test_names_that_are_cut_stay_apart(helm: Helm) -> None:
     assert len(services) == 2
 
 
-def test_a_start_has_time_on_a_node_that_is_fully_in_use(helm: Helm) -> None:
+def test_the_startup_probe_allows_a_start_at_the_requested_cpu(helm: Helm) -> None:
     [container] = pod(helm.objects({}))["containers"]
     probe = container["startupProbe"]
     millicores = int(container["resources"]["requests"]["cpu"].removesuffix("m"))
@@ -449,7 +449,7 @@ def test_a_start_has_time_on_a_node_that_is_fully_in_use(helm: Helm) -> None:
     assert probe["periodSeconds"] * probe["failureThreshold"] > needed
 
 
-def test_an_autoscaler_chooses_the_number_of_replicas(helm: Helm) -> None:
+def test_the_deployment_has_no_replicas_if_autoscaling_is_enabled(helm: Helm) -> None:
     autoscaling = {"enabled": True, "minReplicas": 3, "maxReplicas": 9}
     objects = helm.objects({"autoscaling": autoscaling, "fullnameOverride": "fence"})
     deployment = one(objects, "Deployment")
@@ -467,7 +467,7 @@ def test_an_autoscaler_chooses_the_number_of_replicas(helm: Helm) -> None:
     assert not [each for each in default if each["kind"] == "HorizontalPodAutoscaler"]
 
 
-def test_pods_of_an_update_are_not_kept_waiting_for_a_third_node(helm: Helm) -> None:
+def test_max_unavailable_is_1_with_host_network_and_0_otherwise(helm: Helm) -> None:
     """On host ports, two nodes have no room for a third replica: an old one has to go first."""
     rolling = one(helm.objects({"hostNetwork": True}), "Deployment")["spec"]["strategy"]
     assert rolling["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 1}
@@ -496,7 +496,7 @@ def test_values_override_the_pod_fields_of_the_chart(helm: Helm) -> None:
     ],
     ids=["other resources", "other models", "other labels"],
 )
-def test_pools_that_the_server_tells_apart_are_taken(helm: Helm, one: Any, two: Any) -> None:
+def test_distinguishable_pools_are_accepted(helm: Helm, one: Any, two: Any) -> None:
     parse_policy(policy(helm.objects({"policy": {"pools": [one, two]}})))
 
 
@@ -514,9 +514,7 @@ def test_pools_that_the_server_tells_apart_are_taken(helm: Helm, one: Any, two: 
     ],
     ids=["the same labels", "fewer labels first", "fewer labels last", "a DeviceClass"],
 )
-def test_pools_that_the_server_cannot_tell_apart_are_rejected(
-    helm: Helm, one: Any, two: Any, wide: str
-) -> None:
+def test_indistinguishable_pools_are_rejected(helm: Helm, one: Any, two: Any, wide: str) -> None:
     message = helm.refusal({"policy": {"pools": [one, two]}})
     assert f"add a label to the nodeSelector of {wide}" in message
     document = yaml.safe_load(default_policy_text()) | {"pools": [one, two]}
@@ -525,9 +523,7 @@ def test_pools_that_the_server_cannot_tell_apart_are_rejected(
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_a_chart_that_depends_on_this_one_may_leave_it_out(
-    helm: Helm, tmp_path: Path, enabled: bool
-) -> None:
+def test_a_parent_chart_can_disable_the_chart(helm: Helm, tmp_path: Path, enabled: bool) -> None:
     shutil.copytree(CHART, tmp_path / "charts" / "gpufence")
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     dependency = {key: chart[key] for key in ("name", "version")}
@@ -539,6 +535,6 @@ def test_a_chart_that_depends_on_this_one_may_leave_it_out(
     assert ("kind: Deployment" in rendered) == enabled
 
 
-def test_ids_that_openshift_picks_are_left_out(helm: Helm) -> None:
+def test_the_openshift_variant_sets_no_user_or_group_ids(helm: Helm) -> None:
     context = pod(helm.objects(VARIANTS["OpenShift picks the ids"]))["securityContext"]
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}

@@ -154,7 +154,7 @@ NAMES = {"nameOverride": "guard", "fullnameOverride": "guard"}
 LISTED = [value for value in values() if value.default]
 
 
-def test_each_documented_value_is_tried() -> None:
+def test_each_documented_value_has_a_test_case() -> None:
     assert {value.path for value in LISTED} == EFFECTS.keys() | NAMES.keys()
     assert ELSEWHERE in {value.path for value in values()}
 
@@ -166,7 +166,7 @@ def test_each_documented_value_has_a_type_or_choices(value: Any) -> None:
 
 
 @pytest.mark.parametrize("path", EFFECTS)
-def test_a_value_changes_the_objects_that_it_is_for(helm: Helm, path: str) -> None:
+def test_a_value_changes_only_the_expected_objects(helm: Helm, path: str) -> None:
     effect = EFFECTS[path]
     before = objects(helm, dict(effect.given))
     after = objects(helm, merge(effect.given, nested(path, effect.value), {}))
@@ -175,7 +175,7 @@ def test_a_value_changes_the_objects_that_it_is_for(helm: Helm, path: str) -> No
 
 
 @pytest.mark.parametrize(("path", "name"), NAMES.items())
-def test_a_name_is_part_of_the_name_of_every_object(helm: Helm, path: str, name: str) -> None:
+def test_name_overrides_are_part_of_every_object_name(helm: Helm, path: str, name: str) -> None:
     every = {**MONITORING, **AUDIT, **AUTOSCALING, **QUOTA, path: name}
     assert not [each for each in objects(helm, every) if name not in each.partition(" ")[2]]
 
@@ -189,7 +189,7 @@ def choices(name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "choice"), [(name, each) for name in ("output", "failOn") for each in choices(name)]
 )
-def test_the_audit_understands_its_command_line(helm: Helm, name: str, choice: str) -> None:
+def test_audit_accepts_each_output_and_fail_on_value(helm: Helm, name: str, choice: str) -> None:
     job = one(helm.objects({"audit": {"enabled": True, name: choice}}), "CronJob")
     [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     command, *options = container["args"]

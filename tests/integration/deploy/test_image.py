@@ -47,7 +47,7 @@ def run(image: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedPr
     )
 
 
-def test_the_wheel_brings_the_three_packages_and_nothing_else(image: Path) -> None:
+def test_the_wheel_contains_only_the_three_packages(image: Path) -> None:
     [wheel] = (image / "opt" / "wheel").glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.partition("/")[0] for name in names}
@@ -61,7 +61,7 @@ def test_the_wheel_brings_the_three_packages_and_nothing_else(image: Path) -> No
     assert not [name for name in names if "__pycache__" in name]
 
 
-def test_every_library_is_the_pinned_one(image: Path) -> None:
+def test_installed_libraries_have_the_pinned_versions(image: Path) -> None:
     pins = dict(
         re.findall(r"(?m)^([\w-]+)==([\w.]+)", (PROJECT / "requirements/run.txt").read_text())
     )
@@ -83,7 +83,7 @@ def test_every_library_is_the_pinned_one(image: Path) -> None:
     assert {"aiohttp", "cryptography", "kubernetes", "uvloop"} <= installed.keys()
 
 
-def test_the_command_tells_its_version_and_judges_a_manifest(image: Path) -> None:
+def test_the_command_prints_its_version_and_checks_manifests(image: Path) -> None:
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     assert run(image, "--version").stdout == f"gpufence {version}\n"
     sample = DEPLOY / "samples" / "web-on-gpu-nodes.yaml"
@@ -93,12 +93,12 @@ def test_the_command_tells_its_version_and_judges_a_manifest(image: Path) -> Non
     assert run(image, "check", str(DEPLOY / "samples" / "gpu-job.yaml")).returncode == 0
 
 
-def test_gpufence_itself_passes_its_own_check(image: Path) -> None:
+def test_install_yaml_passes_gpufence_check(image: Path) -> None:
     output = run(image, "check", str(DEPLOY / "install.yaml"))
     assert (output.returncode, output.stderr) == (0, "")
 
 
-def test_the_final_stage_runs_as_the_user_that_the_chart_names(helm: Helm) -> None:
+def test_the_user_of_the_image_matches_the_chart(helm: Helm) -> None:
     [user] = [each.rest for each in FINAL if each.word == "USER"]
     spec = one(helm.objects({}), "Deployment")["spec"]["template"]["spec"]
     context = spec["securityContext"]
@@ -106,18 +106,18 @@ def test_the_final_stage_runs_as_the_user_that_the_chart_names(helm: Helm) -> No
     assert "command" not in spec["containers"][0]
 
 
-def test_the_final_stage_takes_all_of_the_build_and_nothing_else() -> None:
+def test_the_final_stage_copies_only_the_build_result() -> None:
     copies = [each.rest for each in FINAL if each.word == "COPY"]
     assert copies == ["--from=build /opt/gpufence /opt/gpufence"]
     assert BUILD[0].rest.split()[0] == FINAL[0].rest == "${BASE}"
 
 
-def test_the_base_is_pinned_to_a_release_of_python() -> None:
+def test_the_base_image_is_pinned_to_a_python_release() -> None:
     [base] = re.findall(r"(?m)^ARG BASE=(.*)$", (DEPLOY / "Dockerfile").read_text())
     assert re.fullmatch(r"python:3\.13\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", base)
 
 
-def test_the_builds_context_holds_all_that_is_copied() -> None:
+def test_the_build_context_contains_exactly_the_copied_files() -> None:
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     assert "*" in ignored
     sources = [
@@ -130,7 +130,7 @@ def test_the_builds_context_holds_all_that_is_copied() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl hashes the authority's name")
-def test_the_image_trusts_what_the_system_does_without_holding_all_of_it(tmp_path: Path) -> None:
+def test_the_image_trusts_system_cas_without_loading_the_whole_bundle(tmp_path: Path) -> None:
     """OpenSSL finds a CA in the directory by its hash when it verifies a certificate."""
     now = datetime.now(UTC)
     authority = create_authority(now)

@@ -60,7 +60,7 @@ def objects(done: Result) -> dict[str, Any]:
     return {document["kind"]: document for document in yaml.safe_load_all(done.stdout)}
 
 
-def test_kustomize_mutates_by_the_function(kustomize: Path, tmp_path: Path) -> None:
+def test_a_kustomize_transformer_mutates_objects(kustomize: Path, tmp_path: Path) -> None:
     kustomization(tmp_path, "gpu-job.yaml", "web.yaml", transformers=function("mutate"))
     built = objects(run(tmp_path, kustomize, *BUILD))
     mutated = objects(run(SAMPLES, COMMAND, "mutate", "gpu-job.yaml", "web.yaml"))
@@ -68,7 +68,7 @@ def test_kustomize_mutates_by_the_function(kustomize: Path, tmp_path: Path) -> N
     assert built["Job"]["spec"]["template"]["spec"]["tolerations"]
 
 
-def test_kustomize_is_stopped_by_what_the_policy_rejects(kustomize: Path, tmp_path: Path) -> None:
+def test_kustomize_build_fails_on_a_denied_object(kustomize: Path, tmp_path: Path) -> None:
     kustomization(tmp_path, "web-on-gpu-nodes.yaml", transformers=function("check"))
     done = run(tmp_path, kustomize, *BUILD)
     assert done.returncode != 0
@@ -76,7 +76,7 @@ def test_kustomize_is_stopped_by_what_the_policy_rejects(kustomize: Path, tmp_pa
     assert "Deployment default/web-on-gpu-nodes: pool-trespass: " in done.stderr
 
 
-def test_checking_leaves_what_kustomize_builds_as_it_is(kustomize: Path, tmp_path: Path) -> None:
+def test_check_mode_does_not_change_the_kustomize_output(kustomize: Path, tmp_path: Path) -> None:
     kustomization(tmp_path, "gpu-job.yaml", "web.yaml")
     plain = run(tmp_path, kustomize, *BUILD)
     kustomization(tmp_path, "gpu-job.yaml", "web.yaml", transformers=function("check"))
@@ -85,7 +85,7 @@ def test_checking_leaves_what_kustomize_builds_as_it_is(kustomize: Path, tmp_pat
     assert checked.stdout == plain.stdout
 
 
-def test_a_policy_is_a_function_config_of_kustomize(kustomize: Path, tmp_path: Path) -> None:
+def test_kustomize_accepts_a_policy_as_function_config(kustomize: Path, tmp_path: Path) -> None:
     policy = yaml.safe_load((PROJECT / "policies" / "document" / "default.yaml").read_text())
     policy["rules"]["pool-trespass"] = "warn"
     annotations = function("check")["metadata"]["annotations"]
@@ -98,7 +98,7 @@ def test_a_policy_is_a_function_config_of_kustomize(kustomize: Path, tmp_path: P
     assert "tolerations" not in built["Job"]["spec"]["template"]["spec"]
 
 
-def test_kustomize_takes_no_function_as_a_validator(kustomize: Path, tmp_path: Path) -> None:
+def test_kustomize_rejects_exec_functions_as_validators(kustomize: Path, tmp_path: Path) -> None:
     """Why the help says transformers: even one that changes nothing is rejected, for kustomize
     itself annotates what comes back (kubernetes-sigs/kustomize issue 5036)."""
     kustomization(tmp_path, "web.yaml", validators=function("check", "{path: cat}"))
@@ -133,7 +133,7 @@ def test_kpt_mutates_files_in_place_and_keeps_comments(kpt: str, tmp_path: Path)
     assert (tmp_path / "web.yaml").read_text() == (SAMPLES / "web.yaml").read_text()
 
 
-def test_kpt_shows_the_results_of_the_function(kpt: str, tmp_path: Path) -> None:
+def test_kpt_writes_the_results_of_the_function(kpt: str, tmp_path: Path) -> None:
     package(tmp_path, "web-on-gpu-nodes.yaml")
     command = ("fn", "eval", ".", "--exec", "gpufence krm", "--results-dir", "results")
     done = run(tmp_path, kpt, *command, "--", "mode=check")

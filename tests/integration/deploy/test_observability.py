@@ -63,15 +63,13 @@ SERIES = exported() | FOREIGN
 
 
 @pytest.mark.parametrize("where", expressions())
-def test_prometheus_can_read_the_expression(parsed: dict[str, Expression], where: str) -> None:
+def test_prometheus_parses_every_expression(parsed: dict[str, Expression], where: str) -> None:
     assert not parsed[where].error
     assert "$" not in expressions()[where]
 
 
 @pytest.mark.parametrize("where", expressions())
-def test_every_metric_exists_with_every_label_that_is_used(
-    parsed: dict[str, Expression], where: str
-) -> None:
+def test_every_used_metric_and_label_exists(parsed: dict[str, Expression], where: str) -> None:
     expression = parsed[where]
     assert expression.selected, "no metric at all"
     assert expression.selected.keys() <= SERIES.keys()
@@ -82,13 +80,15 @@ def test_every_metric_exists_with_every_label_that_is_used(
 
 
 @pytest.mark.parametrize("where", expressions())
-def test_counters_are_never_shown_bare(parsed: dict[str, Expression], where: str) -> None:
+def test_counters_are_never_queried_without_a_rate_function(
+    parsed: dict[str, Expression], where: str
+) -> None:
     """What a counter has come to since some start says nothing: its rate or increase does."""
     endings = ("_total", "_bucket", "_count")
     assert not [name for name in parsed[where].bare if name.endswith(endings)]
 
 
-def test_a_mistake_would_be_noticed(promql_parser: Path) -> None:
+def test_the_parser_reports_syntax_errors_and_unknown_metrics(promql_parser: Path) -> None:
     wrong = ["sum by (rule) (rate(gpufence_finding_total[5m])", 'gpufence_finding_total{rul="x"}']
     unclosed, unknown = parse(promql_parser, wrong)
     assert "unclosed left parenthesis" in unclosed.error
@@ -98,7 +98,7 @@ def test_a_mistake_would_be_noticed(promql_parser: Path) -> None:
     assert "gpufence_findings_total" in SERIES
 
 
-def test_every_metric_of_the_fence_itself_is_shown_or_watched(
+def test_every_gpufence_metric_is_used_by_the_dashboard_or_an_alert(
     parsed: dict[str, Expression],
 ) -> None:
     used = {name for expression in parsed.values() for name in expression.selected}
@@ -112,7 +112,7 @@ def test_every_metric_of_the_fence_itself_is_shown_or_watched(
     assert not unused
 
 
-def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
+def test_every_alert_has_a_severity_and_annotations() -> None:
     assert rules()
     for rule in rules():
         assert rule["labels"]["severity"] in {"critical", "warning"}
@@ -122,7 +122,7 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
             assert (DEPLOY.parent / page).is_file(), page
 
 
-def test_every_panel_has_an_id_and_a_place_of_its_own() -> None:
+def test_panel_ids_are_unique_and_panels_do_not_overlap() -> None:
     ids = [panel["id"] for panel in panels()]
     assert len(ids) == len(set(ids))
     taken: set[tuple[int, int]] = set()

@@ -29,7 +29,7 @@ from webhook.http.listener import Listeners, listen, port_of
 PAGE = (PROJECT / "docs" / "contribute" / "architecture.md").read_text()
 
 
-def found(name: str) -> Any:
+def resolve(name: str) -> Any:
     """Return what a dotted name stands for."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
@@ -44,11 +44,11 @@ def found(name: str) -> Any:
 @pytest.mark.parametrize(
     "name", sorted(set(re.findall(r"`((?:webhook|policies|certs)\.[\w.]+)`", PAGE)))
 )
-def test_files_that_the_page_names_exist(name: str) -> None:
-    assert found(name) is not None
+def test_each_dotted_name_on_the_page_exists(name: str) -> None:
+    assert resolve(name) is not None
 
 
-def test_the_drawing_has_every_package_of_webhook() -> None:
+def test_the_diagram_has_every_package_of_webhook() -> None:
     packages = {module.name for module in iter_modules(webhook.__path__) if module.ispkg}
     assert {name for name in packages if f"webhook.{name}" not in PAGE} == set()
 
@@ -58,12 +58,12 @@ OBSERVERS = ("webhook.metrics", "webhook.logs")
 """What is called on the way to count and to log, and decides nothing."""
 
 
-async def test_a_review_takes_the_path_of_the_page(tmp_path: Path) -> None:
+async def test_a_review_calls_the_functions_of_the_page_in_order(tmp_path: Path) -> None:
     called = await path_of_a_review(tmp_path)
     table = PAGE.partition("## One GPU Pod")[2]
     steps = re.findall(r"(?m)^\| (\d+) \| `([\w.]+)`", table)
     assert [int(number) for number, _ in steps] == [*range(1, len(steps) + 1)]
-    first_call = [called.index(code_of(found(name))) for _, name in steps]
+    first_call = [called.index(code_of(resolve(name))) for _, name in steps]
     assert first_call == sorted(first_call), [name for _, name in steps]
     passed = (name for name in map(package_of, called) if name not in OBSERVERS)
     packages = [name for name, _ in groupby(passed)]

@@ -14,11 +14,11 @@ PLACEHOLDERS = ("NAME", "RULE", "too_many_sidecars", "too-many-sidecars")
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z][a-z-]+)", TEXT))))
-def test_a_target_is_in_the_makefile(target: str) -> None:
+def test_each_named_target_is_in_the_makefile(target: str) -> None:
     assert re.search(rf"(?m)^{target}:.*## ", MAKEFILE)
 
 
-def test_each_path_exists() -> None:
+def test_each_named_path_exists() -> None:
     roots = "certs|deploy|docs|policies|tests|webhook"
     named = re.findall(rf"(?<![\w/.-])(?:{roots})/[\w./-]*", TEXT)
     named = [name for name in named if not any(part in name for part in PLACEHOLDERS)]

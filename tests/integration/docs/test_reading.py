@@ -34,7 +34,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "page.md"
 
 
-def test_a_block_knows_its_place_its_language_and_its_notes(page: Path) -> None:
+def test_a_block_has_a_position_a_language_and_notes(page: Path) -> None:
     page.write_text(PAGE)
     manifest, console = blocks("page.md")
     assert manifest == Block(
@@ -47,7 +47,7 @@ def test_a_block_knows_its_place_its_language_and_its_notes(page: Path) -> None:
     assert (console.place, console.notes) == ("page.md:9", {"exit": "1", "cluster": ""})
 
 
-def test_commands_go_over_lines_and_have_what_is_shown_after_them(page: Path) -> None:
+def test_a_command_has_its_continuation_lines_and_shown_output(page: Path) -> None:
     page.write_text(PAGE)
     _, console = blocks("page.md")
     assert list(console.commands()) == [
@@ -56,7 +56,7 @@ def test_commands_go_over_lines_and_have_what_is_shown_after_them(page: Path) ->
     ]
 
 
-def test_a_note_that_nothing_is_known_by_is_rejected(page: Path) -> None:
+def test_an_unknown_note_is_rejected(page: Path) -> None:
     page.write_text("<!-- verdcit: denied -->\n```yaml\nkind: Pod\n```\n")
     with pytest.raises(ValueError, match=r"page\.md:2: unknown notes: verdcit"):
         blocks("page.md")

@@ -68,7 +68,7 @@ class Loads(HTMLParser):
             self.loads.append(url)
 
 
-def test_the_site_loads_nothing_from_anywhere_else(site: Path) -> None:
+def test_the_site_loads_no_external_resources(site: Path) -> None:
     loads = [url for page in site.rglob("*.html") for url in Loads(page).loads]
     assert len(loads) > 100
     assert [url for url in loads if urlsplit(url).netloc] == []
@@ -76,7 +76,7 @@ def test_the_site_loads_nothing_from_anywhere_else(site: Path) -> None:
     assert re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*", styles) == []
 
 
-def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
+def test_every_internal_link_of_the_site_resolves(site: Path) -> None:
     pages = {path: Loads(path) for path in site.rglob("*.html")}
     missing = []
     for path, page in pages.items():
@@ -91,7 +91,7 @@ def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
     assert missing == []
 
 
-def test_the_reference_names_everything_that_there_is(site: Path) -> None:
+def test_the_reference_lists_every_key_command_metric_value_and_rule(site: Path) -> None:
     def text(name: str) -> str:
         return (site / "reference" / f"{name}.html").read_text()
 
