@@ -40,7 +40,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     await made.api.stop()
 
 
-def found(audit: Audit) -> dict[str, list[str]]:
+def reasons_by_object(audit: Audit) -> dict[str, list[str]]:
     """Return the reasons of findings, by the object in whose report they are."""
     return {
         f"{each.workload.kind.kind} {each.workload.owned.name}": [
@@ -56,7 +56,7 @@ def subject(audit: Audit, name: str) -> Subject:
     return one
 
 
-async def test_a_finding_of_template_and_pods_is_reported_once_at_the_deployment(
+async def test_a_finding_of_a_deployment_and_its_pods_is_reported_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     spec = pod_spec(**REACHING)
@@ -68,13 +68,13 @@ async def test_a_finding_of_template_and_pods_is_reported_once_at_the_deployment
     for name in ("web-5d-a", "web-5d-b"):
         cluster.add("Pod", owned(pod(name, spec, app="web"), replica_set, "ReplicaSet"))
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {"Deployment web": [TOLERATES]}
+    assert reasons_by_object(audit) == {"Deployment web": [TOLERATES]}
     assert subject(audit, "web").pods == {"denied": 2}
     [finding] = subject(audit, "web").decision.findings
     assert finding.path == "spec.template.spec.tolerations[0]"
 
 
-async def test_findings_of_a_pod_alone_are_reported_at_its_owner_with_its_name(
+async def test_a_finding_of_pods_is_reported_for_the_owner_with_pod_names(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
@@ -86,7 +86,7 @@ async def test_findings_of_a_pod_alone_are_reported_at_its_owner_with_its_name(
     assert finding.detail.endswith("; found in Pod a, Pod b, Pod c and 2 more")
 
 
-async def test_old_replica_sets_and_jobs_that_have_ended_are_history(
+async def test_old_replica_sets_and_completed_jobs_are_ignored(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
@@ -95,10 +95,10 @@ async def test_old_replica_sets_and_jobs_that_have_ended_are_history(
     ended = workload("job", pod_spec(**REACHING))
     ended["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     cluster.add("Job", ended)
-    assert found(await cluster.audit(tmp_path)) == {}
+    assert reasons_by_object(await cluster.audit(tmp_path)) == {}
 
 
-async def test_pods_that_have_ended_are_not_listed_and_count_nowhere(
+async def test_finished_pods_are_neither_listed_nor_counted(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     job = cluster.add("Job", workload("train", pod_spec(2)))
@@ -114,24 +114,27 @@ async def test_pods_that_have_ended_are_not_listed_and_count_nowhere(
     assert asked == {UNFINISHED}
     assert audit.pods == 4
     assert subject(audit, "train").pods == {"mutated": 2}
-    assert found(audit) == {"Pod bare-0": [TOLERATES, SITS], "Pod bare-3": [TOLERATES, SITS]}
+    assert reasons_by_object(audit) == {
+        "Pod bare-0": [TOLERATES, SITS],
+        "Pod bare-3": [TOLERATES, SITS],
+    }
     [pool] = audit.pools
     assert (pool.requested, pool.waiting, pool.free, pool.trespassers) == (4, 0, 4, 2)
 
 
-async def test_a_pod_whose_owner_is_gone_stands_for_itself(
+async def test_a_finding_of_an_orphaned_pod_is_reported_for_the_pod(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     gone: Object = {"metadata": {"name": "gone", "uid": "nobody"}}
     cluster.add("Pod", owned(pod("orphan", pod_spec(**REACHING)), gone, "ReplicaSet"))
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {"Pod orphan": [TOLERATES]}
+    assert reasons_by_object(audit) == {"Pod orphan": [TOLERATES]}
     expected = "its owner reference names ReplicaSet gone, which does not exist"
     assert subject(audit, "orphan").remark == expected
 
 
 @pytest.mark.parametrize("forgery", ["labels", "name", "namespace", "kind"])
-async def test_a_forged_daemon_set_makes_no_agent_of_a_pod(
+async def test_a_pod_with_a_forged_daemon_set_owner_is_not_an_agent(
     forgery: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     real = cluster.add("DaemonSet", workload("agent", pod_spec(**ANYWHERE)))
@@ -144,21 +147,23 @@ async def test_a_forged_daemon_set_makes_no_agent_of_a_pod(
     kind = "StatefulSet" if forgery == "kind" else "DaemonSet"
     cluster.add("Pod", owned(claimed, named, kind))
     audit = await cluster.audit(tmp_path)
-    reasons = found(audit)["Pod intruder"]
+    reasons = reasons_by_object(audit)["Pod intruder"]
     assert reasons == ["a Pod without a GPU request tolerates every taint", SITS]
     assert "does not match" in subject(audit, "intruder").remark
 
 
-async def test_a_daemon_sets_pod_belongs_on_gpu_nodes(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_daemon_set_pod_on_a_gpu_node_has_no_finding(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     agent = cluster.add("DaemonSet", workload("agent", pod_spec(**ANYWHERE)))
     its = pod("agent-x", pod_spec(**ANYWHERE), app="agent", node="gpu")
     cluster.add("Pod", owned(its, agent, "DaemonSet"))
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {}
+    assert reasons_by_object(audit) == {}
     assert audit.pools[0].trespassers == 0
 
 
-async def test_a_plain_pod_on_a_gpu_node_is_reported_at_its_owner(
+async def test_a_plain_pod_on_a_gpu_node_is_reported_for_its_owner(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     deployment = cluster.add("Deployment", workload("web", pod_spec()))
@@ -166,13 +171,13 @@ async def test_a_plain_pod_on_a_gpu_node_is_reported_at_its_owner(
         plain = pod(name, pod_spec(), app="web", node=place)
         cluster.add("Pod", owned(plain, deployment, "Deployment"))
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {"Deployment web": [SITS]}
+    assert reasons_by_object(audit) == {"Deployment web": [SITS]}
     [finding] = subject(audit, "web").decision.findings
     assert finding.detail.startswith("Pod a on node gpu, Pod b on node gpu: ")
     assert audit.pools[0].trespassers == 2
 
 
-async def test_exempt_namespaces_and_exceptions_count_for_pods_that_sit_there(
+async def test_exemptions_and_exceptions_apply_to_pods_on_gpu_nodes(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.add("Pod", pod("plugin", pod_spec(), node="gpu", namespace="gpu-operator"))
@@ -189,13 +194,15 @@ async def test_exempt_namespaces_and_exceptions_count_for_pods_that_sit_there(
         reason="moves in January",
         expires=TODAY.replace(day=22),
     )
-    assert found(await cluster.audit(tmp_path, replace(policy, exceptions=(entry,)))) == {}
+    assert (
+        reasons_by_object(await cluster.audit(tmp_path, replace(policy, exceptions=(entry,)))) == {}
+    )
     late = replace(entry, expires=TODAY)
     audit = await cluster.audit(tmp_path, replace(policy, exceptions=(late,)))
-    assert found(audit) == {"Pod legacy": [SITS]}
+    assert reasons_by_object(audit) == {"Pod legacy": [SITS]}
 
 
-async def test_exceptions_that_cover_nothing_are_named(cluster: Cluster, tmp_path: Path) -> None:
+async def test_exceptions_that_cover_nothing_are_reported(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     entry = ExceptionEntry(
         frozenset({"pool-trespass"}), NameSet.of(["web"]), frozenset(), NameSet(), "moving"
@@ -207,7 +214,7 @@ async def test_exceptions_that_cover_nothing_are_named(cluster: Cluster, tmp_pat
         replace(entry, namespaces=NameSet.of(["kube-system"])),
     )
     audit = await cluster.audit(tmp_path, replace(shipped_policy(), exceptions=exceptions))
-    assert found(audit) == {}
+    assert reasons_by_object(audit) == {}
     assert audit.exceptions == (
         "exceptions[1] of the policy (moving) covers no finding of this audit",
         f"exceptions[2] of the policy (spring) expired on {TODAY}",
@@ -215,7 +222,9 @@ async def test_exceptions_that_cover_nothing_are_named(cluster: Cluster, tmp_pat
     )
 
 
-async def test_a_gpu_pod_of_today_would_be_changed(cluster: Cluster, tmp_path: Path) -> None:
+async def test_an_unmutated_gpu_pod_has_the_verdict_mutated(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     cluster.add("Pod", pod("train", pod_spec(2), node="gpu"))
     audit = await cluster.audit(tmp_path)
     assert subject(audit, "train").decision.verdict == "mutated"
@@ -244,10 +253,12 @@ async def test_a_pod_that_is_larger_than_every_node_is_reported(
     cluster.add("Pod", pod("fits", pod_spec(8)))
     too_large = ["no node has enough devices"]
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {"Job train": too_large, "Pod waiting": too_large}
+    assert reasons_by_object(audit) == {"Job train": too_large, "Pod waiting": too_large}
 
 
-async def test_a_part_of_a_gpu_belongs_on_gpu_nodes_and_is_no_device(tmp_path: Path) -> None:
+async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device(
+    tmp_path: Path,
+) -> None:
     cluster = Cluster()
     offered = {"nvidia.com/gpu": "8", "nvidia.com/gpumem": "81920"}
     cluster.add("Node", node("gpu", labels=LABELS, taints=[TAINT], resources=offered))
@@ -264,12 +275,12 @@ async def test_a_part_of_a_gpu_belongs_on_gpu_nodes_and_is_no_device(tmp_path: P
         audit = await cluster.audit(tmp_path, policy)
     finally:
         await cluster.api.stop()
-    assert found(audit) == {"Pod plain": [SITS]}
+    assert reasons_by_object(audit) == {"Pod plain": [SITS]}
     [pool] = audit.pools
     assert (pool.allocatable, pool.requested, pool.trespassers) == (8, 1, 1)
 
 
-async def test_the_node_tells_the_pool_of_devices_that_several_pools_offer(tmp_path: Path) -> None:
+async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node(tmp_path: Path) -> None:
     cluster, gpus = Cluster(), {"nvidia.com/gpu": "8"}
     for model in ("a100", "h100"):
         taint = {"key": model, "effect": "NoSchedule"}
@@ -296,10 +307,12 @@ async def test_the_node_tells_the_pool_of_devices_that_several_pools_offer(tmp_p
     assert (a100.allocatable, a100.requested, a100.waiting, a100.trespassers) == (8, 2, 2, 0)
     assert (h100.allocatable, h100.requested, h100.waiting, h100.trespassers) == (8, 7, 2, 1)
     assert audit.nodes == []
-    assert found(audit) == {"Pod intruder": ["a GPU Pod runs on a GPU node of another pool"]}
+    assert reasons_by_object(audit) == {
+        "Pod intruder": ["a GPU Pod runs on a GPU node of another pool"]
+    }
 
 
-async def test_nodes_with_devices_and_without_taint_or_label_are_named(
+async def test_nodes_with_devices_but_no_taint_or_label_are_reported(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.add("Node", node("bare", resources={"nvidia.com/gpu": "2"}))
@@ -326,12 +339,12 @@ async def test_an_owner_of_an_unknown_kind_is_found_by_discovery(
     worker = pod("render-0", pod_spec(**REACHING))
     cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {"Farm render": [TOLERATES]}
+    assert reasons_by_object(audit) == {"Farm render": [TOLERATES]}
     [finding] = subject(audit, "render").decision.findings
     assert finding.path == "spec.worker.spec.tolerations[0]"
 
 
-async def test_custom_resources_of_the_policy_are_judged_without_pods(
+async def test_custom_resources_of_the_policy_are_audited_without_pods(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
@@ -343,10 +356,10 @@ async def test_custom_resources_of_the_policy_are_judged_without_pods(
             "spec": {"pytorchReplicaSpecs": {"Worker": template}},
         },
     )
-    assert found(await cluster.audit(tmp_path)) == {"PyTorchJob train": [TOLERATES]}
+    assert reasons_by_object(await cluster.audit(tmp_path)) == {"PyTorchJob train": [TOLERATES]}
 
 
-async def test_custom_resources_are_found_in_versions_that_their_group_does_not_prefer(
+async def test_custom_resources_in_non_preferred_versions_are_audited(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
@@ -355,27 +368,27 @@ async def test_custom_resources_are_found_in_versions_that_their_group_does_not_
     for kind, field in (("PyTorchJob", "pytorchReplicaSpecs"), ("MPIJob", "mpiReplicaSpecs")):
         metadata = {"name": "train", "namespace": "ml"}
         cluster.add(kind, {"metadata": metadata, "spec": {field: {"Worker": template}}})
-    assert found(await cluster.audit(tmp_path)) == {
+    assert reasons_by_object(await cluster.audit(tmp_path)) == {
         "MPIJob train": [TOLERATES],
         "PyTorchJob train": [TOLERATES],
     }
 
 
-async def test_forbidden_kinds_are_reported_and_the_others_audited(
+async def test_forbidden_kinds_are_skipped_and_other_kinds_audited(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     cluster.api.errors[PATHS["Deployment"]] = (403, "deployments.apps is forbidden")
     cluster.api.errors[NODES] = (403, "nodes is forbidden")
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {"Pod web": [TOLERATES]}
+    assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
     assert audit.pools == []
     nodes, deployments = audit.skipped
     assert nodes.startswith("nodes: not listed, so the report does not show pools")
     assert deployments.startswith("deployments.apps: not listed, so its objects are not audited")
 
 
-async def test_a_custom_resource_that_the_api_server_fails_to_list_is_reported(
+async def test_a_custom_resource_that_cannot_be_listed_is_reported_as_skipped(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
@@ -383,7 +396,7 @@ async def test_a_custom_resource_that_the_api_server_fails_to_list_is_reported(
     failed = (500, "conversion webhook for kubeflow.org/v1, Kind=PyTorchJob failed")
     cluster.api.errors["/apis/kubeflow.org/v1/pytorchjobs"] = failed
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {"Pod web": [TOLERATES]}
+    assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
     [message] = audit.skipped
     assert message.startswith(
         "pytorchjobs.kubeflow.org: not listed, so its objects are not audited;"
@@ -391,14 +404,14 @@ async def test_a_custom_resource_that_the_api_server_fails_to_list_is_reported(
     assert failed[1] in message
 
 
-async def test_a_group_whose_api_server_is_away_is_reported(
+async def test_an_unavailable_api_group_is_reported_as_skipped(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     cluster.api.errors["/apis/kubeflow.org/v1"] = (503, "service unavailable")
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {"Pod web": [TOLERATES]}
+    assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
     [message] = audit.skipped
     assert message == (
         "kubeflow.org: not listed completely, so some objects may not be audited; check its API "
@@ -406,15 +419,13 @@ async def test_a_group_whose_api_server_is_away_is_reported(
     )
 
 
-async def test_pods_that_the_api_server_fails_to_list_end_the_audit(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_failed_list_of_pods_fails_the_audit(cluster: Cluster, tmp_path: Path) -> None:
     cluster.api.errors[PODS] = (500, "etcdserver: leader changed")
     with pytest.raises(ApiError, match="leader changed"):
         await cluster.audit(tmp_path)
 
 
-async def test_an_owner_whose_spec_is_no_mapping_is_an_owner_all_the_same(
+async def test_a_finding_is_reported_for_an_owner_whose_spec_is_a_list(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("example.com", "v1", "Farm", "farms")
@@ -423,10 +434,10 @@ async def test_an_owner_whose_spec_is_no_mapping_is_an_owner_all_the_same(
     )
     worker = pod("render-0", pod_spec(**REACHING))
     cluster.add("Pod", owned(worker, farm, "Farm", "example.com/v1"))
-    assert found(await cluster.audit(tmp_path)) == {"Farm render": [TOLERATES]}
+    assert reasons_by_object(await cluster.audit(tmp_path)) == {"Farm render": [TOLERATES]}
 
 
-async def test_an_owner_that_may_not_be_listed_leaves_its_pods_to_stand_for_themselves(
+async def test_a_pod_whose_owner_cannot_be_listed_is_its_own_subject(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     owner = cluster.add("StatefulSet", workload("db", pod_spec()))
@@ -455,9 +466,7 @@ async def test_an_object_with_a_cluster_scoped_owner_is_its_own_subject(
     assert cluster.api.lists("/apis/nvidia.com/v1/clusterpolicies") == []
 
 
-async def test_a_static_pod_has_no_owner_and_needs_no_remark(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_a_static_pod_is_an_agent_without_a_remark(cluster: Cluster, tmp_path: Path) -> None:
     gpu = node("gpu-2", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "8"})
     kubelet = cluster.add("Node", gpu)
     static = owned(pod("static-gpu-2", pod_spec(), node="gpu-2"), kubelet, "Node", "v1")
@@ -489,7 +498,7 @@ async def test_lists_are_paged_and_restart_when_they_expire(
     assert {(query["limit"], query["fieldSelector"]) for query in asked} == {("500", UNFINISHED)}
 
 
-async def test_credentials_that_expire_between_two_pages_are_read_again(
+async def test_credentials_that_expire_between_two_pages_are_reloaded(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     for number in range(1200):
@@ -507,16 +516,14 @@ async def test_credentials_that_expire_between_two_pages_are_read_again(
     assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
 
 
-async def test_credentials_that_no_server_accepts_are_shown_once(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_rejected_credentials_are_sent_only_once(cluster: Cluster, tmp_path: Path) -> None:
     cluster.api.accepted_bearer = "another"
     with pytest.raises(ApiError, match="Unauthorized"):
         await cluster.audit(tmp_path)
     assert len(cluster.api.requests) == 1
 
 
-async def test_an_object_that_no_rule_can_read_is_reported_and_the_rest_judged(
+async def test_a_malformed_object_is_reported_and_other_objects_audited(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.serve("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
@@ -527,7 +534,7 @@ async def test_an_object_that_no_rule_can_read_is_reported_and_the_rest_judged(
     cluster.add("Pod", owned(pod("odd-0", broken), job, "PyTorchJob", "kubeflow.org/v1"))
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     audit = await cluster.audit(tmp_path)
-    assert found(audit) == {"Pod web": [TOLERATES]}
+    assert reasons_by_object(audit) == {"Pod web": [TOLERATES]}
     assert "spec.x.containers[0].resources.limits" in subject(audit, "odd").error
     [message] = audit.skipped
     assert message.startswith("Pod web/odd-0: not audited: ")

@@ -7,7 +7,7 @@ from pathlib import Path
 from audit.simulated import Cluster
 
 
-async def test_the_fleet_has_what_an_audit_looks_for(tmp_path: Path) -> None:
+async def test_the_simulated_fleet_has_trespassers_and_every_verdict(tmp_path: Path) -> None:
     cluster = Cluster()
     await cluster.api.start()
     try:

@@ -81,14 +81,14 @@ def wait_for(window: Browser, selector: str, count: int) -> None:
     window.wait(lambda: window.run(SHOWN, selector) == count, f"{count} of {selector}")
 
 
-def test_the_page_requests_nothing_and_logs_no_error(window: Browser, page: Path) -> None:
+def test_the_page_makes_no_further_requests_and_logs_no_errors(window: Browser, page: Path) -> None:
     window.requests()
     window.open(page)
     assert window.console() == []
     assert window.requests() == [page.as_uri()]
 
 
-def test_the_picture_shows_every_device_and_who_holds_it(window: Browser, page: Path) -> None:
+def test_the_page_shows_every_device_with_its_pod(window: Browser, page: Path) -> None:
     window.open(page)
     wait_for(window, "li.node", GPU_NODES)
     cells = window.run(SHOWN, ".cells .device")
@@ -100,7 +100,7 @@ def test_the_picture_shows_every_device_and_who_holds_it(window: Browser, page: 
     assert "▲ trespasser\nbatch/debug-shell" in first
 
 
-def test_findings_are_filtered_by_what_is_typed_and_chosen(window: Browser, page: Path) -> None:
+def test_findings_are_filtered_by_text_and_selection(window: Browser, page: Path) -> None:
     window.open(page)
     driver = window.driver
     total = 5
@@ -124,7 +124,7 @@ def test_findings_are_filtered_by_what_is_typed_and_chosen(window: Browser, page
         wait_for(window, "#found > li", shown)
 
 
-def test_nodes_are_filtered_by_what_is_the_matter_with_them(window: Browser, page: Path) -> None:
+def test_nodes_are_filtered_by_problem(window: Browser, page: Path) -> None:
     window.open(page)
     nodes = Select(window.driver.find_element(By.NAME, "nodes"))
     for value, shown in (("trespassed", 3), ("unfenced", 2), ("", GPU_NODES)):
@@ -134,7 +134,7 @@ def test_nodes_are_filtered_by_what_is_the_matter_with_them(window: Browser, pag
         assert output == f"{shown} of {GPU_NODES}"
 
 
-def test_everything_is_reached_and_used_by_keyboard(window: Browser, page: Path) -> None:
+def test_the_filters_are_usable_by_keyboard(window: Browser, page: Path) -> None:
     window.open(page)
     driver = window.driver
     for _ in range(30):
@@ -155,7 +155,7 @@ def test_controls_and_sections_have_accessible_names(window: Browser, page: Path
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_fits_each_screen_and_is_readable_on_it(
+def test_the_page_fits_each_screen_width_with_sufficient_contrast(
     width: int, dark: bool, window: Browser, page: Path
 ) -> None:
     window.open(page, width=width, dark=dark)
@@ -169,7 +169,7 @@ def test_it_fits_each_screen_and_is_readable_on_it(
     assert (ground == "rgb(18, 22, 29)") is dark
 
 
-def test_it_reads_without_its_script(page: Path) -> None:
+def test_the_page_shows_findings_without_javascript(page: Path) -> None:
     with chromium.browser(scripts=False) as plain:
         plain.open(page)
         found = plain.driver.find_element(By.ID, "found")
@@ -179,7 +179,7 @@ def test_it_reads_without_its_script(page: Path) -> None:
         assert not plain.driver.find_element(By.ID, "filters").is_displayed()
 
 
-def test_it_prints_without_its_controls(window: Browser, page: Path) -> None:
+def test_the_printed_page_hides_the_filters(window: Browser, page: Path) -> None:
     window.open(page)
     window.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert not window.driver.find_element(By.ID, "filters").is_displayed()

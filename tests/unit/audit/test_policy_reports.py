@@ -83,7 +83,7 @@ async def audit(tmp_path: Path) -> Audit:
 
 
 @pytest.mark.parametrize("refusal", [ApiError(403, TERMINATING), ApiError(404, "not found")])
-async def test_a_namespace_that_is_being_deleted_keeps_no_other_report_from_being_written(
+async def test_reports_outside_a_terminating_namespace_are_written(
     audit: Audit, refusal: ApiError
 ) -> None:
     api = _Api(refusal)
@@ -111,7 +111,7 @@ async def test_a_namespace_that_is_being_deleted_keeps_no_other_report_from_bein
         ),
     ],
 )
-async def test_a_rejected_report_is_reported_and_keeps_no_other_from_being_written(
+async def test_a_rejected_report_is_reported_and_other_reports_are_written(
     audit: Audit, refusal: ApiError, conflict: str
 ) -> None:
     api = _Api(refusal)
@@ -126,7 +126,7 @@ async def test_a_rejected_report_is_reported_and_keeps_no_other_from_being_writt
     assert api.names == {"second"}
 
 
-async def test_a_namespace_that_takes_no_report_is_reported_once(tmp_path: Path) -> None:
+async def test_a_namespace_that_rejects_reports_is_reported_once(tmp_path: Path) -> None:
     cluster = Cluster()
     for name in ("first", "second", "third"):
         cluster.add("Pod", pod(name, REACHING, namespace="old"))
@@ -137,7 +137,7 @@ async def test_a_namespace_that_takes_no_report_is_reported_once(tmp_path: Path)
     assert conflict.startswith("In namespace old, the API server rejects reports: cannot create")
 
 
-async def test_failures_of_the_api_server_are_errors(audit: Audit) -> None:
+async def test_a_server_error_on_write_is_raised(audit: Audit) -> None:
     with pytest.raises(ApiError, match="leader changed"):
         await publish(_Api(ApiError(500, "etcdserver: leader changed")), audit, NOW)
 
@@ -188,7 +188,7 @@ async def reports(tmp_path: Path) -> _Reports:
         (PATHS["RuntimeClass"], 403, EVERYTHING - {"gpu"}),
     ],
 )
-async def test_a_report_is_deleted_only_if_all_that_it_could_contain_was_listed(
+async def test_a_report_is_deleted_only_if_all_related_resources_were_listed(
     path: str, status: int, kept: set[str], reports: _Reports, tmp_path: Path
 ) -> None:
     fixed = cluster_of(PLAIN, TAINT)
@@ -201,9 +201,7 @@ async def test_a_report_is_deleted_only_if_all_that_it_could_contain_was_listed(
     )
 
 
-async def test_the_report_of_an_object_that_no_rule_can_read_any_more_stays(
-    reports: _Reports, tmp_path: Path
-) -> None:
+async def test_the_report_of_a_malformed_object_is_kept(reports: _Reports, tmp_path: Path) -> None:
     odd: Object = {"containers": [{"name": "x", "image": "y", "resources": {"limits": "many"}}]}
     spoilt = cluster_of(PLAIN, TAINT)
     farm = workload("farm", odd)
@@ -214,7 +212,7 @@ async def test_the_report_of_an_object_that_no_rule_can_read_any_more_stays(
     assert reports.names == {"farm"}
 
 
-async def test_results_for_unlisted_objects_stay_in_a_report(tmp_path: Path) -> None:
+async def test_results_for_unlisted_objects_are_kept_in_a_report(tmp_path: Path) -> None:
     api, cluster = _Reports(), cluster_of(REACHING)
     deployment = cluster.add("Deployment", workload("shop", REACHING))
     sitting = pod("shop-0", REACHING, app="shop", node="gpu")
@@ -240,7 +238,7 @@ async def test_results_for_unlisted_objects_stay_in_a_report(tmp_path: Path) -> 
 REPORTS = "/apis/openreports.io/v1alpha1/namespaces/web/reports"
 
 
-async def test_reports_that_may_not_be_deleted_are_reported_and_the_nodes_are_written(
+async def test_forbidden_report_deletions_are_reported_without_failing(
     reports: _Reports, tmp_path: Path
 ) -> None:
     async def refuse(_path: str) -> bool:
@@ -268,7 +266,7 @@ FOREIGN = f"{REPORTS}/gpufence-uid-1"
 
 @pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/managed-by": "somebody"}])
 @pytest.mark.parametrize("selects", [True, False])
-async def test_a_report_of_another_tool_is_named_and_left_alone_and_the_others_are_written(
+async def test_a_report_of_another_tool_is_reported_and_not_overwritten(
     labels: dict[str, str], selects: bool, tmp_path: Path
 ) -> None:
     api = _Reports(selects=selects)
@@ -288,9 +286,7 @@ async def test_a_report_of_another_tool_is_named_and_left_alone_and_the_others_a
     assert api.names == EVERYTHING - {"web"}
 
 
-async def test_a_report_that_another_client_writes_at_the_same_time_is_named(
-    reports: _Reports, tmp_path: Path
-) -> None:
+async def test_a_concurrently_changed_report_is_reported(reports: _Reports, tmp_path: Path) -> None:
     fixed = cluster_of(REACHING | {"hostNetwork": True, "tolerations": [{"operator": "Exists"}]})
     reports.write_error = ApiError(409, "the object has been modified")
     audit = await audited(fixed, tmp_path)

@@ -48,7 +48,7 @@ def written(audit: Audit, name: str, results: list[Result]) -> str:
     return "".join(load_format("audit", name).report(content(audit, results)))
 
 
-def test_the_text_has_pools_findings_and_what_is_not_audited(
+def test_the_text_report_has_pools_findings_and_skipped_resources(
     audit: Audit, results: list[Result]
 ) -> None:
     shown = lines(audit, results)
@@ -61,20 +61,22 @@ def test_the_text_has_pools_findings_and_what_is_not_audited(
     assert summary.endswith("(policy: default)")
 
 
-def test_the_text_has_the_most_severe_findings_first(audit: Audit, results: list[Result]) -> None:
+def test_the_text_report_sorts_findings_by_severity(audit: Audit, results: list[Result]) -> None:
     actions = [line.split()[0] for line in lines(audit, results, quiet=True) if line[2:3].strip()]
     found = [action for action in actions if action in ("enforce", "warn", "audit")]
     assert found == sorted(found, key=["enforce", "warn", "audit"].index)
     assert set(found) >= {"enforce", "warn"}
 
 
-def test_a_quiet_text_has_only_what_was_found(audit: Audit, results: list[Result]) -> None:
+def test_a_quiet_text_report_has_only_findings(audit: Audit, results: list[Result]) -> None:
     shown = lines(audit, results, quiet=True)
     assert shown[0].startswith("denied   ")
     assert not any(line.startswith(("pool ", "not audited")) for line in shown)
 
 
-def test_the_json_says_who_holds_what(audit: Audit, results: list[Result]) -> None:
+def test_the_json_report_has_the_devices_held_on_each_node(
+    audit: Audit, results: list[Result]
+) -> None:
     report = json.loads(written(audit, "json", results))
     assert (report["kind"], report["pods"]) == ("AuditReport", 60)
     [pool] = report["pools"]
@@ -86,14 +88,14 @@ def test_the_json_says_who_holds_what(audit: Audit, results: list[Result]) -> No
     assert report["summary"]["objects"] == len(results)
 
 
-def test_only_formats_that_need_no_files_are_offered() -> None:
+def test_audit_has_no_formats_that_require_files() -> None:
     assert format_names("audit") == ["text", "html", "json", "junit", "markdown"]
 
 
-def test_the_junit_is_valid(audit: Audit, results: list[Result]) -> None:
+def test_the_junit_report_is_valid(audit: Audit, results: list[Result]) -> None:
     junit_schema.validate(written(audit, "junit", results))
 
 
-def test_the_markdown_has_the_findings(audit: Audit, results: list[Result]) -> None:
+def test_the_markdown_report_has_the_findings(audit: Audit, results: list[Result]) -> None:
     table = written(audit, "markdown", results)
     assert "| enforce | `Pod batch/debug-shell` | `pool-trespass` |" in table

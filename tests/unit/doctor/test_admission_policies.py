@@ -52,13 +52,13 @@ def test_compiled_policies_are_ok() -> None:
     assert "all 4 and their bindings" in line.found
 
 
-def test_an_api_server_that_does_not_serve_them_is_a_warning() -> None:
+def test_an_api_server_without_admission_policies_is_a_warning() -> None:
     [line] = lines(None)
     assert line.status == "warn"
     assert "does not serve ValidatingAdmissionPolicy v1" in line.found
 
 
-def test_missing_changed_and_superfluous_policies_are_named() -> None:
+def test_missing_changed_and_superfluous_policies_fail() -> None:
     found = compiled("fence")
     del found[BINDING_KIND]["gpufence-pods-deny"]
     found[POLICY_KIND]["gpufence-workloads-deny"]["spec"]["failurePolicy"] = "Ignore"
@@ -70,7 +70,7 @@ def test_missing_changed_and_superfluous_policies_are_named() -> None:
     assert f"{POLICY_KIND} gpufence-pods-warn is not needed" in line.found
 
 
-def test_objects_that_are_not_needed_are_sorted() -> None:
+def test_superfluous_policies_are_listed_in_order() -> None:
     found = compiled("fence")
     names = [f"gpufence-{number}" for number in range(9)]
     found[POLICY_KIND] |= {name: {"spec": {}} for name in names}
@@ -78,7 +78,7 @@ def test_objects_that_are_not_needed_are_sorted() -> None:
     assert line.found == "; ".join(f"{POLICY_KIND} {name} is not needed" for name in names)
 
 
-def test_another_namespace_is_a_difference_where_the_command_line_says_which() -> None:
+def test_an_additional_excluded_namespace_fails_only_with_registration() -> None:
     assert lines(compiled("fence", "payments"))[0].status == "fail"
     assert lines(compiled("fence", "payments"), registers=False)[0].status == "ok"
 
@@ -87,7 +87,7 @@ def test_another_namespace_is_a_difference_where_the_command_line_says_which() -
     ("registers", "enabled", "cure"),
     [(True, False, "admissionPolicies.enabled"), (False, True, "gpufence manifests")],
 )
-def test_none_at_all_is_a_warning_with_the_way_to_have_them(
+def test_missing_policies_are_a_warning_if_no_leader_writes_policies(
     registers: bool, enabled: bool, cure: str
 ) -> None:
     [line] = lines({POLICY_KIND: {}, BINDING_KIND: {}}, registers=registers, enabled=enabled)
@@ -95,12 +95,12 @@ def test_none_at_all_is_a_warning_with_the_way_to_have_them(
     assert cure in line.remediation
 
 
-def test_none_is_a_failure_where_a_leader_should_have_written_them() -> None:
+def test_missing_policies_fail_if_the_leader_writes_policies() -> None:
     [line] = lines({POLICY_KIND: {}, BINDING_KIND: {}})
     assert line.status == "fail"
 
 
-def test_warnings_of_the_type_check_are_passed_on() -> None:
+def test_type_check_warnings_are_reported() -> None:
     found = compiled("fence")
     warning = {"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}
     found[POLICY_KIND]["gpufence-pods-deny"]["status"] = {

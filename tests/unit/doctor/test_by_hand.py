@@ -48,7 +48,7 @@ def found(lines: list[Line], check: str) -> str:
     return next(line.found for line in lines if line.check == check)
 
 
-def test_an_address_that_the_command_line_does_not_say_is_taken_from_what_is_registered() -> None:
+def test_the_address_defaults_to_the_registered_service() -> None:
     registered = Registration(service=("fence", "web", 443), excluded_namespaces=frozenset({"x"}))
     lines = diagnose(FILES, registered)
     assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
@@ -56,7 +56,7 @@ def test_an_address_that_the_command_line_does_not_say_is_taken_from_what_is_reg
 
 
 @pytest.mark.parametrize("arguments", [FILES, [], ["serve", "--help"]])
-def test_an_address_without_a_name_is_no_reason_to_fail(arguments: list[str]) -> None:
+def test_an_unknown_address_is_reported_without_an_error(arguments: list[str]) -> None:
     assert found(diagnose(arguments), "endpoints") == "the address of gpufence is unknown"
 
 
@@ -64,7 +64,7 @@ SERVE = ["serve", "--service=fence/web"]
 SIDECAR = {"name": "proxy", "command": ["proxy"], "args": ["--service=mesh/proxy", "--port=15001"]}
 
 
-def test_cluster_facts_that_are_off_fail() -> None:
+def test_disabled_cluster_facts_fail() -> None:
     lines = diagnose([*SERVE, "--no-node-facts"])
     [line] = [line for line in lines if line.check == "cluster facts"]
     assert line.status == "fail"
@@ -72,7 +72,7 @@ def test_cluster_facts_that_are_off_fail() -> None:
     assert "clusterFacts: true" in line.remediation
 
 
-def test_a_missing_right_to_read_cluster_facts_fails() -> None:
+def test_missing_permission_to_read_cluster_facts_fails() -> None:
     own = [{"name": "gpufence", "args": SERVE}]
     lines = diagnose_containers(own, forbidden=frozenset({"nodes"}))
     [line] = [line for line in lines if line.check == "cluster facts"]
@@ -114,13 +114,13 @@ def test_an_exempt_namespace_without_a_workload_is_reported() -> None:
         {"name": "webhook", "command": ["/sbin/tini", "--", "gpufence", *SERVE]},
     ],
 )
-def test_the_command_line_is_read_of_gpufences_own_container(own: JSONObject) -> None:
+def test_the_arguments_are_read_from_the_gpufence_container(own: JSONObject) -> None:
     for containers in ([own], [SIDECAR, own], [own, SIDECAR]):
         lines = diagnose_containers(containers)
         assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
 
 
-def test_a_sidecar_that_serves_something_else_is_not_taken_for_gpufence() -> None:
+def test_the_arguments_of_a_sidecar_with_serve_are_ignored() -> None:
     other = {"name": "models", "args": ["serve", "--service=mesh/models"]}
     lines = diagnose_containers([other, {"name": "gpufence", "args": SERVE}])
     assert found(lines, "endpoints").startswith("Service fence/web has no ready endpoint")
@@ -135,7 +135,7 @@ def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
     )
 
 
-def test_a_name_that_no_certificate_can_have_is_reported() -> None:
+def test_a_wildcard_host_in_the_url_is_rejected() -> None:
     with pytest.raises(InputError, match="is a wildcard"):
         diagnose(["serve", "--url=https://*.example:443"])
 

@@ -66,7 +66,7 @@ def never_closing(authority: KeyPair, directory: Path) -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-async def test_a_peer_that_never_closes_its_connection_delays_no_shutdown(
+async def test_a_peer_that_keeps_the_connection_open_does_not_block_the_check(
     authority: KeyPair, tmp_path: Path
 ) -> None:
     with never_closing(authority, tmp_path) as port:
@@ -85,7 +85,7 @@ async def test_comments_next_to_a_ca_are_ignored(authority: KeyPair, tmp_path: P
     assert line == ok("served certificate", "trusted at 1 address")
 
 
-async def test_the_bundle_may_be_the_serving_certificate_itself(
+async def test_a_ca_bundle_with_the_serving_certificate_is_trusted(
     authority: KeyPair, tmp_path: Path
 ) -> None:
     """API servers accept any caBundle: an intermediate CA, or a serving certificate."""
@@ -95,7 +95,7 @@ async def test_the_bundle_may_be_the_serving_certificate_itself(
     assert line == ok("served certificate", "trusted at 1 address")
 
 
-async def test_a_bundle_without_a_certificate_is_broken(authority: KeyPair) -> None:
+async def test_a_ca_bundle_without_a_valid_certificate_fails(authority: KeyPair) -> None:
     """An API server stores it, and then reaches no replica."""
     cut = replace(authority, certificate_pem=authority.certificate_pem[:200])
     line = await check_served(registered(f"https://{LOOPBACK}:1", cut))
@@ -116,7 +116,7 @@ async def test_a_bundle_without_a_certificate_is_broken(authority: KeyPair) -> N
         ("https://fence.example", Names.parse([], ["10.0.0.7"]), "fence.example"),
     ],
 )
-def test_the_certificate_must_be_for_the_host_that_is_registered(
+def test_a_certificate_without_the_registered_host_fails(
     url: str, names: Names, missing: str, authority: KeyPair
 ) -> None:
     found = registered(url, authority)

@@ -27,7 +27,7 @@ def test_a_holder_that_renews_its_lease_is_ok(silent: float, duration: int) -> N
 
 
 @pytest.mark.parametrize(("silent", "duration"), [(31, 15), (61, 15_000)])
-def test_a_holder_that_does_not_renew_its_lease_is_named(silent: float, duration: int) -> None:
+def test_a_holder_that_does_not_renew_its_lease_is_a_warning(silent: float, duration: int) -> None:
     message = leader(silent, duration)
     assert message.status == "warn"
     assert message.found == (

@@ -45,7 +45,7 @@ def test_matching_configurations_are_ok(registers: bool | None) -> None:
 
 
 @pytest.mark.parametrize(("registers", "status"), [(True, "fail"), (False, "warn"), (None, "warn")])
-def test_an_additional_namespace_fails_only_if_it_is_known_to_be_unwanted(
+def test_an_additional_excluded_namespace_fails_only_with_registration(
     registers: bool | None, status: Status
 ) -> None:
     found = installation(registers, excluded_namespaces=OWN | {"payments"})
@@ -54,13 +54,13 @@ def test_an_additional_namespace_fails_only_if_it_is_known_to_be_unwanted(
     assert "excludes payments, where gpufence therefore has no effect" in message.found
 
 
-def test_a_namespace_less_is_named_too() -> None:
+def test_a_missing_excluded_namespace_fails() -> None:
     message = line(installation(True, excluded_namespaces=frozenset()), "namespaceSelector")
     assert message.status == "fail"
     assert "does not exclude fence" in message.found
 
 
-def test_a_webhook_that_the_policy_does_not_want_is_a_warning() -> None:
+def test_a_superfluous_gpufence_webhook_is_a_warning() -> None:
     found = installation(True)
     webhooks = (found.configurations["ValidatingWebhookConfiguration"] or {})["webhooks"]
     webhooks.append({"name": "other.example"})
@@ -77,7 +77,7 @@ def test_another_timeout_is_a_warning() -> None:
     assert "is 10, but must be 3" in message.found
 
 
-def test_a_selector_of_another_form_is_reported_as_such() -> None:
+def test_a_namespace_selector_of_another_form_is_reported() -> None:
     found = installation(True)
     webhooks = (found.configurations["MutatingWebhookConfiguration"] or {})["webhooks"]
     webhooks[0]["namespaceSelector"] = {"matchLabels": {"gpus": "yes"}}
@@ -85,7 +85,7 @@ def test_a_selector_of_another_form_is_reported_as_such() -> None:
     assert "is not a list of excluded namespaces" in message.found
 
 
-def test_why_there_is_no_configuration_depends_on_who_writes_them() -> None:
+def test_remediation_of_missing_configurations_depends_on_registration() -> None:
     cures = []
     for registers in (True, False):
         found = installation(registers)
