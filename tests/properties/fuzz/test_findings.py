@@ -17,7 +17,7 @@ FINDINGS = Path(__file__).parent / "findings"
 
 
 @pytest.mark.parametrize("path", sorted((FINDINGS / "reader").iterdir()), ids=lambda p: p.name)
-def test_the_reader_takes_what_it_failed_on_once(path: Path) -> None:
+def test_the_reader_handles_each_earlier_fuzzer_finding(path: Path) -> None:
     read(path.read_bytes())
 
 
@@ -25,9 +25,9 @@ def test_the_reader_takes_what_it_failed_on_once(path: Path) -> None:
 @pytest.mark.parametrize(
     "body",
     [b"", b"{}", b"\xff\x00", encode(review(gpu_pod())), encode(review(trespassing_pod()))],
-    ids=["nothing", "no review", "no text", "a GPU Pod", "a trespasser"],
+    ids=["empty", "empty object", "not UTF-8", "a GPU Pod", "a trespasser"],
 )
-def test_the_handler_answers(sort: int, body: bytes) -> None:
+def test_the_handler_answers_every_body(sort: int, body: bytes) -> None:
     handle(bytes([sort]) + body)
 
 
@@ -39,9 +39,9 @@ def test_the_handler_answers(sort: int, body: bytes) -> None:
         {"uid": UID, "allowed": False},
         {"uid": UID, "allowed": False, "status": {"code": 500, "message": "it failed"}},
     ],
-    ids=["another's uid", "no verdict", "no reason", "a fault of its own"],
+    ids=["other uid", "allowed is a string", "denial without status", "internal error"],
 )
-def test_a_wrong_review_is_noticed(response: object) -> None:
+def test_judge_rejects_a_wrong_review_response(response: object) -> None:
     content = json.dumps({"response": response}).encode()
     head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
     with pytest.raises(WrongAnswerError):
@@ -49,11 +49,11 @@ def test_a_wrong_review_is_noticed(response: object) -> None:
 
 
 @pytest.mark.parametrize("written", [b"", b"\x15\x03", b"HTTP/1.1 500 Oh\r\n\r\n"])
-def test_a_broken_answer_is_noticed(written: bytes) -> None:
+def test_judge_rejects_an_invalid_http_response(written: bytes) -> None:
     with pytest.raises(WrongAnswerError):
         judge(written, None)
 
 
-def test_mutated_trees_are_json_still() -> None:
+def test_mutated_trees_are_serializable_as_json() -> None:
     for seed in range(300):
         json.dumps(mutated(review(gpu_pod()), random.Random(seed)))

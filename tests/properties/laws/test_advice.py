@@ -44,7 +44,7 @@ def findings(obj: JSON) -> tuple[Finding, ...]:
     st.dictionaries(st.sampled_from(DEVICES), st.sampled_from(COUNTS)),
     st.dictionaries(st.sampled_from(DEVICES), st.sampled_from(COUNTS)),
 )
-def test_law_the_count_of_a_remediation_is_accepted_and_is_0_only_where_0_was_requested(
+def test_law_the_device_count_of_a_remediation_resolves_the_finding(
     kind: str, limits: JSON, requests: JSON
 ) -> None:
     fixed: dict[str, JSON] = {"limits": dict(limits), "requests": dict(requests)}

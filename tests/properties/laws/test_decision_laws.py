@@ -37,7 +37,9 @@ anything = st.recursive(
 
 @law
 @given(objects, policies, strategies.facts())
-def test_a_decision_only_adds_and_settles_at_once(obj: JSON, policy: Policy, facts: Facts) -> None:
+def test_a_decision_only_adds_fields_and_is_idempotent(
+    obj: JSON, policy: Policy, facts: Facts
+) -> None:
     before = json.dumps(obj)
     decision = decide(obj, policy, facts=facts)
     event(decision.verdict)
@@ -52,7 +54,7 @@ def test_a_decision_only_adds_and_settles_at_once(obj: JSON, policy: Policy, fac
 
 @law
 @given(strategies.gpu_pods())
-def test_a_part_of_a_device_is_treated_as_a_whole_one(whole: JSON) -> None:
+def test_a_gpu_fraction_gets_the_same_decision_as_a_whole_gpu(whole: JSON) -> None:
     assume(not whole["spec"].get("nodeName"))
     part = clone(whole)
     del part["spec"]["containers"][0]["resources"]
@@ -71,7 +73,7 @@ def test_a_part_of_a_device_is_treated_as_a_whole_one(whole: JSON) -> None:
 
 @law
 @given(objects, objects, policies, strategies.facts())
-def test_an_update_is_rejected_for_nothing_that_a_creation_passes_with(
+def test_an_update_has_no_findings_that_a_creation_does_not_have(
     obj: JSON, old: JSON, policy: Policy, facts: Facts
 ) -> None:
     assume(obj["kind"] != "Pod")
@@ -101,7 +103,7 @@ def test_findings_of_an_update_are_new_or_known(
 
 @law
 @given(objects, objects, policies, strategies.facts())
-def test_an_update_that_leaves_the_templates_alone_is_rejected_for_nothing(
+def test_an_update_that_changes_only_metadata_has_no_findings(
     obj: JSON, other: JSON, policy: Policy, facts: Facts
 ) -> None:
     """Match conditions may leave such updates out (registration.match_conditions.differs)."""
@@ -148,7 +150,9 @@ def test_rules_that_are_not_enforced_neither_mutate_nor_deny(obj: JSON, facts: F
 
 @law
 @given(objects, strategies.facts())
-def test_an_exempt_user_is_left_alone(obj: JSON, facts: Facts) -> None:
+def test_requests_of_exempt_users_and_namespaces_are_allowed_unchanged(
+    obj: JSON, facts: Facts
+) -> None:
     policy = compiled(
         policy_document("default")
         | {
@@ -171,7 +175,7 @@ def test_an_exempt_user_is_left_alone(obj: JSON, facts: Facts) -> None:
 
 @law
 @given(st.data(), objects, strategies.facts())
-def test_an_object_with_a_mistake_is_judged_or_malformed(
+def test_an_object_with_an_arbitrary_value_is_decided_or_malformed(
     data: st.DataObject, obj: JSON, facts: Facts
 ) -> None:
     # A copy: examples may share what they are made of.
@@ -184,7 +188,7 @@ def test_an_object_with_a_mistake_is_judged_or_malformed(
 
 @law
 @given(anything)
-def test_anything_at_all_is_decided_on_or_called_malformed(value: Any) -> None:
+def test_arbitrary_json_is_decided_or_malformed(value: Any) -> None:
     for obj in (value, {"apiVersion": value, "kind": "Pod"}, {"apiVersion": "v1", "kind": value}):
         attempt(obj, Facts())
     for spec in (value, {"template": value}, {"template": {"spec": value}}):

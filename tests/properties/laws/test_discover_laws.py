@@ -110,7 +110,7 @@ def fits_template(spec: PodSpec, template: NodeTemplate) -> bool:
 
 @law
 @given(node_lists(), template_lists(), st.sampled_from([[], ["gpu.nvidia.com"]]))
-def test_a_discovered_policy_keeps_no_gpu_pod_from_its_nodes(
+def test_mutated_gpu_pods_fit_every_node_of_a_discovered_pool(
     nodes: list[Node], templates: list[NodeTemplate], classes: list[str]
 ) -> None:
     made = draft(nodes, templates, classes)

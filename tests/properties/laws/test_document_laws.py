@@ -43,7 +43,9 @@ def texts(draw: st.DrawFn) -> str:
 @example("# said\rapiVersion: v1\rkind: Pod\rmetadata: {name: p}\n")
 @example(f"--- # said\r{_FLOW}\n")
 @example(_LIST % _JSON)
-def test_no_object_that_kubectl_would_create_is_passed_over(oracle: Oracle, text: str) -> None:
+def test_every_object_that_kubectl_would_create_is_read_or_an_error(
+    oracle: Oracle, text: str
+) -> None:
     expected = oracle.documents(text)
     found = [m for document in read_documents("a.yaml", text) for m in read_objects(document)]
     faults = [manifest for manifest in found if manifest.error is not None]

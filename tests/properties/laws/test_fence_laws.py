@@ -30,7 +30,7 @@ FENCED = [policy for policy in POLICIES.values() if all(pool.taints for pool in 
 
 @law
 @given(st.data(), policies, strategies.node_sets())
-def test_a_mutated_gpu_pod_fits_the_pools_nodes_that_its_author_selected_and_no_other(
+def test_a_mutated_gpu_pod_fits_exactly_the_selected_nodes_of_its_pools(
     oracle: Oracle, data: st.DataObject, policy: Policy, nodes: list[JSON]
 ) -> None:
     device = data.draw(st.sampled_from([min(pool.resources.exact) for pool in policy.pools]))
@@ -50,7 +50,7 @@ def test_a_mutated_gpu_pod_fits_the_pools_nodes_that_its_author_selected_and_no_
 
 @law
 @given(st.data(), st.sampled_from(FENCED), strategies.facts())
-def test_a_pod_without_a_request_that_passes_fits_no_fenced_node(
+def test_an_allowed_pod_without_a_request_fits_no_fenced_node(
     oracle: Oracle, data: st.DataObject, policy: Policy, facts: Facts
 ) -> None:
     pod = data.draw(strategies.pods())
@@ -77,7 +77,7 @@ def test_a_pod_without_a_request_that_passes_fits_no_fenced_node(
 
 @law
 @given(st.data(), st.sampled_from(FENCED), strategies.node_sets())
-def test_a_pod_without_a_request_that_passes_fits_no_node_of_the_pool_that_is_known(
+def test_an_allowed_pod_without_a_request_fits_no_known_gpu_node(
     oracle: Oracle, data: st.DataObject, policy: Policy, others: list[JSON]
 ) -> None:
     """The same, where the cluster's nodes are facts and widen or narrow what a Pod may say."""
@@ -105,7 +105,7 @@ def test_a_pod_without_a_request_that_passes_fits_no_node_of_the_pool_that_is_kn
 
 @law
 @given(st.data(), st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]))
-def test_a_pod_that_is_rejected_for_a_toleration_fits_some_fenced_node_that_could_be(
+def test_a_pod_denied_for_a_toleration_fits_a_possible_fenced_node(
     oracle: Oracle, data: st.DataObject, policy: Policy
 ) -> None:
     pod = data.draw(strategies.pods(devices=(), claims=False))
@@ -126,7 +126,7 @@ def test_a_pod_that_is_rejected_for_a_toleration_fits_some_fenced_node_that_coul
     st.sampled_from([POLICIES["one taint"], POLICIES["two labels"]]),
     strategies.node_sets(),
 )
-def test_with_known_nodes_a_pod_is_rejected_for_what_could_place_it_on_the_pool_or_requests_it(
+def test_with_known_nodes_a_pod_is_denied_exactly_if_it_targets_the_pool(
     oracle: Oracle, data: st.DataObject, policy: Policy, others: list[JSON]
 ) -> None:
     """An allowed Pod fits no node of the pool; a denied one that fits none has a known reason."""
@@ -347,7 +347,7 @@ def candidates(values: set[str]) -> list[str | None]:
 
 @law
 @given(st.data(), strategies.node_sets())
-def test_known_nodes_decide_what_a_selection_means(
+def test_known_nodes_determine_whether_a_node_selection_is_a_finding(
     oracle: Oracle, data: st.DataObject, others: list[JSON]
 ) -> None:
     """With node facts: who selects only the pool's nodes, and who picks others."""

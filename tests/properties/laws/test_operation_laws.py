@@ -37,7 +37,7 @@ future_values: st.SearchStrategy[Any] = st.sampled_from(
 
 @law
 @given(objects, policies, strategies.facts())
-def test_jsonpatch_makes_of_the_original_what_the_decision_says(
+def test_applying_the_operations_yields_the_mutated_object(
     obj: JSON, policy: Policy, facts: Facts
 ) -> None:
     # Parsed JSON shares nothing; examples may share what they are made of.
@@ -50,7 +50,7 @@ def test_jsonpatch_makes_of_the_original_what_the_decision_says(
 
 @law
 @given(objects, policies, strategies.facts())
-def test_the_typed_pods_have_what_the_patched_object_has(
+def test_typed_pods_equal_the_pods_of_the_patched_object(
     obj: JSON, policy: Policy, facts: Facts
 ) -> None:
     obj = clone(obj)
@@ -63,7 +63,7 @@ def test_the_typed_pods_have_what_the_patched_object_has(
 
 @law
 @given(strategies.pods(), policies, strategies.facts())
-def test_a_pod_decoded_into_its_type_is_judged_as_its_json_is(
+def test_a_typed_pod_gets_the_same_decision_as_its_json(
     pod: JSON, policy: Policy, facts: Facts
 ) -> None:
     def decoded() -> core_v1.Pod:
@@ -76,7 +76,7 @@ def test_a_pod_decoded_into_its_type_is_judged_as_its_json_is(
 
 @law
 @given(objects, policies, strategies.facts(), st.data())
-def test_fields_of_the_future_change_no_decision_and_survive(
+def test_unknown_fields_are_kept_and_change_no_decision(
     obj: JSON, policy: Policy, facts: Facts, data: st.DataObject
 ) -> None:
     obj = clone(obj)

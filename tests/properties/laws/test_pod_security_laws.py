@@ -40,7 +40,7 @@ def passes(pod: JSON) -> bool:
 
 @law
 @given(pods(min_sources=1))
-def test_a_gpu_pod_is_found_restricted_exactly_when_the_official_library_allows_it(
+def test_a_gpu_pod_passes_exactly_if_the_official_library_allows_it(
     oracle: Oracle, pod: JSON
 ) -> None:
     gpu_pod = as_gpu_pod(pod)
@@ -60,7 +60,7 @@ def test_mutated_pods_get_the_verdict_of_the_official_library(oracle: Oracle, po
 
 @law
 @given(strategies.gpu_pods(), st.booleans())
-def test_a_gpu_pod_that_sets_nothing_is_brought_to_pass(
+def test_a_gpu_pod_without_security_fields_passes_after_mutation(
     oracle: Oracle, pod: JSON, on_windows: bool
 ) -> None:
     spec = pod["spec"]
@@ -76,7 +76,7 @@ def test_a_gpu_pod_that_sets_nothing_is_brought_to_pass(
     assert oracle.pod_security(mutated, lenient=True).allowed
 
 
-def test_the_official_fixtures_turned_into_gpu_pods_agree_one_by_one(
+def test_official_fixtures_as_gpu_pods_have_the_official_verdict(
     oracle: Oracle, official_testdata: Path
 ) -> None:
     official = [fixture for fixture in fixtures(official_testdata) if fixture.level == "restricted"]

@@ -49,7 +49,7 @@ def test_a_quantity_has_the_value_that_the_api_reads(oracle: Oracle, written: li
 
 @law
 @given(st.lists(st.tuples(values, values), min_size=1, max_size=8))
-def test_two_quantities_compare_as_the_api_compares_them(
+def test_two_quantities_compare_like_in_the_api(
     oracle: Oracle, pairs: list[tuple[object, object]]
 ) -> None:
     good = [pair for pair in pairs if all(map(is_quantity, pair))]
@@ -61,9 +61,7 @@ def test_two_quantities_compare_as_the_api_compares_them(
 
 @law
 @given(st.lists(strategies.resource_names(), min_size=1, max_size=8))
-def test_a_name_is_an_extended_resource_exactly_when_the_api_says_so(
-    oracle: Oracle, names: list[str]
-) -> None:
+def test_extended_resource_names_agree_with_the_api(oracle: Oracle, names: list[str]) -> None:
     for name, verdict in zip(names, oracle.resource_names(names), strict=True):
         event(f"extended: {verdict.extended}")
         assert is_extended_resource_name(name) is verdict.extended

@@ -27,7 +27,7 @@ policies = st.sampled_from(list(strategies.policies().values()))
 
 @law
 @given(strategies.pods(), policies, strategies.facts(), strategies.node_sets())
-def test_pools_that_a_pods_placement_does_not_name_would_add_no_finding(
+def test_pools_that_the_placement_of_a_pod_does_not_name_add_no_finding(
     pod: JSON, policy: Policy, facts: Facts, nodes: list[JSON]
 ) -> None:
     facts = replace(facts, nodes=NodeIndex(map(as_node, nodes)) if nodes else None)
@@ -39,9 +39,7 @@ def test_pools_that_a_pods_placement_does_not_name_would_add_no_finding(
 
 @law
 @given(strategies.pods(), policies, strategies.facts())
-def test_no_mutation_writes_where_the_copy_shares_with_the_original(
-    pod: JSON, policy: Policy, facts: Facts
-) -> None:
+def test_mutations_do_not_modify_the_original(pod: JSON, policy: Policy, facts: Facts) -> None:
     before = clone(pod)
     mutated = decide(pod, policy, facts=facts).mutated
     event(f"changed: {mutated is not pod}")

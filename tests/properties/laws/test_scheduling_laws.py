@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 @law
 @given(st.lists(st.tuples(strategies.tolerations(), strategies.taints()), min_size=1, max_size=8))
-def test_a_toleration_covers_a_taint_exactly_when_the_scheduler_says_so(
+def test_a_toleration_matches_a_taint_exactly_if_the_scheduler_agrees(
     oracle: Oracle, pairs: list[tuple[JSON, JSON]]
 ) -> None:
     answers = oracle.tolerates_each(pairs, comparison_operators=False)
@@ -29,7 +29,7 @@ def test_a_toleration_covers_a_taint_exactly_when_the_scheduler_says_so(
 
 @law
 @given(st.lists(st.tuples(strategies.tolerations(), strategies.taints()), min_size=1, max_size=8))
-def test_a_toleration_may_cover_whatever_any_scheduler_lets_it_cover(
+def test_may_tolerate_covers_the_comparison_operators_of_the_scheduler(
     oracle: Oracle, pairs: list[tuple[JSON, JSON]]
 ) -> None:
     answers = oracle.tolerates_each(pairs, comparison_operators=True)
@@ -42,7 +42,7 @@ def test_a_toleration_may_cover_whatever_any_scheduler_lets_it_cover(
 
 @law
 @given(strategies.node_selections(), strategies.node_sets())
-def test_a_node_selection_accepts_a_node_exactly_when_the_scheduler_says_so(
+def test_a_node_selection_accepts_a_node_exactly_if_the_scheduler_agrees(
     oracle: Oracle, selection: JSON, nodes: list[JSON]
 ) -> None:
     for node, verdict in zip(nodes, oracle.feasible({"spec": selection}, nodes), strict=True):

@@ -41,7 +41,7 @@ def count(
     return seen
 
 
-def test_decisions_of_every_sort_are_reached() -> None:
+def test_examples_reach_every_kind_of_decision() -> None:
     triples = st.tuples(
         st.one_of(strategies.pods(), strategies.workloads()),
         st.sampled_from(list(POLICIES.values())),
@@ -70,7 +70,7 @@ def test_decisions_of_every_sort_are_reached() -> None:
         assert seen[outcome] >= EXAMPLES // 100, seen
 
 
-def test_node_selections_of_every_sort_are_reached() -> None:
+def test_examples_reach_every_kind_of_node_selection() -> None:
     def classify(spec: JSON) -> Iterable[str]:
         terms, ways = required_terms(spec), list(alternatives(spec))
         yield f"terms: {None if terms is None else min(len(terms), 2)}"
@@ -88,7 +88,7 @@ def test_node_selections_of_every_sort_are_reached() -> None:
         assert seen[outcome] >= EXAMPLES // 20, seen
 
 
-def test_tolerations_of_every_sort_are_reached() -> None:
+def test_examples_reach_every_kind_of_toleration() -> None:
     def classify(toleration: JSON) -> Iterable[str]:
         yield str(toleration.get("operator"))
         yield f"effect {toleration.get('effect')}"
