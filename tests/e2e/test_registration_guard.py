@@ -168,6 +168,8 @@ def test_the_service_account_cannot_change_webhooks_of_other_products(
         control_plane.api.request("DELETE", f"{path}/{RELEASE}")
 
 
-def test_other_users_are_not_limited(control_plane: ControlPlane, thief: Api) -> None:
+def test_the_registration_guard_does_not_limit_other_users(
+    control_plane: ControlPlane, thief: Api
+) -> None:
     assert _denied(thief, "mutating", _tweaked(_url))
     assert _denied(control_plane.api, "mutating", _tweaked(_url)) == ""

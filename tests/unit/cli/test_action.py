@@ -123,14 +123,14 @@ def test_a_finding_fails_the_step_and_annotates_its_line(runner: Runner) -> None
     assert report["runs"][0]["results"][0]["ruleId"] == "pool-trespass"
 
 
-def test_a_second_step_of_a_job_does_not_repeat_the_summary_of_the_first(runner: Runner) -> None:
+def test_a_second_step_does_not_repeat_the_summary_of_the_first_step(runner: Runner) -> None:
     (runner.checkout / "train.yaml").write_text(GPU_POD)
     assert runner.check().summary
     assert runner.check(summary="false").summary == ""
     assert runner.check(policy="missing.yaml").summary == ""
 
 
-def test_paths_excludes_policy_and_namespace_are_passed_on(runner: Runner) -> None:
+def test_path_exclude_policy_and_namespace_inputs_are_passed_to_check(runner: Runner) -> None:
     for directory in ("a", "b c", "charts"):
         (runner.checkout / directory).mkdir()
         (runner.checkout / directory / "web.yaml").write_text(TRESPASSER)

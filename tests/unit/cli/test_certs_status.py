@@ -68,7 +68,7 @@ async def test_an_untrusted_certificate_is_reported(
     assert expected in capsys.readouterr().out
 
 
-async def test_validity_is_judged_by_the_api_servers_clock(
+async def test_expiry_is_determined_by_the_clock_of_the_api_server(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The clock of the machine with the command line may be wrong."""
@@ -78,7 +78,7 @@ async def test_validity_is_judged_by_the_api_servers_clock(
     assert " EXPIRED, " in capsys.readouterr().out
 
 
-async def test_the_next_ca_is_valid_by_the_api_servers_clock() -> None:
+async def test_the_next_ca_is_valid_by_the_clock_of_the_api_server() -> None:
     api = cluster(Stored(AUTHORITY, LEAF))
     api.now = NOW - timedelta(days=400)
     api.objects[SECRET.path]["metadata"]["resourceVersion"] = "1"

@@ -261,7 +261,7 @@ def test_bytes_that_are_not_utf_8_are_reported_with_their_line(gpufence: Run) ->
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("text", [PLAIN_POD, '{"apiVersion": "v1"}'])
-def test_utf_16_is_recognised_without_a_byte_order_mark(
+def test_utf_16_without_a_byte_order_mark_is_an_error_with_remediation(
     gpufence: Run, text: str, encoding: str
 ) -> None:
     done = gpufence("check", "--output", "json", "-", stdin=text.encode(encoding))
@@ -520,7 +520,7 @@ def test_labels_of_a_namespace_in_the_input_are_used(gpufence: Run, tmp_path: Pa
     assert gpufence(*options, stdin=f"{namespace}---\n{GPU_POD}").verdicts == ["skipped", "mutated"]
 
 
-def test_a_note_says_which_verdicts_also_depend_on_the_cluster(
+def test_a_note_reports_verdicts_that_also_depend_on_the_cluster(
     gpufence: Run, tmp_path: Path
 ) -> None:
     allowed_namespaces = "    allowedNamespaces: {matchLabels: {gpu: allowed}}\n"

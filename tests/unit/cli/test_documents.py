@@ -112,7 +112,7 @@ def test_a_comment_ends_at_each_yaml_line_break(end: str) -> None:
 
 
 @pytest.mark.parametrize("items", [[{"apiVersion": "v1", "kind": "Pod"}], [], None])
-def test_any_object_with_items_is_a_list(items: list[Any] | None) -> None:
+def test_any_object_with_items_is_read_as_a_list(items: list[Any] | None) -> None:
     text = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "items": items})
     assert [pointer(o.path) for o in read_objects(read(text)[0])] == ["/items/0"][
         : len(items or [])

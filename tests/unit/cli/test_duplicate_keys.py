@@ -53,7 +53,7 @@ items:
     assert errors["a"] == errors["c"] == ""
 
 
-def test_the_second_value_of_a_duplicate_key_counts_in_json(gpufence: Run) -> None:
+def test_a_duplicate_json_key_is_an_error_and_the_second_value_is_judged(gpufence: Run) -> None:
     text = '{"apiVersion": "v1", "kind": "Pod",\n"kind": "ConfigMap", "metadata": {"name": "a"}}'
     [result] = gpufence("check", "-o", "json", "-", stdin=text).report["results"]
     assert (result["object"]["kind"], result["verdict"]) == ("ConfigMap", "skipped")

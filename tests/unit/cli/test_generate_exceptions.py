@@ -192,7 +192,7 @@ def test_an_exception_covers_pods_whose_generated_names_are_truncated() -> None:
     assert denied(checked(*pods, exceptions=[entry])) == []
 
 
-def test_excepted_findings_need_no_new_exception() -> None:
+def test_no_exceptions_are_generated_for_excepted_findings() -> None:
     web, shop = obj("v1", "Pod", "web"), obj("v1", "Pod", "shop")
     entries = generated(web)
     more = generated(web, shop, exceptions=entries)
@@ -210,7 +210,7 @@ def test_a_finding_with_an_expired_exception_names_the_exception() -> None:
     assert finding.detail.endswith(f"; its exception ({REASON}) expired on 2027-02-19")
 
 
-def test_warnings_need_no_exception() -> None:
+def test_no_exceptions_are_generated_for_warnings() -> None:
     document = default_document()
     document["rules"]["pool-trespass"] = "warn"
     policy = parse_policy(document).compile()

@@ -45,9 +45,7 @@ def test_a_report_file_equals_the_report_on_standard_output(
     assert (tmp_path / "report").read_text() == shown
 
 
-def test_one_report_can_go_to_standard_output_and_others_to_files(
-    gpufence: Run, tmp_path: Path
-) -> None:
+def test_reports_are_written_to_standard_output_and_to_files(gpufence: Run, tmp_path: Path) -> None:
     done = gpufence("check", "-o", "text", "-o", "json=report.json", "-", stdin=TRESPASSER)
     assert done.out.startswith("denied")
     assert json.loads((tmp_path / "report.json").read_text())["summary"]["denied"] == 1
@@ -242,7 +240,7 @@ def test_reports_are_written_to_devices_and_pipes(gpufence: Run, tmp_path: Path)
     assert json.loads(ran.err)["summary"]["allowed"] == 1
 
 
-def test_exceptions_on_standard_output_leave_the_reports_in_files(
+def test_report_files_are_written_with_exceptions_on_standard_output(
     gpufence: Run, tmp_path: Path
 ) -> None:
     args = ["--output", "sarif=report.sarif", "--generate-exceptions", "-"]

@@ -55,9 +55,7 @@ def test_the_option_overrides_the_variable_and_the_project_file(
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("command", ["mutate", "explain"])
-def test_commands_without_a_report_name_the_policy_on_standard_error(
-    gpufence: Run, command: str
-) -> None:
+def test_mutate_and_explain_print_the_policy_on_standard_error(gpufence: Run, command: str) -> None:
     done = gpufence(command, "-", stdin=GPU_POD)
     assert done.err == "Policy: ../../fence/policy.yaml, from ../../.gpufence.yaml\n"
 

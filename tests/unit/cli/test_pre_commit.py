@@ -22,7 +22,7 @@ HOOKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS.keys())
-def test_a_hook_has_what_pre_commit_requires(hook: dict[str, Any]) -> None:
+def test_each_hook_has_the_fields_that_pre_commit_requires(hook: dict[str, Any]) -> None:
     assert {"id", "name", "description", "entry", "language"} <= set(hook)
     assert hook["language"] == "python"
     assert shlex.split(hook["entry"])[0] == "gpufence"

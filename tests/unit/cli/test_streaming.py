@@ -30,7 +30,7 @@ def counted(taken: list[Result]) -> Iterator[Result]:
 
 
 @pytest.mark.parametrize("name", ["json", "sarif", "junit", "github"])
-def test_a_report_is_written_result_by_result(name: str) -> None:
+def test_reports_are_streamed_result_by_result(name: str) -> None:
     taken: list[Result] = []
     content = CheckReport(counted(taken), "default", datetime(2026, 1, 1, tzinfo=UTC))
     pieces = iter(load_format("check", name).report(content))

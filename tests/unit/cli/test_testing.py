@@ -196,7 +196,9 @@ def test_the_today_field_of_a_case_sets_when_exceptions_expire(
     assert "4 cases in 1 suite: 3 passed, 1 failed" in done.out
 
 
-def test_a_file_with_several_objects_needs_the_name_of_one(gpufence: Run, tmp_path: Path) -> None:
+def test_a_manifest_with_several_objects_requires_the_object_field(
+    gpufence: Run, tmp_path: Path
+) -> None:
     (tmp_path / "all.yaml").write_text(f"{GPU_POD}---\n{TRESPASSER}")
     expect = {"verdict": "denied"}
     write(

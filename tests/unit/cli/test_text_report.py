@@ -288,7 +288,7 @@ def test_a_terminal_one_column_wide_is_supported(mixed: str) -> None:
     assert "denied" in ESCAPE.sub("", shown)
 
 
-def test_a_closed_pipe_ends_the_report_quietly(tmp_path: Path) -> None:
+def test_check_exits_141_without_a_message_if_the_pipe_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "many.yaml"
     path.write_text("---\n".join([GPU_POD] * 2000))
     process = subprocess.Popen(

@@ -201,7 +201,7 @@ REFUSED = [
         ("items: [1, 2]\nkind: List\nitems: [3]\n", {"items": [3], "kind": "List"}, "3:1", "items"),
     ],
 )
-def test_the_second_value_of_a_duplicate_key_counts_and_is_reported(
+def test_a_duplicate_key_is_reported_and_the_second_value_is_used(
     text: str, value: Any, place: str, key: str
 ) -> None:
     parsed = read_yaml(text)
