@@ -188,8 +188,14 @@ class CertificateReconciler:
             return None
         if not is_of_use(stored, now):
             return Plan(Change.CREATE, "the Secret has no usable certificate"), served
-        # A replica that could not read the Secret for long may have missed a whole succession.
-        if stored.follows(served) or await self._is_carried(stored):
+        own = Stored(served.authority, served.leaf)
+        if own.is_carried_by(stored.bundle):
+            return None
+        # A replica that could not read the Secret for long may have missed a whole succession. But
+        # as long as configurations carry the CA that it serves, so may other replicas: a backup
+        # that lacks this CA must not take it from the configurations at once.
+        succeeded = stored.follows(served) or await self._is_carried(stored)
+        if succeeded and not await self._is_carried(own):
             return None
         return Plan(Change.PUBLISH, "the Secret holds another CA"), stage_successor(
             served, stored, now

@@ -247,6 +247,32 @@ async def test_a_replaced_ca_that_configurations_trust_is_adopted_at_once(api: F
     assert restored.authority != stored.authority
 
 
+@pytest.mark.parametrize("rotated", [True, False], ids=["after a rotation", "of another CA"])
+async def test_the_served_ca_stays_trusted_after_a_backup_is_restored(
+    api: FakeKubeApi, rotated: bool
+) -> None:
+    """Configurations trust both CAs, and replicas serve the newer one until they read the Secret."""
+    backup = Stored(OTHER, issue_leaf(OTHER, NAMES, NOW, 30 * DAY))
+    first, second = Replica(api), Replica(api)
+    served = await first.reconciler.reconcile(NOW)
+    both = served.bundle + backup.bundle
+    carry(api, both, both)
+    if rotated:
+        put(api, replace(served, old=OTHER.certificate_pem, promoted=NOW))
+        served = await first.reconciler.reconcile(NOW)
+    assert await second.reconciler.reconcile(NOW) == served
+    put(api, backup)
+
+    for replica in (first, second):
+        stored = await replica.reconciler.reconcile(NOW)
+        assert stored.authority == served.authority
+        assert stored.next == backup.authority
+    second.clock += 30
+    stored = await second.reconciler.reconcile(NOW)
+    assert stored.authority == backup.authority
+    assert served.authority.certificate_pem in stored.authorities
+
+
 async def test_reconcile_uses_the_time_of_the_api_server(api: FakeKubeApi) -> None:
     """It is API servers that judge what is issued; a replica's own clock may be anything."""
     right, ahead, behind = Replica(api), Replica(api), Replica(api)
