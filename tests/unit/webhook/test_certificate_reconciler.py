@@ -251,7 +251,7 @@ async def test_a_replaced_ca_that_configurations_trust_is_adopted_at_once(api: F
 async def test_the_served_ca_stays_trusted_after_a_backup_is_restored(
     api: FakeKubeApi, rotated: bool
 ) -> None:
-    """Configurations trust both CAs, and replicas serve the newer one until they read the Secret."""
+    """Configurations trust both CAs, and other replicas have not read the Secret yet."""
     backup = Stored(OTHER, issue_leaf(OTHER, NAMES, NOW, 30 * DAY))
     first, second = Replica(api), Replica(api)
     served = await first.reconciler.reconcile(NOW)
