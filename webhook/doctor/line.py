@@ -11,24 +11,24 @@ STATUSES: tuple[Status, ...] = ("ok", "warn", "fail", "skip")
 
 
 class Line(NamedTuple):
-    """One check: its name, what it found, and what to do."""
+    """One check: its name, the result in words, and what to do."""
 
     status: Status
     check: str
-    found: str
+    detail: str
     remediation: str = ""
 
 
-def ok(check: str, found: str) -> Line:
-    return Line("ok", check, found)
+def ok(check: str, detail: str) -> Line:
+    return Line("ok", check, detail)
 
 
-def warn(check: str, found: str, remediation: str) -> Line:
-    return Line("warn", check, found, remediation)
+def warn(check: str, detail: str, remediation: str) -> Line:
+    return Line("warn", check, detail, remediation)
 
 
-def fail(check: str, found: str, remediation: str) -> Line:
-    return Line("fail", check, found, remediation)
+def fail(check: str, detail: str, remediation: str) -> Line:
+    return Line("fail", check, detail, remediation)
 
 
 def skip(check: str, why: str, remediation: str = "") -> Line:

@@ -47,10 +47,10 @@ class DoctorRun(NamedTuple):
     status: int
     lines: list[dict[str, str]]
 
-    def found(self, status: str, check: str) -> str:
+    def detail(self, status: str, check: str) -> str:
         """Return what was found under a check, if that was of this status."""
         lines = [x for x in self.lines if (x["status"], x["check"]) == (status, check)]
-        return "; ".join(line["found"] for line in lines)
+        return "; ".join(line["detail"] for line in lines)
 
 
 def doctor(installed: Installation, *options: str) -> DoctorRun:
@@ -105,13 +105,13 @@ def test_all_checks_of_a_healthy_installation_are_ok(installed: Installation) ->
     output = doctor(installed)
     assert output.status == 0
     assert {line["status"] for line in output.lines} == {"ok"}, output.lines
-    assert "2 addresses" in output.found("ok", "served certificate")
-    assert output.found("ok", "GPU Pod, pool nvidia") == "gpufence changes it, in default"
-    by_webhook = output.found("ok", "trespasser, pool nvidia")
+    assert "2 addresses" in output.detail("ok", "served certificate")
+    assert output.detail("ok", "GPU Pod, pool nvidia") == "gpufence changes it, in default"
+    by_webhook = output.detail("ok", "trespasser, pool nvidia")
     assert by_webhook == "the webhook denies it, in default"
-    in_tree = output.found("ok", "trespasser, pool nvidia, by admission policy")
+    in_tree = output.detail("ok", "trespasser, pool nvidia, by admission policy")
     assert in_tree == "the admission policy denies it, in default"
-    assert "all 4 and their bindings" in output.found("ok", "admission policies")
+    assert "all 4 and their bindings" in output.detail("ok", "admission policies")
 
 
 def test_the_text_report_of_a_healthy_installation_has_only_ok_lines(
@@ -211,8 +211,8 @@ def test_a_manual_change_of_a_webhook_configuration_fails_its_check(
             api.request("PATCH", path, [patch], JSON_PATCH)
         output = doctor(paused)
     assert output.status == 1
-    assert found in output.found("fail", check)
-    assert "gpufence was unregistered" in output.found("warn", "leader")
+    assert found in output.detail("fail", check)
+    assert "gpufence was unregistered" in output.detail("warn", "leader")
 
 
 def test_an_admitted_trespasser_fails_the_trial(paused: Installation) -> None:
@@ -221,7 +221,7 @@ def test_an_admitted_trespasser_fails_the_trial(paused: Installation) -> None:
     with restored(paused, path):
         paused.cluster.api.request("PATCH", path, [patch], JSON_PATCH)
         until(
-            lambda: doctor(paused).found("fail", "trespasser, pool nvidia"),
+            lambda: doctor(paused).detail("fail", "trespasser, pool nvidia"),
             "the API server to heed the selector",
         )
 
@@ -230,7 +230,7 @@ def test_a_gpu_pod_that_is_not_mutated_fails_the_trial(paused: Installation) -> 
     with restored(paused, MUTATING):
         paused.cluster.api.request("DELETE", MUTATING)
         until(
-            lambda: doctor(paused).found("fail", "GPU Pod, pool nvidia"),
+            lambda: doctor(paused).detail("fail", "GPU Pod, pool nvidia"),
             "the API server to forget the webhook",
         )
 
@@ -240,7 +240,7 @@ def test_a_gpu_node_without_the_taint_is_reported(installed: Installation) -> No
     with installed.cluster.nodes(bare):
         output = doctor(installed)
     assert output.status == 1
-    assert "node bare: a GPU node lacks the taint of its pool" in output.found("fail", "nodes")
+    assert "node bare: a GPU node lacks the taint of its pool" in output.detail("fail", "nodes")
     cures = [line["remediation"] for line in output.lines if line["check"] == "nodes"]
     assert "Run kubectl taint node bare nvidia.com/gpu=present:NoSchedule" in cures
 
@@ -251,9 +251,11 @@ def test_an_exempt_namespace_without_workloads_causes_a_warning(installed: Insta
     try:
         output = doctor(installed)
         assert output.status == 0
-        assert "runs in gpu-operator-resources" in output.found("warn", check)
+        assert "runs in gpu-operator-resources" in output.detail("warn", check)
         kubectl("create", "deployment", "operator", "--image=a", "-n", "gpu-operator-resources")
-        assert doctor(installed).found("ok", check) == "each has a workload: gpu-operator-resources"
+        assert (
+            doctor(installed).detail("ok", check) == "each has a workload: gpu-operator-resources"
+        )
     finally:
         kubectl("delete", "namespace", "gpu-operator-resources", "--wait=false")
 
@@ -264,8 +266,8 @@ def test_an_invalid_policy_is_reported_and_trials_are_skipped(installed: Install
         installed.cluster.api.request("PATCH", CONFIG_MAP, spoilt, MERGE)
         output = doctor(installed)
     assert output.status == 1
-    assert "apiVersion" in output.found("fail", "policy")
-    assert output.found("skip", "trials")
+    assert "apiVersion" in output.detail("fail", "policy")
+    assert output.detail("skip", "trials")
 
 
 def test_a_policy_that_differs_from_the_installed_policy_is_reported(
@@ -275,7 +277,7 @@ def test_a_policy_that_differs_from_the_installed_policy_is_reported(
     path = tmp_path_factory.mktemp("policy") / "policy.yaml"
     path.write_text(text.replace("key: nvidia.com/gpu", "key: example.com/gpu"))
     output = doctor(installed, "--policy", str(path))
-    assert "does not match the policy" in output.found("fail", "matchConditions") or output.found(
+    assert "does not match the policy" in output.detail("fail", "matchConditions") or output.detail(
         "fail", "nodes"
     )
     assert output.status == 1
@@ -288,17 +290,17 @@ def idle(installed: Installation) -> Installation:
     api.request("PATCH", DEPLOYMENT, {"spec": {"replicas": 0}}, MERGE)
     until(lambda: not installed.pods(), "the replicas to be gone", within=60)
     until(
-        lambda: doctor(installed).found("fail", "replicas"), "the Deployment to say so", within=30
+        lambda: doctor(installed).detail("fail", "replicas"), "the Deployment to say so", within=30
     )
     return installed
 
 
 def test_missing_replicas_fail_the_replica_endpoint_and_trial_checks(idle: Installation) -> None:
     output = doctor(idle)
-    assert "0 of 0 are ready" in output.found("fail", "replicas")
-    assert "has no ready endpoint" in output.found("fail", "endpoints")
-    assert "cannot call gpufence" in output.found("fail", "GPU Pod, pool nvidia")
-    assert output.found("ok", "caBundle")
+    assert "0 of 0 are ready" in output.detail("fail", "replicas")
+    assert "has no ready endpoint" in output.detail("fail", "endpoints")
+    assert "cannot call gpufence" in output.detail("fail", "GPU Pod, pool nvidia")
+    assert output.detail("ok", "caBundle")
 
 
 def leaf_of(days: int) -> Callable[[Any], Any]:
@@ -318,15 +320,15 @@ def test_an_expired_serving_certificate_is_reported(idle: Installation) -> None:
         expired = write_secret(leaf_of(30)(stored), f"{RELEASE}-certificates", NAMESPACE, secret)
         idle.cluster.api.request("PUT", SECRET, expired)
         output = doctor(idle)
-    assert "the serving certificate expired at" in output.found("fail", "certificate")
-    assert output.found("fail", "caBundle")
+    assert "the serving certificate expired at" in output.detail("fail", "certificate")
+    assert output.detail("fail", "caBundle")
 
 
 def test_a_missing_secret_is_reported(idle: Installation) -> None:
     with restored(idle, SECRET):
         idle.cluster.api.request("DELETE", SECRET)
         output = doctor(idle)
-    assert "has no Secret" in output.found("fail", "certificate")
+    assert "has no Secret" in output.detail("fail", "certificate")
 
 
 def test_checks_without_permissions_are_skipped(installed: Installation) -> None:

@@ -49,13 +49,13 @@ def lines(found: Found | None, *, registers: bool = True, enabled: bool = True) 
 def test_compiled_policies_are_ok() -> None:
     [line] = lines(compiled("fence"))
     assert line.status == "ok"
-    assert "all 4 and their bindings" in line.found
+    assert "all 4 and their bindings" in line.detail
 
 
 def test_an_api_server_without_admission_policies_is_a_warning() -> None:
     [line] = lines(None)
     assert line.status == "warn"
-    assert "does not serve ValidatingAdmissionPolicy v1" in line.found
+    assert "does not serve ValidatingAdmissionPolicy v1" in line.detail
 
 
 def test_missing_changed_and_superfluous_policies_fail() -> None:
@@ -65,9 +65,9 @@ def test_missing_changed_and_superfluous_policies_fail() -> None:
     found[POLICY_KIND]["gpufence-pods-warn"] = {"spec": {}}
     [line] = lines(found)
     assert line.status == "fail"
-    assert f"{BINDING_KIND} gpufence-pods-deny does not exist" in line.found
-    assert f"{POLICY_KIND} gpufence-workloads-deny does not match the policy" in line.found
-    assert f"{POLICY_KIND} gpufence-pods-warn is not needed" in line.found
+    assert f"{BINDING_KIND} gpufence-pods-deny does not exist" in line.detail
+    assert f"{POLICY_KIND} gpufence-workloads-deny does not match the policy" in line.detail
+    assert f"{POLICY_KIND} gpufence-pods-warn is not needed" in line.detail
 
 
 def test_superfluous_policies_are_listed_in_order() -> None:
@@ -75,7 +75,7 @@ def test_superfluous_policies_are_listed_in_order() -> None:
     names = [f"gpufence-{number}" for number in range(9)]
     found[POLICY_KIND] |= {name: {"spec": {}} for name in names}
     [line] = lines(found)
-    assert line.found == "; ".join(f"{POLICY_KIND} {name} is not needed" for name in names)
+    assert line.detail == "; ".join(f"{POLICY_KIND} {name} is not needed" for name in names)
 
 
 def test_an_additional_excluded_namespace_fails_only_with_registration() -> None:
@@ -108,11 +108,11 @@ def test_type_check_warnings_are_reported() -> None:
     }
     _, line = lines(found)
     assert line.status == "warn"
-    assert "gpufence-pods-deny: spec.validations[0]: undefined field 'x'" in line.found
+    assert "gpufence-pods-deny: spec.validations[0]: undefined field 'x'" in line.detail
 
 
 def test_forbidden_policies_are_skipped() -> None:
     installation = Installation("fence", "gpufence", forbidden={"admission policies": "forbidden"})
     [line] = check(installation, TODAY)
     assert line.status == "skip"
-    assert "forbidden" in line.found
+    assert "forbidden" in line.detail

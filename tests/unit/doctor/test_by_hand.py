@@ -45,7 +45,7 @@ def diagnose_containers(
 
 
 def found(lines: list[Line], check: str) -> str:
-    return next(line.found for line in lines if line.check == check)
+    return next(line.detail for line in lines if line.check == check)
 
 
 def test_the_address_defaults_to_the_registered_service() -> None:
@@ -68,7 +68,7 @@ def test_disabled_cluster_facts_fail() -> None:
     lines = diagnose([*SERVE, "--no-node-facts"])
     [line] = [line for line in lines if line.check == "cluster facts"]
     assert line.status == "fail"
-    assert line.found.startswith("they are off: Pods with spec.nodeName are denied")
+    assert line.detail.startswith("they are off: Pods with spec.nodeName are denied")
     assert "clusterFacts: true" in line.remediation
 
 
@@ -78,9 +78,11 @@ def test_missing_permission_to_read_cluster_facts_fails() -> None:
     [line] = [line for line in lines if line.check == "cluster facts"]
     assert line.status == "fail"
     account = "system:serviceaccount:fence:default"
-    assert line.found.startswith(f"{account} may not list and watch nodes: Pods with spec.nodeName")
+    assert line.detail.startswith(
+        f"{account} may not list and watch nodes: Pods with spec.nodeName"
+    )
     [line] = [line for line in diagnose_containers(own) if line.check == "cluster facts"]
-    assert (line.status, line.found) == ("ok", f"{account} may read nodes, deviceclasses")
+    assert (line.status, line.detail) == ("ok", f"{account} may read nodes, deviceclasses")
 
 
 def exempt_namespaces(*workloads: str) -> Line:
@@ -99,9 +101,9 @@ def exempt_namespaces(*workloads: str) -> Line:
 def test_an_exempt_namespace_without_a_workload_is_reported() -> None:
     line = exempt_namespaces("gpu-operator/deployments")
     assert line.status == "warn"
-    assert line.found.startswith("no DaemonSet, Deployment or StatefulSet runs in kube-flannel:")
+    assert line.detail.startswith("no DaemonSet, Deployment or StatefulSet runs in kube-flannel:")
     line = exempt_namespaces("gpu-operator/deployments", "kube-flannel/daemonsets")
-    assert (line.status, line.found) == ("ok", "each has a workload: gpu-operator, kube-flannel")
+    assert (line.status, line.detail) == ("ok", "each has a workload: gpu-operator, kube-flannel")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_the_arguments_of_a_sidecar_with_serve_are_ignored() -> None:
 def test_a_deployment_without_a_container_of_gpufence_is_reported() -> None:
     line = next(each for each in diagnose_containers([SIDECAR]) if each.check == "command line")
     assert line.status == "warn"
-    assert line.found == (
+    assert line.detail == (
         "Deployment fence/gpufence has no container named gpufence or with the command gpufence "
         "serve; its containers: proxy"
     )
@@ -145,7 +147,7 @@ def test_no_trial_runs_in_an_excluded_namespace(try_in: str) -> None:
     serving = [*SERVE, "--exclude-namespace=storage"]
     lines = diagnose_containers([{"name": "gpufence", "args": serving}], try_in=try_in)
     [tried] = [line for line in lines if line.check == "trials"]
-    assert (tried.status, tried.found, tried.remediation) == (
+    assert (tried.status, tried.detail, tried.remediation) == (
         "skip",
         f"API servers do not call gpufence for namespace {try_in}",
         "Set --try-in NAME",

@@ -100,7 +100,7 @@ async def test_a_ca_bundle_without_a_valid_certificate_fails(authority: KeyPair)
     cut = replace(authority, certificate_pem=authority.certificate_pem[:200])
     line = await check_served(registered(f"https://{LOOPBACK}:1", cut))
     assert line.status == "fail"
-    assert "caBundle contains no valid PEM certificate" in line.found
+    assert "caBundle contains no valid PEM certificate" in line.detail
     assert "registering replicas write it" in line.remediation
 
 
@@ -126,6 +126,6 @@ def test_a_certificate_without_the_registered_host_fails(
     line, _ = check(found, names_of(found.address), NOW)
     if missing:
         assert line.status == "fail"
-        assert line.found == f"the serving certificate lacks the names {missing}"
+        assert line.detail == f"the serving certificate lacks the names {missing}"
     else:
         assert line.status == "ok"

@@ -26,7 +26,7 @@ def test_old_versions_and_missing_claims_are_reported(
 ) -> None:
     line = check(Installation("fence", "gpufence", version=version, claim_versions=claims))
     assert line.status == status
-    assert found in line.found
+    assert found in line.detail
     assert bool(line.remediation) == (status in ("warn", "fail"))
 
 

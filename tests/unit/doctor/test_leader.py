@@ -30,7 +30,7 @@ def test_a_holder_that_renews_its_lease_is_ok(silent: float, duration: int) -> N
 def test_a_holder_that_does_not_renew_its_lease_is_a_warning(silent: float, duration: int) -> None:
     message = leader(silent, duration)
     assert message.status == "warn"
-    assert message.found == (
+    assert message.detail == (
         f"gpufence-7d_1234 has not renewed Lease fence/gpufence for {silent} s; another replica "
         f"leads after {duration} s without renewal"
     )

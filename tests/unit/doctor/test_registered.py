@@ -51,13 +51,13 @@ def test_an_additional_excluded_namespace_fails_only_with_registration(
     found = installation(registers, excluded_namespaces=OWN | {"payments"})
     message = line(found, "namespaceSelector")
     assert message.status == status
-    assert "excludes payments, where gpufence therefore has no effect" in message.found
+    assert "excludes payments, where gpufence therefore has no effect" in message.detail
 
 
 def test_a_missing_excluded_namespace_fails() -> None:
     message = line(installation(True, excluded_namespaces=frozenset()), "namespaceSelector")
     assert message.status == "fail"
-    assert "does not exclude fence" in message.found
+    assert "does not exclude fence" in message.detail
 
 
 def test_a_superfluous_gpufence_webhook_is_a_warning() -> None:
@@ -68,13 +68,13 @@ def test_a_superfluous_gpufence_webhook_is_a_warning() -> None:
     webhooks.append({"name": "earlier.gpufence.dev"})
     message = line(found, "ValidatingWebhookConfiguration")
     assert message.status == "warn"
-    assert message.found == "has the webhooks earlier.gpufence.dev, which the policy does not need"
+    assert message.detail == "has the webhooks earlier.gpufence.dev, which the policy does not need"
 
 
 def test_another_timeout_is_a_warning() -> None:
     message = line(installation(True, timeout_seconds=10), "timeoutSeconds")
     assert message.status == "warn"
-    assert "is 10, but must be 3" in message.found
+    assert "is 10, but must be 3" in message.detail
 
 
 def test_a_namespace_selector_of_another_form_is_reported() -> None:
@@ -82,7 +82,7 @@ def test_a_namespace_selector_of_another_form_is_reported() -> None:
     webhooks = (found.configurations["MutatingWebhookConfiguration"] or {})["webhooks"]
     webhooks[0]["namespaceSelector"] = {"matchLabels": {"gpus": "yes"}}
     message = line(found, "namespaceSelector")
-    assert "is not a list of excluded namespaces" in message.found
+    assert "is not a list of excluded namespaces" in message.detail
 
 
 def test_remediation_of_missing_configurations_depends_on_registration() -> None:

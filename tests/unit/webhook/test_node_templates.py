@@ -198,6 +198,6 @@ def test_doctor_reports_a_template_that_lacks_the_labels_of_its_pool() -> None:
     found.nodes = NodeIndex([Node("n", PRESENT)])
     found.templates = [template(node_pool(**TAINTED))]
     warned = {line.check: line for line in pools.check(found) if line.status == "warn"}
-    assert warned["node labels"].found.startswith("NodePool gpu is for GPU nodes")
+    assert warned["node labels"].detail.startswith("NodePool gpu is for GPU nodes")
     found.templates = [template(node_pool(labels=PRESENT, **TAINTED))]
     assert "node labels" not in {line.check for line in pools.check(found)}

@@ -16,7 +16,7 @@ def report(content: DoctorReport) -> Iterator[str]:
         {
             "status": line.status,
             "check": line.check,
-            "found": line.found,
+            "detail": line.detail,
             "remediation": line.remediation,
         }
         for line in content.lines

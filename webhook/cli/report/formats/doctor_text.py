@@ -29,7 +29,7 @@ def report(content: DoctorReport) -> Iterator[Line]:
                 ("  ", ""),
                 (line.check.ljust(width), "object"),
                 ("  ", ""),
-                (printable(line.found), ""),
+                (printable(line.detail), ""),
             )
         )
         if line.remediation:
