@@ -67,14 +67,6 @@ class Stored:
         own = _certificates(self.authorities)
         return bool(own) and own <= trusted
 
-    def follows(self, other: Stored) -> bool:
-        """Return whether one of the two is a step of the other's succession."""
-        own, others = self.authority.certificate_pem, other.authority.certificate_pem
-        return bool(
-            _certificates([own]) & _certificates(other.authorities)
-            or _certificates([others]) & _certificates(self.authorities)
-        )
-
     @property
     def next_certificate(self) -> bytes:
         return self.next.certificate_pem if self.next else b""

@@ -188,13 +188,13 @@ class CertificateReconciler:
             return None
         if not is_of_use(stored, now):
             return Plan(Change.CREATE, "the Secret has no usable certificate"), served
-        own = Stored(served.authority, served.leaf)
+        own, other = (Stored(each.authority, each.leaf) for each in (served, stored))
         if own.is_carried_by(stored.bundle):
             return None
         # A replica that could not read the Secret for long may have missed a whole succession. But
         # as long as configurations carry the CA that it serves, so may other replicas: a backup
         # that lacks this CA must not take it from the configurations at once.
-        succeeded = stored.follows(served) or await self._is_carried(stored)
+        succeeded = other.is_carried_by(served.bundle) or await self._is_carried(stored)
         if succeeded and not await self._is_carried(own):
             return None
         return Plan(Change.PUBLISH, "the Secret holds another CA"), stage_successor(
