@@ -34,6 +34,7 @@ from webhook.registration.configurations import Registration, configurations
 from webhook.registration.drift import bundles
 from webhook.registration.leader_election import LeaderElector, LeaseTiming
 from webhook.registration.registrar import KINDS, Owner, Registrar, is_reachable, other_releases
+from webhook.registration.trust import Trust
 
 _log = logging.getLogger("gpufence")
 
@@ -79,8 +80,6 @@ class RegistrationController:
     ) -> None:
         self.source: HeldSource | None = None
         """The serving pair of the Secret; None if the pair comes from files."""
-        self.untrusted = ""
-        """Why API servers do not trust the served certificate; empty if they do."""
         self._options = options
         self._policy = policy
         self._metrics = metrics
@@ -95,6 +94,7 @@ class RegistrationController:
             clock=time.monotonic,
             succession=self._certificates is not None,
         )
+        self._trust = Trust(options.registration.name)
         self._elector = LeaderElector(
             self._api,
             options.namespace,
@@ -105,6 +105,11 @@ class RegistrationController:
         )
         self._was_reachable = False
         metrics.track_leader(lambda: self._elector.leading)
+
+    @property
+    def untrusted(self) -> str:
+        """Why API servers may reject the served certificate; empty if they trust it."""
+        return self._trust.problem
 
     @property
     def is_leader(self) -> bool:
@@ -197,24 +202,16 @@ class RegistrationController:
         A replica whose CA is not in the bundle must not receive requests: the handshakes fail.
         """
         served = self._served()
-        name = self._options.registration.name
-        distrusting: dict[str, JSONObject] = {}
         registered = await self._registered() if served else {}
-        for kind, configuration in registered.items():
-            carried = {base64.b64decode(bundle) for bundle in bundles(configuration) if bundle}
-            if not all(is_trusted_by(served, bundle) for bundle in carried):
-                distrusting[kind] = configuration
-        kinds = " and ".join(distrusting)
-        self.untrusted = (
-            f"the caBundle of {kinds} {name} does not trust the served certificate" if kinds else ""
-        )
+        distrusting = self._trust.check(served, registered)
         if not (distrusting and self._options.register and self._can_serve()):
             return
         if await self._elector.is_paused():
             return
         own = self._authorities()
         for kind, configuration in distrusting.items() if is_trusted_by(served, own) else ():
-            await self._api.replace(f"{KINDS[kind]}/{name}", with_cas(configuration, own))
+            path = f"{KINDS[kind]}/{self._options.registration.name}"
+            await self._api.replace(path, with_cas(configuration, own))
             event(_log, logging.INFO, "CA added", kind=kind)
 
     async def _registration(self) -> Registration:
@@ -241,7 +238,7 @@ class RegistrationController:
         service = registration.service
         # Where API servers already reject what is served, there is nothing to wait for: replicas
         # are unready because of it.
-        waits = service is not None and not self._was_reachable and not self.untrusted
+        waits = service is not None and not self._was_reachable and not self._trust.is_missing
         if waits and service and not await is_reachable(self._api, service):
             raise ClusterError(
                 f"not registered yet: Service {service[0]}/{service[1]} has no ready endpoint, and "

@@ -253,6 +253,22 @@ async def test_a_follower_reconciles_certificates_but_does_not_register(
     assert replica.registry.get_sample_value("gpufence_ca_bundle_certificates") == 1
 
 
+async def test_a_replica_is_untrusted_until_it_has_checked_the_configurations(
+    make: type[Replica],
+) -> None:
+    """A probe that finds it ready sends it requests for the next ten seconds."""
+    replica = make(registration=Registration(service=("system", "gpufence", 443)))
+    replica.api.error = ClusterError("the API server is out of reach")
+    with pytest.raises(ClusterError, match="out of reach"):
+        await replica.controller.reconcile()
+    assert replica.controller.untrusted == "the webhook configurations are not checked yet"
+    replica.api.error = None
+    # None is registered: the replica must become ready first.
+    with pytest.raises(ClusterError, match="has no ready endpoint"):
+        await replica.reconcile()
+    assert replica.controller.untrusted == ""
+
+
 async def test_a_replica_is_untrusted_until_its_ca_is_back_in_the_ca_bundle(
     make: type[Replica],
 ) -> None:
