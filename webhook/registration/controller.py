@@ -94,7 +94,7 @@ class RegistrationController:
             clock=time.monotonic,
             succession=self._certificates is not None,
         )
-        self._trust = Trust(options.registration.name)
+        self._trust = Trust(options.registration.name, options.timing.settle, clock=time.monotonic)
         self._elector = LeaderElector(
             self._api,
             options.namespace,
@@ -203,7 +203,7 @@ class RegistrationController:
         """
         served = self._served()
         registered = await self._registered() if served else {}
-        distrusting = self._trust.check(served, registered)
+        distrusting = self._trust.check(served, registered, leads=self.is_leader)
         if not (distrusting and self._options.register and self._can_serve()):
             return
         if await self._elector.is_paused():

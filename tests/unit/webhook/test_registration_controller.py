@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from certs.authority import create_authority, issue_leaf
 from certs.errors import MaterialError
 from certs.names import Names
+from certs.succession import Timing
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry
@@ -322,7 +323,9 @@ async def test_replicas_of_two_cas_are_trusted_before_and_after_leader_change(
     authority = create_authority(NOW)
     file = tmp_path / "ca.crt"
     file.write_bytes(authority.certificate_pem)
-    files, own = make(secret=None, names=None, ca_file=file), make()
+    timing = Timing(settle=timedelta())
+    files = make(secret=None, names=None, ca_file=file, timing=timing)
+    own = make(timing=timing)
     files.served = issue_leaf(authority, Names.parse(["localhost"]), NOW).certificate_pem
     old, new = (own, files) if upgraded == "to files" else (files, own)
     new.api.server = old.api.server
@@ -344,6 +347,29 @@ async def test_replicas_of_two_cas_are_trusted_before_and_after_leader_change(
         await reconcile_old_and_new()
     assert new.controller.is_leader
     assert (old.controller.untrusted, new.controller.untrusted) == ("", "")
+
+
+async def test_a_starting_replica_waits_until_its_new_ca_has_propagated_or_it_leads(
+    make: type[Replica], tmp_path: Path
+) -> None:
+    authority = create_authority(NOW)
+    file = tmp_path / "ca.crt"
+    file.write_bytes(authority.certificate_pem)
+    old, new = make(), make(secret=None, names=None, ca_file=file)
+    new.served = issue_leaf(authority, Names.parse(["localhost"]), NOW).certificate_pem
+    new.api.server = old.api.server
+    await old.reconcile()
+    await new.reconcile()
+    assert "does not trust" in new.controller.untrusted
+    await new.reconcile()
+    assert new.controller.untrusted == (
+        "waiting until API servers have seen the CA of the served certificate"
+    )
+    # Without other replicas, the wait would prolong an outage.
+    await old.controller.close()
+    await new.reconcile()
+    assert new.controller.is_leader
+    assert new.controller.untrusted == ""
 
 
 async def test_a_release_excludes_the_namespaces_of_other_releases(make: type[Replica]) -> None:

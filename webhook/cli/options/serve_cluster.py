@@ -92,7 +92,9 @@ _OPTIONS = (
     _duration("--certificate-lifetime", "8760h", "Lifetime of the certificate; renewed after 2/3."),
     _duration("--ca-lifetime", "87600h", "Lifetime of the CA; replaced after 2/3."),
     _duration(
-        "--ca-propagation-delay", "30s", "Time that configurations trust a new CA before it signs."
+        "--ca-propagation-delay",
+        "30s",
+        "Time that configurations trust a new CA before it is used.",
     ),
     _duration("--ca-overlap", "1h", "Time that a replaced CA stays trusted."),
     click.option(
