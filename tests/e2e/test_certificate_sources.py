@@ -23,7 +23,7 @@ from release.release import SECRET, WEBHOOKS, Release, release
 from release.replica import Replica
 from webhook.registration.certificates import CERT_MANAGER
 
-OVERLAP = ("--ca-propagation-delay", "1s", "--ca-overlap", "5s")
+PROPAGATION = ("--ca-propagation-delay", "1s")
 
 
 @dataclass
@@ -58,15 +58,24 @@ def upgrade(
 ) -> Iterator[None]:
     """Replace the replicas one by one, as a Deployment does: each once its successor is ready.
 
-    GPU Pods are created until the end of the block, and none may fail.
+    GPU Pods are created until the end of the block, and none may fail. At the end, a replica is
+    alone that keeps the CA of the others for a second. The others keep it for an hour: the upgrade
+    may take as long as it likes on a busy machine.
     """
     with ExitStack() as stack:
+
+        def replace(replaced: Replica, *more: str) -> Replica:
+            replica = stack.enter_context(released.replica(*PROPAGATION, *flags, *more))
+            others = [each for each in released.service.replicas if each is not replaced]
+            released.service.select([*others, replica])
+            replaced.stop()
+            return replica
+
         with Load(released.cluster.api, namespace) as load:
-            for replaced in old:
-                replica = stack.enter_context(released.replica(*OVERLAP, *flags))
-                others = [each for each in released.service.replicas if each is not replaced]
-                released.service.select([*others, replica])
-                replaced.stop()
+            first, second = (replace(each) for each in old)
+            last = replace(first, "--ca-overlap", "1s")
+            released.service.select([last])
+            second.stop()
             yield
         print(f"\n{load.created} GPU Pods created, {len(load.failures)} failed")
         assert load.failures == []
@@ -76,7 +85,7 @@ def upgrade(
 def test_an_upgrade_from_the_built_in_ca_to_cert_manager_rejects_no_pod(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, files: Files
 ) -> None:
-    with release(control_plane, tmp_path) as released, released.replicas(2, *OVERLAP) as old:
+    with release(control_plane, tmp_path) as released, released.replicas(2, *PROPAGATION) as old:
         issue(released, files.parts)
         with upgrade(released, namespace, old, files.flags):
             published(released, files.parts["ca.crt"])
@@ -91,7 +100,7 @@ def test_an_upgrade_between_files_and_the_built_in_ca_rejects_no_pod(
     before, after = ((), files.flags) if to == "files" else (files.flags, ())
     with (
         release(control_plane, tmp_path) as released,
-        released.replicas(2, *OVERLAP, *before) as old,
+        released.replicas(2, *PROPAGATION, *before) as old,
         upgrade(released, namespace, old, after),
     ):
         published(released, files.parts["ca.crt"] if after else released.secret()["ca.crt"])
