@@ -14,7 +14,9 @@ from prometheus_client import CollectorRegistry
 from certs.authority import create_authority, issue_leaf
 from certs.errors import MaterialError
 from certs.names import Names
-from certs.succession import Timing
+from certs.renewal import is_trusted_by
+from certs.secret import write_secret
+from certs.succession import Stored, Timing
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry
@@ -370,6 +372,27 @@ async def test_a_starting_replica_waits_until_its_new_ca_has_propagated_or_it_le
     await new.reconcile()
     assert new.controller.is_leader
     assert new.controller.untrusted == ""
+
+
+async def test_a_leader_that_starts_after_a_backup_is_restored_keeps_the_served_ca(
+    make: type[Replica],
+) -> None:
+    """It has never read the Secret with that CA, which other replicas serve until they poll."""
+    old, new = make(), make()
+    new.api.server = old.api.server
+    await old.reconcile()
+    assert old.controller.source is not None
+    served = old.controller.source.read().certificate_pem
+    ca = create_authority(NOW)
+    backup = Stored(ca, issue_leaf(ca, Names.parse(["localhost"]), NOW))
+    live = old.api.objects[SECRET.path]
+    old.api.objects[SECRET.path] = write_secret(backup, SECRET.name, SECRET.namespace, live)
+    # It no longer leads, and has not read the Secret.
+    await old.controller.close()
+    await new.reconcile()
+    assert new.controller.is_leader
+    assert is_trusted_by(backup.leaf.certificate_pem, registered_bundle(new))
+    assert is_trusted_by(served, registered_bundle(new))
 
 
 async def test_a_release_excludes_the_namespaces_of_other_releases(make: type[Replica]) -> None:
