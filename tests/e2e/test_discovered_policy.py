@@ -20,9 +20,9 @@ import yaml
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
+from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
 from controlplane.poll import until
-from running import COMMAND
 
 pytestmark = [pytest.mark.timeout(1800)]
 

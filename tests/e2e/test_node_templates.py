@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from controlplane.cluster import ControlPlane
+from controlplane.gpufence import COMMAND
 from controlplane.objects import node
 from controlplane.poll import until
 from policies.document.model import default_policy_text
-from running import COMMAND
 
 pytestmark = [pytest.mark.timeout(600)]
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import settings
 
 from certs.files import issue
+from controlplane.gpufence import COMMAND
 from policies.document.shipped import COMPILED
 
-GPUFENCE = Path(sys.executable).with_name("gpufence")
 # 20, and fewer in `make unit`, like the examples of the laws.
 POINTS = settings().max_examples // 5
 
@@ -27,7 +27,7 @@ POINTS = settings().max_examples // 5
 def started(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start ``gpufence serve`` as PID 1; yield what runs it, and its PID outside."""
     command = [
-        *("unshare", "--pid", "--fork", "--kill-child", str(GPUFENCE), "serve"),
+        *("unshare", "--pid", "--fork", "--kill-child", str(COMMAND), "serve"),
         f"--policy={COMPILED.with_suffix('.yaml')}",
         f"--tls-cert={directory / 'tls.crt'}",
         f"--tls-key={directory / 'tls.key'}",

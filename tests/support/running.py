@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from controlplane.gpufence import COMMAND
 from webhook.cli.main import main
-
-COMMAND = Path(sys.executable).with_name("gpufence")
 
 
 class Outcome(NamedTuple):

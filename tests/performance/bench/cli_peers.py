@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controlplane import cache
+from controlplane.gpufence import COMMAND
 
 GPUFENCE, CONFTEST, GATOR = "gpufence check", "conftest test", "gator test"
 PYYAML = "PyYAML's CSafeLoader (parses only)"
@@ -83,10 +84,9 @@ _TOOLS = (
 
 def command_lines() -> Iterator[CommandLine]:
     """Yield gpufence, and the other tools that are in the cache or can be built."""
-    gpufence = Path(sys.executable).with_name("gpufence")
-    yield CommandLine(GPUFENCE, lambda path: [gpufence, "check", path], "  enforce  pool-trespass")
+    yield CommandLine(GPUFENCE, lambda path: [COMMAND, "check", path], "  enforce  pool-trespass")
     for output_format in ("json", "sarif"):
-        yield CommandLine(f"{GPUFENCE} -o {output_format}", _checking(gpufence, output_format))
+        yield CommandLine(f"{GPUFENCE} -o {output_format}", _checking(COMMAND, output_format))
     yield CommandLine(PYYAML, lambda path: [sys.executable, "-c", _LOAD, path])
     directory = cache.root().with_name("bench") / "bin"
     for tool in _TOOLS:

@@ -13,9 +13,9 @@ from controlplane.errors import ControlPlaneError
 from controlplane.process import Process
 
 COMMAND = Path(sys.executable).with_name("gpufence")
+"""The console script of the environment that runs this."""
 QUICK_RELOAD = (sys.executable, "-P", Path(__file__).with_name("quick_reload.py"))
 """The same command, but it notices a changed file in 0.05 seconds instead of 2."""
-"""The console script of the environment that runs this."""
 HOST = "127.0.0.1"
 START_WITHIN = 30.0
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from running import COMMAND, Run
+from controlplane.gpufence import COMMAND
+from running import Run
 
 ISSUE = ("certs", "issue", "--ip", "127.0.0.1", "--dns-name", "localhost", "--out", "certs")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.gpufence import COMMAND
 from policies.registry import RULES
-from running import COMMAND, Run, run_command
+from running import Run, run_command
 from webhook.cli.report.formats import format_names
 
 SHELLS = ["bash", "zsh", "fish"]

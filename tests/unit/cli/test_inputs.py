@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from running import COMMAND, PLAIN_POD, TRESPASSER, Run
+from controlplane.gpufence import COMMAND
+from running import PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.exclusion import Exclusion
 from webhook.cli.report import progress
 

@@ -10,16 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from running import (
-    COMMAND,
-    FAULTS,
-    GPU_POD,
-    NO_QUANTITY,
-    PLAIN_POD,
-    TRESPASSER,
-    Run,
-    run_command,
-)
+from controlplane.gpufence import COMMAND
+from running import FAULTS, GPU_POD, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command
 from webhook.cli.report.formats import format_names
 
 FORMATS = format_names("check")

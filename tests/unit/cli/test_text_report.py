@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from controlplane.gpufence import COMMAND
 from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.editor import Operation
-from running import BROKEN, COMMAND, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
+from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.documents import read_documents
 from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import Result
