@@ -336,7 +336,8 @@ def test_output_above_the_file_size_limit_is_an_error(tmp_path: Path, unbuffered
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        # The limit would cut off the bytecode of modules, and break every later import.
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert (done.returncode, done.stderr) == (
         2,
