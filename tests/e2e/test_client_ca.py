@@ -16,9 +16,10 @@ import pytest
 from controlplane import pki
 from controlplane.api import ApiError
 from controlplane.client_certificate import configure
-from controlplane.cluster import ControlPlane, free_ports
+from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
 from controlplane.poll import until
+from controlplane.ports import free_ports
 from controlplane.webhooks import register, unregister
 from release.load import GPU_POD
 

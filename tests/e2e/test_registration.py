@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from controlplane import webhooks
-from controlplane.cluster import ControlPlane, free_ports
+from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Server
+from controlplane.ports import free_ports
 
 
 def test_registration_of_an_unreachable_webhook_reports_the_connection_error(

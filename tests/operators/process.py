@@ -17,8 +17,9 @@ import yaml
 
 from controlplane import cache, pki
 from controlplane.api import ApiError
-from controlplane.cluster import ControlPlane, free_ports
+from controlplane.cluster import ControlPlane
 from controlplane.poll import until
+from controlplane.ports import free_ports
 from controlplane.process import Process
 from operators.catalog import Operator, Start
 

@@ -18,8 +18,8 @@ from typing import Any
 from bench import engine, reviews
 from bench.binaries import binaries
 from certs.files import issue
-from controlplane.cluster import free_ports
 from controlplane.gpufence import COMMAND
+from controlplane.ports import free_ports
 from controlplane.process import Process
 from deploy.dockerfile import image_environment
 from reviewing import default_policy

@@ -6,14 +6,12 @@ stay ready and receive no taints.
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
 import shutil
 import socket
 import ssl
 import tempfile
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +19,7 @@ from controlplane import flags, kubeconfig, pki, scheduler_cache
 from controlplane.api import Api, ApiError
 from controlplane.kubectl import Kubectl
 from controlplane.poll import until
+from controlplane.ports import free_ports
 from controlplane.process import Process
 
 if TYPE_CHECKING:
@@ -31,10 +30,6 @@ ENVIRON = {"GOGC": "300"}
 """Collect garbage less often: saves a fifth of the CPU time, for 200 MiB."""
 START_WITHIN = 90.0  # seconds; it takes five on an idle machine
 NAMESPACE_READY_WITHIN = 30.0
-
-# Below the ephemeral ports (ip_local_port_range on Linux, 49152 and up elsewhere), in a random
-# order, so that parallel processes rarely collide.
-_PORTS = itertools.cycle(random.SystemRandom().sample(range(20_000, 30_000), 10_000))
 
 
 class ControlPlane:
@@ -264,18 +259,3 @@ class ControlPlane:
             except OSError as error:
                 return f"{self._layout.etcd_socket}: {error}"
         return ""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return free TCP ports of the loopback interface.
-
-    They are bound later, and the kernel does not assign them to port 0 meanwhile.
-    """
-    return list(itertools.islice(filter(_is_free, _PORTS), count))
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as tried, suppress(OSError):
-        tried.bind(("127.0.0.1", port))
-        return True
-    return False

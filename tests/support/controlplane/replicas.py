@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from controlplane import webhooks
-from controlplane.cluster import ControlPlane, free_ports
+from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND, HOST
 from controlplane.poll import until
+from controlplane.ports import free_ports
 from controlplane.process import Process
 from deploy.chart import NAMESPACE, RELEASE
 from deploy.kubelet import kubelet, unavailable, wait_ready

@@ -18,9 +18,10 @@ from typing import Any, Self
 
 from cryptography import x509
 
-from controlplane.cluster import ControlPlane, free_ports
+from controlplane.cluster import ControlPlane
 from controlplane.errors import ControlPlaneError
 from controlplane.gpufence import COMMAND
+from controlplane.ports import free_ports
 from controlplane.process import Process
 
 START_WITHIN = 60.0
