@@ -30,14 +30,14 @@ class Service:
         self._ready: list[int] = []
         self._turn = itertools.count()
         self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._accept, daemon=True),
-            threading.Thread(target=self._probe, daemon=True),
-        ]
+        self._lock = threading.Lock()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._prober = threading.Thread(target=self._probe, daemon=True)
 
     def select(self, replicas: Sequence[Replica]) -> None:
         """Have these replicas behind the address from now on."""
-        self.replicas = list(replicas)
+        with self._lock:
+            self.replicas = list(replicas)
         self._look()
 
     @property
@@ -50,7 +50,12 @@ class Service:
             self._look()
 
     def _look(self) -> None:
-        self._ready = [replica.port for replica in self.replicas if not replica.unready()]
+        replicas = self.replicas
+        ready = [replica.port for replica in replicas if not replica.unready()]
+        with self._lock:
+            # Other replicas may be selected meanwhile.
+            if replicas is self.replicas:
+                self._ready = ready
 
     def _accept(self) -> None:
         while True:
@@ -78,8 +83,8 @@ class Service:
                 back.join()
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        self._acceptor.start()
+        self._prober.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,6 +92,7 @@ class Service:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._prober.join()
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
