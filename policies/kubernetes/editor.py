@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import fields
@@ -18,8 +18,11 @@ from policies.kubernetes.pod import Pod
 from policies.kubernetes.template import Path, field_path
 
 
-class Addition(NamedTuple):
-    """A value that a mutation adds below the spec of a Pod, in the API's own names."""
+class Addition(msgspec.Struct, frozen=True, gc=False):
+    """What a mutation adds at a path below the spec of a Pod: a struct, list, mapping or scalar.
+
+    The path has the API's own names, and everything on it but its last step exists.
+    """
 
     path: Path
     value: Any
@@ -42,7 +45,7 @@ class Editor:
         self._pod = pod
         self._dry_run = dry_run
         self._added: list[tuple[Path, Any]] = []
-        """Paths below the spec, and values. A path that ends with an index appends to a list."""
+        """Paths below the spec, and parsed JSON. A path that ends with an index appends."""
 
     @property
     def operations(self) -> list[Operation]:
@@ -53,14 +56,13 @@ class Editor:
         operations: list[Operation] = []
         inherited = dict(template.inherited)
         for path, value in self._added:
-            if path[0] in inherited and len(path) > 1:
+            if inherited and path[0] in inherited and len(path) > 1:
                 # The Pod gets a field of its own: what it inherits, and what is added to that.
                 own = clone(inherited.pop(str(path[0])))
                 operations.append(Operation(_pointer(template.place(path[:1])), own))
-            place = template.place(path)
             if isinstance(path[-1], int):
-                place = (*place[:-1], "-")
-            operations.append(Operation(_pointer(place), value))
+                path = (*path[:-1], "-")
+            operations.append(Operation(_pointer(template.place(path)), value))
         return operations
 
     @property
@@ -72,59 +74,37 @@ class Editor:
     def apply(self, additions: Iterable[Addition]) -> None:
         """Merge the additions of a mutation into the Pod, after all of them are computed."""
         for addition in list(additions):
-            self._add(addition)
+            target: Any = self._pod.spec
+            for step in addition.path[:-1]:
+                names = _attributes(target.__class__)
+                target = getattr(target, names[step]) if names else target[step]
+            self._add(target, addition.path, addition.value)
 
-    def _add(self, addition: Addition) -> None:
-        path, value = addition
-        target: Any = self._pod.spec
-        for depth, step in enumerate(path, 1):
-            child = _child(target, step)
-            if child is None:
-                for parent in reversed(path[depth:]):
-                    value = {parent: value}
-                self._set(target, path[: depth - 1], {step: value})
+    def _add(self, target: Any, path: Path, value: Any) -> None:
+        """Add a value to the struct or mapping that has a place for it, at the path's last step."""
+        step, names = path[-1], _attributes(target.__class__)
+        present = getattr(target, names[step]) if names else target.get(step)
+        if present is None:
+            self._added.append((path, msgspec.to_builtins(value)))
+            if self._dry_run:
                 return
-            before, target = target, child
-        self._merge(before, path, target, value)
-
-    def _merge(self, parent: Any, path: Path, target: Any, value: Any) -> None:
-        if isinstance(value, dict):
-            absent = {}
-            for key, item in value.items():
-                child = _child(target, key)
-                if child is None:
-                    absent[key] = item
-                else:
-                    self._merge(target, (*path, key), child, item)
-            if absent:
-                self._set(target, path, absent)
+            if names:
+                setattr(target, names[step], value)
+            else:
+                target[step] = value
         elif isinstance(value, list):
-            self._append(parent, path, target, value)
+            for index, item in enumerate(value, len(present)):
+                self._added.append(((*path, index), msgspec.to_builtins(item)))
+            if not self._dry_run:
+                present += value
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                self._add(present, (*path, key), item)
+        elif attributes := _attributes(value.__class__):
+            for name in msgspec.to_builtins(value):
+                self._add(present, (*path, name), getattr(value, attributes[name]))
         else:
             raise TypeError(f"{field_path(path)} is already set")
-
-    def _set(self, target: Any, path: Path, members: dict[Any, Any]) -> None:
-        """Add members to the struct or mapping at the path, which has none of them."""
-        for key, value in members.items():
-            self._added.append(((*path, key), value))
-        if self._dry_run:
-            return
-        if isinstance(target, dict):
-            target.update(members)
-            return
-        struct: Any = type(target)
-        attributes, converted = _attributes(struct), msgspec.convert(members, struct)
-        for key in members:
-            setattr(target, attributes[key], getattr(converted, attributes[key]))
-
-    def _append(self, parent: Any, path: Path, entries: list[Any], value: list[Any]) -> None:
-        """Append entries to a list, which ``parent`` has at the end of the path."""
-        for index, item in enumerate(value, len(entries)):
-            self._added.append(((*path, index), item))
-        if not self._dry_run:
-            struct: Any = type(parent)
-            made = msgspec.convert({path[-1]: value}, struct)
-            entries += getattr(made, _attributes(struct)[path[-1]])
 
 
 def patched(obj: JSONObject, operations: tuple[Operation, ...]) -> JSONObject:
@@ -155,24 +135,17 @@ def clone(value: Any) -> Any:
     return value
 
 
-def _child(target: Any, step: str | int) -> Any:
-    struct: Any = type(target)
-    if struct is dict:
-        return target.get(step)
-    if struct is list:
-        return target[step]
-    return getattr(target, _attributes(struct)[step])
-
-
 @cache
-def _attributes(struct: Any) -> dict[Any, str]:
-    """Return the attributes of a struct by their names in JSON."""
-    return {field.encode_name: field.name for field in fields(struct)}
+def _attributes(type_: Any) -> dict[Any, str]:
+    """Return the attributes of a struct by their names in JSON; nothing for another type."""
+    if not issubclass(type_, msgspec.Struct):
+        return {}
+    return {field.encode_name: field.name for field in fields(type_)}
 
 
 def _pointer(path: Path) -> str:
     """Return a path as a JSON pointer (RFC 6901)."""
-    text = "/" + "/".join(map(str, path))
+    text = "/%s" * len(path) % path
     if text.count("/") == len(path) and "~" not in text:
         return text
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)

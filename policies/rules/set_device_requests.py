@@ -60,6 +60,8 @@ SUMMARY = "equal requests and limits of device resources"
 
 def additions(pod: Pod, _context: Context) -> Iterator[Addition]:
     """Fill limits from requests and requests from limits, for extended resources."""
+    if all(len(resource.quantities) == 2 for resource in pod.device_resources()):
+        return
     for container in pod.containers():
         if container.spec.resources is None or container.kind == "ephemeralContainers":
             continue

@@ -56,11 +56,15 @@ spec:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-import msgspec
 
 from policies.context import Context
+from policies.kubernetes.core_v1 import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Requirement,
+)
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
@@ -81,7 +85,7 @@ MOST_NEW_TERMS = 100
 
 _TERMS = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
 
-Expressions = list[dict[str, Any]]
+Expressions = list[Requirement]
 
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
@@ -91,16 +95,15 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
         return
     terms = required_terms(pod.spec)
     if terms is None:
-        if added := [{"matchExpressions": way} for way in missing[0] if way]:
-            yield Addition(_TERMS, added)
+        if added := [NodeSelectorTerm(way) for way in missing[0] if way]:
+            yield Addition(("affinity",), Affinity(NodeAffinity(NodeSelector(added))))
         return
-    copies: list[dict[str, Any]] = []
+    copies: list[NodeSelectorTerm] = []
     for index, (term, (first, *others)) in enumerate(zip(terms, missing, strict=True)):
         if first:
             yield Addition((*_TERMS, index, "matchExpressions"), first)
-        for other in others:
-            own = msgspec.to_builtins(term.match_expressions or [])
-            copies.append({**msgspec.to_builtins(term), "matchExpressions": [*own, *other]})
+        own = term.match_expressions or []
+        copies += [NodeSelectorTerm([*own, *other], term.match_fields) for other in others]
     if copies:
         yield Addition(_TERMS, copies)
 
@@ -182,5 +185,5 @@ def _ways(
     ]
 
 
-def _in(key: str, *values: str) -> dict[str, Any]:
-    return {"key": key, "operator": "In", "values": list(values)}
+def _in(key: str, *values: str) -> Requirement:
+    return Requirement(key, "In", list(values))

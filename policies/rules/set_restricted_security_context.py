@@ -79,16 +79,14 @@ spec:
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from policies.context import Context
-from policies.kubernetes.core_v1 import SecurityContext
+from policies.kubernetes.core_v1 import Capabilities, SeccompProfile, SecurityContext
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import NO_CONTEXT, Container, Pod, new_debug_containers
 from policies.kubernetes.pod_security.privileges import excludes_no_escalation, locks_memory
-from policies.policy import Hardening
 
 ID = "restricted-security-context"
 SUMMARY = 'the security context that Pod Security "restricted" requires'
@@ -97,23 +95,26 @@ SUMMARY = 'the security context that Pod Security "restricted" requires'
 _WINDOWS_ROOT = "containeradministrator"
 
 Fields = dict[str, Any]
+"""Values of a security context by attribute; None sets nothing."""
 
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Fill in what the profile requires and the Pod leaves unset."""
-    hardening = context.policy.hardening
+    hardening, common = context.policy.hardening, pod.security_context
     if hardening.level == "baseline":
         return
-    identity = _identity(hardening, windows=pod.is_windows)
-    common = pod.security_context
+    user: Fields = {"run_as_non_root": True}
+    confinement: Fields = {}
+    if not pod.is_windows:
+        user["run_as_user"] = hardening.run_as_user
+        user["run_as_group"] = hardening.run_as_group
+        confinement["seccomp_profile"] = SeccompProfile("RuntimeDefault")
     if context.request.subresource == "ephemeralcontainers":
-        current = {**identity, **_confinement(pod)}
+        # What the Pod sets applies to the new container as well.
+        user, confinement = _unset(user, common), _unset(confinement, common)
         for container in new_debug_containers(pod, context.old_spec):
-            # What the Pod sets applies to the new container as well.
-            missing = _unset(current, common)
-            if _is_root(pod, container.security_context):
-                missing = {key: value for key, value in missing.items() if key not in identity}
-            yield from _fill(pod, container, missing)
+            is_root = _is_root(pod, container.security_context)
+            yield from _fill(pod, container, confinement if is_root else {**user, **confinement})
         return
     containers = pod.containers()
     pod_is_root = _is_root(pod, NO_CONTEXT)
@@ -121,40 +122,30 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
         pod_is_root if own is NO_CONTEXT else _is_root(pod, own)
         for own in [container.security_context for container in containers]
     ]
-    each_container: Fields = {}
-    if pod_is_root or any(are_root):
+    of_each: Fields = {}
+    if pod_is_root or True in are_root:
         # Some containers run as root on purpose: the user goes into each of the others.
-        each_container, identity = _unset(identity, common), {}
-    current = {**identity, **_confinement(pod)}
+        of_each, user = _unset(user, common), {}
     if not pod.is_windows:
-        current["fsGroup"] = hardening.fs_group
-    if missing := _unset(current, common):
-        yield Addition(("securityContext",), missing)
+        confinement["fs_group"] = hardening.fs_group
+    if missing := _unset({**user, **confinement}, common):
+        yield Addition(("securityContext",), SecurityContext(**missing))
     for container, is_root in zip(containers, are_root, strict=True):
-        yield from _fill(pod, container, {} if is_root else each_container)
+        yield from _fill(pod, container, {} if is_root else of_each)
 
 
 def _fill(pod: Pod, container: Container, fields: Fields) -> Iterator[Addition]:
     """Add what a container lacks of the fields, and of the privileges that it must drop."""
-    missing = _unset(fields, container.security_context)
+    own = container.security_context
+    missing = _unset(fields, own) if fields else {}
     if not pod.is_windows:
-        missing |= _dropped_privileges(container.security_context)
+        if own.allow_privilege_escalation is None and not excludes_no_escalation(own):
+            missing["allow_privilege_escalation"] = False
+        if own.capabilities is None or _keeps_privileges(own.capabilities):
+            missing["capabilities"] = Capabilities(drop=["ALL"])
     if missing:
-        yield Addition((container.kind, container.position, "securityContext"), missing)
-
-
-def _identity(hardening: Hardening, *, windows: bool) -> Fields:
-    if windows:
-        return {"runAsNonRoot": True}
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": hardening.run_as_user,
-        "runAsGroup": hardening.run_as_group,
-    }
-
-
-def _confinement(pod: Pod) -> Fields:
-    return {} if pod.is_windows else {"seccompProfile": {"type": "RuntimeDefault"}}
+        path = (container.kind, container.position, "securityContext")
+        yield Addition(path, SecurityContext(**missing))
 
 
 def _is_root(pod: Pod, own: SecurityContext) -> bool:
@@ -174,35 +165,16 @@ def _windows_user(context: SecurityContext) -> str:
     return (context.windows_options.run_as_user_name if context.windows_options else None) or ""
 
 
-def _dropped_privileges(context: SecurityContext) -> Fields:
-    missing: Fields = {}
-    if context.allow_privilege_escalation is None and not excludes_no_escalation(context):
-        missing["allowPrivilegeEscalation"] = False
-    capabilities = context.capabilities
-    dropped = (capabilities.drop if capabilities else None) or ()
-    adds = (capabilities.add if capabilities else None) or ()
-    added = [name.upper().removeprefix("CAP_") for name in adds]
-    if "ALL" not in dropped and "ALL" not in added:
-        missing["capabilities"] = {"drop": ["ALL"]}
-    return missing
+def _keeps_privileges(capabilities: Capabilities) -> bool:
+    """Return whether a container could drop all capabilities, and does not."""
+    added = [name.upper().removeprefix("CAP_") for name in capabilities.add or ()]
+    return "ALL" not in (capabilities.drop or ()) and "ALL" not in added
 
 
-_attribute = operator.attrgetter
-_GIVEN: dict[str, Callable[[SecurityContext], Any]] = {
-    "runAsNonRoot": _attribute("run_as_non_root"),
-    "runAsUser": _attribute("run_as_user"),
-    "runAsGroup": _attribute("run_as_group"),
-    "fsGroup": _attribute("fs_group"),
-    "seccompProfile": _attribute("seccomp_profile"),
-}
-
-
-def _unset(values: Mapping[str, Any], context: SecurityContext) -> Fields:
-    """Return the values of fields that the context leaves unset; None sets nothing."""
-    if not values:
-        return {}
+def _unset(values: Fields, context: SecurityContext) -> Fields:
+    """Return the values of the fields that the context leaves unset."""
     return {
-        field: value
-        for field, value in values.items()
-        if value is not None and _GIVEN[field](context) is None
+        attribute: value
+        for attribute, value in values.items()
+        if value is not None and getattr(context, attribute) is None
     }

@@ -51,6 +51,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.context import Context
+from policies.kubernetes.core_v1 import EnvVar
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod, new_debug_containers
 from policies.requests import requesting_containers
@@ -78,4 +79,4 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     for container in containers:
         if VISIBLE_DEVICES not in [variable.name for variable in container.spec.env or ()]:
             path = (container.kind, container.position, "env")
-            yield Addition(path, [{"name": VISIBLE_DEVICES, "value": "void"}])
+            yield Addition(path, [EnvVar(VISIBLE_DEVICES, "void")])

@@ -114,8 +114,7 @@ def locks_memory(context: SecurityContext) -> bool:
 
     Runtimes set no ambient capabilities.
     """
-    added = (context.capabilities.add if context.capabilities else None) or ()
-    return not _LOCK_MEMORY.isdisjoint(added)
+    return not _LOCK_MEMORY.isdisjoint(_added(context))
 
 
 def excludes_no_escalation(context: SecurityContext) -> bool:
@@ -154,17 +153,15 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
     """
     if pod.windows:
         return None
-    keeping = [
-        container for container in pod.containers if not _drops_all(container.security_context)
-    ]
-    adding = _adding(pod, _RESTRICTED_CAPABILITIES)
-    if not keeping and not adding:
-        return None
     bad = [
         container
         for container in pod.containers
         if not _drops_all(container.security_context) or _adds(container, _RESTRICTED_CAPABILITIES)
     ]
+    if not bad:
+        return None
+    keeping = [container for container in bad if not _drops_all(container.security_context)]
+    adding = [container for container in bad if _adds(container, _RESTRICTED_CAPABILITIES)]
     found, remediation = [], []
     if keeping:
         lacks = "does not drop" if len(keeping) == 1 else "do not drop"
@@ -264,7 +261,7 @@ def _drops_all(context: SecurityContext) -> bool:
 
 
 def _added(context: SecurityContext) -> Collection[str]:
-    return (context.capabilities.add if context.capabilities else None) or ()
+    return () if context.capabilities is None else context.capabilities.add or ()
 
 
 def _adding(pod: PodView, accepted: Collection[str]) -> list[Container]:
