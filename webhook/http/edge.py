@@ -120,8 +120,13 @@ class Edge:
         seconds = _seconds(request.rel_url.raw_query_string, self._timeout_seconds)
         ends = perf_counter() + seconds
         address = request.remote or ""
-        self._slots.check(address)
-        body = await self._read(request, address, seconds)
+        if request.content.is_eof():
+            # It arrived with the headers, as nearly all do.
+            body = request.content.read_nowait()
+        else:
+            body = await self._read(request, address, seconds)
+        if len(body) > MAX_BODY:
+            _reject_size()
         if not body:
             raise web.HTTPBadRequest(text="the body is empty; POST an AdmissionReview\n")
         if len(body) > MAX_VALUES and _values(body) > MAX_VALUES:
@@ -141,12 +146,10 @@ class Edge:
             self._busy.discard(connection)
 
     async def _read(self, request: web.BaseRequest, address: str, seconds: float) -> bytes:
-        """Return the body, within its size and its time."""
+        """Return a body that is not complete yet, within its size and its time."""
+        self._slots.check(address)
         if (request.content_length or 0) > MAX_BODY:
             _reject_size()
-        if request.content.is_eof():
-            # It arrived with the headers, as nearly all do.
-            return request.content.read_nowait()
         try:
             # The decision takes microseconds, and the lookup of claims half of the time that is
             # left, so that the body may take nearly all of it.

@@ -3,8 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+
+
+class _Requests:
+    """Requests that are not answered yet: each is a ``with`` block."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def __enter__(self) -> None:
+        self.count += 1
+        self.idle.clear()
+
+    def __exit__(self, *_error: object) -> None:
+        self.count -= 1
+        if not self.count:
+            self.idle.set()
 
 
 class Lifecycle:
@@ -13,26 +30,20 @@ class Lifecycle:
     def __init__(self) -> None:
         self.serving = False
         self.draining = False
-        self.open_requests = 0
-        """Requests that are not answered yet, including those whose body is still arriving."""
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._requests = _Requests()
 
-    @contextmanager
-    def request(self) -> Iterator[None]:
-        """Count a request as open."""
-        self.open_requests += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self.open_requests -= 1
-            if not self.open_requests:
-                self._idle.set()
+    @property
+    def open_requests(self) -> int:
+        """Requests that are not answered yet, including those whose body is still arriving."""
+        return self._requests.count
+
+    def request(self) -> AbstractContextManager[None]:
+        """Count a request as open in a ``with`` block."""
+        return self._requests
 
     async def finished(self) -> None:
         """Return once no request is open."""
-        await self._idle.wait()
+        await self._requests.idle.wait()
 
     def unready(self) -> str:
         """Return why clients should not send requests here; empty if they should."""

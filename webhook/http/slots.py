@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 
 DEFAULT_MAX_IN_FLIGHT = 200
 """The default of ``--max-mutating-requests-inflight`` of kube-apiserver."""
@@ -24,12 +24,13 @@ class Slots:
     def __init__(self, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT) -> None:
         self.max_in_flight = max_in_flight
         self.in_flight = 0
-        self._held: Counter[str] = Counter()
+        self._held: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def check(self, address: str) -> None:
         """Raise NoSlotError if the address already has as many reviews here as it may."""
-        if self._held[address] + len(self._waiting.get(address, ())) >= self.max_in_flight:
+        held = self._held.get(address, 0)
+        if held + len(self._waiting.get(address, ())) >= self.max_in_flight:
             raise NoSlotError(f"gpufence is answering {self.max_in_flight} requests already")
 
     async def take(self, address: str, seconds: float) -> None:
@@ -58,11 +59,11 @@ class Slots:
     def release(self, address: str) -> None:
         """Give a slot back: to the waiting address that holds the fewest, if one waits."""
         self.in_flight -= 1
-        self._held[address] -= 1
-        if not self._held[address]:
-            del self._held[address]
+        held = self._held.pop(address) - 1
+        if held:
+            self._held[address] = held
         while self._waiting:
-            fewest = min(self._waiting, key=lambda address: self._held[address])
+            fewest = min(self._waiting, key=lambda address: self._held.get(address, 0))
             granted = self._waiting[fewest].popleft()
             if not self._waiting[fewest]:
                 del self._waiting[fewest]
@@ -73,7 +74,7 @@ class Slots:
 
     def _grant(self, address: str) -> None:
         self.in_flight += 1
-        self._held[address] += 1
+        self._held[address] = self._held.get(address, 0) + 1
 
     def _abandon(self, address: str, granted: asyncio.Future[None]) -> None:
         if granted.done() and not granted.cancelled():
