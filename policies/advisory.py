@@ -9,20 +9,21 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.editor import Editor
 from policies.kubernetes.pod import Pod
-from policies.registry import mutations_for
+from policies.registry import MUTATIONS, mutations_for
 
 
 def findings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each mutation that would add something and may only report it."""
     actions = context.policy.actions_in(context.request.namespace)
-    for mutation in mutations_for(pod, context):
-        action = actions[mutation.id]
-        if action not in ("warn", "audit"):
+    reported = [rule.id for rule in MUTATIONS if actions[rule.id] in ("warn", "audit")]
+    for mutation in mutations_for(pod, context) if reported else ():
+        if mutation.id not in reported:
             continue
         trial = Editor(pod, dry_run=True)
         trial.apply(mutation.additions(pod, context))
         if trial.recorded:
             missing = [f"{field}: {json.dumps(value)}" for field, value in trial.recorded]
+            action = actions[mutation.id]
             yield Finding(
                 mutation.id,
                 pod.at("spec"),

@@ -35,6 +35,8 @@ class Context(msgspec.Struct, frozen=True):
     request: Request
     facts: Facts
     device_requests: tuple[DeviceRequest, ...] = ()
+    distinct_requests: tuple[DeviceRequest, ...] = ()
+    """The first request for each set of candidate pools."""
     requested_pools: dict[Pool, None] = {}
     """The candidate pools of the Pod, in the order of its requests."""
     written_devices: tuple[DeviceResource, ...] | None = None
@@ -48,8 +50,13 @@ class Context(msgspec.Struct, frozen=True):
         if not requests:
             return cls(policy, request, facts)
         requests = with_candidates(pod, requests, policy, request, facts)
-        pools = dict.fromkeys(pool for request in requests for pool in request.pools)
-        return cls(policy, request, facts, requests, pools)
+        distinct: dict[tuple[Pool, ...], DeviceRequest] = {}
+        pools: dict[Pool, None] = {}
+        for device_request in requests:
+            if device_request.pools not in distinct:
+                distinct[device_request.pools] = device_request
+                pools |= dict.fromkeys(device_request.pools)
+        return cls(policy, request, facts, requests, tuple(distinct.values()), pools)
 
     @property
     def old_spec(self) -> PodSpec | None:
@@ -67,14 +74,6 @@ class Context(msgspec.Struct, frozen=True):
             exclusion.pool for request in self.device_requests for exclusion in request.excluded
         )
         return self.requested_pools | dict.fromkeys(excluded)
-
-    @property
-    def distinct_requests(self) -> Iterable[DeviceRequest]:
-        """The first request for each set of candidate pools."""
-        first: dict[tuple[Pool, ...], DeviceRequest] = {}
-        for request in self.device_requests:
-            first.setdefault(request.pools, request)
-        return first.values()
 
     def may_request(self, pool: Pool) -> bool:
         """Return whether the namespace may request the pool's devices."""

@@ -145,10 +145,9 @@ def is_mirror_pod(pod: Pod, context: Context) -> bool:
 
     The NodeRestriction admission plugin lets a kubelet create mirror Pods bound to itself only.
     """
-    annotations = pod.metadata.annotations or {}
     return (
-        context.request.username == f"system:node:{pod.spec.node_name}"
-        and MIRROR_ANNOTATION in annotations
+        MIRROR_ANNOTATION in (pod.metadata.annotations or ())
+        and context.request.username == f"system:node:{pod.spec.node_name}"
     )
 
 

@@ -79,8 +79,14 @@ def requesting_containers(
 
     A container requests a device in its resources, or by a claim that such a device may satisfy.
     """
-    containers = {request.container for request in requests if request.container}
-    if claims := {request.claim for request in requests if request.claim}:
+    containers: set[tuple[ContainerKind, int]] = set()
+    claims: set[str] = set()
+    for request in requests:
+        if request.container:
+            containers.add(request.container)
+        if request.claim:
+            claims.add(request.claim)
+    if claims:
         for container in pod.containers():
             resources = container.spec.resources
             used = (resources.claims if resources else None) or ()

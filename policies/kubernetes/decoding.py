@@ -7,7 +7,7 @@ reads may hold anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -93,7 +93,8 @@ def checked_spec(pod: PodTemplate) -> PodSpec:
     if spec.ephemeral_containers:
         _check_containers(spec.ephemeral_containers, "ephemeralContainers")
     for index, volume in enumerate(spec.volumes or ()):
-        _check_volume(volume, f"spec.volumes[{index}]")
+        if "hostPath" in volume or type(volume.get("name")) is not str:
+            _check_volume(volume, f"spec.volumes[{index}]")
     return spec
 
 
@@ -140,13 +141,18 @@ def _check_containers(containers: list[Container] | None, kind: str) -> None:
 
 
 def _check_quantities(resources: ResourceRequirements, where: str) -> None:
-    for side, quantities in (("limits", resources.limits), ("requests", resources.requests)):
-        for name, quantity in quantities.items() if quantities else ():
-            try:
-                parse_quantity(quantity)
-            except InvalidQuantityError as error:
-                path = f"{where}.resources.{side}[{name}]"
-                raise MalformedObjectError(path, str(error)) from error
+    if resources.limits:
+        _check_side(resources.limits, f"{where}.resources.limits")
+    if resources.requests:
+        _check_side(resources.requests, f"{where}.resources.requests")
+
+
+def _check_side(quantities: Mapping[str, Any], where: str) -> None:
+    for name, quantity in quantities.items():
+        try:
+            parse_quantity(quantity)
+        except InvalidQuantityError as error:
+            raise MalformedObjectError(f"{where}[{name}]", str(error)) from error
 
 
 def _check_volume(volume: dict[str, Any], where: str) -> None:

@@ -5,13 +5,18 @@ Rules use this walker, so that no rule misses init or ephemeral containers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from policies.kubernetes import core_v1
-from policies.kubernetes.core_v1 import ObjectMeta, PodSpec, SecurityContext
+from policies.kubernetes.core_v1 import (
+    ObjectMeta,
+    PodSpec,
+    ResourceRequirements,
+    SecurityContext,
+)
 from policies.kubernetes.scheduling import Alternative, alternatives
 from policies.kubernetes.template import Template
 
@@ -133,11 +138,12 @@ class Pod:
         containers may not have resources, so theirs do not count.
         """
         if self._device_resources is None:
-            resources: list[DeviceResource] = []
+            found: list[DeviceResource] = []
             for container in self.containers():
-                if container.spec.resources and container.kind != "ephemeralContainers":
-                    resources += _device_resources(container)
-            self._device_resources = tuple(resources)
+                resources = container.spec.resources
+                if resources is not None and container.kind != "ephemeralContainers":
+                    _collect_devices(container, resources, found)
+            self._device_resources = tuple(found)
         return self._device_resources
 
     def selection(self) -> tuple[Alternative, ...]:
@@ -165,14 +171,16 @@ def _collect(
         containers.append(Container(spec, kind, position, spec.security_context or NO_CONTEXT))
 
 
-def _device_resources(container: Container) -> Iterator[DeviceResource]:
-    limits, requests = container.resources("limits"), container.resources("requests")
+def _collect_devices(
+    container: Container, resources: ResourceRequirements, found: list[DeviceResource]
+) -> None:
+    limits, requests = resources.limits or {}, resources.requests or {}
     for name, quantity in limits.items():
         if "/" in name:
             given: dict[ResourceSide, Any] = {"limits": quantity}
             if name in requests:
                 given["requests"] = requests[name]
-            yield DeviceResource(container, name, given)
+            found.append(DeviceResource(container, name, given))
     for name, quantity in requests.items():
         if "/" in name and name not in limits:
-            yield DeviceResource(container, name, {"requests": quantity})
+            found.append(DeviceResource(container, name, {"requests": quantity}))

@@ -124,7 +124,8 @@ _VENDOR_FILES = {"habana.ai": r"accel|hl(_controlD)?[0-9]+", "huawei.com": r"dav
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each variable, volume and annotation that opens devices."""
-    requesting = requesting_containers(pod, context.device_requests)
+    requests = context.device_requests
+    requesting = requesting_containers(pod, requests) if requests else ()
     host_paths = [
         (index, volume_name(volume, index), path)
         for index, volume in enumerate(pod.spec.volumes or ())
@@ -132,17 +133,18 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     ]
     paths = {name: path for _, name, path in host_paths}
     by_scheduler = {
-        request.container: request.scheduler_name
-        for request in context.device_requests
-        if request.scheduler_name
+        request.container: request.scheduler_name for request in requests if request.scheduler_name
     }
     for container in pod.containers():
         place = container.kind, container.position
         if place not in requesting:
-            yield from _by_variable(pod, container, context)
+            if container.spec.env:
+                yield from _by_variable(pod, container, context)
         elif place in by_scheduler:
             yield from _with_scheduler(pod, container, by_scheduler[place], context.policy)
-        yield from _by_mount(pod, container, paths, context.policy)
+        for index, mount in enumerate(container.spec.volume_mounts or ()):
+            if mount.sub_path or DEVICE_MOUNTS in (mount.mount_path or ""):
+                yield from _by_mount(pod, container, index, paths, context.policy)
     for index, name, path in host_paths:
         if _is_device_file(path, context.policy):
             yield Finding(
@@ -152,7 +154,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 f'volume "{name}" mounts {path}, whichever device the scheduler assigns',
                 VOLUME_REMEDIATION,
             )
-    yield from _by_annotation(pod, context)
+    if pod.metadata.annotations:
+        yield from _by_annotation(pod, context)
 
 
 @lru_cache(maxsize=16)
@@ -177,11 +180,12 @@ def vendors(pool: Pool) -> frozenset[str]:
 
 
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
-    env, resources = container.spec.env, container.spec.resources
-    if not env:
-        return
+    env, resources = container.spec.env or (), container.spec.resources
     variables_set = {variable.name for variable in env}
-    names = [name for name in visible_devices_variables(context.policy) if name in variables_set]
+    visible_devices = visible_devices_variables(context.policy)
+    if variables_set.isdisjoint(visible_devices) and LEGACY_IMAGE not in variables_set:
+        return
+    names = [name for name in visible_devices if name in variables_set]
     if LEGACY_IMAGE in variables_set and variables_set.isdisjoint(_MODERN_IMAGE):
         names.append(LEGACY_IMAGE)
     for index, shown in filter(None, [_last_opening(env, name) for name in names]):
@@ -237,30 +241,30 @@ def _last_opening(env: Sequence[EnvVar], name: str) -> tuple[int, str] | None:
 
 
 def _by_mount(
-    pod: Pod, container: Container, paths: Mapping[str, str], policy: Policy
+    pod: Pod, container: Container, index: int, paths: Mapping[str, str], policy: Policy
 ) -> Iterator[Finding]:
-    """Yield a finding for each mount that opens devices; ``paths`` has the hostPath volumes."""
-    for index, mount in enumerate(container.spec.volume_mounts or ()):
-        mount_path = mount.mount_path or ""
-        if DEVICE_MOUNTS in mount_path and _DEVICE_MOUNTS.fullmatch(_normal(mount_path)):
-            yield Finding(
-                ID,
-                pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),
-                "a volume mount selects GPUs of the node",
-                f'container "{container.name}" mounts a volume at {mount_path}, with which '
-                "the NVIDIA runtime selects GPUs",
-                "Remove the volume mount and request a device",
-            )
-        path = paths.get(mount.name or "", "")
-        if path and mount.sub_path and _is_device_file(f"{path}/{mount.sub_path}", policy):
-            yield Finding(
-                ID,
-                pod.at(f"{container.field}.volumeMounts[{index}].subPath"),
-                "a volume mounts device files of the node",
-                f'container "{container.name}" mounts {mount.sub_path} below {path}, whichever '
-                "device the scheduler assigns",
-                VOLUME_REMEDIATION,
-            )
+    """Yield the findings about a volume mount; ``paths`` has the hostPath volumes."""
+    mount = (container.spec.volume_mounts or [])[index]
+    mount_path = mount.mount_path or ""
+    if DEVICE_MOUNTS in mount_path and _DEVICE_MOUNTS.fullmatch(_normal(mount_path)):
+        yield Finding(
+            ID,
+            pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),
+            "a volume mount selects GPUs of the node",
+            f'container "{container.name}" mounts a volume at {mount_path}, with which '
+            "the NVIDIA runtime selects GPUs",
+            "Remove the volume mount and request a device",
+        )
+    path = paths.get(mount.name or "", "")
+    if path and mount.sub_path and _is_device_file(f"{path}/{mount.sub_path}", policy):
+        yield Finding(
+            ID,
+            pod.at(f"{container.field}.volumeMounts[{index}].subPath"),
+            "a volume mounts device files of the node",
+            f'container "{container.name}" mounts {mount.sub_path} below {path}, whichever '
+            "device the scheduler assigns",
+            VOLUME_REMEDIATION,
+        )
 
 
 def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:

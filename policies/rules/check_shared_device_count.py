@@ -64,12 +64,24 @@ ID = "shared-device-count"
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each container that requests more than one share of a device."""
+    several = [
+        (resource, pool)
+        for resource in pod.device_resources()
+        if (pool := _sharing_pool(resource, context)) is not None
+    ]
+    if not several:
+        return
     written = {request.path for request in context.device_requests}
-    for resource in pod.device_resources():
-        for pool in context.candidates(resource.name):
-            if has_several_shares(resource, pool):
-                yield from _check(pod, resource, pool, written)
-                break
+    for resource, pool in several:
+        yield from _check(pod, resource, pool, written)
+
+
+def _sharing_pool(resource: DeviceResource, context: Context) -> Pool | None:
+    """Return the pool of which a container requests several shares, if there is one."""
+    for pool in context.candidates(resource.name):
+        if has_several_shares(resource, pool):
+            return pool
+    return None
 
 
 def _check(

@@ -69,7 +69,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from policies.candidates import (
     Labels,
@@ -81,9 +81,11 @@ from policies.candidates import (
 )
 from policies.context import Context
 from policies.finding import Finding
+from policies.kubernetes.core_v1 import ResourceRequirements
+from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS
-from policies.policy import Pool
+from policies.policy import Policy, Pool
 from policies.reach import belongs_to, named_node
 from policies.requests import DeviceRequest, device_peaks
 from policies.supply import largest_offers
@@ -93,8 +95,10 @@ ID = "unschedulable-gpu-pod"
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why the Pod can never run."""
-    yield from _pod_level(pod, context)
-    yield from _unused_claims(pod, context)
+    if pod.spec.resources:
+        yield from _pod_level(pod, context)
+    if pod.spec.resource_claims:
+        yield from _unused_claims(pod, context)
     requests = [request for request in context.distinct_requests if request.certain]
     conflicts = list(_of_other_nodes(requests)) if len(requests) > 1 else []
     if conflicts:
@@ -105,10 +109,17 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         excluded = [pool for pool in request.pools if not can_select(pod, pool)]
         if excluded:
             yield _excluded(pod, excluded, request)
+    if node is not None:
+        yield from _bound_elsewhere(pod, node, requests, context.policy)
+    if context.facts.nodes is not None:
+        yield from _too_large(pod, requests, context)
+
+
+def _bound_elsewhere(
+    pod: Pod, node: Node, requests: Iterable[DeviceRequest], policy: Policy
+) -> Iterator[Finding]:
     for request in requests:
-        if node is not None and not any(
-            belongs_to(node, pool, context.policy) for pool in request.pools
-        ):
+        if not any(belongs_to(node, pool, policy) for pool in request.pools):
             yield Finding(
                 ID,
                 pod.at("spec.nodeName"),
@@ -118,7 +129,6 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
                 f"{'that pool' if len(request.pools) == 1 else 'these pools'}",
                 "Remove nodeName. The scheduler then finds a node with the device",
             )
-    yield from _too_large(pod, requests, context)
 
 
 def _of_other_nodes(requests: Sequence[DeviceRequest]) -> Iterator[DeviceRequest]:
@@ -138,7 +148,7 @@ def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) ->
     It is a warning: the nodes of a cluster change, and the policy does not describe their size.
     """
     request = next((request for request in requests if request.resource), None)
-    if request is None or pod.spec.node_name or context.facts.nodes is None:
+    if request is None or pod.spec.node_name:
         return
     needed = device_peaks(pod, context.policy)
     if largest := largest_offers(pod, request.pools, needed, context.facts):
@@ -159,9 +169,7 @@ def _listed(counts: Mapping[str, int], conjunction: str) -> str:
 
 
 def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:
-    resources = pod.spec.resources
-    if not resources:
-        return
+    resources = pod.spec.resources or ResourceRequirements()
     limits, requests = resources.limits or {}, resources.requests or {}
     for name in sorted({*limits, *requests}):
         if context.pools_of_resource(name):

@@ -7,7 +7,7 @@ null counts as unset, and an empty object as set, as they do after Go's decoding
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from policies.kubernetes.pod import Pod
@@ -78,10 +78,7 @@ CONTROLS: Mapping[Level, tuple[Control, ...]] = {
 }
 
 
-def violations(pod: Pod, level: Level) -> Iterator[Violation]:
-    """Yield a violation for each control of the level that the Pod fails."""
+def violations(pod: Pod, level: Level) -> list[Violation]:
+    """Return a violation for each control of the level that the Pod fails."""
     seen = view(pod)
-    for control in CONTROLS[level]:
-        violation = control(seen)
-        if violation is not None:
-            yield violation
+    return [violation for control in CONTROLS[level] if (violation := control(seen)) is not None]

@@ -29,6 +29,7 @@ _VOLUMES = (
     "secret",
 )
 _ACCEPTED_VOLUMES = frozenset(_VOLUMES)
+_ACCEPTED = f"only {listing(_VOLUMES)}"
 _SHARED_MEMORY = (
     "volumes: [{name: shm, emptyDir: {medium: Memory}}] and volumeMounts: "
     "[{name: shm, mountPath: /dev/shm}]"
@@ -101,16 +102,12 @@ def restricted_volumes(pod: PodView) -> Violation | None:
     Restricted fields: every source in ``volumes[*]`` except for the accepted ones. Source:
     check_restrictedVolumes.go.
     """
-    return _volumes(
-        pod,
-        {
-            index: source
-            for index, volume in enumerate(pod.spec.volumes or ())
-            if (source := _restricted_source(volume)) is not None
-        },
-        "restricted volume types",
-        f"only {listing(_VOLUMES)}",
-    )
+    sources = {
+        index: source
+        for index, volume in enumerate(pod.spec.volumes or ())
+        if (source := _restricted_source(volume)) is not None
+    }
+    return _volumes(pod, sources, "restricted volume types", _ACCEPTED)
 
 
 def host_ports(pod: PodView) -> Violation | None:
@@ -185,6 +182,8 @@ def _takes_port(container: Container) -> bool:
 def _hosts(container: Container) -> list[tuple[str, str]]:
     """Return the hosts that a container's probes and hooks name, each with the field's path."""
     spec = container.spec
+    if not (spec.liveness_probe or spec.readiness_probe or spec.startup_probe or spec.lifecycle):
+        return []
     handlers = [
         ("livenessProbe", spec.liveness_probe),
         ("readinessProbe", spec.readiness_probe),
@@ -212,11 +211,11 @@ def _restricted_source(volume: Volume) -> str | None:
     """
     restricted = None
     for key, source in volume.items():
-        if source is not None:
-            if key in _ACCEPTED_VOLUMES:
+        if key in _ACCEPTED_VOLUMES:
+            if source is not None:
                 return None
-            if restricted is None and key != "name":
-                restricted = key
+        elif restricted is None and source is not None and key != "name":
+            restricted = key
     return restricted
 
 

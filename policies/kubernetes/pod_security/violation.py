@@ -82,7 +82,7 @@ class Offenders(NamedTuple):
 
 def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders | None:
     """Return the Pod and the containers whose security context is bad, if there are any."""
-    if not any(map(bad, pod.contexts)):
+    if True not in map(bad, pod.contexts):
         return None
     containers = [container for container in pod.containers if bad(container.security_context)]
     return Offenders(pod if bad(pod.context) else None, containers)
