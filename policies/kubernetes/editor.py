@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import to_builtins
 from msgspec.structs import fields
 
 from policies.kubernetes.objects import JSONObject
@@ -53,15 +54,15 @@ class Editor:
         template = self._pod.template
         if not template.editable:
             return []
+        if template.kind == "Pod":
+            return [Operation(f"/spec{_pointer(path)}", value) for path, value in self._added]
         operations: list[Operation] = []
         inherited = dict(template.inherited)
         for path, value in self._added:
-            if inherited and path[0] in inherited and len(path) > 1:
+            if path[0] in inherited and len(path) > 1:
                 # The Pod gets a field of its own: what it inherits, and what is added to that.
                 own = clone(inherited.pop(str(path[0])))
                 operations.append(Operation(_pointer(template.place(path[:1])), own))
-            if isinstance(path[-1], int):
-                path = (*path[:-1], "-")
             operations.append(Operation(_pointer(template.place(path)), value))
         return operations
 
@@ -74,37 +75,45 @@ class Editor:
     def apply(self, additions: Iterable[Addition]) -> None:
         """Merge the additions of a mutation into the Pod, after all of them are computed."""
         for addition in list(additions):
+            *parents, step = addition.path
             target: Any = self._pod.spec
-            for step in addition.path[:-1]:
-                names = _attributes(target.__class__)
-                target = getattr(target, names[step]) if names else target[step]
-            self._add(target, addition.path, addition.value)
+            for parent in parents:
+                if isinstance(parent, int):
+                    target = target[parent]
+                else:
+                    target = getattr(target, _attributes(target.__class__)[parent])
+            self._add(target, addition.path, step, addition.value)
 
-    def _add(self, target: Any, path: Path, value: Any) -> None:
-        """Add a value to the struct or mapping that has a place for it, at the path's last step."""
-        step, names = path[-1], _attributes(target.__class__)
-        present = getattr(target, names[step]) if names else target.get(step)
-        if present is None:
-            self._added.append((path, msgspec.to_builtins(value)))
-            if self._dry_run:
-                return
-            if names:
-                setattr(target, names[step], value)
-            else:
-                target[step] = value
-        elif isinstance(value, list):
+    def _add(self, target: Any, path: Path, step: str | int, value: Any) -> None:
+        """Add a value to the struct or mapping that has a place for it, the path's last step."""
+        if attributes := _attributes(target.__class__):
+            present = getattr(target, attributes[step])
+        else:
+            present = target.get(step)
+        if present is not None:
+            self._merge(present, path, value)
+            return
+        self._added.append((path, to_builtins(value)))
+        if self._dry_run:
+            return
+        if attributes:
+            setattr(target, attributes[step], value)
+        else:
+            target[step] = value
+
+    def _merge(self, present: Any, path: Path, value: Any) -> None:
+        """Add the members or entries of a value to what is present at the path."""
+        if isinstance(value, list):
             for index, item in enumerate(value, len(present)):
-                self._added.append(((*path, index), msgspec.to_builtins(item)))
+                self._added.append(((*path, index), to_builtins(item)))
             if not self._dry_run:
                 present += value
         elif isinstance(value, dict):
             for key, item in value.items():
-                self._add(present, (*path, key), item)
+                self._add(present, (*path, key), key, item)
         elif attributes := _attributes(value.__class__):
-            for name in msgspec.to_builtins(value):
-                self._add(present, (*path, name), getattr(value, attributes[name]))
-        else:
-            raise TypeError(f"{field_path(path)} is already set")
+            for name in to_builtins(value):
+                self._add(present, (*path, name), name, getattr(value, attributes[name]))
 
 
 def patched(obj: JSONObject, operations: tuple[Operation, ...]) -> JSONObject:
@@ -144,7 +153,9 @@ def _attributes(type_: Any) -> dict[Any, str]:
 
 
 def _pointer(path: Path) -> str:
-    """Return a path as a JSON pointer (RFC 6901)."""
+    """Return a path as a JSON pointer (RFC 6901). An index at its end is that of a new entry."""
+    if isinstance(path[-1], int):
+        path = (*path[:-1], "-")
     text = "/%s" * len(path) % path
     if text.count("/") == len(path) and "~" not in text:
         return text

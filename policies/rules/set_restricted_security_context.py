@@ -94,71 +94,81 @@ SUMMARY = 'the security context that Pod Security "restricted" requires'
 # The root user of Windows, in any case (kubelet, security_context_windows.go).
 _WINDOWS_ROOT = "containeradministrator"
 
-Fields = dict[str, Any]
-"""Values of a security context by attribute; None sets nothing."""
+User = dict[str, Any]
+"""The fields of a security context that choose a user, by attribute; None sets nothing."""
 
 
 def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     """Fill in what the profile requires and the Pod leaves unset."""
-    hardening, common = context.policy.hardening, pod.security_context
+    hardening, common, windows = context.policy.hardening, pod.security_context, pod.is_windows
     if hardening.level == "baseline":
         return
-    user: Fields = {"run_as_non_root": True}
-    confinement: Fields = {}
-    if not pod.is_windows:
+    user: User = {"run_as_non_root": True}
+    if not windows:
         user["run_as_user"] = hardening.run_as_user
         user["run_as_group"] = hardening.run_as_group
-        confinement["seccomp_profile"] = SeccompProfile("RuntimeDefault")
     if context.request.subresource == "ephemeralcontainers":
-        # What the Pod sets applies to the new container as well.
-        user, confinement = _unset(user, common), _unset(confinement, common)
-        for container in new_debug_containers(pod, context.old_spec):
-            is_root = _is_root(pod, container.security_context)
-            yield from _fill(pod, container, confinement if is_root else {**user, **confinement})
+        yield from _of_debug_containers(pod, context, user)
         return
     containers = pod.containers()
-    pod_is_root = _is_root(pod, NO_CONTEXT)
+    pod_is_root = _is_root(NO_CONTEXT, common, windows=windows)
     are_root = [
-        pod_is_root if own is NO_CONTEXT else _is_root(pod, own)
+        pod_is_root if own is NO_CONTEXT else _is_root(own, common, windows=windows)
         for own in [container.security_context for container in containers]
     ]
-    of_each: Fields = {}
+    of_each: User = {}
     if pod_is_root or True in are_root:
         # Some containers run as root on purpose: the user goes into each of the others.
         of_each, user = _unset(user, common), {}
-    if not pod.is_windows:
-        confinement["fs_group"] = hardening.fs_group
-    if missing := _unset({**user, **confinement}, common):
-        yield Addition(("securityContext",), SecurityContext(**missing))
+    wanted = SecurityContext(**user)
+    if not windows:
+        wanted.fs_group = hardening.fs_group
+        wanted.seccomp_profile = _profile(common)
+    if wanted != NO_CONTEXT:
+        yield Addition(("securityContext",), wanted)
     for container, is_root in zip(containers, are_root, strict=True):
-        yield from _fill(pod, container, {} if is_root else of_each)
+        wanted = SecurityContext(**({} if is_root else of_each))
+        yield from _fill(container, wanted, windows=windows)
 
 
-def _fill(pod: Pod, container: Container, fields: Fields) -> Iterator[Addition]:
-    """Add what a container lacks of the fields, and of the privileges that it must drop."""
+def _of_debug_containers(pod: Pod, context: Context, user: User) -> Iterator[Addition]:
+    """Fill in what the Pod does not set: what it sets applies to a new container as well."""
+    common, windows = pod.security_context, pod.is_windows
+    missing = _unset(user, common)
+    for container in new_debug_containers(pod, context.old_spec):
+        own = container.security_context
+        is_root = _is_root(own, common, windows=windows)
+        wanted = SecurityContext(**({} if is_root else missing))
+        if not windows and common.seccomp_profile is None:
+            wanted.seccomp_profile = _profile(own)
+        yield from _fill(container, wanted, windows=windows)
+
+
+def _fill(container: Container, wanted: SecurityContext, *, windows: bool) -> Iterator[Addition]:
+    """Add what is wanted, and the privileges that a container must drop."""
     own = container.security_context
-    missing = _unset(fields, own) if fields else {}
-    if not pod.is_windows:
-        if own.allow_privilege_escalation is None and not excludes_no_escalation(own):
-            missing["allow_privilege_escalation"] = False
+    if not windows:
+        if not excludes_no_escalation(own):
+            wanted.allow_privilege_escalation = False
         if own.capabilities is None or _keeps_privileges(own.capabilities):
-            missing["capabilities"] = Capabilities(drop=["ALL"])
-    if missing:
-        path = (container.kind, container.position, "securityContext")
-        yield Addition(path, SecurityContext(**missing))
+            wanted.capabilities = Capabilities(drop=["ALL"])
+    if wanted != NO_CONTEXT:
+        yield Addition((container.kind, container.position, "securityContext"), wanted)
 
 
-def _is_root(pod: Pod, own: SecurityContext) -> bool:
+def _profile(context: SecurityContext) -> SeccompProfile | None:
+    return SeccompProfile("RuntimeDefault") if context.seccomp_profile is None else None
+
+
+def _is_root(own: SecurityContext, common: SecurityContext, *, windows: bool) -> bool:
     """Return whether a container must run as root, which `runAsNonRoot: true` would stop."""
-    common = pod.security_context
     non_root = common.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root
-    user_id = common.run_as_user if own.run_as_user is None else own.run_as_user
     if non_root is False:
         return True
-    if not pod.is_windows:
-        return user_id == 0 or (locks_memory(own) and non_root is None and user_id is None)
-    user = _windows_user(own) or _windows_user(common)
-    return user.lower() == _WINDOWS_ROOT
+    if windows:
+        return (_windows_user(own) or _windows_user(common)).lower() == _WINDOWS_ROOT
+    user_id = common.run_as_user if own.run_as_user is None else own.run_as_user
+    return user_id == 0 or (user_id is None and non_root is None and locks_memory(own))
 
 
 def _windows_user(context: SecurityContext) -> str:
@@ -171,7 +181,7 @@ def _keeps_privileges(capabilities: Capabilities) -> bool:
     return "ALL" not in (capabilities.drop or ()) and "ALL" not in added
 
 
-def _unset(values: Fields, context: SecurityContext) -> Fields:
+def _unset(values: User, context: SecurityContext) -> User:
     """Return the values of the fields that the context leaves unset."""
     return {
         attribute: value

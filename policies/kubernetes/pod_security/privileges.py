@@ -49,9 +49,7 @@ def privileged(pod: PodView) -> Violation | None:
     Restricted field: ``privileged`` of the containers' security contexts. Source:
     check_privileged.go.
     """
-    containers = [
-        container for container in pod.containers if container.security_context.privileged
-    ]
+    containers = [container for container in pod.judged if container.security_context.privileged]
     if not containers:
         return None
     bad = Offenders(None, containers)
@@ -77,7 +75,7 @@ def allow_privilege_escalation(pod: PodView) -> Violation | None:
         return None
     containers = [
         container
-        for container in pod.containers
+        for container in pod.judged
         if container.security_context.allow_privilege_escalation is not False
     ]
     if not containers:
@@ -114,7 +112,7 @@ def locks_memory(context: SecurityContext) -> bool:
 
     Runtimes set no ambient capabilities.
     """
-    return not _LOCK_MEMORY.isdisjoint(_added(context))
+    return context.capabilities is not None and not _LOCK_MEMORY.isdisjoint(_added(context))
 
 
 def excludes_no_escalation(context: SecurityContext) -> bool:
@@ -123,7 +121,9 @@ def excludes_no_escalation(context: SecurityContext) -> bool:
     The API server rejects it with ``privileged: true`` and ``CAP_SYS_ADMIN`` (core
     validation.go, ValidateSecurityContext); the same capability without its prefix counts as well.
     """
-    return bool(context.privileged) or not _SYS_ADMIN.isdisjoint(_added(context))
+    return bool(context.privileged) or (
+        context.capabilities is not None and not _SYS_ADMIN.isdisjoint(_added(context))
+    )
 
 
 def capabilities_baseline(pod: PodView) -> Violation | None:
@@ -155,7 +155,7 @@ def capabilities_restricted(pod: PodView) -> Violation | None:
         return None
     bad = [
         container
-        for container in pod.containers
+        for container in pod.judged
         if not _drops_all(container.security_context) or _adds(container, _RESTRICTED_CAPABILITIES)
     ]
     if not bad:
@@ -211,7 +211,7 @@ def proc_mount_restricted(pod: PodView) -> Violation | None:
     """
     containers = [
         container
-        for container in pod.containers
+        for container in pod.judged
         if container.security_context.proc_mount not in (None, "Default")
     ]
     if not containers:
@@ -265,7 +265,7 @@ def _added(context: SecurityContext) -> Collection[str]:
 
 
 def _adding(pod: PodView, accepted: Collection[str]) -> list[Container]:
-    return [container for container in pod.containers if _adds(container, accepted)]
+    return [container for container in pod.judged if _adds(container, accepted)]
 
 
 def _adds(container: Container, accepted: Collection[str]) -> bool:
