@@ -11,19 +11,23 @@ from policies.kubernetes.editor import Editor
 from policies.kubernetes.pod import Pod
 from policies.registry import MUTATIONS, mutations_for
 
+_IDS = [mutation.id for mutation in MUTATIONS]
+_REPORTED = frozenset({"warn", "audit"})
+
 
 def findings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each mutation that would add something and may only report it."""
     actions = context.policy.actions_in(context.request.namespace)
-    reported = [rule.id for rule in MUTATIONS if actions[rule.id] in ("warn", "audit")]
-    for mutation in mutations_for(pod, context) if reported else ():
-        if mutation.id not in reported:
+    if _REPORTED.isdisjoint(map(actions.__getitem__, _IDS)):
+        return
+    for mutation in mutations_for(pod, context):
+        action = actions[mutation.id]
+        if action not in _REPORTED:
             continue
         trial = Editor(pod, dry_run=True)
         trial.apply(mutation.additions(pod, context))
         if trial.recorded:
             missing = [f"{field}: {json.dumps(value)}" for field, value in trial.recorded]
-            action = actions[mutation.id]
             yield Finding(
                 mutation.id,
                 pod.at("spec"),

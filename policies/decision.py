@@ -43,6 +43,11 @@ class Decision(msgspec.Struct, frozen=True):
         return patched(self.original, self.operations)
 
     @property
+    def is_silent(self) -> bool:
+        """Whether there is nothing to report: no finding, counting or not, and no exemption."""
+        return not (self.findings or self.excepted or self.known or self.exemption)
+
+    @property
     def allowed(self) -> bool:
         return not any(finding.action == "enforce" for finding in self.findings)
 

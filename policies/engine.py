@@ -153,7 +153,8 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
     missing: dict[str, None] = {}
     for pod in pods:
         context = Context.of(pod, policy, request, scope.facts)
-        pools |= dict.fromkeys(pool.name for pool in context.requested_pools)
+        for pool in context.requested_pools:
+            pools[pool.name] = None
         if not scope.pods_are_final:
             missing |= dict.fromkeys(missing_facts(pod, context))
         if not (scope.pods_are_final and pod.kind == "Pod"):

@@ -11,7 +11,7 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.editor import Editor
 from policies.kubernetes.pod import Pod
-from policies.registry import CHECKS, mutations_for
+from policies.registry import checks_for, mutations_for
 
 
 def mutate_pod(pod: Pod, context: Context) -> Editor:
@@ -41,12 +41,9 @@ def check_pod(pod: Pod, context: Context, role: Callable[[Pod], str]) -> Iterato
 def _findings(pod: Pod, context: Context) -> Iterator[Finding]:
     yield from advisory.findings(pod, context)
     actions = context.policy.actions_in(context.request.namespace)
-    is_gpu_pod, devices_only = context.may_have_device(pod), pod.devices_only
-    for rule in CHECKS:
+    for rule in checks_for(pod, context):
         action = actions[rule.id]
-        if action == "off" or (rule.gpu_pods_only and not is_gpu_pod):
-            continue
-        if devices_only and not rule.devices_only:
+        if action == "off":
             continue
         for finding in rule.check(pod, context):
             yield finding if action == "enforce" else replace(finding, action=action)

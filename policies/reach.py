@@ -26,9 +26,9 @@ def foreign_pools(pod: Pod, context: Context) -> list[Pool]:
     spec = pod.spec
     if not (spec.tolerations or spec.node_selector or spec.affinity or spec.node_name):
         return []
-    if is_mirror_pod(pod, context):
-        return []
     requested = context.requested_pools
+    if len(requested) == len(context.policy.pools) or is_mirror_pod(pod, context):
+        return []
     return [pool for pool in _pools_by_key(pod, context) if pool not in requested]
 
 
@@ -38,23 +38,30 @@ def _pools_by_key(pod: Pod, context: Context) -> Iterable[Pool]:
     if "" in keys:
         return policy.pools
     keys.update(pod.spec.node_selector or ())
-    named: list[Node] = []
     for alternative in pod.selection():
-        keys.update(expression.key or "" for expression in alternative.expressions)
-        if nodes is not None:
-            # A finding needs all accepted nodes in one pool, so the first one names the pool.
-            named += islice(nodes.accepted_by(alternative), 1)
-    bound_to = named_node(pod, nodes)
-    if bound_to is not None:
-        named.append(bound_to)
+        if alternative.expressions:
+            keys.update([expression.key or "" for expression in alternative.expressions])
     reached: set[Pool] = set()
-    for node in named:
+    for node in _named_nodes(pod, nodes) if nodes is not None else ():
         keys.update(node.labels)
         keys.update(taint.key for taint in node.taints)
         for name in node.allocatable or ():
             reached.update(policy.pools_of_resource(name))
-    reached.update(pool for key in keys for pool in policy.pools_by_key.get(key, ()))
+    for key in keys & policy.pools_by_key.keys():
+        reached.update(policy.pools_by_key[key])
     return [pool for pool in policy.pools if pool in reached] if reached else ()
+
+
+def _named_nodes(pod: Pod, nodes: NodeIndex) -> Iterator[Node]:
+    """Yield the node that the Pod is bound to, and one that each alternative accepts.
+
+    A finding needs all accepted nodes in one pool, so the first one names the pool.
+    """
+    for alternative in pod.selection():
+        yield from islice(nodes.accepted_by(alternative), 1)
+    bound_to = named_node(pod, nodes)
+    if bound_to is not None:
+        yield bound_to
 
 
 def belongs_to(node: Node, pool: Pool, policy: Policy) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -140,23 +140,33 @@ CHECKS: tuple[Check, ...] = (
     _check(check_unknown_device_resource, default="warn"),
 )
 
+_CHECKS_OF_OTHER_PODS = tuple(check for check in CHECKS if not check.gpu_pods_only)
+
 RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)
 
 
-def mutations_for(pod: Pod, context: Context) -> Iterator[Mutation]:
-    """Yield the mutations that may change the Pod in this request.
+def mutations_for(pod: Pod, context: Context) -> Sequence[Mutation]:
+    """Return the mutations that may change the Pod in this request.
 
     The spec of an existing Pod is immutable except for its new ephemeral containers.
     """
     is_gpu_pod = context.may_have_device(pod)
     if not is_gpu_pod and not pod.device_resources():
-        return
-    existing = context.exists(pod)
+        return ()
+    existing, devices_only = context.exists(pod), pod.devices_only
+    if is_gpu_pod and not existing and not devices_only:
+        return MUTATIONS
     debugged = context.request.subresource == "ephemeralcontainers"
-    for mutation in MUTATIONS:
-        if existing and not (debugged and mutation.debug_containers):
-            continue
-        if pod.devices_only and not mutation.devices_only:
-            continue
-        if is_gpu_pod or not mutation.gpu_pods_only:
-            yield mutation
+    return [
+        mutation
+        for mutation in MUTATIONS
+        if (is_gpu_pod or not mutation.gpu_pods_only)
+        and (mutation.devices_only or not devices_only)
+        and (not existing or (debugged and mutation.debug_containers))
+    ]
+
+
+def checks_for(pod: Pod, context: Context) -> Sequence[Check]:
+    """Return the checks that may find something in the Pod."""
+    checks = CHECKS if context.may_have_device(pod) else _CHECKS_OF_OTHER_PODS
+    return [check for check in checks if check.devices_only] if pod.devices_only else checks

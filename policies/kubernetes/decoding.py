@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies.kubernetes.core_v1 import Container, PodSpec, PodTemplate, ResourceRequirements
+from policies.kubernetes.core_v1 import Container, PodSpec, PodTemplate
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import REQUIRED_TERMS, required_terms
-from policies.kubernetes.template import Template
+from policies.kubernetes.template import Path, Template, field_path
 
 MOST_CONTAINERS = 5000
 """Containers of an object's Pods, all together: each takes some kilobytes to judge."""
@@ -86,7 +86,8 @@ def checked_spec(pod: PodTemplate) -> PodSpec:
     if spec.affinity is not None:
         _check_requirements(spec)
     if spec.resources is not None:
-        _check_quantities(spec.resources, "spec")
+        _check_quantities(spec.resources.limits, ("spec", "resources", "limits"))
+        _check_quantities(spec.resources.requests, ("spec", "resources", "requests"))
     _check_containers(spec.containers, "containers")
     if spec.init_containers:
         _check_containers(spec.init_containers, "initContainers")
@@ -108,8 +109,8 @@ def check_size(pods: Iterable[Pod]) -> None:
     claims = set()
     for pod in pods:
         spec = pod.spec
-        for containers in (spec.containers, spec.init_containers, spec.ephemeral_containers):
-            count += len(containers or ())
+        count += len(spec.containers or ()) + len(spec.init_containers or ())
+        count += len(spec.ephemeral_containers or ())
         for entry in spec.resource_claims or ():
             claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
     if count > MOST_CONTAINERS:
@@ -136,23 +137,18 @@ def _check_requirements(spec: PodSpec) -> None:
 
 def _check_containers(containers: list[Container] | None, kind: str) -> None:
     for index, container in enumerate(containers or ()):
-        if container.resources is not None:
-            _check_quantities(container.resources, f"spec.{kind}[{index}]")
+        resources = container.resources
+        if resources is not None:
+            _check_quantities(resources.limits, ("spec", kind, index, "resources", "limits"))
+            _check_quantities(resources.requests, ("spec", kind, index, "resources", "requests"))
 
 
-def _check_quantities(resources: ResourceRequirements, where: str) -> None:
-    if resources.limits:
-        _check_side(resources.limits, f"{where}.resources.limits")
-    if resources.requests:
-        _check_side(resources.requests, f"{where}.resources.requests")
-
-
-def _check_side(quantities: Mapping[str, Any], where: str) -> None:
-    for name, quantity in quantities.items():
+def _check_quantities(quantities: Mapping[str, Any] | None, where: Path) -> None:
+    for name, quantity in quantities.items() if quantities else ():
         try:
             parse_quantity(quantity)
         except InvalidQuantityError as error:
-            raise MalformedObjectError(f"{where}[{name}]", str(error)) from error
+            raise MalformedObjectError(f"{field_path(where)}[{name}]", str(error)) from error
 
 
 def _check_volume(volume: dict[str, Any], where: str) -> None:

@@ -132,16 +132,18 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if "hostPath" in volume and (path := host_path(volume))
     ]
     paths = {name: path for _, name, path in host_paths}
-    by_scheduler = {
-        request.container: request.scheduler_name for request in requests if request.scheduler_name
-    }
+    by_scheduler = (
+        {r.container: r.scheduler_name for r in requests if r.scheduler_name}
+        if context.policy.pools_of_annotations
+        else {}
+    )
     for container in pod.containers():
         place = container.kind, container.position
         if place not in requesting:
             if container.spec.env:
                 yield from _by_variable(pod, container, context)
-        elif place in by_scheduler:
-            yield from _with_scheduler(pod, container, by_scheduler[place], context.policy)
+        elif scheduler := by_scheduler.get(place):
+            yield from _with_scheduler(pod, container, scheduler, context.policy)
         for index, mount in enumerate(container.spec.volume_mounts or ()):
             if mount.sub_path or DEVICE_MOUNTS in (mount.mount_path or ""):
                 yield from _by_mount(pod, container, index, paths, context.policy)

@@ -66,8 +66,6 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
     The keys are rule ids, ``excepted``, ``known`` and ``exempt``. An API server adds the name of
     the webhook and a slash as a prefix.
     """
-    if not (decision.findings or decision.excepted or decision.known or decision.exemption):
-        return {}
     by_rule: dict[str, list[Finding]] = {}
     for finding in decision.findings:
         by_rule.setdefault(finding.rule, []).append(finding)

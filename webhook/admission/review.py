@@ -48,6 +48,9 @@ class GroupVersionKind(msgspec.Struct, frozen=True):
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    def __str__(self) -> str:
+        return f"{self.api_version} {self.kind}"
+
 
 POD = GroupVersionKind("Pod", "v1")
 
@@ -155,12 +158,12 @@ def object_of(request: AdmissionRequest) -> Workload:
         BadReviewError: the object is missing, or has another kind than the request. Otherwise,
             such objects could bypass the rules.
     """
-    expected = f"{request.kind.api_version} {request.kind.kind}"
+    expected = request.kind
     if request.object is None:
         raise BadReviewError(f"request.kind is {expected}, but request.object is missing")
     obj = Workload(request.object)
-    sent = f"{obj.api_version} {obj.kind}"
-    if sent != expected:
+    if obj.kind != expected.kind or obj.api_version != expected.api_version:
+        sent = f"{obj.api_version} {obj.kind}"
         raise BadReviewError(f"request.kind is {expected}, but request.object is {sent:.200}")
     return obj
 

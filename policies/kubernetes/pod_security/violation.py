@@ -84,7 +84,7 @@ def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders
     """Return the Pod and the containers whose security context is bad, if there are any."""
     if True not in map(bad, pod.contexts):
         return None
-    containers = [container for container in pod.containers if bad(container.security_context)]
+    containers = [container for container in pod.judged if bad(container.security_context)]
     return Offenders(pod if bad(pod.context) else None, containers)
 
 

@@ -42,7 +42,7 @@ def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
             raise bug
 
         broken = Check("pool-trespass", "", check, gpu_pods_only=False)
-        monkeypatch.setattr(evaluator, "CHECKS", (broken,))
+        monkeypatch.setattr(evaluator, "checks_for", lambda _pod, _context: (broken,))
 
     return put
 
