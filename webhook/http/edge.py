@@ -143,9 +143,10 @@ class Edge:
             # Decide on all requests that have arrived before the first answer is written: a system
             # call between two decisions empties the caches that the second one needs.
             await asyncio.sleep(0)
-            return answer
         except BadReviewError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
+        else:
+            return answer
         finally:
             self._busy.discard(connection)
 
