@@ -38,16 +38,15 @@ def _pools_by_key(pod: Pod, context: Context) -> Iterable[Pool]:
     if "" in keys:
         return policy.pools
     keys.update(pod.spec.node_selector or ())
-    for alternative in pod.selection():
-        if alternative.expressions:
-            keys.update([expression.key or "" for expression in alternative.expressions])
+    for alternative in pod.selection() if pod.spec.affinity else ():
+        keys.update([expression.key or "" for expression in alternative.expressions])
     reached: set[Pool] = set()
     for node in _named_nodes(pod, nodes) if nodes is not None else ():
         keys.update(node.labels)
         keys.update(taint.key for taint in node.taints)
         for name in node.allocatable or ():
             reached.update(policy.pools_of_resource(name))
-    for key in keys & policy.pools_by_key.keys():
+    for key in keys.intersection(policy.pools_by_key):
         reached.update(policy.pools_by_key[key])
     return [pool for pool in policy.pools if pool in reached] if reached else ()
 

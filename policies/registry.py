@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from policies.context import Context
 from policies.finding import Action, Finding
@@ -33,6 +33,10 @@ from policies.rules import (
     set_void_visible_devices,
 )
 
+Pods = Literal["all", "requesting", "gpu"]
+"""The Pods that a rule is about: ``gpu`` are those that request a device of a pool, ``requesting``
+those with a device resource of any kind, a claim, or resources at Pod level."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
@@ -47,7 +51,7 @@ class Mutation:
     page: str
     additions: Callable[[Pod, Context], Iterator[Addition]]
     summary: str
-    gpu_pods_only: bool
+    pods: Pods = "gpu"
     devices_only: bool = False
     debug_containers: bool = False
     default: Action = "enforce"
@@ -57,15 +61,15 @@ class Mutation:
 class Check:
     """A rule that returns findings, and never changes the Pod.
 
-    ``default`` is their action where a policy does not name the rule. With ``gpu_pods_only``, the
-    rule is skipped for Pods that request no device of a pool. With ``devices_only``, the rule
-    depends on nothing of a Pod but the devices that it requests.
+    ``default`` is their action where a policy does not name the rule. The rule is skipped for other
+    Pods than ``pods``. With ``devices_only``, the rule depends on nothing of a Pod but the devices
+    that it requests.
     """
 
     id: str
     page: str
     check: Callable[[Pod, Context], Iterator[Finding]]
-    gpu_pods_only: bool
+    pods: Pods = "all"
     devices_only: bool = False
     default: Action = "enforce"
 
@@ -88,7 +92,7 @@ class _CheckModule(Protocol):
 def _mutation(
     module: _MutationModule,
     *,
-    gpu_pods_only: bool = True,
+    pods: Pods = "gpu",
     devices_only: bool = False,
     debug_containers: bool = False,
 ) -> Mutation:
@@ -97,7 +101,7 @@ def _mutation(
         module.__doc__ or "",
         module.additions,
         module.SUMMARY,
-        gpu_pods_only,
+        pods,
         devices_only,
         debug_containers,
     )
@@ -106,16 +110,16 @@ def _mutation(
 def _check(
     module: _CheckModule,
     *,
-    gpu_pods_only: bool = False,
+    pods: Pods = "all",
     devices_only: bool = False,
     default: Action = "enforce",
 ) -> Check:
     page = module.__doc__ or ""
-    return Check(module.ID, page, module.check, gpu_pods_only, devices_only, default)
+    return Check(module.ID, page, module.check, pods, devices_only, default)
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    _mutation(set_device_requests, gpu_pods_only=False, devices_only=True),
+    _mutation(set_device_requests, pods="requesting", devices_only=True),
     _mutation(set_pool_toleration),
     _mutation(set_pool_node_affinity),
     _mutation(set_restricted_security_context, debug_containers=True),
@@ -124,23 +128,24 @@ MUTATIONS: tuple[Mutation, ...] = (
 )
 
 CHECKS: tuple[Check, ...] = (
-    _check(check_unequal_device_limits, devices_only=True),
-    _check(check_shared_device_count, devices_only=True),
-    _check(check_oversized_device_request, gpu_pods_only=True, devices_only=True),
-    _check(check_pool_not_allowed, gpu_pods_only=True, devices_only=True),
-    _check(check_unschedulable_gpu_pod),
-    _check(check_ambiguous_pool, gpu_pods_only=True),
-    _check(check_missing_device, gpu_pods_only=True),
-    _check(check_unrestricted_gpu_pod, gpu_pods_only=True),
+    _check(check_unequal_device_limits, pods="requesting", devices_only=True),
+    _check(check_shared_device_count, pods="requesting", devices_only=True),
+    _check(check_oversized_device_request, pods="gpu", devices_only=True),
+    _check(check_pool_not_allowed, pods="gpu", devices_only=True),
+    _check(check_unschedulable_gpu_pod, pods="requesting"),
+    _check(check_ambiguous_pool, pods="gpu"),
+    _check(check_missing_device, pods="gpu"),
+    _check(check_unrestricted_gpu_pod, pods="gpu"),
     _check(check_pool_trespass),
     _check(check_device_leak),
     _check(check_privileged_near_devices, default="warn"),
-    _check(check_missing_shared_memory, default="warn"),
-    _check(check_admin_access_claim, default="warn"),
-    _check(check_unknown_device_resource, default="warn"),
+    _check(check_missing_shared_memory, pods="requesting", default="warn"),
+    _check(check_admin_access_claim, pods="requesting", default="warn"),
+    _check(check_unknown_device_resource, pods="requesting", default="warn"),
 )
 
-_CHECKS_OF_OTHER_PODS = tuple(check for check in CHECKS if not check.gpu_pods_only)
+_CHECKS_OF_OTHER_PODS = tuple(check for check in CHECKS if check.pods != "gpu")
+_CHECKS_OF_ALL_PODS = tuple(check for check in CHECKS if check.pods == "all")
 
 RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)
 
@@ -160,7 +165,7 @@ def mutations_for(pod: Pod, context: Context) -> Sequence[Mutation]:
     return [
         mutation
         for mutation in MUTATIONS
-        if (is_gpu_pod or not mutation.gpu_pods_only)
+        if (is_gpu_pod or mutation.pods != "gpu")
         and (mutation.devices_only or not devices_only)
         and (not existing or (debugged and mutation.debug_containers))
     ]
@@ -168,5 +173,10 @@ def mutations_for(pod: Pod, context: Context) -> Sequence[Mutation]:
 
 def checks_for(pod: Pod, context: Context) -> Sequence[Check]:
     """Return the checks that may find something in the Pod."""
-    checks = CHECKS if context.may_have_device(pod) else _CHECKS_OF_OTHER_PODS
+    if context.may_have_device(pod):
+        checks = CHECKS
+    elif pod.device_resources() or pod.spec.resource_claims or pod.spec.resources:
+        checks = _CHECKS_OF_OTHER_PODS
+    else:
+        checks = _CHECKS_OF_ALL_PODS
     return [check for check in checks if check.devices_only] if pod.devices_only else checks

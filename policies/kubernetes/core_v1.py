@@ -113,16 +113,16 @@ class Container(Type):
 
     name: str | None = None
     image: str | None = None
-    env: list[EnvVar] | None = None
     ports: list[ContainerPort] | None = None
-    volume_mounts: list[VolumeMount] | None = None
+    env: list[EnvVar] | None = None
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
-    security_context: SecurityContext | None = None
+    volume_mounts: list[VolumeMount] | None = None
     liveness_probe: Handler | None = None
     readiness_probe: Handler | None = None
     startup_probe: Handler | None = None
     lifecycle: Lifecycle | None = None
+    security_context: SecurityContext | None = None
 
 
 class VolumeSource(msgspec.Struct, gc=False):
@@ -205,25 +205,25 @@ class PodOS(Type):
 
 
 class PodSpec(Type):
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
-    ephemeral_containers: list[Container] | None = None
     volumes: list[Volume] | None = None
-    tolerations: list[Toleration] | None = None
+    init_containers: list[Container] | None = None
+    containers: list[Container] | None = None
+    ephemeral_containers: list[Container] | None = None
     node_selector: dict[str, str | None] | None = None
     node_name: str | None = None
-    scheduler_name: str | None = None
-    affinity: Affinity | None = None
-    scheduling_gates: list[Any] | None = None
-    resource_claims: list[PodResourceClaim] | None = None
-    resources: ResourceRequirements | None = None
-    runtime_class_name: str | None = None
-    security_context: SecurityContext | None = None
-    os: PodOS | None = None
     host_network: bool | None = None
     host_pid: bool | None = msgspec.field(default=None, name="hostPID")
     host_ipc: bool | None = msgspec.field(default=None, name="hostIPC")
+    security_context: SecurityContext | None = None
+    affinity: Affinity | None = None
+    scheduler_name: str | None = None
+    tolerations: list[Toleration] | None = None
+    runtime_class_name: str | None = None
+    os: PodOS | None = None
     host_users: bool | None = None
+    scheduling_gates: list[Any] | None = None
+    resource_claims: list[PodResourceClaim] | None = None
+    resources: ResourceRequirements | None = None
 
 
 class OwnerReference(Type):
@@ -235,8 +235,8 @@ class ObjectMeta(Type):
     name: str | None = None
     generate_name: str | None = None
     namespace: str | None = None
-    annotations: dict[str, str | None] | None = None
     deletion_timestamp: str | None = None
+    annotations: dict[str, str | None] | None = None
     owner_references: list[OwnerReference] | None = None
 
 

@@ -109,8 +109,8 @@ def check_size(pods: Iterable[Pod]) -> None:
     claims = set()
     for pod in pods:
         spec = pod.spec
-        count += len(spec.containers or ()) + len(spec.init_containers or ())
-        count += len(spec.ephemeral_containers or ())
+        lists = (spec.containers, spec.init_containers, spec.ephemeral_containers)
+        count += sum(map(len, filter(None, lists)))
         for entry in spec.resource_claims or ():
             claims.add((entry.resource_claim_name, entry.resource_claim_template_name))
     if count > MOST_CONTAINERS:

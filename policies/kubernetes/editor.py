@@ -46,7 +46,7 @@ class Editor:
         self._pod = pod
         self._dry_run = dry_run
         self._added: list[tuple[Path, Any]] = []
-        """Paths below the spec, and parsed JSON. A path that ends with an index appends."""
+        """Paths below the spec, and parsed JSON. A path that ends with ``-`` appends to a list."""
 
     @property
     def operations(self) -> list[Operation]:
@@ -105,7 +105,9 @@ class Editor:
         """Add the members or entries of a value to what is present at the path."""
         if isinstance(value, list):
             for index, item in enumerate(value, len(present)):
-                self._added.append(((*path, index), to_builtins(item)))
+                # A reader wants to know where; an operation of JSON Patch appends.
+                place = (*path, index if self._dry_run else "-")
+                self._added.append((place, to_builtins(item)))
             if not self._dry_run:
                 present += value
         elif isinstance(value, dict):
@@ -153,9 +155,7 @@ def _attributes(type_: Any) -> dict[Any, str]:
 
 
 def _pointer(path: Path) -> str:
-    """Return a path as a JSON pointer (RFC 6901). An index at its end is that of a new entry."""
-    if isinstance(path[-1], int):
-        path = (*path[:-1], "-")
+    """Return a path as a JSON pointer (RFC 6901)."""
     text = "/%s" * len(path) % path
     if text.count("/") == len(path) and "~" not in text:
         return text

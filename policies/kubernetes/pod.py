@@ -125,9 +125,12 @@ class Pod:
         if self._containers is None:
             spec = self.spec
             containers: list[Container] = []
-            _collect(spec.init_containers, "initContainers", containers)
-            _collect(spec.containers, "containers", containers)
-            _collect(spec.ephemeral_containers, "ephemeralContainers", containers)
+            if spec.init_containers:
+                _collect(spec.init_containers, "initContainers", containers)
+            if spec.containers:
+                _collect(spec.containers, "containers", containers)
+            if spec.ephemeral_containers:
+                _collect(spec.ephemeral_containers, "ephemeralContainers", containers)
             self._containers = tuple(containers)
         return self._containers
 
@@ -165,9 +168,9 @@ def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:
 
 
 def _collect(
-    specs: list[core_v1.Container] | None, kind: ContainerKind, containers: list[Container]
+    specs: list[core_v1.Container], kind: ContainerKind, containers: list[Container]
 ) -> None:
-    for position, spec in enumerate(specs or ()):
+    for position, spec in enumerate(specs):
         containers.append(Container(spec, kind, position, spec.security_context or NO_CONTEXT))
 
 

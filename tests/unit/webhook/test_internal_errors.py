@@ -41,7 +41,7 @@ def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
         def check(pod: Pod, context: Context) -> Iterator[Finding]:
             raise bug
 
-        broken = Check("pool-trespass", "", check, gpu_pods_only=False)
+        broken = Check("pool-trespass", "", check)
         monkeypatch.setattr(evaluator, "checks_for", lambda _pod, _context: (broken,))
 
     return put
@@ -55,7 +55,7 @@ def break_mutation(monkeypatch: pytest.MonkeyPatch) -> Break:
         def additions(pod: Pod, context: Context) -> Iterator[Addition]:
             raise bug
 
-        broken = Mutation("pool-toleration", "", additions, "nothing", gpu_pods_only=True)
+        broken = Mutation("pool-toleration", "", additions, "nothing")
         monkeypatch.setattr(registry, "MUTATIONS", (broken,))
 
     return put

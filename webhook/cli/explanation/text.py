@@ -227,7 +227,7 @@ def _checks(explanation: Explanation) -> Iterator[Line]:
     for check in CHECKS:
         if explanation.actions[check.id] == "off":
             quiet.setdefault("Off in the policy", []).append(check.id)
-        elif check.gpu_pods_only and not is_gpu_pod:
+        elif check.pods == "gpu" and not is_gpu_pod:
             quiet.setdefault("For GPU Pods only", []).append(check.id)
         elif check.id not in failed:
             quiet.setdefault("No findings", []).append(check.id)
