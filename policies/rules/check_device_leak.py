@@ -183,11 +183,17 @@ def vendors(pool: Pool) -> frozenset[str]:
 
 def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[Finding]:
     env, resources = container.spec.env or (), container.spec.resources
-    variables_set = {variable.name for variable in env}
     visible_devices = visible_devices_variables(context.policy)
-    if variables_set.isdisjoint(visible_devices) and LEGACY_IMAGE not in variables_set:
+    opening = [
+        variable.name
+        for variable in env
+        if (variable.name in visible_devices or variable.name == LEGACY_IMAGE)
+        and _opens(variable)
+    ]
+    if not opening:
         return
-    names = [name for name in visible_devices if name in variables_set]
+    variables_set = {variable.name for variable in env}
+    names = [name for name in visible_devices if name in opening]
     if LEGACY_IMAGE in variables_set and variables_set.isdisjoint(_MODERN_IMAGE):
         names.append(LEGACY_IMAGE)
     for index, shown in filter(None, [_last_opening(env, name) for name in names]):
@@ -233,13 +239,18 @@ def _last_opening(env: Sequence[EnvVar], name: str) -> tuple[int, str] | None:
     for index, variable in enumerate(env):
         if variable.name != name:
             continue
-        if variable.value_from:
-            opening = index, "a value from valueFrom"
-        elif (variable.value or "") in NO_DEVICES:
+        if not _opens(variable):
             opening = None
+        elif variable.value_from:
+            opening = index, "a value from valueFrom"
         else:
             opening = index, f'"{variable.value}"'
     return opening
+
+
+def _opens(variable: EnvVar) -> bool:
+    """Return whether the value of the variable shows devices."""
+    return bool(variable.value_from) or (variable.value or "") not in NO_DEVICES
 
 
 def _by_mount(
