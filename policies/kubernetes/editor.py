@@ -14,17 +14,20 @@ import msgspec
 from msgspec import to_builtins
 from msgspec.structs import fields
 
+from policies.kubernetes.core_v1 import Type
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.template import Path, field_path
 
 
 class Addition(msgspec.Struct, frozen=True, gc=False):
-    """What a mutation adds at a path below the spec of a Pod: a struct, list, mapping or scalar.
+    """What a mutation adds to a struct of a Pod: a struct, list, mapping or scalar.
 
-    The path has the API's own names, and everything on it but its last step exists.
+    ``target`` is the spec, or a struct below it. ``path`` leads from the spec to the value, in the
+    API's own names: its last step is the field of the target.
     """
 
+    target: Type
     path: Path
     value: Any
 
@@ -75,17 +78,11 @@ class Editor:
     def apply(self, additions: Iterable[Addition]) -> None:
         """Merge the additions of a mutation into the Pod, after all of them are computed."""
         for addition in list(additions):
-            *parents, step = addition.path
-            target: Any = self._pod.spec
-            for parent in parents:
-                if isinstance(parent, int):
-                    target = target[parent]
-                else:
-                    target = getattr(target, _attributes(target.__class__)[parent])
-            self._add(target, addition.path, step, addition.value)
+            self._add(addition.target, addition.path, addition.value)
 
-    def _add(self, target: Any, path: Path, step: str | int, value: Any) -> None:
+    def _add(self, target: Any, path: Path, value: Any) -> None:
         """Add a value to the struct or mapping that has a place for it, the path's last step."""
+        step = path[-1]
         if attributes := _attributes(target.__class__):
             present = getattr(target, attributes[step])
         else:
@@ -112,10 +109,10 @@ class Editor:
                 present += value
         elif isinstance(value, dict):
             for key, item in value.items():
-                self._add(present, (*path, key), key, item)
+                self._add(present, (*path, key), item)
         elif attributes := _attributes(value.__class__):
             for name in to_builtins(value):
-                self._add(present, (*path, name), name, getattr(value, attributes[name]))
+                self._add(present, (*path, name), getattr(value, attributes[name]))
 
 
 def patched(obj: JSONObject, operations: tuple[Operation, ...]) -> JSONObject:

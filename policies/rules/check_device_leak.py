@@ -187,8 +187,7 @@ def _by_variable(pod: Pod, container: Container, context: Context) -> Iterator[F
     opening = [
         variable.name
         for variable in env
-        if (variable.name in visible_devices or variable.name == LEGACY_IMAGE)
-        and _opens(variable)
+        if (variable.name in visible_devices or variable.name == LEGACY_IMAGE) and _opens(variable)
     ]
     if not opening:
         return

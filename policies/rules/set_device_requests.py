@@ -63,14 +63,15 @@ def additions(pod: Pod, _context: Context) -> Iterator[Addition]:
     if all(len(resource.quantities) == 2 for resource in pod.device_resources()):
         return
     for container in pod.containers():
-        if container.spec.resources is None or container.kind == "ephemeralContainers":
+        resources = container.spec.resources
+        if resources is None or container.kind == "ephemeralContainers":
             continue
-        limits, requests = container.resources("limits"), container.resources("requests")
+        limits, requests = resources.limits or {}, resources.requests or {}
         path = (container.kind, container.position, "resources")
         if missing := _missing(limits, requests):
-            yield Addition((*path, "limits"), missing)
+            yield Addition(resources, (*path, "limits"), missing)
         if missing := _missing(requests, limits):
-            yield Addition((*path, "requests"), missing)
+            yield Addition(resources, (*path, "requests"), missing)
 
 
 def _missing(present: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

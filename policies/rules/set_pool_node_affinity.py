@@ -96,16 +96,20 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     terms = required_terms(pod.spec)
     if terms is None:
         if added := [NodeSelectorTerm(way) for way in missing[0] if way]:
-            yield Addition(("affinity",), Affinity(NodeAffinity(NodeSelector(added))))
+            yield Addition(pod.spec, ("affinity",), _affinity(added))
         return
     copies: list[NodeSelectorTerm] = []
     for index, (term, (first, *others)) in enumerate(zip(terms, missing, strict=True)):
         if first:
-            yield Addition((*_TERMS, index, "matchExpressions"), first)
+            yield Addition(term, (*_TERMS, index, "matchExpressions"), first)
         own = term.match_expressions or []
         copies += [NodeSelectorTerm([*own, *other], term.match_fields) for other in others]
     if copies:
-        yield Addition(_TERMS, copies)
+        yield Addition(pod.spec, ("affinity",), _affinity(copies))
+
+
+def _affinity(terms: list[NodeSelectorTerm]) -> Affinity:
+    return Affinity(NodeAffinity(NodeSelector(terms)))
 
 
 def exceeds_limit(pod: Pod, context: Context) -> bool:

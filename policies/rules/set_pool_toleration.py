@@ -71,7 +71,7 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
                 added.append(_toleration(taint))
                 tolerations.append(added[-1])
     if added:
-        yield Addition(("tolerations",), added)
+        yield Addition(pod.spec, ("tolerations",), added)
 
 
 def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

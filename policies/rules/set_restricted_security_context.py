@@ -125,7 +125,7 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
         wanted.fs_group = hardening.fs_group
         wanted.seccomp_profile = _profile(common)
     if wanted != NO_CONTEXT:
-        yield Addition(("securityContext",), wanted)
+        yield Addition(pod.spec, ("securityContext",), wanted)
     for container, is_root in zip(containers, are_root, strict=True):
         wanted = SecurityContext(**({} if is_root else of_each))
         yield from _fill(container, wanted, windows=windows)
@@ -153,7 +153,8 @@ def _fill(container: Container, wanted: SecurityContext, *, windows: bool) -> It
         if own.capabilities is None or _keeps_privileges(own.capabilities):
             wanted.capabilities = Capabilities(drop=["ALL"])
     if wanted != NO_CONTEXT:
-        yield Addition((container.kind, container.position, "securityContext"), wanted)
+        path = (container.kind, container.position, "securityContext")
+        yield Addition(container.spec, path, wanted)
 
 
 def _profile(context: SecurityContext) -> SeccompProfile | None:

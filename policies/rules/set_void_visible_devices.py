@@ -79,4 +79,4 @@ def additions(pod: Pod, context: Context) -> Iterator[Addition]:
     for container in containers:
         if VISIBLE_DEVICES not in [variable.name for variable in container.spec.env or ()]:
             path = (container.kind, container.position, "env")
-            yield Addition(path, [EnvVar(VISIBLE_DEVICES, "void")])
+            yield Addition(container.spec, path, [EnvVar(VISIBLE_DEVICES, "void")])
