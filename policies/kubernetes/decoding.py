@@ -144,11 +144,21 @@ def _check_containers(containers: list[Container] | None, kind: str) -> None:
 
 
 def _check_quantities(quantities: Mapping[str, Any] | None, where: Path) -> None:
-    for name, quantity in quantities.items() if quantities else ():
-        try:
-            parse_quantity(quantity)
-        except InvalidQuantityError as error:
-            raise MalformedObjectError(f"{field_path(where)}[{name}]", str(error)) from error
+    if not quantities:
+        return
+    try:
+        # In one call, because nearly all are valid.
+        list(map(parse_quantity, quantities.values()))
+    except InvalidQuantityError:
+        for name, quantity in quantities.items():
+            _check_quantity(quantity, f"{field_path(where)}[{name}]")
+
+
+def _check_quantity(quantity: object, path: str) -> None:
+    try:
+        parse_quantity(quantity)
+    except InvalidQuantityError as error:
+        raise MalformedObjectError(path, str(error)) from error
 
 
 def _check_volume(volume: dict[str, Any], where: str) -> None:

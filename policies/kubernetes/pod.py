@@ -170,8 +170,10 @@ def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:
 def _collect(
     specs: list[core_v1.Container], kind: ContainerKind, containers: list[Container]
 ) -> None:
-    for position, spec in enumerate(specs):
-        containers.append(Container(spec, kind, position, spec.security_context or NO_CONTEXT))
+    containers += [
+        Container(spec, kind, position, spec.security_context or NO_CONTEXT)
+        for position, spec in enumerate(specs)
+    ]
 
 
 def _collect_devices(

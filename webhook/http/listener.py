@@ -72,7 +72,7 @@ class Listeners:
         A full listener closes connections to make room for others, except those that are busy.
         """
         connections = Connections(limits, self._rejected, is_busy)
-        server = _Server(handler, connections)
+        server = Server(handler, connections)
         runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
         await runner.setup()
         self._runners.append(runner)
@@ -109,7 +109,7 @@ def port_of(listening: socket.socket) -> int:
     return port
 
 
-class _Server(web.Server):
+class Server(web.Server):
     """aiohttp's server, which reports the requests and the ends of its connections."""
 
     def __init__(self, handler: Handler, connections: Connections) -> None:
@@ -145,7 +145,7 @@ class _Site(web.BaseSite):
     def __init__(
         self,
         runner: web.BaseRunner,
-        server: _Server,
+        server: Server,
         connections: Connections,
         listening: socket.socket,
         ssl_context: SSLContext | None,
