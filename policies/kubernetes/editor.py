@@ -1,7 +1,7 @@
 """What mutations add to a Pod: applied to the typed Pod, and recorded as JSON Patch operations.
 
-An addition is a partial value at a path. It merges: members and list entries are added, and nothing
-that is there is changed. Parents that are absent, or null, are added with it.
+An addition merges: a struct adds the members that are absent or null, a mapping its new keys, and a
+list its entries at the end. Nothing that is there changes.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from pod_security_strategies import pods
 from policies.context import Context
 from policies.facts import Facts, Request
 from policies.kubernetes.pod_security import CONTROLS, Level
+from policies.kubernetes.pod_security.view import HARDENED
 from policies.kubernetes.template import Template
 from policies.policy import Hardening, Policy
 from policies.rules.check_unrestricted_gpu_pod import ID, check
@@ -840,3 +841,15 @@ def test_the_check_does_not_modify_the_pod() -> None:
         before = copy.deepcopy(case.pod)
         findings(case.pod)
         assert case.pod == before
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_control_finds_anything_in_the_context_that_gpufence_adds(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = [*ACCEPTED.values(), *(case.pod for case in REJECTED.values())]
+    assert pod_of(pod()).containers()[0].security_context == HARDENED
+    skipping = [findings(raw, level) for raw in examples]
+    # An ID that no example has: every container is judged.
+    monkeypatch.setattr(HARDENED, "run_as_user", 123456789)
+    assert [findings(raw, level) for raw in examples] == skipping
