@@ -135,7 +135,8 @@ class Edge:
         self._busy.add(connection)
         try:
             # Only a complete body takes a slot: a client that sends none holds up no other.
-            await self._slots.take(address, ends - perf_counter())
+            if not self._slots.take_free(address):
+                await self._slots.take(address, ends - perf_counter())
             try:
                 answer = await self._admission.answer(endpoint, body, ends - perf_counter())
             finally:

@@ -33,16 +33,22 @@ class Slots:
         if held + len(self._waiting.get(address, ())) >= self.max_in_flight:
             raise NoSlotError(f"gpufence is answering {self.max_in_flight} requests already")
 
+    def take_free(self, address: str) -> bool:
+        """Take a slot and return true if one is free. Call ``release`` afterwards."""
+        if self.in_flight >= self.max_in_flight:
+            return False
+        self._grant(address)
+        return True
+
     async def take(self, address: str, seconds: float) -> None:
         """Take a slot, within ``seconds``. Call ``release`` afterwards.
 
         Raises:
             NoSlotError: the caller should try again later.
         """
-        self.check(address)
-        if self.in_flight < self.max_in_flight:
-            self._grant(address)
+        if self.take_free(address):
             return
+        self.check(address)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(address, deque()).append(granted)
         try:
