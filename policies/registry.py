@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -68,7 +68,7 @@ class Check:
 
     id: str
     page: str
-    check: Callable[[Pod, Context], Iterator[Finding]]
+    check: Callable[[Pod, Context], Iterable[Finding]]
     pods: Pods = "all"
     devices_only: bool = False
     default: Action = "enforce"
@@ -86,7 +86,7 @@ class _CheckModule(Protocol):
     ID: str
     __doc__: str | None
 
-    def check(self, pod: Pod, context: Context, /) -> Iterator[Finding]: ...
+    def check(self, pod: Pod, context: Context, /) -> Iterable[Finding]: ...
 
 
 def _mutation(

@@ -124,10 +124,9 @@ def check_size(pods: Iterable[Pod]) -> None:
 
 
 def _check_requirements(spec: PodSpec) -> None:
-    count = sum(
-        len(term.match_expressions or ()) + len(term.match_fields or ())
-        for term in required_terms(spec) or ()
-    )
+    count = 0
+    for term in required_terms(spec) or ():
+        count += len(term.match_expressions or ()) + len(term.match_fields or ())
     if count > MOST_REQUIREMENTS:
         raise OversizedObjectError(
             REQUIRED_TERMS,

@@ -54,7 +54,7 @@ None beyond the rule's action.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from policies.context import Context
 from policies.finding import Finding
@@ -65,17 +65,21 @@ from policies.reach import belongs_to, is_mirror_pod, named_node
 ID = "missing-device"
 
 
-def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each requested resource that the named node does not offer.
+def check(pod: Pod, context: Context) -> Iterable[Finding]:
+    """Return a finding for each requested resource that the named node does not offer.
 
     A kubelet removes extended resources that its node does not list, and admits the Pod
     (``k8s.io/kubernetes/pkg/kubelet/lifecycle/predicate.go``, ``removeMissingExtendedResources``).
     The implicit name of a device class is not an extended resource.
     """
-    if is_mirror_pod(pod, context):
-        return
+    if not pod.spec.node_name or is_mirror_pod(pod, context):
+        return ()
+    return _findings(pod, context)
+
+
+def _findings(pod: Pod, context: Context) -> Iterator[Finding]:
     node = named_node(pod, context.facts.nodes)
-    if node is None and pod.spec.node_name and context.request.fail_closed:
+    if node is None and context.request.fail_closed:
         yield from _by_unknown_node(pod, context)
     if node is None or node.allocatable is None:
         return

@@ -83,7 +83,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from policies.context import Context
 from policies.finding import Finding
@@ -115,13 +115,14 @@ from policies.requests import ignored_annotations
 ID = "pool-trespass"
 
 
-def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each toleration and node selection that reaches a foreign pool."""
-    if pod.spec.node_name:
-        yield from _by_unknown_node(pod, context)
+def check(pod: Pod, context: Context) -> Iterable[Finding]:
+    """Return a finding for each toleration and node selection that reaches a foreign pool."""
     foreign = foreign_pools(pod, context)
-    if not foreign:
-        return
+    return _findings(pod, context, foreign) if foreign or pod.spec.node_name else ()
+
+
+def _findings(pod: Pod, context: Context, foreign: Iterable[Pool]) -> Iterator[Finding]:
+    yield from _by_unknown_node(pod, context)
     requested = context.requested_pools
     confined = is_confined(pod, requested)
     for pool in foreign:

@@ -64,23 +64,27 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.pod import Pod
+from policies.kubernetes.pod import Container, Pod
 from policies.kubernetes.scheduling import can_match, reached_taint
 
 ID = "privileged-near-devices"
 
 
-def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each privileged container of a Pod that can run in a foreign pool."""
+def check(pod: Pod, context: Context) -> Iterable[Finding]:
+    """Return a finding for each privileged container of a Pod that can run in a foreign pool."""
     privileged = [
         container for container in pod.containers() if container.security_context.privileged
     ]
     if not privileged or context.device_requests:
-        return
+        return ()
+    return _findings(pod, context, privileged)
+
+
+def _findings(pod: Pod, context: Context, privileged: Iterable[Container]) -> Iterator[Finding]:
     tolerations = pod.spec.tolerations or ()
     pools = [
         pool

@@ -50,7 +50,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from policies.context import Context
 from policies.finding import Finding
@@ -62,15 +62,19 @@ from policies.requests import has_several_shares
 ID = "shared-device-count"
 
 
-def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each container that requests more than one share of a device."""
+def check(pod: Pod, context: Context) -> Iterable[Finding]:
+    """Return a finding for each container that requests more than one share of a device."""
     several = [
         (resource, pool)
         for resource in pod.device_resources()
         if (pool := _sharing_pool(resource, context)) is not None
     ]
-    if not several:
-        return
+    return _findings(pod, context, several) if several else ()
+
+
+def _findings(
+    pod: Pod, context: Context, several: Iterable[tuple[DeviceResource, Pool]]
+) -> Iterator[Finding]:
     written = {request.path for request in context.device_requests}
     for resource, pool in several:
         yield from _check(pod, resource, pool, written)

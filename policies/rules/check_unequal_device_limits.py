@@ -56,7 +56,7 @@ None beyond the rule's action.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from policies.context import Context
@@ -68,16 +68,18 @@ from policies.policy import Policy
 ID = "unequal-device-limits"
 
 
-def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each extended resource of each container that the API would reject."""
+def check(pod: Pod, context: Context) -> Iterable[Finding]:
+    """Return a finding for each extended resource of each container that the API would reject."""
     resources = context.written_devices
     rejected = [
         resource
         for resource in (pod.device_resources() if resources is None else resources)
         if not _is_accepted(resource.quantities) and is_extended_resource_name(resource.name)
     ]
-    if not rejected:
-        return
+    return _findings(pod, context, rejected) if rejected else ()
+
+
+def _findings(pod: Pod, context: Context, rejected: Iterable[DeviceResource]) -> Iterator[Finding]:
     requested = {request.path for request in context.device_requests}
     for resource in rejected:
         yield from _check(pod, resource, requested, context.policy)
