@@ -99,7 +99,7 @@ class Editor:
             target[step] = value
 
     def _merge(self, present: Any, path: Path, value: Any) -> None:
-        """Add the members or entries of a value to what is present at the path."""
+        """Add the members or entries of a value to what is present. A scalar stays as it is."""
         if isinstance(value, list):
             for index, item in enumerate(value, len(present)):
                 # A reader wants to know where; an operation of JSON Patch appends.
