@@ -144,7 +144,7 @@ CHECKS: tuple[Check, ...] = (
     _check(check_unknown_device_resource, pods="requesting", default="warn"),
 )
 
-_CHECKS_OF_OTHER_PODS = tuple(check for check in CHECKS if check.pods != "gpu")
+_CHECKS_OF_REQUESTING_PODS = tuple(check for check in CHECKS if check.pods != "gpu")
 _CHECKS_OF_ALL_PODS = tuple(check for check in CHECKS if check.pods == "all")
 
 RULES: tuple[Mutation | Check, ...] = (*MUTATIONS, *CHECKS)
@@ -176,7 +176,7 @@ def checks_for(pod: Pod, context: Context) -> Sequence[Check]:
     if context.may_have_device(pod):
         checks = CHECKS
     elif pod.device_resources() or pod.spec.resource_claims or pod.spec.resources:
-        checks = _CHECKS_OF_OTHER_PODS
+        checks = _CHECKS_OF_REQUESTING_PODS
     else:
         checks = _CHECKS_OF_ALL_PODS
     return [check for check in checks if check.devices_only] if pod.devices_only else checks

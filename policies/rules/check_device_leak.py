@@ -132,11 +132,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         if "hostPath" in volume and (path := host_path(volume))
     ]
     paths = {name: path for _, name, path in host_paths}
-    by_scheduler = (
-        {r.container: r.scheduler_name for r in requests if r.scheduler_name}
-        if context.policy.pools_of_annotations
-        else {}
-    )
+    by_scheduler = {
+        request.container: request.scheduler_name for request in requests if request.scheduler_name
+    }
     for container in pod.containers():
         place = container.kind, container.position
         if place not in requesting:
@@ -258,7 +256,7 @@ def _by_mount(
     """Yield the findings about a volume mount; ``paths`` has the hostPath volumes."""
     mount = (container.spec.volume_mounts or [])[index]
     mount_path = mount.mount_path or ""
-    if DEVICE_MOUNTS in mount_path and _DEVICE_MOUNTS.fullmatch(_normal(mount_path)):
+    if _DEVICE_MOUNTS.fullmatch(_normal(mount_path)):
         yield Finding(
             ID,
             pod.at(f"{container.field}.volumeMounts[{index}].mountPath"),

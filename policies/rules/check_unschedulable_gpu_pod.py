@@ -96,7 +96,7 @@ ID = "unschedulable-gpu-pod"
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each reason why the Pod can never run."""
     if pod.spec.resources:
-        yield from _pod_level(pod, context)
+        yield from _pod_level(pod, pod.spec.resources, context)
     if pod.spec.resource_claims:
         yield from _unused_claims(pod, context)
     requests = [request for request in context.distinct_requests if request.certain]
@@ -168,8 +168,7 @@ def _listed(counts: Mapping[str, int], conjunction: str) -> str:
     return f" {conjunction} ".join(f"{count} {resource}" for resource, count in counts.items())
 
 
-def _pod_level(pod: Pod, context: Context) -> Iterator[Finding]:
-    resources = pod.spec.resources or ResourceRequirements()
+def _pod_level(pod: Pod, resources: ResourceRequirements, context: Context) -> Iterator[Finding]:
     limits, requests = resources.limits or {}, resources.requests or {}
     for name in sorted({*limits, *requests}):
         if context.pools_of_resource(name):
