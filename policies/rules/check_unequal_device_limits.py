@@ -134,7 +134,7 @@ def _check(
         )
 
 
-def _count(resource: DeviceResource, policy: Policy) -> Any:
+def _count(resource: DeviceResource, policy: Policy) -> int:
     """Return the number of devices to suggest: a valid limit or request, otherwise rounded up.
 
     For shares of a device, the number is 1.
@@ -147,6 +147,6 @@ def _count(resource: DeviceResource, policy: Policy) -> Any:
     side: ResourceSide
     for side in ("limits", "requests"):
         if counts.get(side, 0) > 0 and is_whole(counts[side]):
-            return resource.quantities[side]
+            return -(-counts[side] // NANOS)
     most = -(-max(counts.values()) // NANOS)
     return most if most >= 0 else 1
