@@ -4,7 +4,7 @@ Two leaders at the same time do no harm: what a leader writes is idempotent, and
 of a Secret decides which write came first. The Lease is there so that two replicas with different
 policies, in the middle of an upgrade, do not undo each other's work.
 
-``kubernetes.aio`` has a leader election, which is not used; docs/decisions says why.
+``kubernetes.aio`` has a leader election, which is not used; docs/decisions/controllers.md says why.
 """
 
 from __future__ import annotations
