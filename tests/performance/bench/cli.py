@@ -32,7 +32,7 @@ _PROBE = """
 import sys, time
 from webhook.cli.manifests import evaluate
 from webhook.cli.main import main
-from webhook.cli.manifests import documents
+from webhook.documents import documents
 
 def timed(module, name):
     function, spent = getattr(module, name), [0.0]

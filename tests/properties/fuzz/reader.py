@@ -14,15 +14,15 @@ from policies.facts import Request
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from reviewing import default_policy
-from webhook.cli.manifests.documents import read_documents
-from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import Result, evaluate
-from webhook.cli.manifests.files import decode
-from webhook.cli.manifests.locate import locate
-from webhook.cli.manifests.objects import read_objects
 from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.formats import check_json, check_text
+from webhook.documents.documents import read_documents
+from webhook.documents.errors import ManifestError
+from webhook.documents.fields import locate
+from webhook.documents.files import decode
+from webhook.documents.objects import read_objects
 
 # YAML 1.1, 4.2: a bare carriage return ends a line, too.
 _LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")

@@ -16,10 +16,10 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint, alternatives, matches_node, tolerates
 from strategies import JSON
-from webhook.cli.manifests.documents import read_documents
 from webhook.cli.policy.discover.drafts import draft
 from webhook.cli.policy.discover.text import policy_text
 from webhook.cli.policy.discover.vendors import CAPACITY_TAINTS
+from webhook.documents.documents import read_documents
 
 TAINTS = (
     Taint("nvidia.com/gpu", "NoSchedule", "present"),

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from webhook.cli.manifests.documents import Document, read_documents
-from webhook.cli.manifests.objects import read_objects
-from webhook.cli.manifests.parsed import MAX_DEPTH
-from webhook.cli.manifests.pointer import pointer, replaced
+from webhook.documents.documents import Document, read_documents
+from webhook.documents.fields import pointer, replaced
+from webhook.documents.objects import read_objects
+from webhook.documents.parsed import MAX_DEPTH
 
 
 def read(text: str) -> list[Document]:

@@ -18,13 +18,13 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.editor import Operation
 from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
-from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.objects import Manifest
 from webhook.cli.report.audit_results import results_of
 from webhook.cli.report.content import AuditReport, CheckReport
 from webhook.cli.report.formats import audit_html, check_html
 from webhook.cli.report.markup import element, text
+from webhook.documents.documents import Document
+from webhook.documents.objects import Manifest
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 HOSTILE = (

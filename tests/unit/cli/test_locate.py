@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from webhook.cli.manifests import locate as module
-from webhook.cli.manifests.documents import Document, read_documents
-from webhook.cli.manifests.locate import locate
+from webhook.documents import fields as module
+from webhook.documents.documents import Document, read_documents
+from webhook.documents.fields import locate
 
 TEXT = """\
 # a comment

@@ -15,8 +15,8 @@ from policies.engine import decide
 from policies.finding import Finding
 from policies.kubernetes.objects import JSONObject
 from policies.registry import CHECKS, MUTATIONS
-from webhook.cli.manifests.documents import Document, read_documents
-from webhook.cli.manifests.locate import locate
+from webhook.documents.documents import Document, read_documents
+from webhook.documents.fields import locate
 
 CASES = [
     *(case for check in CHECKS for case in cases_of_check(check.id) if not case.passes),

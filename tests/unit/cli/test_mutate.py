@@ -25,7 +25,7 @@ from running import (
     Run,
     manifest,
 )
-from webhook.cli.manifests.documents import read_documents
+from webhook.documents.documents import read_documents
 
 
 @cache

@@ -10,11 +10,11 @@ import pytest
 from policies.document.shipped import shipped_policy
 from policies.facts import Request
 from running import TRESPASSER
-from webhook.cli.manifests.documents import read_documents
 from webhook.cli.manifests.evaluate import Result, evaluate
-from webhook.cli.manifests.objects import read_objects
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.formats import load_format
+from webhook.documents.documents import read_documents
+from webhook.documents.objects import read_objects
 
 COUNT = 50
 

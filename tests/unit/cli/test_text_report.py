@@ -20,14 +20,13 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.editor import Operation
 from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
-from webhook.cli.manifests.documents import read_documents
-from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.objects import Manifest, read_objects
-from webhook.cli.manifests.sentence import explanation
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.formats import check_text
-from webhook.cli.wording import printable
+from webhook.documents.documents import explanation, read_documents
+from webhook.documents.errors import ManifestError
+from webhook.documents.objects import Manifest, read_objects
+from webhook.wording import printable
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.parsed import MAX_DEPTH
-from webhook.cli.manifests.scalars import key_text, resolve_plain
-from webhook.cli.manifests.yaml_reader import read_yaml
+from webhook.documents.errors import ManifestError
+from webhook.documents.parsed import MAX_DEPTH
+from webhook.documents.scalars import key_text, resolve_plain
+from webhook.documents.yaml_reader import read_yaml
 
 
 @pytest.fixture(params=["libyaml", "Python"])

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from webhook.cli.manifests.documents import read_documents
-from webhook.cli.manifests.yaml_reader import read_yaml
 from webhook.cli.manifests.yaml_writer import to_yaml
+from webhook.documents.documents import read_documents
+from webhook.documents.yaml_reader import read_yaml
 
 # Characters and words that some reader of YAML takes for more than text.
 CHARACTERS = (

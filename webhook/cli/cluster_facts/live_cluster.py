@@ -20,7 +20,6 @@ from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import Complete
-from webhook.cli.wording import counted
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
 from webhook.kube import wire
@@ -28,6 +27,7 @@ from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all
+from webhook.wording import counted
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 

@@ -10,13 +10,13 @@ from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.errors import InputError
-from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import read_manifests
-from webhook.cli.manifests.files import display_name
-from webhook.cli.manifests.sentence import sentence
-from webhook.cli.wording import printable
 from webhook.cluster.nodes import node_of
 from webhook.cluster.templates import template_of
+from webhook.documents.documents import sentence
+from webhook.documents.errors import ManifestError
+from webhook.documents.files import display_name
+from webhook.wording import printable
 
 
 class NodesFile(NamedTuple):

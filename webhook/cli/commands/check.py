@@ -186,10 +186,10 @@ def check(
     from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
-    from webhook.cli.manifests.files import STDIN
     from webhook.cli.policy.policy_file import compiled_policy
     from webhook.cli.report.content import CheckReport
     from webhook.cli.report.progress import watched
+    from webhook.documents.files import STDIN
 
     now = datetime.now(UTC)
     today = now.date()
@@ -271,7 +271,7 @@ class _Tally:
 
     def counting(self, results: Iterable[Result]) -> Iterator[Result]:
         """Yield the results and count them."""
-        from webhook.cli.manifests.sentence import sentence
+        from webhook.documents.documents import sentence
 
         for result in results:
             self.verdicts.add(result.verdict)
@@ -286,7 +286,7 @@ class _Tally:
 
     def print_skipped(self) -> None:
         """Write to standard error how many templates and patches are skipped."""
-        from webhook.cli.wording import counted
+        from webhook.wording import counted
 
         if self.skipped:
             documents = counted(self.skipped, "document")
@@ -298,7 +298,7 @@ class _Tally:
 
     def print_unknown(self, strict: bool) -> None:
         """Write to standard error how many objects have Pods that are not judged."""
-        from webhook.cli.wording import counted
+        from webhook.wording import counted
 
         if self.unknown:
             have = "has" if self.unknown == 1 else "have"
@@ -311,14 +311,14 @@ class _Tally:
 
     def print_missing_facts(self) -> None:
         """Write to standard error how many verdicts also depend on the cluster."""
-        from webhook.cli.wording import counted
+        from webhook.wording import counted
 
         for fact, number in self.missing_facts.items():
             click.echo(f"Note: {counted(number, 'object')}: {_MISSING_FACTS[fact]}.", err=True)
 
     def print_errors(self) -> None:
         """Write the errors to standard error, if no text report on standard output has them."""
-        from webhook.cli.wording import printable
+        from webhook.wording import printable
 
         for error in self.errors:
             click.echo(f"Error: {printable(error)}", err=True)

@@ -20,10 +20,10 @@ from webhook.cli.options.common import policy_option
 if TYPE_CHECKING:
     from policies.finding import Action, Finding
     from policies.kubernetes.objects import JSONObject
-    from webhook.cli.manifests.documents import Document
     from webhook.cli.manifests.evaluate import Result
     from webhook.cli.options.function_config import Mode
     from webhook.cli.policy.policy_choice import PolicyChoice
+    from webhook.documents.documents import Document
 
 KIND = "ResourceList"
 GROUP = "config.kubernetes.io"
@@ -89,11 +89,11 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     """
     from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate
-    from webhook.cli.manifests.files import STDIN
     from webhook.cli.manifests.mutated import mutated_documents, report_denied
-    from webhook.cli.manifests.objects import read_objects
     from webhook.cli.options.function_config import read_function_config
     from webhook.cli.policy.policy_file import compiled_policy
+    from webhook.documents.files import STDIN
+    from webhook.documents.objects import read_objects
 
     document = _read()
     config = read_function_config(document.value.get("functionConfig"))
@@ -126,11 +126,10 @@ def _read() -> Document:
     Raises:
         InputError: standard input is not a ResourceList.
     """
-    from webhook.cli.manifests.documents import read_documents, unreadable
-    from webhook.cli.manifests.errors import ManifestError
-    from webhook.cli.manifests.files import STDIN, STDIN_NAME, read_text
-    from webhook.cli.manifests.sentence import sentence
-    from webhook.cli.wording import printable
+    from webhook.documents.documents import read_documents, sentence, unreadable
+    from webhook.documents.errors import ManifestError
+    from webhook.documents.files import STDIN, STDIN_NAME, read_text
+    from webhook.wording import printable
 
     try:
         documents = list(read_documents(STDIN_NAME, read_text(STDIN)))

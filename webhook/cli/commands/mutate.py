@@ -72,10 +72,10 @@ def mutate(
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
     from webhook.cli.manifests.exclusion import Exclusion
     from webhook.cli.manifests.mutated import mutated_documents, report_denied
-    from webhook.cli.manifests.sentence import sentence
     from webhook.cli.manifests.yaml_writer import to_yaml
     from webhook.cli.policy.policy_file import compiled_policy
-    from webhook.cli.wording import printable
+    from webhook.documents.documents import sentence
+    from webhook.wording import printable
 
     policy_choice.announce()
     policy = compiled_policy(policy_choice.path)

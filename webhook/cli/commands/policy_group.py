@@ -91,7 +91,7 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
     from policies.exceptions import useless_exceptions
     from policies.needs import needed_facts
     from webhook.cli.policy.policy_file import compiled_policy, policy_name
-    from webhook.cli.wording import counted
+    from webhook.wording import counted
 
     policy = compiled_policy(file)
     pools = [pool.name for pool in policy.pools]

@@ -16,7 +16,7 @@ from policies.kubernetes.workload import Workload
 from policies.policy import ExceptionEntry, Policy
 from policies.registry import MUTATIONS, RULES, Mutation
 from webhook.cli.manifests.evaluate import Complete, Result, evaluate
-from webhook.cli.manifests.objects import Manifest
+from webhook.documents.objects import Manifest
 
 
 @dataclass(frozen=True, slots=True)

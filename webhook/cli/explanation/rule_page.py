@@ -12,7 +12,7 @@ from policies.policy import Policy
 from policies.registry import Check, Mutation
 from webhook.cli.report import terminal
 from webhook.cli.report.lines import Line
-from webhook.cli.wording import printable
+from webhook.wording import printable
 
 Rule = Mutation | Check
 Output = Literal["text", "markdown"]

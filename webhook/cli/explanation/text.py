@@ -20,7 +20,7 @@ from webhook.cli.explanation.pod_trace import Explanation, Step
 from webhook.cli.report.difference import difference
 from webhook.cli.report.lines import Line, Role
 from webhook.cli.report.result_lines import finding_lines, heading, marked_line, unjudged_lines
-from webhook.cli.wording import counted, printable
+from webhook.wording import counted, printable
 
 _MOST_NAMES = 8
 _ZERO = "its quantity is 0"

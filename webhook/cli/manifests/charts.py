@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 
-from webhook.cli.manifests.errors import ManifestError
+from webhook.documents.errors import ManifestError
 
 _TIMEOUT_SECONDS = 60
 

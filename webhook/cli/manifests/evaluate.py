@@ -18,14 +18,14 @@ from policies.kubernetes.claims import read_claims
 from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.cli.manifests.documents import Document, read_documents, unreadable
-from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.exclusion import NOTHING, Exclusion
-from webhook.cli.manifests.files import Source, display_name, expand, read_text
-from webhook.cli.manifests.locate import locate
-from webhook.cli.manifests.objects import Manifest, read_objects
-from webhook.cli.manifests.placeholders import placeholder_in
-from webhook.cli.manifests.pointer import field_value
+from webhook.cli.manifests.files import Source, expand
+from webhook.documents.documents import Document, read_documents, unreadable
+from webhook.documents.errors import ManifestError
+from webhook.documents.fields import field_value, locate
+from webhook.documents.files import display_name, read_text
+from webhook.documents.objects import Manifest, read_objects
+from webhook.documents.placeholders import placeholder_in
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 Complete = Callable[[Request, Facts, JSONObject], Facts]

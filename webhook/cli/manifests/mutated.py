@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from webhook.cli.errors import EXIT_FOUND
-from webhook.cli.manifests.documents import Document
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.objects import Path
-from webhook.cli.manifests.pointer import replaced
-from webhook.cli.wording import printable
+from webhook.documents.documents import Document
+from webhook.documents.fields import replaced
+from webhook.documents.objects import Path
+from webhook.wording import printable
 
 
 def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:

@@ -73,7 +73,7 @@ def reject_overwriting_inputs(
     reports.pop(None, None)
     for path in inputs if reports else ():
         if path is not None and (output := reports.get(_identity(path))):
-            from webhook.cli.manifests.files import display_name
+            from webhook.documents.files import display_name
 
             raise click.UsageError(
                 f"--output {output.format}={output.path} overwrites the input "

@@ -22,7 +22,7 @@ from policies.kubernetes.quantity import is_subdomain
 from webhook.cli.errors import InputError, unwritable
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.yaml_writer import to_yaml
-from webhook.cli.wording import counted, printable
+from webhook.wording import counted, printable
 
 DEFAULT_DAYS = 90
 """The default number of days until exceptions expire."""

@@ -69,10 +69,9 @@ def _project_file() -> Path | None:
 
 def _policy_of(project: Path) -> str:
     from policies.document.suggestions import unknown
-    from webhook.cli.manifests.documents import read_documents, unreadable
-    from webhook.cli.manifests.errors import ManifestError
-    from webhook.cli.manifests.files import read_text
-    from webhook.cli.manifests.sentence import sentence
+    from webhook.documents.documents import read_documents, sentence, unreadable
+    from webhook.documents.errors import ManifestError
+    from webhook.documents.files import read_text
 
     name = os.path.relpath(project)
     try:

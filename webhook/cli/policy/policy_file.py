@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from policies.policy import Policy
 from webhook.cli.errors import InputError
-from webhook.cli.manifests.documents import Document, read_documents, unreadable
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.files import display_name, read_text
-from webhook.cli.manifests.locate import locate
-from webhook.cli.manifests.sentence import sentence
-from webhook.cli.wording import printable
+from webhook.documents.documents import Document, read_documents, sentence, unreadable
+from webhook.documents.errors import ManifestError
+from webhook.documents.fields import locate
+from webhook.documents.files import display_name, read_text
+from webhook.wording import printable
 
 # pydantic takes long to import, and the default policy does not need it.
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ import sys
 
 from policies.document.shipped import encoded
 from webhook.cli.errors import EXIT_INPUT, InputError
-from webhook.cli.manifests.documents import unreadable
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.files import decode
-from webhook.cli.manifests.sentence import sentence
 from webhook.cli.policy.policy_file import read_policy
+from webhook.documents.documents import sentence, unreadable
+from webhook.documents.errors import ManifestError
+from webhook.documents.files import decode
 
 LONGEST_SECONDS = 60
 """The time that a server waits for it."""

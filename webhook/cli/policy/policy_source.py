@@ -10,12 +10,11 @@ from asyncio.subprocess import PIPE
 from policies.document.shipped import decoded
 from policies.policy import Policy
 from webhook.cli.errors import EXIT_INPUT
-from webhook.cli.manifests.documents import unreadable
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.files import STDIN, read_bytes
-from webhook.cli.manifests.sentence import sentence
 from webhook.cli.policy import policy_process
 from webhook.cli.policy.policy_file import compiled_policy
+from webhook.documents.documents import sentence, unreadable
+from webhook.documents.errors import ManifestError
+from webhook.documents.files import STDIN, read_bytes
 from webhook.server.policy_reload import (
     FixedPolicy,
     NoPolicyError,

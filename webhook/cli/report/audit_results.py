@@ -11,11 +11,11 @@ from webhook.audit.names import some
 from webhook.audit.nodes import NodeFindings
 from webhook.audit.pools import PoolState
 from webhook.audit.subjects import Subject
-from webhook.cli.manifests.documents import Document
-from webhook.cli.manifests.errors import ManifestError
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.objects import Manifest
-from webhook.cli.wording import counted
+from webhook.documents.documents import Document
+from webhook.documents.errors import ManifestError
+from webhook.documents.objects import Manifest
+from webhook.wording import counted
 
 
 def results_of(audit: Audit) -> Iterator[Result]:

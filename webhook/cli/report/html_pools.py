@@ -8,7 +8,7 @@ from webhook.audit.pools import PoolNode, PoolState
 from webhook.cli.report.audit_results import pool_summary
 from webhook.cli.report.html_page import Number, Section, badge
 from webhook.cli.report.markup import Markup, element, joined
-from webhook.cli.wording import counted
+from webhook.wording import counted
 
 _SHADES = 6
 _BAR = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from webhook.cli.wording import printable
+from webhook.wording import printable
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from webhook.cli.wording import printable
+from webhook.wording import printable
 
 _VOID = frozenset({"br", "input", "meta"})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from webhook.cli.errors import unwritable
-from webhook.cli.wording import printable
+from webhook.wording import printable
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from policies.finding import Finding
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.locate import locate
+from webhook.documents.fields import locate
 
 
 class Place(NamedTuple):

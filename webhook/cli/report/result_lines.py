@@ -11,11 +11,11 @@ from policies.finding import Finding
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import is_core_workload
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.sentence import explanation, place
 from webhook.cli.report.findings import message, remediation
 from webhook.cli.report.lines import Line, Role, Span
 from webhook.cli.report.places import finding_place
-from webhook.cli.wording import counted, printable
+from webhook.documents.documents import explanation, place
+from webhook.wording import counted, printable
 
 # What writes YAML is needed where something changes, and takes longer to import than to check.
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections import Counter
 from policies.finding import ACTIONS
 from webhook.cli.manifests.evaluate import Result, Verdict
 from webhook.cli.report.lines import Role
-from webhook.cli.wording import counted
+from webhook.wording import counted
 
 _MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
     "invalid",

@@ -10,12 +10,12 @@ from pathlib import Path
 from policies.document.fence_test import KIND, SuiteSpec, parse_suite
 from policies.document.model import PolicyError
 from webhook.cli.errors import InputError
-from webhook.cli.manifests.documents import Document, read_documents, unreadable
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.files import is_directory, is_special_file, read_text
-from webhook.cli.manifests.locate import locate
-from webhook.cli.manifests.sentence import sentence
+from webhook.cli.manifests.files import is_directory, is_special_file
 from webhook.cli.policy.policy_file import located
+from webhook.documents.documents import Document, read_documents, sentence, unreadable
+from webhook.documents.errors import ManifestError
+from webhook.documents.fields import locate
+from webhook.documents.files import read_text
 
 NAMES = ("gpufence-test.yaml", "gpufence-test.yml")
 """The names of suite files. Names that end in one of these after a dot count as well."""

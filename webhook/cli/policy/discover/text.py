@@ -11,7 +11,7 @@ from webhook.audit.names import some
 from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.cli.policy.discover.drafts import Draft, PoolDraft
 from webhook.cli.policy.discover.vendors import INSTANCE_TYPE
-from webhook.cli.wording import counted, printable
+from webhook.wording import counted, printable
 
 _WIDTH = 98
 _ALWAYS_EXEMPT = ("kube-system", "gpufence-system", "node-feature-discovery")

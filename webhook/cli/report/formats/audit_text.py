@@ -12,7 +12,7 @@ from webhook.cli.report.content import AuditReport
 from webhook.cli.report.formats.check_text import result_lines, rule_hints
 from webhook.cli.report.lines import Line, Span
 from webhook.cli.report.summary import by_severity, verdict_counts
-from webhook.cli.wording import counted, printable
+from webhook.wording import counted, printable
 
 
 def report(content: AuditReport) -> Iterator[Line]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.finding import Action
-from webhook.cli.manifests.sentence import explanation
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.findings import message, remediation
 from webhook.cli.report.places import Place, finding_place, object_place, repository_path
+from webhook.documents.documents import explanation
 
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from policies.finding import ACTIONS, Finding
 from webhook.cli.manifests.evaluate import Result, Verdict
-from webhook.cli.manifests.sentence import sentence
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.difference import difference
 from webhook.cli.report.findings import remediation, rule_page
 from webhook.cli.report.html_page import Number, Section, badge, page
 from webhook.cli.report.markup import Markup, element, joined
 from webhook.cli.report.places import finding_place
-from webhook.cli.wording import counted
+from webhook.documents.documents import sentence
+from webhook.wording import counted
 
 _VERDICTS: tuple[tuple[Verdict, str], ...] = (
     ("denied", "denied"),

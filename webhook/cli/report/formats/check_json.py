@@ -9,11 +9,11 @@ from typing import Any
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
 from webhook.cli.manifests.evaluate import VERDICTS, Result, Verdict
-from webhook.cli.manifests.pointer import pointer
-from webhook.cli.manifests.sentence import sentence
 from webhook.cli.report.content import API_VERSION, CheckReport
 from webhook.cli.report.json_stream import streamed
 from webhook.cli.report.places import finding_place
+from webhook.documents.documents import sentence
+from webhook.documents.fields import pointer
 
 
 def report(content: CheckReport) -> Iterator[str]:

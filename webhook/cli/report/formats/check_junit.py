@@ -12,12 +12,12 @@ from xml.etree import ElementTree as ET
 
 from policies.finding import Finding
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.sentence import explanation, place
 from webhook.cli.report import junit
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.findings import message, remediation
 from webhook.cli.report.junit import xml_text
 from webhook.cli.report.places import finding_place
+from webhook.documents.documents import explanation, place
 
 
 def report(content: CheckReport) -> Iterator[str]:

@@ -13,12 +13,12 @@ from typing import Literal
 
 from policies.finding import Finding
 from webhook.cli.manifests.evaluate import Result, Verdict
-from webhook.cli.manifests.sentence import explanation
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.findings import paragraph
 from webhook.cli.report.places import Place, finding_place, object_place
 from webhook.cli.report.summary import summary_text
-from webhook.cli.wording import counted, printable
+from webhook.documents.documents import explanation
+from webhook.wording import counted, printable
 
 MAX_CHARACTERS = 65_536
 """The longest comment that GitHub accepts."""

@@ -19,11 +19,11 @@ from urllib.parse import quote
 from policies.finding import Action, Finding
 from policies.registry import RULES, Check, Mutation
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.manifests.sentence import explanation
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.findings import paragraph, rule_page
 from webhook.cli.report.json_stream import streamed
 from webhook.cli.report.places import Place, finding_place, object_place, repository_path
+from webhook.documents.documents import explanation
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

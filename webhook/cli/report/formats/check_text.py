@@ -17,7 +17,7 @@ from webhook.cli.report.result_lines import (
     unjudged_lines,
 )
 from webhook.cli.report.summary import verdict_counts
-from webhook.cli.wording import counted, printable
+from webhook.wording import counted, printable
 
 
 def report(content: CheckReport) -> Iterator[Line]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.lines import Line, Role
-from webhook.cli.wording import printable
 from webhook.doctor.line import STATUSES, Status
+from webhook.wording import printable
 
 _ROLES: dict[Status, Role] = {
     "ok": "allowed",

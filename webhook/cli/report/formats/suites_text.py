@@ -9,7 +9,7 @@ from webhook.cli.report.content import Outcome, State, SuitesReport
 from webhook.cli.report.difference import Marked
 from webhook.cli.report.lines import Line, Role, Span
 from webhook.cli.report.result_lines import marked_line
-from webhook.cli.wording import counted, printable
+from webhook.wording import counted, printable
 
 _ROLES: dict[State, Role] = {"passed": "allowed", "failed": "denied", "error": "invalid"}
 

@@ -6,9 +6,9 @@ import re
 
 import yaml
 
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.placeholders import looks_like_template
-from webhook.cli.wording import counted
+from webhook.documents.errors import ManifestError
+from webhook.documents.placeholders import looks_like_template
+from webhook.wording import counted
 
 _NO_TABS = "Indent with spaces: YAML does not accept tabs there"
 # The messages of the parser, with the usual cause.

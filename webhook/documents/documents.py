@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.json_reader import read_json
-from webhook.cli.manifests.parsed import Parsed
-from webhook.cli.manifests.yaml_reader import read_yaml
+from webhook.documents.errors import ManifestError
+from webhook.documents.json_reader import read_json
+from webhook.documents.parsed import Parsed
+from webhook.documents.yaml_reader import read_yaml
 
 _SEPARATOR = "---"
 # A line with more than a comment or a directive. A comment ends at any line break of YAML 1.1.
@@ -51,6 +51,25 @@ class Document(msgspec.Struct, eq=False):
     def fault(self) -> ManifestError | None:
         """What is wrong, for documents in which a duplicate key is an error as well."""
         return self.error or self.duplicate
+
+
+def sentence(document: Document, error: ManifestError) -> str:
+    """Return the error as one line: place, document, problem, and what to do."""
+    return f"{place(document, error)}: {explanation(document, error)}"
+
+
+def place(document: Document, error: ManifestError) -> str:
+    """Return the place of the error, in the form that editors and terminals recognize."""
+    line = error.line or (document.line if document.text else 0)
+    numbers = (line, error.column) if error.line else (line,)
+    return ":".join([document.path, *(str(number) for number in numbers if number)])
+
+
+def explanation(document: Document, error: ManifestError) -> str:
+    """Return the error without its place. Documents count from 1."""
+    number = f"document {document.index + 1}: " if document.text else ""
+    cure = f" {error.cure}." if error.cure else ""
+    return f"{number}{error.problem}.{cure}"
 
 
 def unreadable(path: str, error: ManifestError) -> Document:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.cli.manifests.errors import ManifestError
+from webhook.documents.errors import ManifestError
 
 MAX_DEPTH = 100
 """Deeper nesting is an error: rules, diff and output recurse."""

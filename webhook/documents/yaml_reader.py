@@ -22,18 +22,18 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.parsed import (
+from webhook.documents.errors import ManifestError
+from webhook.documents.parsed import (
     DUPLICATE_CURE,
     MAX_DEPTH,
     TOO_DEEP,
     TOO_DEEP_CURE,
     Parsed,
 )
-from webhook.cli.manifests.placeholders import looks_like_template
-from webhook.cli.manifests.scalars import MAY_BE_SPECIAL, key_text, plain_key
-from webhook.cli.manifests.syntax import HELM_CURE, clamp_to_text, explain
-from webhook.cli.manifests.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
+from webhook.documents.placeholders import looks_like_template
+from webhook.documents.scalars import MAY_BE_SPECIAL, key_text, plain_key
+from webhook.documents.syntax import HELM_CURE, clamp_to_text, explain
+from webhook.documents.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
 
 MAX_ALIASED = 400_000
 """The maximum number of values that the aliases of one document expand to, as in go-yaml."""

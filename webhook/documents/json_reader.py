@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.parsed import (
+from webhook.documents.errors import ManifestError
+from webhook.documents.parsed import (
     DUPLICATE_CURE,
     MAX_DEPTH,
     TOO_DEEP,
     TOO_DEEP_CURE,
     Parsed,
 )
-from webhook.cli.manifests.placeholders import looks_like_template
-from webhook.cli.manifests.syntax import HELM_CURE
-from webhook.cli.manifests.yaml_reader import read_yaml
+from webhook.documents.placeholders import looks_like_template
+from webhook.documents.syntax import HELM_CURE
+from webhook.documents.yaml_reader import read_yaml
 
 _INT64_MIN = -(2**63)
 _UINT64_MAX = 2**64 - 1

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from policies.kubernetes.objects import JSONObject
-from webhook.cli.manifests.documents import Document
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.placeholders import TEMPLATE_NOTE, looks_like_template
+from webhook.documents.documents import Document
+from webhook.documents.errors import ManifestError
+from webhook.documents.placeholders import TEMPLATE_NOTE, looks_like_template
 
 Path = tuple[str | int, ...]
 

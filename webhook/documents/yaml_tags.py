@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from webhook.cli.manifests.errors import ManifestError
-from webhook.cli.manifests.scalars import Scalar, resolve_plain
+from webhook.documents.errors import ManifestError
+from webhook.documents.scalars import Scalar, resolve_plain
 
 _TAG = "tag:yaml.org,2002:"
 _NUMBER_TAGS = {f"{_TAG}int": int, f"{_TAG}float": float, f"{_TAG}bool": bool}
