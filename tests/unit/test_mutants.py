@@ -1,0 +1,32 @@
+"""The program behind `make mutants`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mutants import faults_in
+
+
+@pytest.mark.parametrize(
+    ("expression", "faults"),
+    [
+        ("a == b", {"(a != b)"}),
+        ("a <= 1", {"(a < 1)", "a <= 2"}),
+        ("not a", {"(a)"}),
+        ("a and b", {"((a) or (b))", "((b))", "((a))"}),
+        ("any(a)", {"all(a)"}),
+        ("f(a)", set()),
+    ],
+)
+def test_each_expression_has_its_faults(tmp_path: Path, expression: str, faults: set[str]) -> None:
+    module = tmp_path / "module.py"
+    # A character of two bytes: offsets count bytes.
+    module.write_text(f"# é\nx = {expression}\n")
+    source = module.read_bytes()
+    found = {
+        (source[: fault.start] + fault.text.encode() + source[fault.end :]).decode()
+        for fault in faults_in(module)
+    }
+    assert found == {f"# é\nx = {fault}\n" for fault in faults}
