@@ -196,6 +196,25 @@ def test_an_attack_of_a_pod_is_denied(installed: Installation, alice: Api, attac
     assert f"{rule}: " in denial(alice, obj)
 
 
+# The API server escapes each to six bytes, so that a review exceeds what a replica reads.
+ESCAPED = {"env": [{"name": "FILLER", "value": "<" * 1_400_000}]}
+
+
+def test_a_pod_of_a_named_node_whose_review_is_too_large_is_rejected(
+    installed: Installation, alice: Api
+) -> None:
+    assert denial(alice, pod(container=ESCAPED)) == ""
+    assert denial(alice, pod(container=ESCAPED, nodeName="gpu")) != ""
+    labels = {"app": "attack"}
+    template = {**pod(container=ESCAPED, nodeName="gpu"), "metadata": {"labels": labels}}
+    deployment = {
+        "metadata": {"name": "attack"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    path = f"/apis/apps/v1/namespaces/{TENANT}/deployments"
+    assert denial(alice, deployment, path) != ""
+
+
 def test_a_daemon_set_for_one_gpu_node_is_denied(installed: Installation, alice: Api) -> None:
     field = requirement("metadata.name", "In", "gpu")
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}}

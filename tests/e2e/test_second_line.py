@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -249,7 +250,7 @@ OUTAGE: dict[str, dict[str, tuple[str, str]]] = {
         "plain Pod": (CREATED, CREATED),
         "node agent in kube-system": (CREATED, CREATED),
         "Pod with a node selection": (CREATED, CREATED),
-        "Pod bound by nodeName": (CREATED, CREATED),
+        "Pod bound by nodeName": (WAITS, WAITS),
         "GPU Pod": (WAITS, WAITS),
         "trespasser by toleration": (DENIED, WAITS),
         "trespasser by every toleration": (DENIED, WAITS),
@@ -273,7 +274,7 @@ OUTAGE: dict[str, dict[str, tuple[str, str]]] = {
         "plain Pod": (CREATED, CREATED),
         "node agent in kube-system": (CREATED, CREATED),
         "Pod with a node selection": (CREATED, CREATED),
-        "Pod bound by nodeName": (CREATED, CREATED),
+        "Pod bound by nodeName": (WAITS, WAITS),
         "GPU Pod": (CREATED, CREATED),
         "trespasser by toleration": (DENIED, CREATED),
         "trespasser by every toleration": (DENIED, CREATED),
@@ -337,6 +338,26 @@ def test_admission_policies_deny_trespassers_without_replicas(outage: Outage) ->
         print(f"| {outage.failure_policy} | {outage.second_line} | {what} | {outcome} |")
     index = 0 if outage.second_line else 1
     assert found == {what: each[index] for what, each in OUTAGE[outage.failure_policy].items()}
+
+
+def test_a_mirror_pod_of_a_kubelet_never_waits(outage: Outage) -> None:
+    api = outage.installed.api
+    node = api.request("POST", "/api/v1/nodes", {"metadata": {"generateName": "static-"}})
+    name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+    metadata = {
+        "name": f"mirror-{name}",
+        "annotations": {"kubernetes.io/config.mirror": "0"},
+        "ownerReferences": [{**owner, "controller": True}],
+    }
+    # The kubelet adds this toleration to every static Pod.
+    tolerations = [{"operator": "Exists", "effect": "NoExecute"}]
+    mirror = {"metadata": metadata, "spec": spec(nodeName=name, tolerations=tolerations)}
+    kubelet = replace(api, user=f"system:node:{name}", group="system:nodes")
+    try:
+        kubelet.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", mirror)
+    finally:
+        api.request("DELETE", f"/api/v1/nodes/{name}")
 
 
 @pytest.mark.parametrize("outage", [WITH_SECOND_LINE["Fail"]], indirect=True)

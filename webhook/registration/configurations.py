@@ -5,11 +5,14 @@ Printed by ``gpufence manifests``, and applied by a server that registers itself
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from policies.kubernetes.objects import JSONObject
 from policies.policy import FailurePolicy, Policy
+from policies.rules import check_pool_trespass
+from webhook.registration.admission_policies.cel import any_of
 from webhook.registration.match_conditions import (
     adds_devices,
     concerns,
@@ -17,6 +20,7 @@ from webhook.registration.match_conditions import (
     differs_in_requests,
     differs_where_there_is,
     names_devices,
+    names_node,
     selects_nodes,
 )
 from webhook.registration.scope import TEMPLATE_PLACES, TemplatePlace, namespace_selector, rule
@@ -81,44 +85,27 @@ def _mutating(policy: Policy, registration: Registration) -> JSONObject:
 def _validating(policy: Policy, registration: Registration) -> JSONObject:
     webhooks: list[JSONObject] = []
     for place in TEMPLATE_PLACES:
-        concern, placement = _conditions(place, policy, registration)
-        webhooks += [
-            _webhook(
-                place.name,
-                "/validate",
-                policy,
-                registration,
-                rules=list(place.rules),
-                condition=concern,
-            ),
-            _webhook(
-                f"{place.name}-placement",
-                "/validate",
-                policy,
-                registration,
-                rules=list(place.rules),
-                condition=placement,
-                condition_name="selects-nodes",
-                failure_policy="Ignore",
-            ),
-        ]
+        webhooks += _place(place, policy, registration)
     if policy.custom_workloads:
         webhooks.append(_custom_workloads(policy, registration))
     return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
 
 
-def _conditions(
+def _place(
     place: TemplatePlace, policy: Policy, registration: Registration
-) -> tuple[str, str]:
-    """Return the match conditions of a place's two webhooks.
+) -> Iterator[JSONObject]:
+    """Yield the webhooks of a place, which differ in what happens while no replica answers.
 
     The first gets what names a device or a key of a pool. The second gets what only selects nodes:
-    plain workloads do that as well, so its failure policy never stops them.
+    plain workloads do that as well, so its failure policy never stops them. What names a node
+    itself must not run unseen, because neither taints nor the admission policies stop it: its
+    failure policy is ``Fail``, even where the policy's is ``Ignore``, unless no rule would deny it.
 
     For a plain Pod, the later parts of each condition are not evaluated.
     """
     spec = f"object.{place.spec}"
     concern = concerns(spec, policy, place.kinds)
+    named = names_node(spec, place.kinds)
     selects = selects_nodes(spec, place.kinds, with_nodes=registration.with_nodes)
     changes = differs(place.judged)
     if "Pod" in place.kinds:
@@ -126,7 +113,33 @@ def _conditions(
         changes = " || ".join(
             (changes, adds_devices("object.metadata"), *differs_in_requests(policy))
         )
-    return f"{concern} && ({changes})", f"{selects} && !{concern} && ({changes})"
+    apart = policy.failure_policy != "Fail" and _denies_trespass(policy)
+    first = f"!({named}) && {concern}" if apart else any_of(named, concern)
+    webhook = partial(_webhook, path="/validate", policy=policy, registration=registration)
+    yield webhook(place.name, rules=list(place.rules), condition=f"{first} && ({changes})")
+    yield webhook(
+        f"{place.name}-placement",
+        rules=list(place.rules),
+        condition=f"{selects} && !({named}) && !{concern} && ({changes})",
+        condition_name="selects-nodes",
+        failure_policy="Ignore",
+    )
+    if apart:
+        yield webhook(
+            f"{place.name}-named-node",
+            rules=list(place.rules),
+            condition=f"{named} && ({changes})",
+            condition_name="names-a-node",
+            failure_policy="Fail",
+        )
+
+
+def _denies_trespass(policy: Policy) -> bool:
+    """Return whether the policy denies trespassing Pods, in any namespace."""
+    return any(
+        actions[check_pool_trespass.ID] == "enforce"
+        for actions in (policy.actions, *policy.overrides.values())
+    )
 
 
 def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:

@@ -32,6 +32,9 @@ from policies.rules.check_device_leak import (
 )
 from webhook.registration.admission_policies.cel import any_of, is_daemon_set
 
+NODES_GROUP = "system:nodes"
+"""The group of every kubelet (k8s.io/apiserver, ``user.NodesGroup``)."""
+
 
 def names_devices(policy: Policy) -> str:
     """Return CEL that holds for a Pod whose resources, claims or annotations name a device."""
@@ -93,15 +96,29 @@ def differs_in_requests(policy: Policy) -> tuple[str, ...]:
     return (f"{_list(keys)}.exists(k, {new} != {old})",)
 
 
+def names_node(spec: str, kinds: frozenset[str]) -> str:
+    """Return CEL that holds for a Pod spec that names its node, if anyone but a node sends it.
+
+    The scheduler does not see such a Pod, so no taint keeps it off a node. A kubelet also names the
+    node of its mirror Pods, and must never wait. Of an existing Pod, the node is fixed.
+    """
+    groups = "request.userInfo.groups"
+    by_node = f"has({groups}) && {json.dumps(NODES_GROUP)} in {groups}"
+    return f"{_named(spec, kinds)} && !({by_node})"
+
+
+def _named(spec: str, kinds: frozenset[str]) -> str:
+    named = f"has({spec}.nodeName)"
+    return f'request.operation == "CREATE" && {named}' if "Pod" in kinds else named
+
+
 def selects_nodes(spec: str, kinds: frozenset[str], *, with_nodes: bool) -> str:
     """Return CEL that holds for a Pod spec that may select a pool's nodes by other labels or names.
 
-    It also holds for node agents. ``with_nodes`` says that gpufence knows the cluster's nodes;
-    without, it judges no node selection. It rejects ``nodeName`` in either case, unless it knows
-    the node: the scheduler does not check taints then. Of an existing Pod, the node is fixed.
+    It also holds for node agents and for mirror Pods. ``with_nodes`` says that gpufence knows the
+    cluster's nodes; without, it judges no node selection.
     """
-    named = f"has({spec}.nodeName)"
-    alternatives = [f'request.operation == "CREATE" && {named}' if "Pod" in kinds else named]
+    alternatives = [_named(spec, kinds)]
     if agents := tuple(is_daemon_set(kinds)):
         every_taint = f"has({spec}.tolerations) && {spec}.tolerations.exists(t, !has(t.key))"
         alternatives.append(f"{every_taint} && {any_of(*agents)}")

@@ -32,13 +32,21 @@ def test_the_policy_sets_the_failure_policy_for_pods_and_workloads(
     choice: FailurePolicy,
 ) -> None:
     policy = replace(default_policy(), failure_policy=choice)
-    mutating, validating = configurations(policy, Registration(url="https://a:1"))
-    policies = {w["name"]: w["failurePolicy"] for w in validating["webhooks"]}
-    placements = [name for name in policies if name.endswith("-placement.gpufence.dev")]
-    # Plain workloads select nodes as well, and are never stopped.
-    assert [policies.pop(name) for name in (*placements, CUSTOM)] == ["Ignore"] * 5
-    assert set(policies.values()) == {choice} == {mutating["webhooks"][0]["failurePolicy"]}
-    assert len(policies) == 4
+    mutating, _ = configurations(policy, Registration(url="https://a:1"))
+    assert mutating["webhooks"][0]["failurePolicy"] == choice
+    found = {name: webhook["failurePolicy"] for name, webhook in webhooks(policy).items()}
+    for place in ("pods", "workloads", "cronjobs", "podtemplates"):
+        assert found.pop(f"{place}.gpufence.dev") == choice
+        # Plain workloads select nodes as well, and are never stopped.
+        assert found.pop(f"{place}-placement.gpufence.dev") == "Ignore"
+        if choice == "Ignore":
+            assert found.pop(f"{place}-named-node.gpufence.dev") == "Fail"
+    assert found == {CUSTOM: "Ignore"}
+
+
+def test_where_no_trespass_is_denied_nothing_fails_closed_in_spite_of_the_policy() -> None:
+    warning = replace(default_policy(**{"pool-trespass": "warn"}), failure_policy="Ignore")
+    assert {webhook["failurePolicy"] for webhook in webhooks(warning).values()} == {"Ignore"}
 
 
 def test_custom_resources_are_sent_with_failure_policy_ignore() -> None:
