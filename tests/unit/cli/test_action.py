@@ -19,6 +19,7 @@ from running import GPU_POD, PLAIN_POD, TRESPASSER
 ACTION: dict[str, Any] = yaml.safe_load((PROJECT / "action.yml").read_text())
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 [CHECK] = [step for step in STEPS if step.get("id") == "check"]
+[INSTALL] = [step for step in STEPS if step["name"] == "Install gpufence"]
 EXPRESSION = re.compile(r"\$\{\{ *inputs\.([a-z-]+) *\}\}")
 
 
@@ -98,11 +99,34 @@ def test_every_input_is_used_by_a_step_and_has_a_description() -> None:
 
 
 def test_the_action_installs_from_existing_files() -> None:
-    [install] = [step["run"] for step in STEPS if step["name"] == "Install gpufence"]
-    files = re.findall(r"\$ACTION/([\w./-]+)", install)
+    files = re.findall(r"\$ACTION/([\w./-]+)", INSTALL["run"])
     assert len(files) == 2
     for file in files:
         assert "--hash=sha256:" in (PROJECT / file).read_text()
+
+
+def test_installation_imports_no_module_from_the_checkout(tmp_path: Path) -> None:
+    """`python -m` finds modules in the working directory first: in the checkout of a stranger."""
+    checkout = tmp_path / "checkout"
+    for module in ("venv.py", "pip/__init__.py", "pip/__main__.py", "ensurepip.py", "encodings.py"):
+        path = checkout / module
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')")
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", INSTALL["run"]],
+        cwd=checkout,
+        env={
+            "PATH": os.environ["PATH"],
+            "RUNNER_TEMP": str(tmp_path),
+            "PYTHON": sys.executable,
+            "ACTION": str(tmp_path / "missing"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "missing/requirements/run.txt" in done.stderr, "pip itself ran"
+    assert not (tmp_path / "PWNED").exists()
 
 
 def test_a_directory_without_findings_passes(runner: Runner) -> None:
