@@ -97,7 +97,7 @@ def differs_in_requests(policy: Policy) -> tuple[str, ...]:
 
 
 def names_node(spec: str, kinds: frozenset[str]) -> str:
-    """Return CEL that holds for a Pod spec that names its node, if anyone but a node sends it.
+    """Return CEL that holds for a Pod spec that names its node, unless a node sends it.
 
     The scheduler does not see such a Pod, so no taint keeps it off a node. A kubelet also names the
     node of its mirror Pods, and must never wait. Of an existing Pod, the node is fixed.
