@@ -1,29 +1,13 @@
-"""Errors that end a command, and exit statuses."""
+"""Exit statuses, and errors of files that cannot be written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
 
-import click
+from webhook.documents.errors import InputError
 
 EXIT_FOUND = 1
 EXIT_INPUT = 2
-
-
-class InputError(click.ClickException):
-    """Invalid input. Each line says what is wrong, where, and what to do."""
-
-    exit_code = EXIT_INPUT
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self.lines = tuple(lines)
-        super().__init__("\n".join(self.lines))
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        for line in self.lines:
-            click.echo(f"Error: {line}", file=file, err=file is None)
 
 
 def unwritable(path: str, error: OSError) -> InputError:

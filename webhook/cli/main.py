@@ -14,6 +14,7 @@ import click
 
 from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.lazy import Entry, LazyGroup
+from webhook.documents.errors import InputError
 
 EXIT_BUG = 70
 """EX_SOFTWARE of sysexits.h: neither a finding (1) nor invalid input (2)."""
@@ -120,6 +121,10 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except InputError as error:
+        for line in error.lines:
+            click.echo(f"Error: {line}", err=True)
+        return EXIT_INPUT
     except click.Abort:
         return EXIT_INTERRUPTED
     except SystemExit as exit_:

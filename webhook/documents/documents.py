@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.documents.errors import ManifestError
+from webhook.documents.errors import InputError, ManifestError
+from webhook.documents.files import display_name, read_text
 from webhook.documents.json_reader import read_json
 from webhook.documents.parsed import Parsed
 from webhook.documents.yaml_reader import read_yaml
+from webhook.wording import printable
 
 _SEPARATOR = "---"
 # A line with more than a comment or a directive. A comment ends at any line break of YAML 1.1.
@@ -51,6 +53,32 @@ class Document(msgspec.Struct, eq=False):
     def fault(self) -> ManifestError | None:
         """What is wrong, for documents in which a duplicate key is an error as well."""
         return self.error or self.duplicate
+
+
+def load_documents(path: str) -> list[Document]:
+    """Return the documents of a file or of standard input, none of which has a fault.
+
+    Raises:
+        InputError: the file cannot be read, or a document has a fault; a line for each.
+    """
+    name = display_name(path)
+    try:
+        text = read_text(path)
+    except ManifestError as error:
+        raise InputError([printable(sentence(unreadable(name, error), error))]) from error
+    return valid_documents(name, text)
+
+
+def valid_documents(name: str, text: str) -> list[Document]:
+    """Return the documents of a text, none of which has a fault; ``name`` is for messages.
+
+    Raises:
+        InputError: a document has an error or a key that is set twice; a line for each.
+    """
+    documents = list(read_documents(name, text))
+    if faults := [(document, document.fault) for document in documents if document.fault]:
+        raise InputError(printable(sentence(document, fault)) for document, fault in faults)
+    return documents
 
 
 def sentence(document: Document, error: ManifestError) -> str:

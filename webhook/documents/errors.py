@@ -1,6 +1,8 @@
-"""Errors in manifests, which occur before any rule runs."""
+"""Errors in documents, which occur before any rule runs."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class ManifestError(Exception):
@@ -16,3 +18,11 @@ class ManifestError(Exception):
         self.line = line
         self.column = column
         self.cure = cure
+
+
+class InputError(Exception):
+    """Invalid input. Each line says what is wrong, where, and what to do."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = tuple(lines)
+        super().__init__("\n".join(self.lines))

@@ -11,8 +11,8 @@ from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.document.shipped import COMPILED, shipped_policy
 from policies.kubernetes.objects import JSONObject
 from webhook.cli.commands.doctor import diagnosed
-from webhook.cli.errors import InputError
 from webhook.doctor.line import Line
+from webhook.documents.errors import InputError
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.registrar import KINDS
 

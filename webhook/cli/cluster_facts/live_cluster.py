@@ -18,10 +18,10 @@ from policies.facts import Facts, Request
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import Complete
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
+from webhook.documents.errors import InputError
 from webhook.kube import wire
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load

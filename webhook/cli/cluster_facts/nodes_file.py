@@ -9,12 +9,11 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.cli.errors import InputError
 from webhook.cli.manifests.evaluate import read_manifests
 from webhook.cluster.nodes import node_of
 from webhook.cluster.templates import template_of
 from webhook.documents.documents import sentence
-from webhook.documents.errors import ManifestError
+from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.files import display_name
 from webhook.wording import printable
 

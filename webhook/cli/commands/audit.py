@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.options.common import namespaced_name, policy_option
 from webhook.cli.options.kubeconfig import context_option, kubeconfig_option, with_api
 from webhook.cli.options.outputs import (
@@ -19,6 +19,7 @@ from webhook.cli.options.outputs import (
     reject_overwriting_inputs,
 )
 from webhook.cli.report.writer import Output, report_writer
+from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
     from policies.policy import Policy

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from webhook.cli.commands.certs_secret import rotate, status
-from webhook.cli.errors import InputError
 from webhook.cli.lazy import SuggestingGroup
+from webhook.documents.errors import InputError
 
 # The lifetimes of certs.authority, which takes too long to import for a help page.
 _AUTHORITY_DAYS = 3650

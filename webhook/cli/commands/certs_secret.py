@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.options.common import valid_name
 from webhook.cli.options.earlier import EarlierOptions
 from webhook.cli.options.kubeconfig import (
@@ -21,6 +21,7 @@ from webhook.cli.options.kubeconfig import (
 )
 from webhook.cli.options.registration import DEFAULT_NAME
 from webhook.cli.options.times import parse_duration
+from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
     from certs.succession import Stored

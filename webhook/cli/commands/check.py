@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
+from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.options.cluster_context import cluster_context_options
 from webhook.cli.options.common import (
     exclude_option,
@@ -26,6 +26,7 @@ from webhook.cli.options.outputs import (
 from webhook.cli.options.times import parse_date
 from webhook.cli.report.formats import TEXT
 from webhook.cli.report.writer import STDOUT, Output, report_writer
+from webhook.documents.errors import InputError
 
 # Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:

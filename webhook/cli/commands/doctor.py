@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.options.common import valid_name
 from webhook.cli.options.kubeconfig import (
     context_option,
@@ -23,6 +23,7 @@ from webhook.cli.options.outputs import (
 )
 from webhook.cli.options.registration import DEFAULT_NAME
 from webhook.cli.report.writer import Output, report_writer
+from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
     from policies.kubernetes.objects import JSONObject

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from webhook.cli.errors import EXIT_INPUT, InputError
+from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.options.cluster_context import cluster_context_options
 from webhook.cli.options.common import namespace_option, policy_option
 from webhook.cli.options.outputs import color_option
+from webhook.documents.errors import InputError
 
 # Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:

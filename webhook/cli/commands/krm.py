@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from webhook.cli.errors import EXIT_FOUND, InputError
+from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.options.common import policy_option
+from webhook.documents.errors import InputError
 
 # Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:
@@ -126,18 +127,10 @@ def _read() -> Document:
     Raises:
         InputError: standard input is not a ResourceList.
     """
-    from webhook.documents.documents import read_documents, sentence, unreadable
-    from webhook.documents.errors import ManifestError
-    from webhook.documents.files import STDIN, STDIN_NAME, read_text
-    from webhook.wording import printable
+    from webhook.documents.documents import load_documents
+    from webhook.documents.files import STDIN, STDIN_NAME
 
-    try:
-        documents = list(read_documents(STDIN_NAME, read_text(STDIN)))
-    except ManifestError as error:
-        raise InputError([sentence(unreadable(STDIN_NAME, error), error)]) from error
-    for document in documents:
-        if document.fault is not None:
-            raise InputError([printable(sentence(document, document.fault))])
+    documents = load_documents(STDIN)
     if len(documents) == 1 and _is_resource_list(documents[0].value):
         return documents[0]
     cure = "For files, use gpufence check and gpufence mutate"

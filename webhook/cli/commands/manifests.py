@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.errors import InputError
 from webhook.cli.options.common import namespaced_name, policy_option
 from webhook.cli.options.registration import registration_options
+from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
     from policies.kubernetes.objects import JSONObject

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from webhook.cli.errors import InputError
 from webhook.cli.options.cluster_context import cluster_context_options
 from webhook.cli.options.common import (
     exclude_option,
@@ -17,6 +16,7 @@ from webhook.cli.options.common import (
     paths_argument,
     policy_option,
 )
+from webhook.documents.errors import InputError
 
 # Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:

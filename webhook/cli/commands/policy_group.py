@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.errors import InputError
 from webhook.cli.lazy import SuggestingGroup
 from webhook.cli.options.kubeconfig import context_option, kubeconfig_option, with_api
+from webhook.documents.errors import InputError
 
 PRESETS = (
     "aks",

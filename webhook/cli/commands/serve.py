@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from webhook.cli.errors import InputError
 from webhook.cli.options.common import policy_file_option
 from webhook.cli.options.earlier import EarlierOptions
 from webhook.cli.options.serve_cluster import cluster_options
+from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
     from webhook.kube.credentials import Load

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT, InputError
+from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.options.common import PATH
 from webhook.cli.options.outputs import (
     color_option,
@@ -15,6 +15,7 @@ from webhook.cli.options.outputs import (
     reject_overwriting_inputs,
 )
 from webhook.cli.report.writer import Output, report_writer
+from webhook.documents.errors import InputError
 
 # Heavy imports are local: help and completion do not need them.
 if TYPE_CHECKING:

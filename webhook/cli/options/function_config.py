@@ -8,7 +8,7 @@ from typing import Any, Literal, cast, get_args
 
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.cli.errors import InputError
+from webhook.documents.errors import InputError
 
 Mode = Literal["mutate", "check"]
 MODES: tuple[Mode, ...] = get_args(Mode)

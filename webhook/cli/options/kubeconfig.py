@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from webhook.cli.errors import InputError
 from webhook.cli.options.common import valid_name
+from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
     from webhook.kube.client import KubeApi

@@ -19,13 +19,13 @@ def read_arguments(arguments: list[str]) -> Deployed:
     Raises:
         InputError: this version does not know the arguments.
     """
-    from webhook.cli.errors import InputError
+    from webhook.documents.errors import InputError
 
     try:
         deployed: Deployed = _reader.main(
             [argument for argument in arguments if argument != "serve"], standalone_mode=False
         )
-    except click.ClickException as error:
+    except (click.ClickException, InputError) as error:
         problem = f"the Deployment does not run a known gpufence serve: {error}"
         cure = "Run the doctor of the installed version"
         raise InputError([f"{problem}. {cure}."]) from error

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import click
 
-from webhook.cli.errors import InputError
 from webhook.cli.options.common import valid_name
 from webhook.cli.options.kubeconfig import access, is_inside, kubeconfig_option
 from webhook.cli.options.registration import registration_options
 from webhook.cli.options.times import parse_duration
+from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
     from certs.names import Names

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from webhook.cli.errors import InputError
+from webhook.documents.errors import InputError
 
 VARIABLE = "GPUFENCE_POLICY"
 PROJECT_FILE = ".gpufence.yaml"
@@ -69,18 +69,10 @@ def _project_file() -> Path | None:
 
 def _policy_of(project: Path) -> str:
     from policies.document.suggestions import unknown
-    from webhook.documents.documents import read_documents, sentence, unreadable
-    from webhook.documents.errors import ManifestError
-    from webhook.documents.files import read_text
+    from webhook.documents.documents import load_documents
 
     name = os.path.relpath(project)
-    try:
-        documents = list(read_documents(name, read_text(str(project))))
-    except ManifestError as error:
-        raise InputError([sentence(unreadable(name, error), error)]) from error
-    for document in documents:
-        if document.fault is not None:
-            raise InputError([sentence(document, document.fault)])
+    documents = load_documents(name)
     value = documents[0].value if len(documents) == 1 else None
     if not isinstance(value, dict) or not isinstance(value.get("policy"), str):
         raise InputError([f"{name}: names no policy. Write one line: policy: PATH."])

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policies.policy import Policy
-from webhook.cli.errors import InputError
-from webhook.documents.documents import Document, read_documents, sentence, unreadable
-from webhook.documents.errors import ManifestError
+from webhook.documents.documents import Document, sentence, unreadable, valid_documents
+from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.fields import locate
 from webhook.documents.files import display_name, read_text
 from webhook.wording import printable
@@ -72,9 +71,7 @@ def read_policy(name: str, text: str) -> FencePolicy:
     """
     from policies.document.model import PolicyError, parse_policy
 
-    documents = list(read_documents(name, text))
-    if broken := [(document, document.fault) for document in documents if document.fault]:
-        raise InputError(sentence(document, error) for document, error in broken)
+    documents = valid_documents(name, text)
     if len(documents) != 1:
         problem = f"must hold one document of kind FencePolicy, but holds {len(documents)}"
         cure = "To start from the default policy, run gpufence policy show"

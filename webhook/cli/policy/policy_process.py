@@ -12,10 +12,10 @@ import signal
 import sys
 
 from policies.document.shipped import encoded
-from webhook.cli.errors import EXIT_INPUT, InputError
+from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.policy.policy_file import read_policy
 from webhook.documents.documents import sentence, unreadable
-from webhook.documents.errors import ManifestError
+from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.files import decode
 
 LONGEST_SECONDS = 60

@@ -14,7 +14,6 @@ from policies.facts import Facts, Request
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.cli.errors import InputError
 from webhook.cli.explanation.pod_trace import Explanation, explanations
 from webhook.cli.manifests.evaluate import Result, read_manifests
 from webhook.cli.policy.policy_file import compiled_policy
@@ -22,7 +21,7 @@ from webhook.cli.report.content import Failure, Outcome
 from webhook.cli.report.difference import difference
 from webhook.cli.suites.suite import Suite
 from webhook.documents.documents import sentence
-from webhook.documents.errors import ManifestError
+from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.fields import ABSENT, field_value
 from webhook.documents.objects import Manifest
 

@@ -9,13 +9,11 @@ from pathlib import Path
 
 from policies.document.fence_test import KIND, SuiteSpec, parse_suite
 from policies.document.model import PolicyError
-from webhook.cli.errors import InputError
 from webhook.cli.manifests.files import is_directory, is_special_file
 from webhook.cli.policy.policy_file import located
-from webhook.documents.documents import Document, read_documents, sentence, unreadable
-from webhook.documents.errors import ManifestError
+from webhook.documents.documents import Document, load_documents
+from webhook.documents.errors import InputError
 from webhook.documents.fields import locate
-from webhook.documents.files import read_text
 
 NAMES = ("gpufence-test.yaml", "gpufence-test.yml")
 """The names of suite files. Names that end in one of these after a dot count as well."""
@@ -66,12 +64,7 @@ def read(path: str) -> list[Suite]:
     Raises:
         InputError: with a line for each problem.
     """
-    try:
-        documents = list(read_documents(path, read_text(path)))
-    except ManifestError as error:
-        raise InputError([sentence(unreadable(path, error), error)]) from error
-    if broken := [(document, document.fault) for document in documents if document.fault]:
-        raise InputError(sentence(document, error) for document, error in broken)
+    documents = load_documents(path)
     if not documents:
         raise InputError([f"{path}: is empty. Write a document of kind {KIND}, or remove it."])
     return [Suite(document, _spec(document)) for document in documents]
