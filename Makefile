@@ -118,11 +118,11 @@ compat: $(STAMP)  ## the end-to-end tests on another Kubernetes (VERSION=v1.34.1
 .PHONY: laws
 laws: $(STAMP)  ## every law against Kubernetes' own code, 20,000 examples each (or EXAMPLES=500)
 	@$(BIN)/python -m oracle.build
-	GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/properties/laws --hypothesis-show-statistics --timeout 7200 $(ARGS)
+	GPUFENCE_RANDOM=1 GPUFENCE_LAWS=$(or $(EXAMPLES),20000) $(BIN)/pytest tests/properties/laws --hypothesis-show-statistics --timeout 7200 $(ARGS)
 
 .PHONY: live
 live: controlplane  ## generated objects on the real control plane, each answer held against the others (COUNT=200)
-	GPUFENCE_LAWS=$(or $(COUNT),1000) $(BIN)/pytest -s -k law tests/e2e/test_one_verdict.py tests/e2e/test_match_conditions.py --timeout 7200 $(ARGS)
+	GPUFENCE_RANDOM=1 GPUFENCE_LAWS=$(or $(COUNT),1000) $(BIN)/pytest -s -k law tests/e2e/test_one_verdict.py tests/e2e/test_match_conditions.py --timeout 7200 $(ARGS)
 	GPUFENCE_PODS=500 $(BIN)/pytest -s tests/e2e/test_discovered_policy.py tests/e2e/test_scheduler.py --timeout 7200 $(ARGS)
 
 .PHONY: mutants

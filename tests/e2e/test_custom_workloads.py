@@ -44,21 +44,17 @@ DEFINITION: JSON = {
 
 @pytest.fixture(scope="module")
 def fence(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fence]:
-    kubectl = control_plane.kubectl
-    kubectl.apply(DEFINITION)
-    kubectl("wait", "--for=condition=Established", f"crd/{DEFINITION['metadata']['name']}")
     policy = yaml.safe_load(default_policy_text())
     with (
+        control_plane.defined(DEFINITION),
         running(control_plane, tmp_path_factory.mktemp("custom"), policy) as fence,
         fence.registered(),
     ):
-        # Until its kind is served, the API server rejects it for that.
         until(
             lambda: WEBHOOK in refusal(control_plane, job(worker=TRESPASSER)),
             "this webhook to be called",
         )
         yield fence
-    kubectl("delete", "crd", DEFINITION["metadata"]["name"], "--wait=true")
 
 
 def container(**fields: Any) -> JSON:

@@ -149,7 +149,7 @@ def place(
         for namespace in {namespace for namespace, _ in pods}:
             for pod in cluster.api.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]:
                 where = pod["spec"].get("nodeName", "")
-                conditions = pod.get("status", {}).get("conditions", [])
+                conditions = pod["status"].get("conditions") or ()
                 if not where and not any(c["type"] == "PodScheduled" for c in conditions):
                     return False
                 created[int(pod["metadata"]["name"].removeprefix("pod-"))] = where

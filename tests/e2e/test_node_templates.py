@@ -13,7 +13,6 @@ import yaml
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node
-from controlplane.poll import until
 from policies.document.model import default_policy_text
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -90,28 +89,10 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "L4"}
     gpu = node("gpu", labels=labels, taints=[FENCE], resources={GPU: "8"})
     templates = [node_pool("gpu", {}), MACHINES]
-    control_plane.kubectl.apply(*DEFINITIONS)
-
-    def served() -> bool:
-        found = [
-            control_plane.api.request("GET", f"/apis/apiextensions.k8s.io/v1/{kind}/{name}")
-            for kind, name in (
-                ("customresourcedefinitions", each["metadata"]["name"]) for each in DEFINITIONS
-            )
-        ]
-        return all(
-            any(c["type"] == "Established" for c in each.get("status", {}).get("conditions", []))
-            for each in found
-        )
-
-    until(served, "the definitions to be established")
-    try:
+    with control_plane.defined(*DEFINITIONS):
         control_plane.kubectl.apply(*templates)
         with control_plane.nodes(gpu):
             yield control_plane
-    finally:
-        for each in DEFINITIONS:
-            control_plane.kubectl("delete", "crd", each["metadata"]["name"])
 
 
 def run(cluster: ControlPlane, *arguments: str) -> subprocess.CompletedProcess[str]:

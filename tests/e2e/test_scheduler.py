@@ -294,7 +294,7 @@ def decision(pod: JSON) -> str | None:
     """Return the node that a Pod is bound to, "" if there is none for it, or None if undecided."""
     if where := pod["spec"].get("nodeName"):
         return str(where)
-    conditions = pod.get("status", {}).get("conditions", [])
+    conditions = pod["status"].get("conditions") or ()
     scheduled = [c for c in conditions if c["type"] == "PodScheduled"]
     if scheduled and (scheduled[0]["status"], scheduled[0]["reason"]) == ("False", "Unschedulable"):
         return ""

@@ -109,9 +109,15 @@ def test_unregister_deletes_the_configurations_until_undo(
     output = kept.run("unregister", *namespaced, "--watch-seconds", "2")
     assert "MutatingWebhookConfiguration gpufence: not found." in output
     assert "again" not in output
-    ready = [replica.get("/readyz") for replica in kept.service.replicas]
-    assert [status for status, _ in ready] == [200, 200]
-    assert any("gpufence unregister --undo reverts that" in text for _, text in ready)
+
+    def ready() -> list[tuple[int, str]]:
+        return [replica.get("/readyz") for replica in kept.service.replicas]
+
+    until(
+        lambda: any("gpufence unregister --undo reverts that" in text for _, text in ready()),
+        "the leader to say why",
+    )
+    assert [status for status, _ in ready()] == [200, 200]
     output = kept.run("unregister", *namespaced, "--undo")
     assert "replicas register again" in output
     until(lambda: len(kept.configurations()) == 2, "replicas to register again", within=15)

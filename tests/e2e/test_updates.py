@@ -347,7 +347,7 @@ def old_deployment(fence: Fence, space: Namespace) -> str:
 
 def complaint(cluster: ControlPlane, deployment: str) -> str:
     """Return why the Deployment's controllers get nothing created; "" if they say nothing."""
-    conditions = get(cluster, deployment).get("status", {}).get("conditions", [])
+    conditions = get(cluster, deployment)["status"].get("conditions") or ()
     failed = {("ReplicaFailure", "True"), ("Progressing", "False")}
     return "; ".join(c["message"] for c in conditions if (c["type"], c["status"]) in failed)
 

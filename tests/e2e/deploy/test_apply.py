@@ -10,7 +10,6 @@ import pytest
 
 from controlplane.cluster import ControlPlane
 from controlplane.objects import RESTRICTED
-from controlplane.poll import until
 from deploy.chart import NAMESPACE, RELEASE, Helm, Values
 from deploy.variants import VARIANTS
 from paths import CHART, DEPLOY
@@ -123,17 +122,10 @@ CRDS = (
 @pytest.fixture(scope="module")
 def prepared(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """A control plane with the release's namespace, and the kinds of other projects."""
-    control_plane.kubectl.apply(*CRDS)
-    control_plane.create_namespace(NAMESPACE, RESTRICTED)
-
-    def served() -> bool:
-        output = control_plane.kubectl("api-resources", "-o", "name").stdout.split()
-        return {definition["metadata"]["name"] for definition in CRDS} <= set(output)
-
-    until(served, "the API server to serve the kinds of other projects")
-    yield control_plane
-    control_plane.kubectl("delete", "crd", *(each["metadata"]["name"] for each in CRDS))
-    control_plane.kubectl("delete", "namespace", NAMESPACE)
+    with control_plane.defined(*CRDS):
+        control_plane.create_namespace(NAMESPACE, RESTRICTED)
+        yield control_plane
+        control_plane.kubectl("delete", "namespace", NAMESPACE)
 
 
 @pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())

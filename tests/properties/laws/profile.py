@@ -1,4 +1,7 @@
-"""How many examples a law is tried on: some, or as many as GPUFENCE_LAWS says."""
+"""How many examples a law is tried on: some, or as many as GPUFENCE_LAWS says.
+
+The examples are the same in every run, unless GPUFENCE_RANDOM is set (tests/conftest.py).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ law = settings(
     max_examples=int(os.environ.get("GPUFENCE_LAWS", "200")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    # The few are the same on every machine; the many search for new examples.
-    derandomize="GPUFENCE_LAWS" not in os.environ,
 )
 
 live_law = settings(

@@ -178,6 +178,23 @@ class ControlPlane:
                 self.api.request("DELETE", f"/api/v1/nodes/{name}")
             scheduler_cache.wait_for_none_of(self.scheduler, names)
 
+    @contextmanager
+    def defined(self, *definitions: dict[str, Any]) -> Iterator[None]:
+        """Have the kinds of these CustomResourceDefinitions served inside the block."""
+        names = [definition["metadata"]["name"] for definition in definitions]
+        self.kubectl.apply(*definitions)
+        try:
+            # An established definition may be missing from discovery for a moment, and a new one
+            # has no conditions yet.
+            served = ("get", ",".join(names), "--all-namespaces")
+            until(
+                lambda: self.kubectl(*served, check=False).returncode == 0,
+                f"the API server to serve {', '.join(names)}",
+            )
+            yield
+        finally:
+            self.kubectl("delete", "crd", *names)
+
     def bound_to(self, namespace: str, name: str, within: float = 30.0) -> str:
         """Wait until the scheduler has bound a Pod, and return the name of the node.
 
@@ -206,7 +223,7 @@ class ControlPlane:
     def placement(self, namespace: str, name: str) -> tuple[str, str]:
         """Return the node that a Pod is bound to, and the scheduler's reason for none; "" each."""
         pod = self.api.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
-        conditions = {c["type"]: c for c in pod.get("status", {}).get("conditions", [])}
+        conditions = {c["type"]: c for c in pod["status"].get("conditions") or ()}
         reason: str = conditions.get("PodScheduled", {}).get("message", "")
         return pod["spec"].get("nodeName", ""), reason
 

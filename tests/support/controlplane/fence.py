@@ -62,7 +62,10 @@ class Fence:
 
     def _use(self, policy: Document) -> None:
         before = self._applied()
-        self._file.write_text(yaml.safe_dump(policy))
+        # The replica never reads half of a file that is put in place whole.
+        written = self._file.with_suffix(".new")
+        written.write_text(yaml.safe_dump(policy))
+        written.replace(self._file)
         until(lambda: self._applied() > before, "the new policy to be applied")
 
     def _applied(self) -> int:

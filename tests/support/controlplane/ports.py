@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import random
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
+import sys
+from collections import deque
 
-# Below the ephemeral ports (ip_local_port_range on Linux, 49152 and up elsewhere).
-_RANGE = 250
-_RANGES = range(20_000, 30_000, _RANGE)
+_HELD: deque[socket.socket] = deque()
+_MOST_HELD = 200
+"""Older ports are released: by then, their servers listen or have ended."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free TCP ports of the loopback interface.
+    """Return free TCP ports of the loopback interface, for servers that bind them later.
 
-    They are bound later. Meanwhile the kernel does not assign them to port 0, and no other process
-    gets them from here.
+    Until then, a bound socket that never listens holds each port on Linux: the kernel gives the
+    port to no other process, but a server that sets SO_REUSEADDR, as those of Go and Python do, can
+    listen on it. macOS does not let two sockets share a port, so nothing holds it there.
     """
-    _, ports = _own_range()
-    return list(itertools.islice(filter(_is_free, ports), count))
-
-
-@functools.cache
-def _own_range() -> tuple[socket.socket, Iterator[int]]:
-    """Return a socket at the first port of a range, which reserves the others, and those."""
-    # In a random order: the ports of the process before may still wait for the ends of connections.
-    for first in random.SystemRandom().sample(_RANGES, len(_RANGES)):
-        reserved = socket.socket()
-        try:
-            reserved.bind(("127.0.0.1", first))
-        except OSError:
-            reserved.close()
-            continue
-        return reserved, itertools.cycle(range(first + 1, first + _RANGE))
-    raise RuntimeError(f"no range of ports in {_RANGES.start}-{_RANGES.stop} is free")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as tried, suppress(OSError):
-        tried.bind(("127.0.0.1", port))
-        return True
-    return False
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        if sys.platform == "linux":
+            # Only now: with the option, the kernel may choose a port that another socket holds.
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _HELD.append(each)
+        else:
+            each.close()
+    while len(_HELD) > _MOST_HELD:
+        _HELD.popleft().close()
+    return ports

@@ -114,7 +114,7 @@ class Process:
 
     def log_lines(self) -> list[str]:
         """Return the complete lines of the log."""
-        return self.log.read_text().rpartition("\n")[0].splitlines()
+        return self.log.read_text(errors="replace").rpartition("\n")[0].splitlines()
 
     def _report(self, what: str) -> str:
         return (
