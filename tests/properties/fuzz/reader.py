@@ -16,8 +16,9 @@ from policies.policy import Policy
 from reviewing import default_policy
 from webhook.cli.manifests.evaluate import Result, evaluate
 from webhook.cli.manifests.yaml_writer import to_yaml
+from webhook.cli.report import json as json_report
+from webhook.cli.report import text as text_report
 from webhook.cli.report.content import CheckReport
-from webhook.cli.report.formats import check_json, check_text
 from webhook.documents.documents import read_documents
 from webhook.documents.errors import ManifestError
 from webhook.documents.fields import locate
@@ -58,7 +59,7 @@ def read(data: bytes) -> None:
         if result.decision is not None and result.decision.has_template:
             _write(result.decision.mutated)
     content = CheckReport(results, "default", datetime.now(UTC))
-    for report in (check_json.report(content), check_text.report(content)):
+    for report in (json_report.check(content), text_report.check(content)):
         for _ in report:
             pass
 

@@ -13,7 +13,7 @@ import pytest
 from controlplane.gpufence import COMMAND
 from policies.registry import RULES
 from running import Run, run_command
-from webhook.cli.report.formats import format_names
+from webhook.cli.report.output import FORMATS
 
 SHELLS = ["bash", "zsh", "fish"]
 COMMANDS = ["check", "mutate", "explain", "test", "policy", "serve", "certs", "completion"]
@@ -108,9 +108,7 @@ def test_commands_are_completed() -> None:
 
 def test_options_formats_and_files_are_completed() -> None:
     assert "plain,--fail-on" in completions("check", "--f")
-    assert completions("check", "--output", "") == [
-        f"plain,{name}" for name in format_names("check")
-    ]
+    assert completions("check", "--output", "") == [f"plain,{name}" for name in FORMATS["check"]]
     assert completions("check", "--output", "sa") == ["plain,sarif"]
     assert completions("check", "dep") == ["file,dep"]
     assert completions("check", "--policy", "pol") == ["file,pol"]

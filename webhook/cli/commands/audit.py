@@ -18,7 +18,7 @@ from webhook.cli.options.outputs import (
     output_option,
     reject_overwriting_inputs,
 )
-from webhook.cli.report.writer import Output, report_writer
+from webhook.cli.report.output import Output, report_writer
 from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def audit(
     lack the taint or the labels of the pool. Resources that the account cannot list are skipped and
     reported. The audit is read-only, except for --policy-reports.
     """
-    from webhook.cli.report.audit_results import results_of
-    from webhook.cli.report.content import AuditReport
+    from webhook.cli.report.content import AuditReport, results_of
 
     if policy_of is not None and policy_choice.is_explicit:
         raise click.UsageError("--policy and --policy-of exclude each other.")

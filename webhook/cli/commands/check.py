@@ -24,8 +24,7 @@ from webhook.cli.options.outputs import (
     reject_overwriting_inputs,
 )
 from webhook.cli.options.times import parse_date
-from webhook.cli.report.formats import TEXT
-from webhook.cli.report.writer import STDOUT, Output, report_writer
+from webhook.cli.report.output import STDOUT, TEXT, Output, report_writer
 from webhook.documents.errors import InputError
 
 # Heavy imports are local: help and completion do not need them.
@@ -189,7 +188,7 @@ def check(
     from webhook.cli.manifests.exclusion import Exclusion
     from webhook.cli.policy.policy_file import compiled_policy
     from webhook.cli.report.content import CheckReport
-    from webhook.cli.report.progress import watched
+    from webhook.cli.report.terminal import watched
     from webhook.documents.files import STDIN
 
     now = datetime.now(UTC)

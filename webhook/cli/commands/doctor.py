@@ -22,7 +22,7 @@ from webhook.cli.options.outputs import (
     reject_overwriting_inputs,
 )
 from webhook.cli.options.registration import DEFAULT_NAME
-from webhook.cli.report.writer import Output, report_writer
+from webhook.cli.report.output import Output, report_writer
 from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:

@@ -149,7 +149,7 @@ def _is_resource_list(value: Any) -> bool:
 def _entries(result: Result) -> Iterator[JSONObject]:
     """Yield a result as in the specification for an error, each finding, and each unjudged part."""
     from policies.kubernetes.template import field_path
-    from webhook.cli.report.findings import paragraph
+    from webhook.cli.report.content import paragraph
 
     reference = {
         key: value

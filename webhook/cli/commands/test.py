@@ -14,7 +14,7 @@ from webhook.cli.options.outputs import (
     output_option,
     reject_overwriting_inputs,
 )
-from webhook.cli.report.writer import Output, report_writer
+from webhook.cli.report.output import Output, report_writer
 from webhook.documents.errors import InputError
 
 # Heavy imports are local: help and completion do not need them.

@@ -11,7 +11,7 @@ from policies.document.suggestions import did_you_mean
 from policies.policy import Policy
 from policies.registry import Check, Mutation
 from webhook.cli.report import terminal
-from webhook.cli.report.lines import Line
+from webhook.cli.report.text import Line
 from webhook.wording import printable
 
 Rule = Mutation | Check

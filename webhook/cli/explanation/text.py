@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from policies.candidates import describe
 from policies.context import Context
 from policies.facts import Request
@@ -18,9 +16,15 @@ from policies.requests import device_peaks, ignored_annotations
 from webhook.cli.explanation.placement import PoolPlacement, obstacle, placement, selection
 from webhook.cli.explanation.pod_trace import Explanation, Step
 from webhook.cli.report.difference import difference
-from webhook.cli.report.lines import Line, Role
-from webhook.cli.report.result_lines import finding_lines, heading, marked_line, unjudged_lines
-from webhook.wording import counted, printable
+from webhook.cli.report.text import (
+    Line,
+    finding_lines,
+    heading,
+    line,
+    marked_line,
+    unjudged_lines,
+)
+from webhook.wording import counted
 
 _MOST_NAMES = 8
 _ZERO = "its quantity is 0"
@@ -37,7 +41,7 @@ def report(explained: Iterable[Explanation]) -> Iterator[Line]:
         unjudged = unjudged_lines(decision) if decision else []
         yield from unjudged
         if explanation.request is None and explanation.result.error is None and not unjudged:
-            yield _line("gpufence finds no pod template in it.", role="aside", indent=2)
+            yield line("gpufence finds no pod template in it.", role="aside", indent=2)
         elif explanation.request is not None:
             yield from _object(explanation, explanation.request)
 
@@ -51,7 +55,7 @@ def _object(explanation: Explanation, request: Request) -> Iterator[Line]:
         yield from _why(template.written, where, template.context)
     if exemption:
         yield _title("Checks")
-        yield _line(f"Exempt from every rule: {exemption}.", indent=4)
+        yield line(f"Exempt from every rule: {exemption}.", indent=4)
         return
     yield from _mutations(explanation)
     for template in explanation.templates:
@@ -60,7 +64,7 @@ def _object(explanation: Explanation, request: Request) -> Iterator[Line]:
     yield _title("Checks")
     yield from _checks(explanation)
     for entry in explanation.exceptions:
-        yield _line(_exception(entry, request), indent=4)
+        yield line(_exception(entry, request), indent=4)
 
 
 def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
@@ -77,28 +81,28 @@ def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
                 "" if request.certain else " (devices of other pools satisfy the request as well)"
             )
             offers = "offers" if len(request.pools) == 1 else "offer"
-            yield _line(
+            yield line(
                 f"{who} requests {request.what}, which {request.pool_names} {offers}{sure} "
                 f"(at {request.path}).",
                 indent=4,
             )
             for exclusion in request.excluded:
-                yield _line(f"Excluded: {describe(exclusion)}.", indent=6)
+                yield line(f"Excluded: {describe(exclusion)}.", indent=6)
     else:
         yield _title(f"Why it is not a GPU Pod{where}")
         pools = ", ".join(pool.name for pool in context.policy.pools)
-        yield _line(f"It requests no device of a pool. Pools of the policy: {pools}.", indent=4)
+        yield line(f"It requests no device of a pool. Pools of the policy: {pools}.", indent=4)
     for path, name, why in _not_requests(pod, context):
-        yield _line(f"{name} does not request a device of a pool: {why} (at {path}).", indent=4)
+        yield line(f"{name} does not request a device of a pool: {why} (at {path}).", indent=4)
     for name, annotation in ignored_annotations(pod, context.policy):
-        yield _line(
+        yield line(
             f"{name} does not request a device of a pool: schedulerName is "
             f"{pod.spec.scheduler_name or 'default-scheduler'}, and {annotation.scheduler_name} "
             f"reads the annotation (at {pod.at(f'metadata.annotations[{name}]')}).",
             indent=4,
         )
     for named in context.unresolved_claims(pod):
-        yield _line(
+        yield line(
             f"Claim {named.entry.claim} is unknown and does not count as a request (at "
             f"{named.path}). Pass its manifest as well, or use --cluster.",
             indent=4,
@@ -130,19 +134,19 @@ def _mutations(explanation: Explanation) -> Iterator[Line]:
     for step in explanation.steps:
         if step.adds:
             yield Line(((step.mutation.id, "rule"), (f"  {step.mutation.summary}", "")), indent=4)
-            yield _line(f"Why: {_reason(step.mutation)}", role="aside", indent=6)
+            yield line(f"Why: {_reason(step.mutation)}", role="aside", indent=6)
             for marked in difference(step.before, step.after):
                 yield marked_line(marked, indent=6)
     later = [template for template in explanation.templates if template.is_mutated_later]
     for template in later:
-        yield _line(
+        yield line(
             f"The webhook mutates the Pods at {template.written.at('spec')} when they are created: "
             f"a {template.written.kind} cannot hold all mutations.",
             indent=4,
         )
     silent = [_silent(step, explanation) for step in explanation.steps if not step.adds]
     if silent and not later:
-        yield _line(f"No additions by {', '.join(silent)}.", indent=4)
+        yield line(f"No additions by {', '.join(silent)}.", indent=4)
 
 
 def _silent(step: Step, explanation: Explanation) -> str:
@@ -166,27 +170,27 @@ def _scheduling(pod: Pod, where: str, context: Context) -> Iterator[Line]:
         if facts.nodes is not None:
             yield from _nodes(placement(pod, pool, policy, facts))
         elif reason:
-            yield _line(f"It does not fit the nodes of pool {pool.name}: {reason}.", indent=4)
+            yield line(f"It does not fit the nodes of pool {pool.name}: {reason}.", indent=4)
         else:
-            yield _line(
+            yield line(
                 f"It fits the nodes of pool {pool.name}: its node selection matches them, and it "
                 "tolerates their taints.",
                 indent=4,
             )
     if facts.nodes is None and pools:
-        yield _line("To see which nodes fit, add --nodes or --cluster.", role="aside", indent=4)
+        yield line("To see which nodes fit, add --nodes or --cluster.", role="aside", indent=4)
 
 
 def _asks(pod: Pod, policy: Policy) -> Iterator[Line]:
     """Yield what the Pod needs of a node."""
     ways = selection(pod)
     if not ways:
-        yield _line("No node can match its node selection.", indent=4)
+        yield line("No node can match its node selection.", indent=4)
     elif all(ways):
-        yield _line(f"It selects nodes with {', or with '.join(ways)}.", indent=4)
+        yield line(f"It selects nodes with {', or with '.join(ways)}.", indent=4)
     counts = [f"{count} {resource}" for resource, count in device_peaks(pod, policy).items()]
     if counts:
-        yield _line(f"It needs a node with {' and '.join(counts)}.", indent=4)
+        yield line(f"It needs a node with {' and '.join(counts)}.", indent=4)
 
 
 def _nodes(placement: PoolPlacement) -> Iterator[Line]:
@@ -194,16 +198,16 @@ def _nodes(placement: PoolPlacement) -> Iterator[Line]:
     total = others + len(placement.fitting)
     pool = f"pool {placement.pool.name}"
     if not total:
-        yield _line(f"No known node belongs to {pool}.", indent=4)
+        yield line(f"No known node belongs to {pool}.", indent=4)
         return
     nodes = counted(total, "node")
     if placement.fitting:
         count, fitting = len(placement.fitting), _names(placement.fitting)
-        yield _line(f"It fits {count} of {nodes} of {pool}: {fitting}.", indent=4)
+        yield line(f"It fits {count} of {nodes} of {pool}: {fitting}.", indent=4)
     else:
-        yield _line(f"It fits none of {nodes} of {pool}.", indent=4)
+        yield line(f"It fits none of {nodes} of {pool}.", indent=4)
     for reason, names in placement.others.items():
-        yield _line(f"Excluded: {_names(names)}, because {reason}.", indent=6)
+        yield line(f"Excluded: {_names(names)}, because {reason}.", indent=6)
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -217,10 +221,9 @@ def _checks(explanation: Explanation) -> Iterator[Line]:
     if decision is None:
         return
     for finding in decision.findings:
-        for line in finding_lines(result, finding):
-            yield msgspec.structs.replace(line, indent=line.indent + 2)
+        yield from finding_lines(result, finding, indent=4)
     for finding in decision.excepted:
-        yield _line(f"excepted  {finding.rule}  {finding.message}", role="aside", indent=4)
+        yield line(f"excepted  {finding.rule}  {finding.message}", role="aside", indent=4)
     failed = {finding.rule for finding in (*decision.findings, *decision.excepted)}
     is_gpu_pod = bool(decision.pools)
     quiet: dict[str, list[str]] = {}
@@ -232,7 +235,7 @@ def _checks(explanation: Explanation) -> Iterator[Line]:
         elif check.id not in failed:
             quiet.setdefault("No findings", []).append(check.id)
     for what, ids in quiet.items():
-        yield _line(f"{what}: {', '.join(ids)}.", indent=4)
+        yield line(f"{what}: {', '.join(ids)}.", indent=4)
 
 
 def _exception(entry: ExceptionEntry, request: Request) -> str:
@@ -244,7 +247,3 @@ def _exception(entry: ExceptionEntry, request: Request) -> str:
 
 def _title(words: str) -> Line:
     return Line(((words, "object"),), indent=2)
-
-
-def _line(words: str, *, role: Role = "", indent: int) -> Line:
-    return Line(((printable(words), role),), indent=indent)

@@ -14,6 +14,7 @@ from policies.decision import Decision
 from policies.engine import decide
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
+from policies.finding import Finding
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.objects import JSONObject
@@ -83,6 +84,10 @@ class Result(msgspec.Struct, eq=False):
             return f"document {document.index + 1}" if document.text else "file"
         name = "/".join(filter(None, (self.namespace, self.name)))
         return f"{self.kind} {name}".rstrip(" ")
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.decision.findings if self.decision else ()
 
     @property
     def _value(self) -> JSONObject:

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.report.formats import TEXT, Command, format_names
-from webhook.cli.report.writer import STDOUT, Output
+from webhook.cli.report.output import FORMATS, STDOUT, TEXT, Command, Output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,7 +19,7 @@ _STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 def output_option(command: Command) -> Callable[[F], F]:
     """Return the option with the formats of a command's report, as the argument ``outputs``."""
-    names = format_names(command)
+    names = FORMATS[command]
 
     def parse(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> list[Output]:
         outputs = [_output(text, names) for text in values or [TEXT]]

@@ -1,21 +1,46 @@
-"""What reports are made of: one type of content for each command that reports."""
+"""What reports are made of: a type for each command that reports, and the sentences they share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-if TYPE_CHECKING:
-    from datetime import datetime
+from policies.decision import Decision
+from policies.finding import ACTIONS, Finding
+from policies.kubernetes.objects import JSONObject
+from policies.registry import RULES
+from webhook.audit.names import some
+from webhook.cli.manifests.evaluate import Result, Verdict
+from webhook.cli.report.difference import Marked
+from webhook.documents.documents import Document
+from webhook.documents.errors import ManifestError
+from webhook.documents.fields import locate
+from webhook.documents.objects import Manifest
+from webhook.wording import counted
 
+# Their modules import the client for the API server, which only these two commands need.
+if TYPE_CHECKING:
     from webhook.audit.cluster_audit import Audit
-    from webhook.cli.manifests.evaluate import Result
-    from webhook.cli.report.difference import Marked
+    from webhook.audit.pools import PoolState
+    from webhook.audit.subjects import Subject
     from webhook.doctor.line import Line as DoctorLine
 
-API_VERSION = "gpufence.dev/v1alpha1"
+_RULE_PAGES = "https://gpufence.dev/rules"
+_RULE_IDS = frozenset(rule.id for rule in RULES)
+_MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
+    "invalid",
+    "denied",
+    "unknown",
+    "mutated",
+    "allowed",
+    "skipped",
+)
 
 
 class CheckReport(msgspec.Struct, frozen=True):
@@ -35,6 +60,19 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
 
     audit: Audit
     cluster: str
+
+    @property
+    def remarks(self) -> Iterator[str]:
+        """Sentences about Pods without mutations, useless exceptions, and separate objects."""
+        if pods := self.audit.unmutated:
+            yield (
+                f"{counted(len(pods), 'running Pod')} without the mutations of the policy: "
+                f"{some(pods)}. The webhook did not run when they were created. Create them again"
+            )
+        yield from self.audit.exceptions
+        for subject in self.audit.subjects:
+            if subject.remark:
+                yield f"{place_of(subject)} counts by itself: {subject.remark}"
 
 
 class DoctorReport(msgspec.Struct, frozen=True):
@@ -77,10 +115,140 @@ class SuitesReport(msgspec.Struct, frozen=True):
     unexercised: Sequence[str]
 
 
-Content = CheckReport | AuditReport | DoctorReport | SuitesReport
+# Findings as sentences.
 
 
-def json_document(kind: str, **fields: Any) -> str:
-    """Return a report of some kind as JSON, indented, with a line feed at its end."""
-    document = {"apiVersion": API_VERSION, "kind": kind, **fields}
-    return f"{msgspec.json.format(msgspec.json.encode(document), indent=2).decode()}\n"
+def message(finding: Finding) -> str:
+    """Return what is wrong, as a sentence."""
+    return f"{finding.reason}: {finding.detail}."
+
+
+def remediation(finding: Finding) -> str:
+    """Return what to do, as a sentence; empty where the finding does not say."""
+    return f"{finding.remediation}." if finding.remediation else ""
+
+
+def paragraph(finding: Finding) -> str:
+    """Return what is wrong and what to do."""
+    return f"{message(finding)} {remediation(finding)}".rstrip()
+
+
+def rule_page(rule: str) -> str:
+    """Return the address of a rule's page; empty for what an audit alone finds."""
+    return f"{_RULE_PAGES}/{rule}.html" if rule in _RULE_IDS else ""
+
+
+# How severe results are.
+
+
+def by_severity(result: Result) -> int:
+    """Return a key that sorts broken objects first, then by the most severe finding."""
+    if result.error is not None:
+        return -1
+    return min((ACTIONS.index(finding.action) for finding in result.findings), default=len(ACTIONS))
+
+
+def verdict_counts(verdicts: Counter[Verdict]) -> list[tuple[str, Verdict | Literal[""]]]:
+    """Return the counts, the most severe verdict first: ``: 1 denied, 2 allowed``.
+
+    Each piece of text comes with the verdict that it counts.
+    """
+    counts: list[tuple[str, Verdict | Literal[""]]] = []
+    for verdict in _MOST_SEVERE_FIRST:
+        if verdicts[verdict]:
+            start = ", " if counts else ": "
+            counts += [(start, ""), (f"{verdicts[verdict]} {verdict}", verdict)]
+    return counts
+
+
+# Where findings and objects are.
+
+
+class Place(NamedTuple):
+    """A place in a file. Numbers count from 1; 0 if unknown.
+
+    ``end`` is the column after the field, on the same line.
+    """
+
+    path: str
+    line: int = 0
+    column: int = 0
+    end: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else self.path
+
+
+def finding_place(result: Result, finding: Finding) -> Place:
+    """Return the place of the finding's field, or of its nearest parent."""
+    manifest = result.manifest
+    position = locate(manifest.document, manifest.path, finding.path)
+    if position is None:
+        return object_place(result)
+    return Place(manifest.document.path, *position)
+
+
+def object_place(result: Result) -> Place:
+    """Return the place of an object, or of its error."""
+    document = result.manifest.document
+    if result.error is not None and result.error.line:
+        return Place(document.path, result.error.line, result.error.column)
+    return Place(document.path, result.manifest.line if document.text else 0)
+
+
+def repository_path(path: str) -> str | None:
+    """Return a file's path as code hosts know it: relative to the working directory.
+
+    A run in CI starts in the repository's root. A file outside of it keeps its absolute path.
+    ``None`` for standard input and for rendered charts (``<stdin>``), which are no files.
+    """
+    if path.startswith("<") and path.endswith(">"):
+        return None
+    relative = os.path.relpath(path)
+    inside = relative.partition("/")[0] != os.pardir
+    return relative if inside else str(Path(path).absolute())
+
+
+# What an audit finds.
+
+
+def results_of(audit: Audit) -> Iterator[Result]:
+    """Yield a result for each node that has findings, and for each topmost owner.
+
+    An object in a cluster has no file: its place is its name for kubectl, below its namespace.
+    """
+    for node in audit.nodes:
+        obj = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}}
+        decision = Decision(obj, findings=node.findings)
+        yield Result(_manifest(f"nodes/{node.name}", obj), "allowed", decision)
+    for subject in audit.subjects:
+        yield _of_subject(subject)
+
+
+def place_of(subject: Subject) -> str:
+    """Return the place of an object: ``ml/jobs.batch/train``."""
+    owned = subject.workload.owned
+    return f"{owned.namespace}/{subject.workload.kind.title}/{owned.name}"
+
+
+def pool_summary(state: PoolState) -> str:
+    """Return the numbers of a pool as one clause."""
+    return (
+        f"{counted(len(state.nodes), 'node')}, {counted(state.allocatable, 'device')}: "
+        f"{state.requested:,} requested, {state.waiting:,} of them by waiting Pods; "
+        f"{state.free:,} free"
+    )
+
+
+def _of_subject(subject: Subject) -> Result:
+    workload, decision = subject.workload, subject.decision
+    manifest = _manifest(place_of(subject), workload.obj)
+    namespace = workload.owned.namespace
+    if subject.error:
+        error = ManifestError(subject.error)
+        return Result(manifest, "invalid", namespace=namespace, error=error)
+    return Result(manifest, decision.verdict, decision, namespace)
+
+
+def _manifest(path: str, obj: JSONObject) -> Manifest:
+    return Manifest(Document(path, 0, 0, "", 0), None, (), 0, obj)

@@ -1,25 +1,137 @@
-"""JUnit XML, as ``junit-10.xsd`` of Jenkins' xUnit plugin describes it."""
+"""JUnit XML for CI systems, as ``junit-10.xsd`` of Jenkins' xUnit plugin describes it.
+
+A test suite stands for a file, and a test case for an object, or for a case of ``gpufence test``. A
+denied object is a failure. Warnings are the output of their test case, which passes.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from xml.etree import ElementTree as ET
 
+from policies.finding import Finding
+from webhook.cli.manifests.evaluate import Result
+from webhook.cli.report.content import (
+    CheckReport,
+    Failure,
+    Outcome,
+    SuitesReport,
+    finding_place,
+    message,
+    remediation,
+)
+from webhook.cli.report.difference import Marked
+from webhook.documents.documents import explanation, place
 from webhook.wording import printable
 
-HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 # Characters that XML 1.0 cannot hold, even as a reference, and that ``printable`` leaves.
 _NO_CHARACTER = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
-def suite_element(
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield the document of a check or of an audit, file by file."""
+    yield f'{_HEAD}<testsuites name="gpufence">\n'
+    for path, group in groupby(report.results, key=lambda result: result.manifest.document.path):
+        suite = _of_file(path, list(group))
+        ET.indent(suite, level=1)
+        yield f"  {ET.tostring(suite, encoding='unicode')}\n"
+    yield "</testsuites>\n"
+
+
+audit = check
+
+
+def suites(report: SuitesReport) -> Iterator[str]:
+    """Yield the document of all test suites."""
+    root = ET.Element("testsuites", name="gpufence test")
+    for path, group in groupby(report.outcomes, key=lambda outcome: outcome.path):
+        outcomes = list(group)
+        states = Counter(outcome.state for outcome in outcomes)
+        suite = _suite_element(path, len(outcomes), states["failed"], states["error"])
+        root.append(suite)
+        for outcome in outcomes:
+            _add_outcome(_case_element(suite, _xml_text(outcome.name)), outcome)
+    ET.indent(root)
+    yield f"{_HEAD}{ET.tostring(root, encoding='unicode')}\n"
+
+
+def _of_file(path: str, results: list[Result]) -> ET.Element:
+    verdicts = Counter(result.verdict for result in results)
+    errors = sum(result.error is not None for result in results)
+    skipped = verdicts["skipped"] + verdicts["unknown"]
+    suite = _suite_element(path, len(results), verdicts["denied"], errors, skipped)
+    names: Counter[str] = Counter()
+    for result in results:
+        name = _xml_text(result.title)
+        names[name] += 1
+        # Names stay the same from run to run; of objects with the same name, later ones count on.
+        shown = name if names[name] == 1 else f"{name} ({names[name]})"
+        _add_result(_case_element(suite, shown), result)
+    return suite
+
+
+def _add_result(case: ET.Element, result: Result) -> None:
+    if result.error is not None:
+        document = result.manifest.document
+        what = _xml_text(explanation(document, result.error))
+        error = ET.SubElement(case, "error", type="invalid", message=what)
+        error.text = f"{_xml_text(place(document, result.error))}: {what}"
+    if result.verdict == "skipped":
+        ET.SubElement(case, "skipped", message=result.note or "has no pod template")
+    if result.verdict == "unknown":
+        ET.SubElement(case, "skipped", message="its Pods are judged when they are created")
+    enforced = [finding for finding in result.findings if finding.action == "enforce"]
+    if enforced:
+        rules = ", ".join(dict.fromkeys(finding.rule for finding in enforced))
+        failure = ET.SubElement(case, "failure", type="denied", message=rules)
+        failure.text = _listing(result, enforced)
+    if others := [finding for finding in result.findings if finding.action != "enforce"]:
+        ET.SubElement(case, "system-out").text = _listing(result, others)
+
+
+def _listing(result: Result, findings: Iterable[Finding]) -> str:
+    """Return the findings as text, a paragraph each."""
+    paragraphs = []
+    for finding in findings:
+        where = finding_place(result, finding)
+        lines = [
+            f"{finding.action} {finding.rule} {where.path}:{where.line}:{where.column}",
+            f"{finding.path}: {message(finding)}",
+        ]
+        if text := remediation(finding):
+            lines.append(f"remediation: {text}")
+        paragraphs.append("\n".join(map(_xml_text, lines)))
+    return "\n\n".join(paragraphs)
+
+
+def _add_outcome(case: ET.Element, outcome: Outcome) -> None:
+    if outcome.error:
+        error = ET.SubElement(case, "error", type="error", message=_xml_text(outcome.error))
+        error.text = f"{_xml_text(outcome.path)}:{outcome.line}"
+    if outcome.failures:
+        summary = "; ".join(failure.message for failure in outcome.failures)
+        failure = ET.SubElement(case, "failure", type="failed", message=_xml_text(summary))
+        failure.text = "\n".join(line for failed in outcome.failures for line in _lines(failed))
+
+
+def _lines(failure: Failure) -> list[str]:
+    shown = [
+        f"{line.mark}{line.text}" if isinstance(line, Marked) else line for line in failure.lines
+    ]
+    return [_xml_text(line) for line in (failure.message, *shown)]
+
+
+def _suite_element(
     path: str, tests: int, failures: int, errors: int, skipped: int = 0
 ) -> ET.Element:
-    """Return the element for the test cases of one file."""
     return ET.Element(
         "testsuite",
-        name=xml_text(path),
+        name=_xml_text(path),
         tests=str(tests),
         failures=str(failures),
         errors=str(errors),
@@ -27,11 +139,11 @@ def suite_element(
     )
 
 
-def case_element(suite: ET.Element, name: str) -> ET.Element:
+def _case_element(suite: ET.Element, name: str) -> ET.Element:
     """Add a test case to a suite; ``name`` is XML text already."""
     return ET.SubElement(suite, "testcase", name=name, classname=suite.get("name", ""))
 
 
-def xml_text(text: str) -> str:
+def _xml_text(text: str) -> str:
     """Return one line of text, with what XML or a terminal cannot take written as an escape."""
     return _NO_CHARACTER.sub(lambda match: ascii(match[0])[1:-1], printable(text))

@@ -19,10 +19,8 @@ from policies.finding import Finding
 from policies.kubernetes.editor import Operation
 from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.report.audit_results import results_of
-from webhook.cli.report.content import AuditReport, CheckReport
-from webhook.cli.report.formats import audit_html, check_html
-from webhook.cli.report.markup import element, text
+from webhook.cli.report import html
+from webhook.cli.report.content import AuditReport, CheckReport, results_of
 from webhook.documents.documents import Document
 from webhook.documents.objects import Manifest
 
@@ -44,7 +42,8 @@ HOSTILE = (
 class Page(HTMLParser):
     """What a browser would make of a page: its elements, and the text outside of style and script.
 
-    `acting` are the attributes and elements that act, or that load something.
+    `attributes` are the names of all attributes. `acting` are the attributes and elements that act,
+    or that load something.
     """
 
     ACTING = ("script", "iframe", "object", "embed", "link", "img", "base")
@@ -53,6 +52,7 @@ class Page(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.elements: list[str] = []
         self.acting: list[str] = []
+        self.attributes: list[str] = []
         self.words = ""
         self._inside = ""
         self.feed(source)
@@ -61,6 +61,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)
         self._inside = tag
+        self.attributes += [name for name, _ in attrs]
         if tag in self.ACTING:
             self.acting.append(tag)
         self.acting += [
@@ -95,19 +96,14 @@ def hostile_result(string: str) -> Result:
 
 @pytest.mark.parametrize("string", HOSTILE)
 def test_no_string_of_a_manifest_becomes_markup(string: str) -> None:
-    source = "".join(check_html.report(CheckReport([hostile_result(string)], string, NOW)))
-    harmless = Page("".join(check_html.report(CheckReport([hostile_result("x")], "x", NOW))))
+    source = "".join(html.check(CheckReport([hostile_result(string)], string, NOW)))
+    harmless = Page("".join(html.check(CheckReport([hostile_result("x")], "x", NOW))))
     page = Page(source)
     assert page.elements == harmless.elements
     assert page.acting == ["script"]
+    assert page.attributes == harmless.attributes
     assert string in page.words or any(ord(char) < 32 or ord(char) > 8000 for char in string)
     assert not re.search("[\x00-\x08\x1b\u202e]", source)
-
-
-@pytest.mark.parametrize("string", HOSTILE)
-def test_hostile_attribute_values_are_escaped(string: str) -> None:
-    [before, after] = element("i", title=string).split(text(string))
-    assert (before, after) == ('<i title="', '"></i>')
 
 
 async def test_no_name_in_an_audited_cluster_becomes_markup(tmp_path: Path) -> None:
@@ -121,7 +117,7 @@ async def test_no_name_in_an_audited_cluster_becomes_markup(tmp_path: Path) -> N
     audit = await cluster.audit(tmp_path)
     await cluster.api.stop()
     content = AuditReport(results_of(audit), hostile, NOW, audit=audit, cluster=hostile)
-    page = Page("".join(audit_html.report(content)))
+    page = Page("".join(html.audit(content)))
     # The findings' rules link to their pages.
     assert page.acting == [*["href"] * page.acting.count("href"), "script"]
     assert page.words.count(hostile) > 5
@@ -132,10 +128,10 @@ def test_the_content_security_policy_allows_only_the_inline_style_and_script(gpu
     [style] = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
     [script] = re.findall(r"<script>(.*?)</script>", source, re.DOTALL)
     [policy] = re.findall(r'Content-Security-Policy" content="(.*?)"', source)
-    assert "default-src &#x27;none&#x27;" in policy
+    assert "default-src 'none'" in policy
     for part in (style, script):
         digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
-        assert f"&#x27;sha256-{digest}&#x27;" in policy
+        assert f"'sha256-{digest}'" in policy
     assert "unsafe" not in policy
     links = re.sub(
         r'<a href="https://gpufence.dev/rules/[a-z-]+.html" rel="noreferrer"', "", source
@@ -150,7 +146,7 @@ def test_the_report_has_findings_mutations_and_invalid_files(gpufence: Run, tmp_
     done = gpufence("check", "--output", "html=report.html", ".")
     assert done.status == 2
     page = Page((tmp_path / "report.html").read_text())
-    assert "4objects1denied1mutated" in page.words
+    assert "4 objects 1 denied 1 mutated" in " ".join(page.words.split())
     assert "1 finding" in page.words
     assert "Deployment default/web" in page.words
     assert "+      nvidia.com/gpu.present" not in page.words

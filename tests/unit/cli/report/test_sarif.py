@@ -12,7 +12,7 @@ import pytest
 from paths import SCHEMAS
 from policies.registry import RULES
 from running import BROKEN, FAULT_PLACES, FAULTS, GPU_POD, NO_QUANTITY, TRESPASSER, Run
-from webhook.cli.report.formats.check_sarif import FINGERPRINT
+from webhook.cli.report.sarif import FINGERPRINT
 
 SCHEMA = json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text())
 

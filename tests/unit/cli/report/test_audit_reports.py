@@ -12,9 +12,9 @@ import junit_schema
 from audit.simulated import Cluster
 from webhook.audit.cluster_audit import Audit
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.report.audit_results import results_of
-from webhook.cli.report.content import AuditReport
-from webhook.cli.report.formats import format_names, load_format
+from webhook.cli.report import text
+from webhook.cli.report.content import AuditReport, results_of
+from webhook.cli.report.output import formatted
 
 
 @pytest.fixture
@@ -40,12 +40,11 @@ def content(audit: Audit, results: list[Result], *, quiet: bool = False) -> Audi
 
 
 def lines(audit: Audit, results: list[Result], *, quiet: bool = False) -> list[str]:
-    report = load_format("audit", "text").report(content(audit, results, quiet=quiet))
-    return [line.text for line in report]
+    return [line.text for line in text.audit(content(audit, results, quiet=quiet))]
 
 
 def written(audit: Audit, name: str, results: list[Result]) -> str:
-    return "".join(load_format("audit", name).report(content(audit, results)))
+    return "".join(formatted("audit", name, content(audit, results)))
 
 
 def test_the_text_report_has_pools_findings_and_skipped_resources(
@@ -86,10 +85,6 @@ def test_the_json_report_has_the_devices_held_on_each_node(
     assert first["trespassers"] == ["web/cache-warmer-1", "batch/debug-shell"]
     assert {"path", "pods", "remark"} == set(report["owners"][0])
     assert report["summary"]["objects"] == len(results)
-
-
-def test_audit_has_no_formats_that_require_files() -> None:
-    assert format_names("audit") == ["text", "html", "json", "junit", "markdown"]
 
 
 def test_the_junit_report_is_valid(audit: Audit, results: list[Result]) -> None:

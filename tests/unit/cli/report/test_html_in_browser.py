@@ -15,9 +15,8 @@ from selenium.webdriver.support.select import Select
 import browser as chromium
 from audit.simulated import Cluster
 from browser import Browser
-from webhook.cli.report.audit_results import results_of
-from webhook.cli.report.content import AuditReport
-from webhook.cli.report.formats import audit_html
+from webhook.cli.report import html
+from webhook.cli.report.content import AuditReport, results_of
 
 pytestmark = pytest.mark.skipif(
     bool(REASON := chromium.unavailable()), reason=f"no browser here: {REASON}"
@@ -63,7 +62,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             await cluster.api.stop()
         now = datetime(2026, 11, 22, tzinfo=UTC)
         content = AuditReport(results_of(audit), "default", now, audit=audit, cluster="simulated")
-        return "".join(audit_html.report(content))
+        return "".join(html.audit(content))
 
     path = directory / "audit.html"
     path.write_text(asyncio.run(audited()), encoding="utf-8")

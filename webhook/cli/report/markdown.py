@@ -13,10 +13,14 @@ from typing import Literal
 
 from policies.finding import Finding
 from webhook.cli.manifests.evaluate import Result, Verdict
-from webhook.cli.report.content import CheckReport
-from webhook.cli.report.findings import paragraph
-from webhook.cli.report.places import Place, finding_place, object_place
-from webhook.cli.report.summary import summary_text
+from webhook.cli.report.content import (
+    CheckReport,
+    Place,
+    finding_place,
+    object_place,
+    paragraph,
+    verdict_counts,
+)
 from webhook.documents.documents import explanation
 from webhook.wording import counted, printable
 
@@ -35,18 +39,19 @@ _MARKS = re.compile(r"[\\`*_{}\[\]<>()#+!|~&$-]")
 _LINKING = re.compile(r"@|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
-def report(content: CheckReport) -> Iterator[str]:
+def check(report: CheckReport) -> Iterator[str]:
     """Yield the comment, once all results are known."""
     verdicts: Counter[Verdict] = Counter()
     rows = _Rows()
-    for result in content.results:
+    for result in report.results:
         verdicts[result.verdict] += 1
         if result.error is not None:
             text = explanation(result.manifest.document, result.error)
             rows.add("invalid", _row("invalid", result, object_place(result), "", text))
-        for finding in result.decision.findings if result.decision else ():
+        for finding in result.findings:
             rows.add(finding.action, _finding_row(result, finding))
-    yield f"### gpufence: {summary_text(verdicts)}\n"
+    counts = "".join(text for text, _ in verdict_counts(verdicts))
+    yield f"### gpufence: {counted(verdicts.total(), 'object')}{counts}\n"
     kept, left_out = rows.fitting(MAX_CHARACTERS - _RESERVED)
     if kept:
         yield "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
@@ -54,6 +59,9 @@ def report(content: CheckReport) -> Iterator[str]:
     if left_out:
         more = counted(left_out, "more row")
         yield f"\nOmitted: {more}, because a comment holds {MAX_CHARACTERS:,} characters.\n"
+
+
+audit = check
 
 
 class _Rows:
@@ -87,12 +95,11 @@ def _finding_row(result: Result, finding: Finding) -> str:
 
 
 def _row(severity: Severity, result: Result, place: Place, rule: str, text: str) -> str:
-    where = f"{place.path}:{place.line}" if place.line else place.path
     cells = (
         severity,
         _code(result.title),
         _code(rule),
-        _code(where),
+        _code(str(place)),
         _escaped(text),
     )
     return f"| {' | '.join(cells)} |\n"

@@ -10,23 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.finding import Action
-from webhook.cli.report.content import CheckReport
-from webhook.cli.report.findings import message, remediation
-from webhook.cli.report.places import Place, finding_place, object_place, repository_path
+from webhook.cli.report.content import (
+    CheckReport,
+    Place,
+    finding_place,
+    message,
+    object_place,
+    remediation,
+    repository_path,
+)
 from webhook.documents.documents import explanation
 
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 
 
-def report(content: CheckReport) -> Iterator[str]:
+def check(report: CheckReport) -> Iterator[str]:
     """Yield a line for each finding, and for each broken object."""
-    for result in content.results:
+    for result in report.results:
         if result.error is not None:
             text = explanation(result.manifest.document, result.error)
             yield _command("error", object_place(result), "invalid manifest", text)
-        if result.decision is None:
-            continue
-        for finding in result.decision.findings:
+        for finding in result.findings:
             text = f"{result.title}: {message(finding)}\n{remediation(finding)}".rstrip()
             place = finding_place(result, finding)
             yield _command(_COMMANDS[finding.action], place, finding.rule, text)
@@ -44,7 +48,7 @@ def _command(name: str, place: Place, title: str, text: str) -> str:
     if properties["file"] is None:
         # Without a file, GitHub shows no line: for standard input, the text has it.
         properties = {"title": properties["title"]}
-        text = f"{place.path}:{place.line}: {text}" if place.line else f"{place.path}: {text}"
+        text = f"{place}: {text}"
     pairs = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items() if value)
     return f"::{name} {pairs}::{_data(text)}\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from running import BROKEN, FAULT_PLACES, FAULTS, GPU_POD, TRESPASSER, Run
-from webhook.cli.report.formats import check_markdown
+from webhook.cli.report import markdown
 
 
 def rows(out: str) -> list[list[str]]:
@@ -43,7 +43,7 @@ def test_rows_are_sorted_by_severity(gpufence: Run, tmp_path: Path) -> None:
 def test_the_report_is_truncated_to_the_comment_length_of_github(gpufence: Run) -> None:
     text = "---\n".join([TRESPASSER] * 400)
     out = gpufence("check", "--output", "markdown", "-", stdin=text).out
-    assert len(out) <= check_markdown.MAX_CHARACTERS
+    assert len(out) <= markdown.MAX_CHARACTERS
     shown = len(rows(out))
     assert 100 < shown < 400
     assert out.endswith(
@@ -54,7 +54,7 @@ def test_the_report_is_truncated_to_the_comment_length_of_github(gpufence: Run) 
 def test_the_message_about_one_omitted_row_is_singular(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check_markdown, "_RESERVED", check_markdown.MAX_CHARACTERS - 600)
+    monkeypatch.setattr(markdown, "_RESERVED", markdown.MAX_CHARACTERS - 600)
     out = gpufence("check", "--output", "markdown", "-", stdin=f"{TRESPASSER}---\n{TRESPASSER}").out
     assert len(rows(out)) == 1
     assert "\nOmitted: 1 more row, " in out

@@ -21,8 +21,8 @@ from policies.finding import Finding
 from policies.kubernetes.editor import Operation
 from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.evaluate import Result
+from webhook.cli.report import text
 from webhook.cli.report.content import CheckReport
-from webhook.cli.report.formats import check_text
 from webhook.documents.documents import explanation, read_documents
 from webhook.documents.errors import ManifestError
 from webhook.documents.objects import Manifest, read_objects
@@ -37,7 +37,7 @@ def manifests(source: str) -> list[Manifest]:
 
 def lines(*results: Result) -> list[str]:
     content = CheckReport(results, "default", datetime(2026, 1, 1, tzinfo=UTC))
-    return [line.text for line in check_text.report(content)]
+    return [line.text for line in text.check(content)]
 
 
 def value(one: Manifest) -> dict[str, Any]:

@@ -19,10 +19,16 @@ from urllib.parse import quote
 from policies.finding import Action, Finding
 from policies.registry import RULES, Check, Mutation
 from webhook.cli.manifests.evaluate import Result
-from webhook.cli.report.content import CheckReport
-from webhook.cli.report.findings import paragraph, rule_page
-from webhook.cli.report.json_stream import streamed
-from webhook.cli.report.places import Place, finding_place, object_place, repository_path
+from webhook.cli.report.content import (
+    CheckReport,
+    Place,
+    finding_place,
+    object_place,
+    paragraph,
+    repository_path,
+    rule_page,
+)
+from webhook.cli.report.json import streamed
 from webhook.documents.documents import explanation
 
 SCHEMA = (
@@ -35,7 +41,7 @@ _INDEXES = {rule.id: index for index, rule in enumerate(RULES)}
 _LONGEST_DESCRIPTION = 1024  # that GitHub shows
 
 
-def report(content: CheckReport) -> Iterator[str]:
+def check(report: CheckReport) -> Iterator[str]:
     """Yield the log, finding by finding; broken manifests come last."""
     notifications: list[dict[str, Any]] = []
     run = {
@@ -53,7 +59,7 @@ def report(content: CheckReport) -> Iterator[str]:
         return {"invocations": [invocation]}
 
     yield f'{{\n  "$schema": "{SCHEMA}",\n  "version": "2.1.0",\n  "runs": [\n    '
-    results = _results(content.results, notifications)
+    results = _results(report.results, notifications)
     yield from streamed(run, results, invocations, indent="    ")
     yield "\n  ]\n}\n"
 

@@ -6,28 +6,47 @@ import errno
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
 from controlplane.gpufence import COMMAND
+from policies.document.shipped import shipped_policy
+from policies.facts import Request
 from running import FAULTS, GPU_POD, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command
-from webhook.cli.report.formats import format_names
+from webhook.cli import report
+from webhook.cli.manifests.evaluate import Result, evaluate
+from webhook.cli.report.content import CheckReport
+from webhook.cli.report.output import FORMATS, Command, formatted
+from webhook.documents.documents import read_documents
+from webhook.documents.objects import read_objects
 
-FORMATS = format_names("check")
+CHECK = FORMATS["check"]
+COUNT = 50
+
+
+@pytest.mark.parametrize("command", FORMATS)
+def test_each_format_is_the_function_of_a_command_in_a_module(command: Command) -> None:
+    modules = (f"webhook.cli.report.{module.name}" for module in iter_modules(report.__path__))
+    offered = {name for name in modules if hasattr(import_module(name), command)}
+    assert {f"webhook.cli.report.{name}" for name in FORMATS[command]} == offered
 
 
 def test_one_run_writes_a_report_in_every_format(gpufence: Run, tmp_path: Path) -> None:
-    outputs = [arg for name in FORMATS for arg in ("--output", f"{name}={name}.out")]
+    outputs = [arg for name in CHECK for arg in ("--output", f"{name}={name}.out")]
     done = gpufence("check", *outputs, "-", stdin=FAULTS)
     assert (done.status, done.out, done.err) == (1, "", "")
-    for name in FORMATS:
+    for name in CHECK:
         text = (tmp_path / f"{name}.out").read_text()
         assert "device-leak" in text, name
         assert "\x1b[" not in text, name
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", CHECK)
 def test_a_report_file_equals_the_report_on_standard_output(
     gpufence: Run, tmp_path: Path, name: str
 ) -> None:
@@ -290,3 +309,27 @@ def test_an_unknown_rule_gets_suggestions(gpufence: Run, rules: str, near: str) 
     done = gpufence("check", "--rules", rules, "-", stdin=PLAIN_POD)
     assert done.status == 2
     assert near in done.err.replace("\n", " ")
+
+
+def files(taken: list[Result]) -> Iterator[Result]:
+    """Yield results of as many files, and note which of them were taken."""
+    for number in range(COUNT):
+        (document,) = read_documents(f"{number}.yaml", TRESPASSER)
+        manifests = list(read_objects(document))
+        (result,) = evaluate(manifests, shipped_policy(), Request(today=date(2026, 1, 1)))
+        taken.append(result)
+        yield result
+
+
+@pytest.mark.parametrize("name", ["json", "sarif", "junit", "github"])
+def test_reports_are_streamed_result_by_result(name: str) -> None:
+    taken: list[Result] = []
+    content = CheckReport(files(taken), "default", datetime(2026, 1, 1, tzinfo=UTC))
+    pieces = formatted("check", name, content)
+    for piece in pieces:
+        if "1.yaml" in piece:
+            break
+    assert 1 <= len(taken) <= 3
+    rest = "".join(pieces)
+    assert len(taken) == COUNT
+    assert f"{COUNT - 1}.yaml" in rest

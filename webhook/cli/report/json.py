@@ -1,0 +1,240 @@
+"""The reports for programs: JSON, indented by two spaces.
+
+The results of a check are written one by one, to save memory; the summary comes last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from policies.finding import Finding
+from policies.kubernetes.template import field_path
+from webhook.cli.manifests.evaluate import VERDICTS, Result, Verdict
+from webhook.cli.report.content import (
+    AuditReport,
+    CheckReport,
+    DoctorReport,
+    Outcome,
+    SuitesReport,
+    finding_place,
+    place_of,
+)
+from webhook.doctor.line import STATUSES
+from webhook.documents.documents import sentence
+from webhook.documents.fields import pointer
+
+if TYPE_CHECKING:
+    from webhook.audit.pools import PoolNode, PoolState
+
+API_VERSION = "gpufence.dev/v1alpha1"
+
+
+def check(report: CheckReport) -> Iterator[str]:
+    """Yield a CheckReport, object by object."""
+    return _results("CheckReport", report)
+
+
+def audit(report: AuditReport) -> Iterator[str]:
+    """Yield an AuditReport: a CheckReport with the state of the pools."""
+    found = report.audit
+    return _results(
+        "AuditReport",
+        report,
+        pods=found.pods,
+        unmutatedPods=list(found.unmutated),
+        uselessExceptions=list(found.exceptions),
+        notAudited=list(found.skipped),
+        pools=[_pool(state) for state in found.pools],
+        # The topmost owners of Pods, and the objects that only name an owner.
+        owners=[
+            {"path": place_of(subject), "pods": subject.pods, "remark": subject.remark}
+            for subject in found.subjects
+            if subject.pods or subject.remark
+        ],
+    )
+
+
+def suites(report: SuitesReport) -> Iterator[str]:
+    """Yield a TestReport."""
+    states = Counter(outcome.state for outcome in report.outcomes)
+    summary = {
+        "cases": len(report.outcomes),
+        "passed": states["passed"],
+        "failed": states["failed"],
+        "errors": states["error"],
+        "unexercisedRules": list(report.unexercised),
+    }
+    yield _document("TestReport", summary=summary, cases=list(map(_case, report.outcomes)))
+
+
+def doctor(report: DoctorReport) -> Iterator[str]:
+    """Yield a DoctorReport."""
+    counts = Counter(line.status for line in report.lines)
+    lines = [
+        {
+            "status": line.status,
+            "check": line.check,
+            "detail": line.detail,
+            "remediation": line.remediation,
+        }
+        for line in report.lines
+    ]
+    summary = {status: counts[status] for status in STATUSES}
+    yield _document("DoctorReport", summary=summary, lines=lines)
+
+
+def streamed(
+    before: dict[str, Any],
+    results: Iterable[Any],
+    after: Callable[[], dict[str, Any]],
+    indent: str = "",
+) -> Iterator[str]:
+    """Yield an object: the fields ``before``, the list of results, and the fields ``after`` it.
+
+    All lines but the first start with ``indent``.
+    """
+    end = f"\n{indent}}}"
+    yield f'{_text(before, indent).removesuffix(end)},\n{indent}  "results": ['
+    start = f"\n{indent}    "
+    for result in results:
+        yield start + _text(result, f"{indent}    ")
+        start = f",\n{indent}    "
+    close = "]" if start.startswith("\n") else f"\n{indent}  ]"
+    yield f"{close},{_text(after(), indent).removeprefix('{')}"
+
+
+def _document(kind: str, **fields: Any) -> str:
+    return f"{_text({'apiVersion': API_VERSION, 'kind': kind, **fields}, '')}\n"
+
+
+def _text(value: Any, indent: str) -> str:
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    # Strings have no line breaks: JSON escapes them.
+    return text.replace("\n", f"\n{indent}") if indent else text
+
+
+def _results(kind: str, report: CheckReport, **fields: Any) -> Iterator[str]:
+    """Yield a report of some kind, with more ``fields`` than those of a CheckReport."""
+    verdicts: Counter[Verdict] = Counter()
+
+    def entries() -> Iterator[dict[str, Any]]:
+        for result in report.results:
+            verdicts[result.verdict] += 1
+            yield _entry(result)
+
+    def summary() -> dict[str, Any]:
+        counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
+        return {"summary": {"objects": verdicts.total(), **counts}}
+
+    head = {"apiVersion": API_VERSION, "kind": kind, "policy": report.policy, **fields}
+    yield from streamed(head, entries(), summary)
+    yield "\n"
+
+
+def _entry(result: Result) -> dict[str, Any]:
+    manifest, decision = result.manifest, result.decision
+    excepted = decision.excepted if decision else ()
+    entry: dict[str, Any] = {
+        "source": {
+            "path": manifest.document.path,
+            "document": manifest.document.index,
+            "item": manifest.item,
+            "line": manifest.line,
+        },
+        "object": _object(result),
+        "verdict": result.verdict,
+        "warnings": sum(finding.action == "warn" for finding in result.findings),
+        "findings": [_finding(result, finding) for finding in result.findings],
+        "excepted": [_finding(result, finding) for finding in excepted],
+        "unjudged": [
+            {"path": field_path(part.path), "reason": part.reason}
+            for part in (decision.unjudged if decision else ())
+        ],
+        "patch": [
+            {"op": "add", "path": pointer(manifest.path) + operation.path, "value": operation.value}
+            for operation in (decision.operations if decision else ())
+        ],
+    }
+    if result.note:
+        entry["note"] = result.note
+    if result.error is not None:
+        entry["error"] = sentence(manifest.document, result.error)
+    return entry
+
+
+def _object(result: Result) -> dict[str, str | None] | None:
+    if result.manifest.value is None:
+        return None
+    return {
+        "apiVersion": result.api_version or None,
+        "kind": result.kind or None,
+        "namespace": result.namespace or None,
+        "name": result.name or None,
+    }
+
+
+def _finding(result: Result, finding: Finding) -> dict[str, Any]:
+    place = finding_place(result, finding)
+    return {
+        "rule": finding.rule,
+        "action": finding.action,
+        "path": finding.path,
+        "line": place.line or None,
+        "column": place.column or None,
+        "reason": finding.reason,
+        "detail": finding.detail,
+        "remediation": finding.remediation,
+    }
+
+
+def _pool(state: PoolState) -> dict[str, Any]:
+    return {
+        "name": state.pool.name,
+        "allocatable": state.allocatable,
+        "requested": state.requested,
+        "waiting": state.waiting,
+        "free": state.free,
+        "namespaces": {
+            name: {"placed": usage.placed, "waiting": usage.waiting}
+            for name, usage in sorted(state.by_namespace.items())
+        },
+        "nodes": [_node(node) for node in state.nodes.values()],
+    }
+
+
+def _node(node: PoolNode) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "offered": node.offered,
+        "free": node.free,
+        "hasTaint": node.has_taint,
+        "hasLabel": node.has_label,
+        "cordoned": node.is_cordoned,
+        "held": [
+            {
+                "namespace": holding.namespace,
+                "pod": holding.pod,
+                "resource": holding.resource,
+                "count": holding.count,
+            }
+            for holding in node.holdings
+        ],
+        "trespassers": [pod.workload.owned.full_name for pod in node.trespassers],
+    }
+
+
+def _case(outcome: Outcome) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "source": {"path": outcome.path, "line": outcome.line},
+        "name": outcome.name,
+        "result": outcome.state,
+        "failures": [failure.message for failure in outcome.failures],
+        "exercisedRules": sorted(outcome.exercised),
+    }
+    if outcome.error:
+        entry["error"] = outcome.error
+    return entry
