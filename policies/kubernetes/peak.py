@@ -6,14 +6,25 @@ Source: ``PodRequests`` in ``k8s.io/component-helpers/resource`` (KEP-753).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
-from policies.kubernetes.core_v1 import Container
+from policies.kubernetes.core_v1 import ResourceRequirements
 from policies.kubernetes.quantity import NANOS, parse_quantity
 
 
+class RequestingContainer(Protocol):
+    """What the peak depends on: ``core_v1.Container`` has it."""
+
+    @property
+    def resources(self) -> ResourceRequirements | None: ...
+
+    @property
+    def restart_policy(self) -> str | None: ...
+
+
 def device_peak(
-    init_containers: Iterable[Container] | None,
-    containers: Iterable[Container] | None,
+    init_containers: Iterable[RequestingContainer] | None,
+    containers: Iterable[RequestingContainer] | None,
     resource: str,
 ) -> int:
     """Return how many devices of one extended resource the scheduler reserves for the Pod.
@@ -36,7 +47,7 @@ def device_peak(
     return max(peak, sidecars + running)
 
 
-def _count(container: Container, resource: str) -> int:
+def _count(container: RequestingContainer, resource: str) -> int:
     if container.resources is None:
         return 0
     limits, requests = container.resources.limits or {}, container.resources.requests or {}

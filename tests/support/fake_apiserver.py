@@ -122,18 +122,7 @@ class FakeApiServer:
             await asyncio.sleep(0)
 
     def kubeconfig(self, path: Path, credential: str = "first") -> Path:
-        # There is no TLS; reading the CAs of the machine would take longer than most tests.
-        cluster = {"server": self.url, "insecure-skip-tls-verify": True}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "fake",
-            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-            "clusters": [{"name": "fake", "cluster": cluster}],
-            "users": [{"name": "fake", "user": {"token": credential}}],
-        }
-        path.write_text(yaml.safe_dump(config))
-        return path
+        return write_kubeconfig(path, self.url, credential)
 
     def serve(self, path: str) -> None:
         """Serve another collection, as after the creation of a CustomResourceDefinition."""
@@ -327,6 +316,21 @@ class FakeApiServer:
         return response
 
 
+def write_kubeconfig(path: Path, url: str, credential: str = "first") -> Path:
+    # There is no TLS; reading the CAs of the machine would take longer than most tests.
+    cluster = {"server": url, "insecure-skip-tls-verify": True}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "fake",
+        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
+        "clusters": [{"name": "fake", "cluster": cluster}],
+        "users": [{"name": "fake", "user": {"token": credential}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
 async def eventually(look: Callable[[], object], what: str, within: float = 10.0) -> None:
     """Run the loop until `look` returns a true value.
 
@@ -394,8 +398,15 @@ class _Response:
 
     body: bytes
 
+    @property
+    def content(self) -> _Response:
+        return self
+
     async def read(self) -> bytes:
         return self.body
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        yield self.body
 
 
 class _Clock(ServerClock):

@@ -268,7 +268,7 @@ class Taker:
         the audit.
         """
         try:
-            return await list_all(self._connection, path, take, fields=fields)
+            return await list_all(self._connection, path, JSONObject, take, fields=fields)
         except ApiError as error:
             if error.status == FORBIDDEN:
                 remediation = "allow the verb list"

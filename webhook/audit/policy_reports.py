@@ -90,7 +90,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
     ):
         path = f"/apis/{reports.version}"
         listed = await list_all(
-            api, f"{path}/{resource}", lambda obj: obj, labels=f"{_LABEL}={_MANAGER}"
+            api, f"{path}/{resource}", JSONObject, lambda obj: obj, labels=f"{_LABEL}={_MANAGER}"
         )
         present = {report["metadata"]["name"]: report for report in listed if _is_own(report)}
         for subject in subjects:

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import msgspec
 
 from policies.facts import Facts
-from policies.kubernetes.core_v1 import Container
+from policies.kubernetes.core_v1 import ResourceRequirements
 from policies.kubernetes.peak import device_peak
 from policies.policy import Policy, Pool
 from policies.requests import pools_of_resource
 from webhook.cluster.nodes import NodeObject, node_from
 from webhook.kube.collection import Collection
-from webhook.kube.wire import Metadata
+from webhook.kube.wire import Identity
 
 # A claim that the scheduler makes of a Pod's extended resource (KEP-5004), which is counted there.
 _OF_EXTENDED_RESOURCE = "resource.kubernetes.io/extended-resource-claim"
@@ -46,16 +46,23 @@ class Offer(NamedTuple):
     """The node, if several pools offer the resource."""
 
 
+class ContainerDevices(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What is counted of a container."""
+
+    resources: ResourceRequirements | None = None
+    restart_policy: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[ContainerDevices] | None = None
+    init_containers: list[ContainerDevices] | None = None
     node_name: str = ""
 
 
 class PodObject(msgspec.Struct, frozen=True):
     """The fields of a Pod that the inventory reads."""
 
-    metadata: Metadata
+    metadata: Identity
     spec: PodSpec = PodSpec()
 
 
@@ -99,7 +106,7 @@ class ClaimStatus(msgspec.Struct, frozen=True):
     allocation: Allocation | None = None
 
 
-class ClaimMetadata(Metadata, frozen=True, rename="camel"):
+class ClaimMetadata(Identity, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 

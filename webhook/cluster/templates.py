@@ -7,7 +7,6 @@ Sources: ``sigs.k8s.io/karpenter/pkg/apis/v1``, and the annotations for scaling 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any, Generic
 
 import msgspec
@@ -225,29 +224,28 @@ def template_of(obj: JSONObject) -> NodeTemplate | None:
             return None
 
 
-_KINDS = (
-    (NODE_POOLS, {"apiVersion": "karpenter.sh/v1", "kind": "NodePool"}),
-    (NODE_CLAIMS, {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim"}),
-    (MACHINE_DEPLOYMENTS, {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineDeployment"}),
-)
-
-
 async def list_templates(connection: Connection) -> list[NodeTemplate]:
     """List the node templates of a cluster, as far as it has them and the account may list them.
 
     Raises:
         ClusterError: a request failed.
     """
-    templates: list[NodeTemplate | None] = []
-    for collection, kind in _KINDS:
-        try:
-            # The items of a list have no kind.
-            templates += await list_all(connection, collection.path, partial(_of_item, kind))
-        except ApiError as error:
-            if error.status not in (FORBIDDEN, NOT_FOUND):
-                raise
+    return [
+        *await _list(connection, NODE_POOLS, of_node_pool),
+        *await _list(connection, NODE_CLAIMS, of_node_claim),
+        *await _list(connection, MACHINE_DEPLOYMENTS, of_machine_deployment),
+    ]
+
+
+async def _list(
+    connection: Connection,
+    collection: Collection[ItemT],
+    read: Callable[[ItemT], NodeTemplate | None],
+) -> list[NodeTemplate]:
+    try:
+        templates = await list_all(connection, collection.path, collection.item, read)
+    except ApiError as error:
+        if error.status not in (FORBIDDEN, NOT_FOUND):
+            raise
+        return []
     return [template for template in templates if template is not None]
-
-
-def _of_item(kind: JSONObject, obj: JSONObject) -> NodeTemplate | None:
-    return template_of({**obj, **kind})

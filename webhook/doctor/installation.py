@@ -13,7 +13,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.cluster.nodes import node_of
+from webhook.cluster.nodes import NODES, node_from
 from webhook.cluster.templates import list_templates
 from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.endpoints import slices_query
@@ -158,7 +158,7 @@ async def _nodes(api: KubeApi, installed: Installation) -> None:
     if policy is None:
         return
     try:
-        nodes = await list_all(api, "/api/v1/nodes", lambda obj: node_of(obj, policy))
+        nodes = await list_all(api, NODES.path, NODES.item, lambda item: node_from(item, policy))
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise

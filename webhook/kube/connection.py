@@ -7,7 +7,7 @@ The model objects of ``kubernetes.aio`` are not used: to make one of a Node's wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,7 +16,12 @@ import aiohttp
 import msgspec
 
 from webhook.kube.clock import ServerClock
-from webhook.kube.errors import UNAUTHORIZED, ApiError, UnreachableError
+from webhook.kube.errors import (
+    UNAUTHORIZED,
+    ApiError,
+    OversizedAnswerError,
+    UnreachableError,
+)
 from webhook.kube.wire import Status
 
 if TYPE_CHECKING:
@@ -35,8 +40,14 @@ _HEADERS = {
     "Accept-Encoding": "identity",
 }
 
-# aiohttp accepts lines of twice this size; an event of a watch holds an object of up to 3 MiB.
-_BUFFER = 2 * 1024 * 1024
+MOST_BYTES = 32 * 1024 * 1024
+"""The largest response, and the largest line of a watch, that is read.
+
+API servers accept objects of up to 3 MiB, and send each ``<`` in them as six bytes.
+"""
+
+# The bytes of a response that wait to be read; aiohttp buffers up to twice as many.
+_BUFFER = 256 * 1024
 
 
 class Connection:
@@ -74,23 +85,31 @@ class Connection:
         """Return the time of the API server; None before its first response."""
         return self.clock.server_time()
 
-    async def get(self, path: str, query: Query | None = None, *, seconds: float) -> bytes:
+    async def get(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        seconds: float,
+        most_bytes: int = MOST_BYTES,
+    ) -> bytes:
         """Return the body of a GET of ``path``, within ``seconds``.
 
         Raises:
             ApiError: the API server rejects the request.
+            OversizedAnswerError: the body has more than ``most_bytes``.
             UnreachableError: it does not respond in time.
             ConfigurationError: the configuration is not usable.
         """
         limits = aiohttp.ClientTimeout(total=seconds)
         async with self._request("GET", path, query or {}, _HEADERS, limits) as response:
-            return await response.read()
+            return await _body(response, path, most_bytes)
 
     @asynccontextmanager
     async def lines(
         self, path: str, query: Query, *, quiet_seconds: float
-    ) -> AsyncIterator[AsyncIterable[bytes]]:
-        """Open ``path``, and provide its lines as they arrive.
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open ``path``, and provide its lines, of any length, as they arrive.
 
         A connection that is silent for ``quiet_seconds`` counts as lost.
 
@@ -101,7 +120,7 @@ class Connection:
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=quiet_seconds
         )
         async with self._request("GET", path, query, _HEADERS, limits) as response:
-            yield response.content
+            yield _lines(response, path)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -151,7 +170,7 @@ class Connection:
                     if response.status >= 400:
                         raise ApiError(
                             response.status,
-                            _message(await response.read()),
+                            _message(await _body(response, path, MOST_BYTES)),
                             _retry_after(response.headers.get("Retry-After", "")),
                         )
                     yield response
@@ -170,6 +189,33 @@ class Connection:
                 self._access = await self._load()
             self._fresh = True
             return self._access
+
+
+async def _body(response: aiohttp.ClientResponse, path: str, most_bytes: int) -> bytes:
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > most_bytes:
+            raise OversizedAnswerError(path, most_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _lines(response: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:
+    """Yield the lines of a response; the last one may be incomplete."""
+    begun: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            yield b"".join((*begun, line))
+            begun, size = [], 0
+        begun.append(rest)
+        size += len(rest)
+        if size > MOST_BYTES:
+            raise OversizedAnswerError(path, MOST_BYTES)
+    if size:
+        yield b"".join(begun)
 
 
 def _reason(error: aiohttp.ClientError | OSError) -> str:

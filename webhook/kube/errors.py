@@ -28,6 +28,13 @@ class UnexpectedAnswerError(ClusterError):
     """The response of the API server does not follow its API."""
 
 
+class OversizedAnswerError(UnexpectedAnswerError):
+    """The response of the API server has more bytes than gpufence reads."""
+
+    def __init__(self, path: str, most_bytes: int) -> None:
+        super().__init__(f"{path} returned more than {most_bytes // 1024:,} KiB")
+
+
 class ApiError(ClusterError):
     """The API server responded with a Status of failure."""
 

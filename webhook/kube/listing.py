@@ -1,54 +1,147 @@
-"""Whole collections of an API server, page by page."""
+"""Whole collections of an API server, page by page and item by item.
+
+The size of an object is its author's choice: 1.4 MB of ``<`` are one object of 8.4 MB, because API
+servers escape the character. A page therefore has as many items as fit into ``_PAGE_BYTES`` by the
+size of those before, and is read again with fewer if it exceeds ``_MOST_PAGE_BYTES``. Its items are
+decoded one at a time. Memory holds one page, one item, and what the caller keeps.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from policies.kubernetes.objects import JSONObject
 from webhook.kube.backoff import spread
-from webhook.kube.connection import Connection, Query
-from webhook.kube.errors import GONE, ApiError, ClusterError, UnexpectedAnswerError
+from webhook.kube.connection import MOST_BYTES, Connection, Query
+from webhook.kube.errors import (
+    GONE,
+    ApiError,
+    ClusterError,
+    OversizedAnswerError,
+    UnexpectedAnswerError,
+)
 
-PAGE = 500
+MOST_ITEMS = 500
 """The number of objects in a page, as in kubectl."""
+
+_FIRST_ITEMS = 50
+_PAGE_BYTES = 2 * 1024 * 1024
+_MOST_PAGE_BYTES = 8 * 1024 * 1024
+
+# A page that is too large is requested again with an eighth of its items, and a page that is small
+# is followed by one with up to twice as many.
+_SHRINK = 8
+_GROW = 2
 
 _SECONDS = 60.0
 _ATTEMPTS = 5
 
+ItemT = TypeVar("ItemT")
 T = TypeVar("T")
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
     rest: str = msgspec.field(name="continue", default="")
 
 
-class _Page(msgspec.Struct):
+class _List(msgspec.Struct):
     metadata: _Metadata
-    items: list[JSONObject] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Page)
+_decoder = msgspec.json.Decoder(_List)
+
+
+class Page(Generic[ItemT]):
+    """One page of a list; ``version`` is the resourceVersion of the whole list."""
+
+    def __init__(self, path: str, body: bytes, decoder: msgspec.json.Decoder[ItemT]) -> None:
+        try:
+            content = _decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise UnexpectedAnswerError(f"{path} returned an invalid list: {error}") from error
+        self.version = content.metadata.resource_version
+        self.rest = content.metadata.rest
+        """The token of the next page; empty on the last."""
+        self.mean_bytes = len(body) // max(1, len(content.items or ()))
+        """The mean size of its items."""
+        self._path = path
+        self._items = content.items or []
+        self._decoder = decoder
+
+    def __iter__(self) -> Iterator[ItemT]:
+        """Decode one item after the other, once: the page is freed after its last item.
+
+        Raises:
+            UnexpectedAnswerError: an item does not have the expected type.
+        """
+        items, self._items = self._items, []
+        for item in items:
+            try:
+                yield self._decoder.decode(item)
+            except msgspec.DecodeError as error:
+                raise UnexpectedAnswerError(
+                    f"{self._path} returned an invalid object: {error}"
+                ) from error
+
+
+async def read_pages(
+    connection: Connection,
+    path: str,
+    decoder: msgspec.json.Decoder[ItemT],
+    query: Query,
+    *,
+    most_items: int = MOST_ITEMS,
+    seconds: float = _SECONDS,
+    attempts: int = 1,
+) -> AsyncIterator[Page[ItemT]]:
+    """Yield the pages of the collection at ``path``, each requested within ``seconds``.
+
+    After 429, a page is requested again, up to ``attempts`` times, after the delay of the response.
+
+    Raises:
+        ClusterError: a request failed, or a single object exceeds ``MOST_BYTES``.
+    """
+    rest, limit = "", min(_FIRST_ITEMS, most_items)
+    while True:
+        asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
+        most_bytes = _MOST_PAGE_BYTES if limit > 1 else MOST_BYTES
+        try:
+            body = await _get(connection, path, asked, seconds, most_bytes, attempts)
+        except OversizedAnswerError:
+            if limit == 1:
+                raise
+            limit = max(1, limit // _SHRINK)
+            continue
+        page = Page(path, body, decoder)
+        del body
+        yield page
+        rest = page.rest
+        if not rest:
+            return
+        limit = max(1, min(_PAGE_BYTES // page.mean_bytes, limit * _GROW, most_items))
 
 
 async def list_all(
     connection: Connection,
     path: str,
-    take: Callable[[JSONObject], T],
+    kind: type[ItemT],
+    take: Callable[[ItemT], T],
     *,
     labels: str = "",
     fields: str = "",
 ) -> list[T]:
     """Return the results of ``take`` for the objects of the collection at ``path``.
 
-    ``labels`` is a label selector, ``fields`` a field selector.
+    Of each object, the fields of ``kind`` are read. ``labels`` is a label selector, ``fields`` a
+    field selector.
 
-    Objects are read a page at a time, so memory holds the results and one page. If the version of
-    the first page has expired (410: the API server compacts after some minutes), the list starts
-    again. After 429, the page is requested again after the delay of the response.
+    If the version of the first page has expired (410: the API server compacts after some minutes),
+    the list starts again.
 
     Raises:
         ApiError: the request is rejected (webhook.kube.client.FORBIDDEN), or there is no such
@@ -56,39 +149,33 @@ async def list_all(
         ClusterError: another failure.
     """
     selectors = {"labelSelector": labels, "fieldSelector": fields}
+    query = {name: text for name, text in selectors.items() if text}
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
     for _ in range(_ATTEMPTS):
         items: list[T] = []
-        query = {"limit": str(PAGE)} | {name: text for name, text in selectors.items() if text}
         try:
-            while True:
-                response = _decode(path, await _get(connection, path, query))
-                items += map(take, response.items or ())
-                if not response.metadata.rest:
-                    return items
-                query["continue"] = response.metadata.rest
+            async for page in read_pages(connection, path, decoder, query, attempts=_ATTEMPTS):
+                items += map(take, page)
         except ApiError as error:
             if error.status != GONE:
                 raise
+        else:
+            return items
     raise ClusterError(
         f"{path}: the list expired {_ATTEMPTS} times before its end; the API server compacts "
         "faster than it lists: see --etcd-compaction-interval of kube-apiserver"
     )
 
 
-async def _get(connection: Connection, path: str, query: Query) -> bytes:
+async def _get(
+    connection: Connection, path: str, query: Query, seconds: float, most_bytes: int, attempts: int
+) -> bytes:
     """Get a page; after 429, again after the requested delay, as client-go does."""
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(attempts - 1):
         try:
-            return await connection.get(path, query, seconds=_SECONDS)
+            return await connection.get(path, query, seconds=seconds, most_bytes=most_bytes)
         except ApiError as error:
             if not error.retry_after:
                 raise
             await asyncio.sleep(spread(error.retry_after))
-    return await connection.get(path, query, seconds=_SECONDS)
-
-
-def _decode(path: str, body: bytes) -> _Page:
-    try:
-        return _decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise UnexpectedAnswerError(f"{path} returned an invalid list: {error}") from error
+    return await connection.get(path, query, seconds=seconds, most_bytes=most_bytes)

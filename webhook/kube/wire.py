@@ -11,14 +11,12 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """ObjectMeta. All fields are optional: a bookmark has only a version."""
+class Identity(msgspec.Struct, frozen=True, rename="camel"):
+    """The name and version in ObjectMeta. A bookmark has only a version."""
 
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
-    creation_timestamp: str | None = None
-    labels: dict[str, str] | None = None
 
     @property
     def key(self) -> str:
@@ -26,28 +24,21 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+class Metadata(Identity, frozen=True, rename="camel"):
+    """ObjectMeta with labels, which can be many."""
+
+    creation_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+
+
 class Item(Protocol):
     """An object of a collection."""
 
     @property
-    def metadata(self) -> Metadata: ...
+    def metadata(self) -> Identity: ...
 
 
 T = TypeVar("T")
-
-
-class PageMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """ListMeta; ``rest`` is the token of the next page, empty on the last."""
-
-    resource_version: str = ""
-    rest: str = msgspec.field(name="continue", default="")
-
-
-class Page(msgspec.Struct, Generic[T], frozen=True):
-    """One page of a list."""
-
-    metadata: PageMetadata
-    items: list[T] | None = None
 
 
 class Event(msgspec.Struct, Generic[T], frozen=True):

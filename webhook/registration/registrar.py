@@ -191,7 +191,7 @@ async def other_releases(api: KubeApi, name: str) -> frozenset[str]:
     labels = ",".join(f"{key}={value}" for key, value in RELEASE_LABEL.items())
     path = KINDS["ValidatingWebhookConfiguration"]
     try:
-        registered = await list_all(api, path, lambda obj: obj, labels=labels)
+        registered = await list_all(api, path, JSONObject, lambda obj: obj, labels=labels)
     except ApiError as error:
         if error.status == FORBIDDEN:
             return frozenset()

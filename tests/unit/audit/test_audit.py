@@ -486,7 +486,7 @@ async def test_lists_are_paged_and_restart_when_they_expire(
     expired: list[int] = []
 
     def expire(path: str, offset: int) -> None:
-        if path == PODS and offset == 500 and not expired:
+        if path == PODS and offset == 50 and not expired:
             expired.append(offset)
             cluster.api.compact()
 
@@ -494,14 +494,14 @@ async def test_lists_are_paged_and_restart_when_they_expire(
     audit = await cluster.audit(tmp_path)
     assert audit.pods == 1200
     asked = [list_.query for list_ in cluster.api.lists(PODS)]
-    assert len(asked) == 2 + 3
-    assert {(query["limit"], query["fieldSelector"]) for query in asked} == {("500", UNFINISHED)}
+    assert [query["limit"] for query in asked] == ["50", "100", "50", "100", "200", "400", "500"]
+    assert {query["fieldSelector"] for query in asked} == {UNFINISHED}
 
 
 async def test_credentials_that_expire_between_two_pages_are_reloaded(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    for number in range(1200):
+    for number in range(200):
         cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
 
     def renew(path: str, offset: int) -> None:
@@ -511,7 +511,7 @@ async def test_credentials_that_expire_between_two_pages_are_reloaded(
 
     cluster.api.before_page = renew
     audit = await cluster.audit(tmp_path)
-    assert audit.pods == 1200
+    assert audit.pods == 200
     shown = [asked.authorization for asked in cluster.api.lists(PODS)]
     assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
 

@@ -16,6 +16,7 @@ from fake_apiserver import FakeKubeApi
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.policy_reports import publish
 from webhook.kube.client import JSONObject
+from webhook.kube.connection import MOST_BYTES
 from webhook.kube.errors import ApiError
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -41,7 +42,9 @@ class _Reports(FakeKubeApi):
         """What there are reports about."""
         return {obj["scope"]["name"] for obj in self.objects.values() if "scope" in obj}
 
-    async def get(self, path: str, query: Any = None, *, seconds: float) -> bytes:
+    async def get(
+        self, path: str, query: Any = None, *, seconds: float, most_bytes: int = MOST_BYTES
+    ) -> bytes:
         if query is None:
             return await super().get(path, seconds=seconds)
         resource = path.rpartition("/")[2]

@@ -329,6 +329,30 @@ async def test_an_invalid_watch_event_counts_as_a_lost_watch(
         await wait_for_nodes(cluster, ALL | {"n7"})
 
 
+async def test_an_event_of_any_size_is_applied_without_a_relist(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    counts = Counts()
+    async with watched(api, tmp_path, observer=counts) as cluster:
+        large = node("n7")
+        large["metadata"]["annotations"] = {"a": "<" * 9_000_000}
+        api.put(NODES, large)
+        await wait_for_nodes(cluster, ALL | {"n7"})
+    assert not counts.restarts
+    assert len(api.lists(NODES)) == 3
+
+
+async def test_an_event_above_32_mib_counts_as_a_lost_watch(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    """Its object is neither known nor forgotten: nothing is decided on half of the cluster."""
+    counts = Counts()
+    async with watched(api, tmp_path, observer=counts) as cluster:
+        api.send(NODES, b'{"type": "MODIFIED", "object": "' + b"x" * 33 * 1024 * 1024)
+        await eventually(lambda: counts.restarts["nodes"], "the watch to be lost", within=30)
+        assert await node_names(cluster) == ALL
+
+
 async def test_an_event_of_an_unknown_type_is_ignored(api: FakeApiServer, tmp_path: Path) -> None:
     counts = Counts()
     async with watched(api, tmp_path, observer=counts) as cluster:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -188,7 +189,8 @@ async def test_list_all_retries_while_the_api_server_returns_429(
     """Of an audit, for example, which would fail as a whole."""
     proxy.begin("too many requests")
     connection = Connection(load)
-    listing = asyncio.create_task(list_all(connection, NODES, lambda obj: obj["metadata"]["name"]))
+    names = list_all(connection, NODES, dict[str, Any], lambda obj: obj["metadata"]["name"])
+    listing = asyncio.create_task(names)
     await eventually(lambda: proxy.requests["LIST nodes"] == 1, "the request")
     proxy.end()
     assert await listing == ["gpu-1"]
@@ -202,6 +204,6 @@ async def test_list_all_fails_if_the_api_server_keeps_returning_429(
     proxy.begin("too many requests")
     connection = Connection(load)
     with pytest.raises(ApiError, match="too many requests"):
-        await list_all(connection, NODES, lambda obj: obj)
+        await list_all(connection, NODES, dict[str, Any], lambda obj: obj)
     assert proxy.requests["LIST nodes"] > 1
     await connection.close()

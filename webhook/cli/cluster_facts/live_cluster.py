@@ -129,6 +129,7 @@ async def _applied(connection: Connection, namespace: str) -> _Labels:
     namespaces = await list_all(
         connection,
         "/api/v1/namespaces",
+        JSONObject,
         lambda obj: obj["metadata"],
         fields=f"metadata.name={namespace}",
     )

@@ -42,24 +42,23 @@ async def from_cluster(api: KubeApi) -> NodeSources:
     Raises:
         ClusterError: the cluster cannot be read.
     """
-    nodes = await list_all(api, NODES.path, _node)
+    nodes = await list_all(api, NODES.path, NODES.item, _node)
     templates = await list_templates(api)
     try:
-        classes = await list_all(api, DEVICE_CLASSES.path, _name)
+        classes = await list_all(api, DEVICE_CLASSES.path, NamedObject, _name)
     except ApiError as error:
         if error.status not in (FORBIDDEN, NOT_FOUND):
             raise
         classes = []
-    namespaces = frozenset(await list_all(api, NAMESPACES.path, _name))
+    namespaces = frozenset(await list_all(api, NAMESPACES.path, NamedObject, _name))
     return NodeSources(nodes, templates, classes, namespaces)
 
 
-def _name(obj: JSONObject) -> str:
-    return msgspec.convert(obj, NamedObject).metadata.name
+def _name(item: NamedObject) -> str:
+    return item.metadata.name
 
 
-def _node(obj: JSONObject) -> Node:
-    item = msgspec.convert(obj, NodeObject)
+def _node(item: NodeObject) -> Node:
     taints = tuple(Taint(t.key, t.effect, t.value) for t in item.spec.taints or ())
     allocatable = devices_in(item.status.allocatable or {})
     return Node(item.metadata.name, item.metadata.labels or {}, taints, allocatable)
@@ -86,9 +85,9 @@ def _take(sources: NodeSources, obj: JSONObject) -> None:
     """
     match str(obj.get("apiVersion")).rpartition("/")[0], obj.get("kind"):
         case "", "Node":
-            sources.nodes.append(_node(obj))
+            sources.nodes.append(_node(msgspec.convert(obj, NodeObject)))
         case "resource.k8s.io", "DeviceClass":
-            sources.device_classes.append(_name(obj))
+            sources.device_classes.append(_name(msgspec.convert(obj, NamedObject)))
         case _:
             if template := template_of(obj):
                 sources.templates.append(template)
