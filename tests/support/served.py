@@ -17,8 +17,6 @@ from policies.policy import Policy
 from reviewing import encode
 from webhook.admission.handler import Admission, Cluster
 from webhook.http.edge import Edge, operations_handler
-from webhook.http.lifecycle import Lifecycle
-from webhook.http.slots import Slots
 from webhook.metrics.admission import Metrics
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -34,8 +32,6 @@ class Hook:
     client: Client
     operations: Client
     metrics: Metrics
-    lifecycle: Lifecycle
-    slots: Slots
     edge: Edge
 
     async def post(self, path: str, body: Any) -> tuple[int, Any]:
@@ -74,13 +70,12 @@ async def serve_policy(
     stack: AsyncExitStack, policy: Policy, cluster: Cluster | None = None
 ) -> Hook:
     """Serve a policy until the stack is closed."""
-    metrics, lifecycle, slots = Metrics(policy, "test"), Lifecycle(), Slots()
-    lifecycle.serving = True
+    metrics = Metrics(policy, "test")
     admission = Admission(policy, metrics, today=NOW.date, cluster=cluster)
-    edge = Edge(admission, metrics, lifecycle, slots, timeout_seconds=10)
+    edge = Edge(admission, metrics, timeout_seconds=10)
     reviews: Client = TestClient(RawTestServer(edge.handle))
-    pages = operations_handler(metrics, lifecycle.unready)
+    pages = operations_handler(metrics, lambda: "shutting down" if edge.draining else "")
     operations: Client = TestClient(RawTestServer(pages))
     await stack.enter_async_context(reviews)
     await stack.enter_async_context(operations)
-    return Hook(reviews, operations, metrics, lifecycle, slots, edge)
+    return Hook(reviews, operations, metrics, edge)

@@ -17,6 +17,13 @@ from policies.kubernetes.editor import Operation
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
+# What the API calls them (k8s.io/apimachinery, pkg/apis/meta/v1/types.go).
+_REASONS = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
+    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
+    HTTPStatus.REQUEST_TIMEOUT: "Timeout",
+}
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -86,6 +93,11 @@ def malformed(uid: str, message: str) -> Response:
 def bad_request(uid: str, message: str) -> Response:
     """Reject the request because the review is malformed."""
     return _rejected(uid, HTTPStatus.BAD_REQUEST, "BadRequest", message)
+
+
+def refused(uid: str, code: HTTPStatus, message: str) -> Response:
+    """Reject a request whose review is not read: too large, too late, or one too many."""
+    return _rejected(uid, code, _REASONS.get(code, "BadRequest"), message)
 
 
 def errored(uid: str, message: str) -> Response:

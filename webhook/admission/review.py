@@ -18,10 +18,16 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from webhook.admission.response import API_VERSION, KIND
 
+LEADING_BYTES = 1024
+"""The bytes at the start of a body that hold the uid and the kind."""
+
 # An API server writes the uid as the first field of the request, because Go writes fields in the
-# order of their declaration. A truncated or too deeply nested body still contains it.
-_LEADING_UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([!#-\[\]-~]{1,128})"')
-_LEADING_BYTES = 1024
+# order of their declaration. The pattern covers every byte before it, so that no other text of a
+# review can stand in for the uid.
+_LEADING_UID = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*\{\s*(?:"(?:kind|apiVersion)"\s*:\s*"[A-Za-z0-9./]{1,64}"\s*,\s*){2}'
+    rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([!#-\[\]-~]{1,128})"'
+)
 
 
 class BadReviewError(ValueError):
@@ -140,9 +146,15 @@ def decode(body: bytes) -> AdmissionRequest:
     raise _foreign(review.api_version, review.kind, request.uid if request else "")
 
 
+def leading_uid(body: bytes | bytearray) -> str:
+    """Return the uid at the start of a review, also if the rest is missing; empty without one."""
+    found = _LEADING_UID.match(body, 0, LEADING_BYTES)
+    return found[1].decode("ascii") if found else ""
+
+
 def _decode_typed(body: bytes) -> _PodReview | None:
     """Return the review of a Pod; None for other kinds, or if the Pod is malformed."""
-    if body.find(_ABOUT_A_POD, 0, _LEADING_BYTES) < 0:
+    if body.find(_ABOUT_A_POD, 0, LEADING_BYTES) < 0:
         return None
     try:
         review = _pod_decoder.decode(body)
@@ -173,11 +185,10 @@ def _unreadable(body: bytes, error: Exception) -> BadReviewError:
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError) as broken:
-        leading = _LEADING_UID.search(body, 0, _LEADING_BYTES)
         problem = "nested too deeply" if isinstance(broken, RecursionError) else str(broken)
         return BadReviewError(
             f"gpufence cannot read the body as JSON: {problem}",
-            leading[1].decode("ascii") if leading else "",
+            leading_uid(body),
         )
     review = value if isinstance(value, dict) else {}
     request = review.get("request")

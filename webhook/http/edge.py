@@ -1,37 +1,46 @@
 """The HTTP edge: what is checked before a review is read, and the endpoints for operators.
 
-The response is a review with the uid of the caller, or a plain HTTP error with one line of text,
-which an API server passes on to its user.
+An API server takes every HTTP error, and every call without an answer, as a failed call, and a
+failed call admits the object where the failure policy is Ignore (``k8s.io/apiserver``,
+``pkg/admission/plugin/webhook/validating/dispatcher.go``). So the edge denies a review that it does
+not read: too large, too late, or more than the replica has memory for. The denial needs the uid of
+the review, which API servers send first. Only requests without a uid get an HTTP error.
+
+There is no 429 with Retry-After either. An API server sleeps for the seconds in the header and
+sends the review again within the same timeout (``k8s.io/client-go/rest/with_retry.go``), so that
+two such answers use up the default of 3 s, and the object is admitted. A review waits here instead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable
+import re
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from email.utils import formatdate
 from functools import lru_cache
-from time import perf_counter
-from typing import NoReturn
-from urllib.parse import parse_qsl
+from http import HTTPStatus
+from time import perf_counter, time
 
 from aiohttp import HttpVersion11, hdrs, web
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 
+from webhook.admission import response, review
 from webhook.admission.handler import ENDPOINTS, Admission, Endpoint
-from webhook.admission.review import BadReviewError
-from webhook.http.deadline import deadline
-from webhook.http.json_response import JSON, JSONResponse
-from webhook.http.lifecycle import Lifecycle
 from webhook.http.listener import Handler
-from webhook.http.slots import NoSlotError, Slots
 from webhook.logs import event
 from webhook.metrics.admission import Metrics
+
+JSON = "application/json"
 
 MAX_BODY = 8 * 1024 * 1024
 """An API server takes objects of up to 3 MiB (k8s.io/apiserver, MaxRequestBodyBytes). A review
 carries two, the new and the old, which makes 6 MiB; 2 more are room for the envelope, and for what
-the objects grow when they are encoded as JSON."""
+the objects grow when they are encoded as JSON. Only objects that consist of ``<``, ``>`` and ``&``,
+which Go writes in six bytes each, grow by more, and are denied."""
 
 MAX_VALUES = 1_500_000
 """JSON values in a body, counted by the characters before them: 110 MiB of Python objects in the
@@ -39,16 +48,42 @@ worst case (lists in lists, objects of one field). What API servers send takes a
 each value, which makes 1.4 million at most. 8 MiB of brackets would take 330 MiB, more than a
 replica may use."""
 
-MAX_ARRIVING = 32 * 1024 * 1024
-"""Bytes of all bodies that are still arriving. Without this limit, enough large bodies at a time
-would take more memory than a replica has. One address gets half of it."""
+MAX_LARGE = 32 * 1024 * 1024
+"""Bytes of all large bodies that arrive or are decided on. Without this limit, enough of them at a
+time would take more memory than a replica has. One address gets half of it."""
 
-SMALL_BODY = 256 * 1024
-"""A body of up to this size is never rejected because of others: nearly all are smaller."""
+MAX_WAITING = 32
+"""Large bodies that wait for memory. The sockets and TLS buffer 1.2 MiB of each (100 of them took
+144 MiB). One address gets half of it."""
+
+SMALL_BODY = 64 * 1024
+"""A body of up to this size never waits for others: nearly all are smaller. All connections
+(``webhook.http.listener.REVIEWS``) with such a body make 50 MiB."""
+
+_OVER = f"is over {MAX_BODY // 1024**2} MiB"
 
 _BY_PATH: dict[str, Endpoint] = {endpoint: endpoint for endpoint in ENDPOINTS}
 
+_TIMEOUT = re.compile(r"(?:^|&)timeout=([0-9]{1,6})(ms|s)(?:&|$)")
+
 _log = logging.getLogger("gpufence")
+
+
+class _RefusedError(Exception):
+    """A request that is answered before its review is read."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        problem: str,
+        start: bytes | bytearray = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.status = status
+        self.start = start
+        """The bytes of the body that have arrived."""
+        self.headers = headers
 
 
 class Edge:
@@ -58,30 +93,26 @@ class Edge:
     gets.
     """
 
-    def __init__(
-        self,
-        admission: Admission,
-        metrics: Metrics,
-        lifecycle: Lifecycle,
-        slots: Slots,
-        timeout_seconds: float,
-    ) -> None:
+    def __init__(self, admission: Admission, metrics: Metrics, timeout_seconds: float) -> None:
+        self.draining = False
+        """Whether answers close their connection: a caller then turns to another replica."""
+        self.open_requests = 0
+        """Requests that are not answered yet, including those whose body is still arriving."""
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._admission = admission
         self._metrics = metrics
-        self._lifecycle = lifecycle
-        self._slots = slots
         self._timeout_seconds = timeout_seconds
-        self._arriving: Counter[str] = Counter()
+        self.memory = Memory()
         self._busy: set[web.RequestHandler] = set()
 
     def is_busy(self, connection: web.RequestHandler) -> bool:
         """Return whether a review whose body is complete waits for its answer on the connection."""
         return connection in self._busy
 
-    @property
-    def arriving_bytes(self) -> int:
-        """The bytes of bodies that are not complete yet."""
-        return self._arriving.total()
+    async def finished(self) -> None:
+        """Return once no request is open."""
+        await self._idle.wait()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request, whatever its path."""
@@ -90,141 +121,203 @@ class Edge:
         if endpoint is None:
             return _not_found(*ENDPOINTS)
         started = perf_counter()
-        response: web.StreamResponse
-        with self._lifecycle.request():
-            try:
-                body = await self._review(request, endpoint)
-            except NoSlotError as error:
-                response = self._too_many(endpoint, str(error))
-            except web.HTTPException as error:
-                self._rejected(endpoint, error)
-                response = web.Response(status=error.status, text=error.text, headers=error.headers)
-            else:
-                response = self._response(request, body)
+        self.open_requests += 1
+        self._idle.clear()
+        try:
+            answer = await self._review(request, endpoint)
+        except _RefusedError as error:
+            answer = self._refuse(request, endpoint, error)
+        finally:
+            self.open_requests -= 1
+            if not self.open_requests:
+                self._idle.set()
         self._metrics.took(endpoint, perf_counter() - started)
-        if self._lifecycle.draining:
-            # The caller then opens a new connection, to another replica.
-            response.force_close()
-        return response
+        if self.draining:
+            answer.force_close()
+        return answer
 
-    async def _review(self, request: web.BaseRequest, endpoint: Endpoint) -> bytes:
-        """Check the request, read its body, and return the body of the response."""
+    async def _review(self, request: web.BaseRequest, endpoint: Endpoint) -> web.StreamResponse:
+        """Check the request, and answer its review."""
         headers = request.headers
         if request.method != hdrs.METH_POST:
-            _reject_method(request.method)
+            problem = f"{request.method:.20} is not supported; POST an AdmissionReview"
+            allow = {"Allow": "POST"}
+            raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, problem, headers=allow)
         # Nearly all callers send it without parameters, and then there is nothing to parse.
         if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:
-            _reject_media_type(f"Content-Type {headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
+            raise _unsupported(f"Content-Type {headers.get(hdrs.CONTENT_TYPE, '')!r:.100}")
         if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
-            _reject_media_type(f"Content-Encoding {headers[hdrs.CONTENT_ENCODING]!r:.100}")
-        seconds = _seconds(request.rel_url.raw_query_string, self._timeout_seconds)
-        ends = perf_counter() + seconds
-        address = request.remote or ""
+            raise _unsupported(f"Content-Encoding {headers[hdrs.CONTENT_ENCODING]!r:.100}")
+        ends = perf_counter() + deadline(request.rel_url.raw_query_string, self._timeout_seconds)
         if request.content.is_eof():
-            # It arrived with the headers, as nearly all do.
-            body = request.content.read_nowait()
-        else:
-            body = await self._read(request, address, seconds)
-        if len(body) > MAX_BODY:
-            _reject_size()
+            # The body arrived with the headers, as nearly all do.
+            return await self._answer(request, endpoint, request.content.read_nowait(), ends)
+        return await self._receive(request, endpoint, ends)
+
+    async def _receive(
+        self, request: web.BaseRequest, endpoint: Endpoint, ends: float
+    ) -> web.StreamResponse:
+        """Answer a review that is still arriving, once there is memory for it.
+
+        What is not read stays in the sockets, where TCP makes its sender wait.
+        """
+        # A body without a length may have any.
+        size = request.content_length or MAX_BODY
+        seconds, waits, body = ends - perf_counter(), False, bytearray()
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                await _read(request, body, review.LEADING_BYTES)
+                if size > MAX_BODY:
+                    raise _too_large(_OVER, body)
+                waits = True
+                async with self.memory.taken(request.remote or "", size):
+                    waits = False
+                    await _read(request, body, MAX_BODY + 1)
+                    if len(body) > MAX_BODY:
+                        raise _too_large(_OVER, body)
+                    limit.reschedule(None)
+                    return await self._answer(request, endpoint, bytes(body), ends)
+        except TimeoutError as error:
+            status = HTTPStatus.REQUEST_TIMEOUT
+            problem = f"the review did not arrive within {seconds:.2g} s; try again later"
+            if waits:
+                status = HTTPStatus.TOO_MANY_REQUESTS
+                problem = "gpufence is receiving too many large reviews; try again later"
+            raise _RefusedError(status, problem, body) from error
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            problem = "the framing of the body is not valid HTTP/1.1"
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, problem, body) from error
+
+    async def _answer(
+        self, request: web.BaseRequest, endpoint: Endpoint, body: bytes, ends: float
+    ) -> web.StreamResponse:
+        """Answer the review in a complete body."""
         if not body:
-            raise web.HTTPBadRequest(text="the body is empty; POST an AdmissionReview\n")
+            problem = "the body is empty; POST an AdmissionReview"
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, problem)
         if len(body) > MAX_VALUES and _values(body) > MAX_VALUES:
-            _reject_values()
+            raise _too_large(f"holds more than {MAX_VALUES:,} JSON values", body)
         connection = request.protocol
         self._busy.add(connection)
         try:
-            # Only a complete body takes a slot: a client that sends none holds up no other.
-            if not self._slots.take_free(address):
-                await self._slots.take(address, ends - perf_counter())
-            try:
-                answer = await self._admission.answer(endpoint, body, ends - perf_counter())
-            finally:
-                self._slots.release(address)
+            answer = await self._admission.answer(endpoint, body, ends - perf_counter())
             # Decide on all requests that have arrived before the first answer is written: a system
             # call between two decisions empties the caches that the second one needs.
             await asyncio.sleep(0)
-        except BadReviewError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from error
-        else:
-            return answer
+        except review.BadReviewError as error:
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
         finally:
             self._busy.discard(connection)
+        return self._response(request, answer)
 
-    async def _read(self, request: web.BaseRequest, address: str, seconds: float) -> bytes:
-        """Return a body that is not complete yet, within its size and its time."""
-        self._slots.check(address)
-        if (request.content_length or 0) > MAX_BODY:
-            _reject_size()
-        try:
-            # The decision takes microseconds, and the lookup of claims half of the time that is
-            # left, so that the body may take nearly all of it.
-            async with asyncio.timeout(seconds):
-                return await self._arrive(request, address)
-        except TimeoutError as error:
-            message = f"the body did not arrive within the timeout of the call, {seconds:g} s"
-            raise web.HTTPRequestTimeout(text=f"{message}\n") from error
-        except (web.RequestPayloadError, HttpProcessingError) as error:
-            message = "the framing of the body is not valid HTTP/1.1"
-            raise web.HTTPBadRequest(text=f"{message}\n") from error
-
-    async def _arrive(self, request: web.BaseRequest, address: str) -> bytes:
-        """Return a body that is still arriving, or that its sender holds back until requested."""
-        waits = request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
-        if waits and request.version == HttpVersion11:
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        body = bytearray()
-        try:
-            while chunk := await request.content.readany():
-                body += chunk
-                self._arriving[address] += len(chunk)
-                if len(body) > MAX_BODY:
-                    _reject_size()
-                if len(body) > SMALL_BODY:
-                    self._check_arriving(address)
-            return bytes(body)
-        finally:
-            self._arriving[address] -= len(body)
-            if not self._arriving[address]:
-                del self._arriving[address]
-
-    def _check_arriving(self, address: str) -> None:
-        if self._arriving[address] > MAX_ARRIVING // 2 or self.arriving_bytes > MAX_ARRIVING:
-            raise NoSlotError("gpufence is receiving too many large bodies")
+    def _refuse(
+        self, request: web.BaseRequest, endpoint: Endpoint, error: _RefusedError
+    ) -> web.StreamResponse:
+        """Deny the review if its uid arrived, or else respond with an HTTP error."""
+        status, problem = error.status, str(error)
+        uid = review.leading_uid(error.start)
+        is_overload = status is HTTPStatus.TOO_MANY_REQUESTS
+        self._metrics.count_response(endpoint, "overloaded" if is_overload else "bad_request")
+        event(
+            _log,
+            logging.WARNING,
+            "not reviewed",
+            path=endpoint,
+            status=status.value,
+            uid=uid,
+            problem=problem,
+        )
+        if not uid:
+            return web.Response(status=status, text=f"{problem}\n", headers=error.headers)
+        return self._response(request, response.encode(response.refused(uid, status, problem)))
 
     def _response(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        keeps = request.keep_alive and not self._lifecycle.draining
+        keeps = request.keep_alive and not self.draining
         if keeps and request.version == HttpVersion11:
             return JSONResponse(body)
         return web.Response(body=body, content_type=JSON)
 
-    def _too_many(self, endpoint: Endpoint, why: str) -> web.Response:
-        """Let the caller retry, on this replica or another.
 
-        An API server retries within the webhook's timeout if the response says after how long
-        (k8s.io/client-go/rest, with_retry.go). It does so on a new connection, which may lead to
-        another replica. This replica stays ready: the others would only get what it does not take.
+class Memory:
+    """The bytes that large bodies may take, shared fairly between the addresses that send them.
+
+    What becomes free goes to the waiting address that holds the least.
+    """
+
+    def __init__(self, capacity: int = MAX_LARGE) -> None:
+        self.capacity = capacity
+        self.held: Counter[str] = Counter()
+        """Bytes by address."""
+        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+
+    @asynccontextmanager
+    async def taken(self, address: str, size: int) -> AsyncIterator[None]:
+        """Wait for so many bytes, and hold them inside the block. Small bodies never wait.
+
+        Raises:
+            TimeoutError: too many wait already.
         """
-        self._metrics.count_response(endpoint, "overloaded")
-        response = web.Response(
-            status=web.HTTPTooManyRequests.status_code,
-            text=f"{why}; try again\n",
-            headers={hdrs.RETRY_AFTER: "1"},
-        )
-        response.force_close()
-        return response
+        if size <= SMALL_BODY:
+            yield
+            return
+        own, all_waiting = len(self._waiting.get(address, ())), map(len, self._waiting.values())
+        if own >= MAX_WAITING // 2 or sum(all_waiting) >= MAX_WAITING:
+            raise TimeoutError
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(address, deque()).append((size, granted))
+        self._grant()
+        try:
+            await granted
+            yield
+        finally:
+            if granted.cancelled():
+                self._waiting[address].remove((size, granted))
+            else:
+                self.held -= Counter({address: size})
+            self._grant()
 
-    def _rejected(self, endpoint: Endpoint, error: web.HTTPException) -> None:
-        self._metrics.count_response(endpoint, "bad_request")
-        problem = (error.text or "").strip()
-        event(
-            _log,
-            logging.WARNING,
-            "bad request",
-            path=endpoint,
-            status=error.status,
-            problem=problem,
-        )
+    def _grant(self) -> None:
+        """Give what is free to those who wait."""
+        for address in sorted(self._waiting, key=self.held.__getitem__):
+            waiting = self._waiting[address]
+            while waiting and self._fits(address, waiting[0][0]):
+                size, granted = waiting.popleft()
+                self.held[address] += size
+                granted.set_result(None)
+            if not waiting:
+                del self._waiting[address]
+
+    def _fits(self, address: str, size: int) -> bool:
+        own, all_held = self.held[address] + size, self.held.total() + size
+        return own <= self.capacity // 2 and all_held <= self.capacity
+
+
+class JSONResponse(web.StreamResponse):
+    """A body of JSON with status 200, for a caller of HTTP/1.1 that keeps its connection.
+
+    ``web.Response`` can say all else, and takes time for it: making it and its headers was a
+    quarter of what aiohttp and TLS cost a request.
+    """
+
+    _HEAD = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nDate: %b\r\nContent-Length: %d\r\n\r\n"
+    ).encode()
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self._whole = self._HEAD % (_date(int(time())), len(body)) + body
+
+    @property
+    def keep_alive(self) -> bool:
+        return True
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        writer = request.writer
+        await writer.write_eof(self._whole)
+        return writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to be written: ``prepare`` sends the body with the headers."""
 
 
 def operations_handler(
@@ -266,26 +359,26 @@ def _not_found(*paths: str) -> web.Response:
     return web.Response(status=404, text=f"not found; the paths here are {', '.join(paths)}\n")
 
 
-@lru_cache(maxsize=32)
-def _seconds(query: str, timeout_seconds: float) -> float:
-    """Return the seconds in which to answer. All calls of a webhook have the same query."""
-    try:
-        timeout = dict(parse_qsl(query, keep_blank_values=True)).get("timeout")
-        return deadline(timeout, timeout_seconds)
-    except ValueError as error:
-        raise web.HTTPBadRequest(text=f"invalid timeout in the query: {error}\n") from error
-
-
-def _reject_method(method: str) -> NoReturn:
-    raise web.HTTPMethodNotAllowed(
-        method, [hdrs.METH_POST], text=f"{method:.20} is not supported; POST an AdmissionReview\n"
+def _unsupported(found: str) -> _RefusedError:
+    return _RefusedError(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        f"{found} is not supported; send an AdmissionReview as plain {JSON}",
     )
 
 
-def _reject_media_type(found: str) -> NoReturn:
-    raise web.HTTPUnsupportedMediaType(
-        text=f"{found} is not supported; send an AdmissionReview as plain {JSON}\n"
+def _too_large(why: str, body: bytes | bytearray) -> _RefusedError:
+    return _RefusedError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"gpufence cannot review this object, because the review {why}. Make the object smaller: "
+        "move long values into a ConfigMap",
+        body,
     )
+
+
+async def _read(request: web.BaseRequest, body: bytearray, size: int) -> None:
+    """Add what arrives to the body, until it has at least the size or is complete."""
+    while len(body) < size and (chunk := await request.content.readany()):
+        body += chunk
 
 
 def _values(body: bytes) -> int:
@@ -296,15 +389,21 @@ def _values(body: bytes) -> int:
     return sum(map(body.count, (b",", b":", b"[", b"{")))
 
 
-def _reject_values() -> NoReturn:
-    raise web.HTTPRequestEntityTooLarge(
-        MAX_VALUES,
-        text=f"the body holds more than {MAX_VALUES:,} JSON values, more than any object has\n",
-    )
+@lru_cache(maxsize=32)
+def deadline(query: str, registered: float) -> float:
+    """Return the seconds in which to answer, less than the caller waits.
+
+    An API server appends ``?timeout=3s``: what is left of its timeout, rounded up to whole seconds
+    (``validating/dispatcher.go``), so that up to a second less may be left. A tenth is for the
+    transfer. API servers need no more than the ``registered`` timeout, others must not get more.
+    """
+    found = _TIMEOUT.search(query)
+    given = int(found[1]) / (1000 if found[2] == "ms" else 1) if found else registered
+    seconds = min(given, registered)
+    return 0.9 * max(seconds - 1, seconds / 2)
 
 
-def _reject_size() -> NoReturn:
-    mebibytes = MAX_BODY // 1024**2
-    raise web.HTTPRequestEntityTooLarge(
-        MAX_BODY, text=f"the body is over {mebibytes} MiB, more than any review with two objects\n"
-    )
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> bytes:
+    """Return the time as RFC 9110 (5.6.7) has it."""
+    return formatdate(seconds, usegmt=True).encode()

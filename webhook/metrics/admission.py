@@ -27,7 +27,7 @@ from webhook.logs import DropReason, dropped
 
 Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error", "overloaded"]
 """What became of a request; ``malformed`` faults the object, ``bad_request`` the call, and
-``overloaded`` was not looked at."""
+``overloaded`` found no memory for a large review."""
 
 UNKNOWN = "unknown"
 OTHER_KIND = "other"

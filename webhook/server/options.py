@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from webhook.http.slots import DEFAULT_MAX_IN_FLIGHT
 from webhook.kube.credentials import Load
 from webhook.logs import LogFormat
 from webhook.registration.controller import ControllerOptions
@@ -41,5 +40,4 @@ class ServeOptions:
     """The interval between two looks at the policy and the key pair."""
     timeout_seconds: float = 10.0
     """``timeoutSeconds`` of the webhook configurations: no request may take longer."""
-    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
     log_format: LogFormat = "json"

@@ -16,9 +16,7 @@ from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.facts import ClusterFacts
 from webhook.http.connections import OPERATIONS
 from webhook.http.edge import Edge, operations_handler
-from webhook.http.lifecycle import Lifecycle
 from webhook.http.listener import Listeners, listen, port_of
-from webhook.http.slots import Slots
 from webhook.http.tls import ServedCertificate
 from webhook.kube.clock import ServerClock
 from webhook.kube.connection import Connection
@@ -83,8 +81,7 @@ class _Replica:
         self._options = options
         self._policy = policy
         self._clock = ServerClock()
-        self._lifecycle = Lifecycle()
-        self._slots = Slots(options.max_in_flight)
+        self._serving = False
         self._metrics = Metrics(policy.current, options.policy_name)
         counters = ControllerMetrics(self._metrics.registry)
         counters.track_policy(lambda: policy.generation, lambda: policy.problem)
@@ -92,9 +89,7 @@ class _Replica:
         self._admission = Admission(
             policy.current, self._metrics, lambda: self._clock.now().date(), self._facts
         )
-        self._edge = Edge(
-            self._admission, self._metrics, self._lifecycle, self._slots, options.timeout_seconds
-        )
+        self._edge = Edge(self._admission, self._metrics, options.timeout_seconds)
         policy.followers += [self._admission.use, self._metrics.use]
         policy.counters.append(counters.reloaded)
         self._controller = self._registration_controller(counters)
@@ -104,7 +99,7 @@ class _Replica:
             options.client_ca_file,
             lambda: counters.failed("certificate reload"),
         )
-        self._metrics.track_in_flight(lambda: self._slots.in_flight)
+        self._metrics.track_in_flight(lambda: self._edge.open_requests)
         self._metrics.track_certificate(lambda: self._certificate.expires.timestamp())
         self._listeners = Listeners(self._metrics.connection_rejected)
         self._first_certificates = (
@@ -134,7 +129,7 @@ class _Replica:
         reviews = listen(options.host, options.port, "port")
         tls, is_busy = self._certificate.load(), self._edge.is_busy
         await self._listeners.serve(self._edge.handle, reviews, tls, is_busy=is_busy)
-        self._lifecycle.serving = True
+        self._serving = True
         event(
             _log,
             logging.INFO,
@@ -154,11 +149,11 @@ class _Replica:
     async def drain(self, signals: Signals) -> None:
         """Keep serving, unready, while clients turn to other replicas; then finish all requests."""
         options = self._options
-        self._lifecycle.draining = True
+        self._edge.draining = True
         event(_log, logging.INFO, "draining", seconds=options.drain_seconds)
         await within(options.drain_seconds, signals.second.wait)
         # aiohttp stops reading when it cleans up: a body that is still arriving would be lost.
-        await within(options.grace_seconds, self._lifecycle.finished)
+        await within(options.grace_seconds, self._edge.finished)
 
     async def close(self) -> None:
         for task in self._running:
@@ -173,9 +168,12 @@ class _Replica:
 
     def _unready(self) -> str:
         """Return why clients should not send requests to this replica; empty if they should."""
+        if self._edge.draining:
+            return "shutting down"
+        if not self._serving:
+            return "starting"
         return (
-            self._lifecycle.unready()
-            or self._certificate.invalid()
+            self._certificate.invalid()
             or (self._controller.untrusted if self._controller else "")
             or (self._facts.unready() if self._facts else "")
         )
@@ -206,7 +204,7 @@ class _Replica:
             self._options.controller,
             lambda: self._policy.current,
             counters,
-            lambda: self._lifecycle.serving and not self._lifecycle.draining,
+            lambda: self._serving and not self._edge.draining,
             lambda: self._certificate.chain(),
             self._clock,
         )

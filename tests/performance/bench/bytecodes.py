@@ -20,9 +20,7 @@ from reviewing import default_policy
 from webhook.admission.handler import Admission
 from webhook.http.connections import REVIEWS, Connections
 from webhook.http.edge import Edge
-from webhook.http.lifecycle import Lifecycle
 from webhook.http.listener import Server
-from webhook.http.slots import Slots
 from webhook.metrics.admission import Metrics
 
 CASES: tuple[reviews.Case, ...] = ("gpu-pod", "plain-pod")
@@ -54,7 +52,7 @@ async def count(case: reviews.Case, endpoint: reviews.Endpoint) -> Counter[str]:
     policy = default_policy()
     metrics = Metrics(policy, "default")
     admission = Admission(policy, metrics, date.today)
-    edge = Edge(admission, metrics, Lifecycle(), Slots(), timeout_seconds=10)
+    edge = Edge(admission, metrics, timeout_seconds=10)
     transport = _Transport()
     protocol = Server(edge.handle, Connections(REVIEWS, lambda _reason: None))()
     protocol.connection_made(transport)

@@ -14,8 +14,6 @@ from aiohttp import web
 from policies.policy import Policy
 from webhook.admission.handler import Admission
 from webhook.http.edge import Edge
-from webhook.http.lifecycle import Lifecycle
-from webhook.http.slots import Slots
 from webhook.metrics.admission import Metrics
 
 _TODAY = datetime(2026, 11, 21, tzinfo=UTC).date()
@@ -59,10 +57,9 @@ class Webhook:
 
     def __init__(self, policy: Policy) -> None:
         self._loop = asyncio.new_event_loop()
-        metrics, lifecycle = Metrics(policy, "fuzz"), Lifecycle()
-        lifecycle.serving = True
+        metrics = Metrics(policy, "fuzz")
         admission = Admission(policy, metrics, lambda: _TODAY)
-        edge = Edge(admission, metrics, lifecycle, Slots(), timeout_seconds=10)
+        edge = Edge(admission, metrics, timeout_seconds=10)
         self._server = web.Server(edge.handle, loop=self._loop, access_log=None)
 
     def exchange(self, data: bytes) -> bytes:

@@ -13,15 +13,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.parser import BytesParser
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 
 import pytest
 from aiohttp import http_parser, web_protocol
 
-from reviewing import UID, encode, plain_pod, review, with_value
+from reviewing import JSON, UID, encode, plain_pod, review, with_value
 from served import Hook
-from webhook.http import edge as app
-from webhook.http.edge import MAX_BODY, MAX_VALUES
+from webhook.http.edge import MAX_BODY, MAX_VALUES, MAX_WAITING, SMALL_BODY, deadline
 
 GOOD = encode(review(plain_pod()))
 POST = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -66,7 +64,7 @@ async def converse(hook: Hook, sent: bytes) -> bytes:
 
 async def wait_for_open_request(hook: Hook) -> None:
     """Return when a request is in flight."""
-    while not hook.lifecycle.open_requests:  # noqa: ASYNC110 - a beginning is no event
+    while not hook.edge.open_requests:  # noqa: ASYNC110 - a beginning is no event
         await asyncio.sleep(0)
 
 
@@ -145,79 +143,123 @@ async def test_a_body_of_the_maximum_size_is_accepted(hook: Hook) -> None:
     assert (status, answer["response"]["allowed"]) == (200, True)
 
 
-async def test_an_oversized_body_is_rejected_by_its_content_length(hook: Hook) -> None:
-    status, text = await post(hook, body_of(MAX_BODY + 1), JSON_TYPE)
-    assert (status, text) == (
-        413,
-        "the body is over 8 MiB, more than any review with two objects\n",
-    )
+SMALLER = "Make the object smaller: move long values into a ConfigMap"
+TOO_LARGE = f"gpufence cannot review this object, because the review is over 8 MiB. {SMALLER}"
+
+
+def refusal(code: int, reason: str, message: str) -> JSON:
+    """Return the response to a review that is not read."""
+    status = {"code": code, "reason": reason, "message": message}
+    return {"uid": UID, "allowed": False, "status": status}
+
+
+async def read_answer(reader: asyncio.StreamReader) -> JSON:
+    """Return the AdmissionResponse that comes on a connection."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n"), head
+    length = int(BytesParser().parsebytes(head.partition(b"\r\n")[2])["Content-Length"])
+    answer: JSON = json.loads(await reader.readexactly(length))["response"]
+    return answer
+
+
+async def test_an_oversized_review_is_denied_by_its_content_length(hook: Hook) -> None:
+    answer = await hook.response("/validate", body_of(MAX_BODY + 1))
+    assert answer == refusal(413, "RequestEntityTooLarge", TOO_LARGE)
     await assert_valid_reviews_are_served(hook)
 
 
-async def test_an_oversized_chunked_body_is_rejected(hook: Hook) -> None:
-    answer = await converse(
-        hook,
-        POST
-        + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
-        + b"%x\r\n%b\r\n0\r\n\r\n" % (MAX_BODY + 1, body_of(MAX_BODY + 1)),
-    )
-    assert answer.startswith(b"HTTP/1.1 413 ")
-    assert answer.endswith(b"the body is over 8 MiB, more than any review with two objects\n")
+async def test_an_oversized_review_is_denied_before_it_arrives(hook: Hook) -> None:
+    async with connection(hook) as (reader, writer):
+        writer.write(POST + b"Content-Length: 1000000000000\r\n\r\n" + body_of(2000))
+        assert (await read_answer(reader))["status"]["code"] == 413
     await assert_valid_reviews_are_served(hook)
 
 
-async def test_a_body_with_too_many_json_values_is_rejected(hook: Hook) -> None:
+async def test_an_oversized_body_without_a_uid_gets_413(hook: Hook) -> None:
+    spoofed = b'{"a":"b","request":{"uid":"x"}}' + b" " * MAX_BODY
+    assert await post(hook, spoofed, JSON_TYPE) == (413, f"{TOO_LARGE}\n")
+
+
+async def test_an_oversized_chunked_review_is_denied(hook: Hook) -> None:
+    async with connection(hook) as (reader, writer):
+        writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (MAX_BODY + 1, body_of(MAX_BODY + 1)))
+        assert (await read_answer(reader))["status"]["message"] == TOO_LARGE
+    await assert_valid_reviews_are_served(hook)
+
+
+async def test_a_review_with_too_many_json_values_is_denied(hook: Hook) -> None:
     def of(values: int) -> bytes:
         return GOOD.replace(
             b'"spec":{', b'"spec":{"x":[%b],' % b",".join([b"[]"] * (values // 2)), 1
         )
 
-    assert (await hook.post("/validate", of(MAX_VALUES - 200)))[0] == 200
-    assert await hook.post("/validate", of(MAX_VALUES + 2)) == (
-        413,
-        "the body holds more than 1,500,000 JSON values, more than any object has\n",
+    assert (await hook.response("/validate", of(MAX_VALUES - 200)))["allowed"] is True
+    why = "gpufence cannot review this object, because the review holds more than 1,500,000 JSON"
+    assert await hook.response("/validate", of(MAX_VALUES + 2)) == refusal(
+        413, "RequestEntityTooLarge", f"{why} values. {SMALLER}"
     )
     await assert_valid_reviews_are_served(hook)
 
 
-async def test_the_total_size_of_arriving_bodies_is_limited(
-    hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app, "MAX_ARRIVING", 2**21)
-    whole = body_of(2 * app.SMALL_BODY)
-    head = POST + f"Content-Length: {len(whole)}\r\n\r\n".encode()
+def head_of(body: bytes, seconds: str = "10s") -> bytes:
+    head = POST.replace(b"/validate", f"/validate?timeout={seconds}".encode())
+    return head + f"Content-Length: {len(body)}\r\n\r\n".encode()
+
+
+async def test_large_reviews_share_a_limited_memory(hook: Hook) -> None:
+    whole = body_of(8 * SMALL_BODY)
+    hook.edge.memory.capacity = 4 * len(whole)
     async with AsyncExitStack() as held:
-        waiting = [await held.enter_async_context(connection(hook)) for _ in range(2)]
-        for _, writer in waiting:
-            writer.write(head + whole[:-1])
-        while hook.edge.arriving_bytes < 2 * (len(whole) - 1):  # noqa: ASYNC110 - nor is an arrival
+        arriving = [await held.enter_async_context(connection(hook)) for _ in range(2)]
+        for _, writer in arriving:
+            writer.write(head_of(whole) + whole[:-1])
+        while hook.edge.memory.held.total() < 2 * len(whole):  # noqa: ASYNC110 - nor is an arrival
             await asyncio.sleep(0)
+        # The address has its half: its next review waits, and is denied if it waits too long.
         reader, writer = await held.enter_async_context(connection(hook))
-        writer.write(head + whole[:-1])
-        answer = await reader.readuntil(b"gpufence is receiving too many large bodies; try again\n")
-        assert answer.startswith(b"HTTP/1.1 429 ")
-        assert b"\r\nRetry-After: 1\r\n" in answer
+        writer.write(head_of(whole, "100ms") + whole)
+        assert await read_answer(reader) == refusal(
+            429, "TooManyRequests", "gpufence is receiving too many large reviews; try again later"
+        )
+        waits, writer = await held.enter_async_context(connection(hook))
+        writer.write(head_of(whole) + whole)
         # Other addresses have the other half.
         reader, writer = await held.enter_async_context(connection(hook, "127.0.0.9"))
-        writer.write(head + whole)
-        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.write(head_of(whole) + whole)
+        assert (await read_answer(reader))["allowed"] is True
         # What nearly all clients send is accepted as well.
         await assert_valid_reviews_are_served(hook)
-        small = body_of(app.SMALL_BODY)
-        assert (await hook.post("/validate", small))[0] == 200
-        for reader, writer in waiting:
+        assert (await hook.response("/validate", body_of(SMALL_BODY)))["allowed"] is True
+        for reader, writer in arriving:
             writer.write(whole[-1:])
-            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-    assert hook.edge.arriving_bytes == 0
+            assert (await read_answer(reader))["allowed"] is True
+        assert (await read_answer(waits))["allowed"] is True
+    assert not hook.edge.memory.held
     counted = await hook.metric("gpufence_admission_requests_total")
     assert sum(n for key, n in counted.items() if 'result="overloaded"' in key) == 1
 
 
-async def test_a_content_length_of_a_terabyte_is_rejected_before_the_body(hook: Hook) -> None:
-    async with connection(hook) as (reader, writer):
-        writer.write(POST + b"Content-Length: 1000000000000\r\n\r\n{")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
-    await assert_valid_reviews_are_served(hook)
+async def test_only_some_large_reviews_wait_for_memory(hook: Hook) -> None:
+    whole = body_of(8 * SMALL_BODY)
+    hook.edge.memory.capacity = 0
+    async with AsyncExitStack() as held:
+        for _ in range(MAX_WAITING // 2):
+            _, writer = await held.enter_async_context(connection(hook))
+            writer.write(head_of(whole) + GOOD[:-1])
+        while hook.edge.open_requests < MAX_WAITING // 2:  # noqa: ASYNC110 - nor is an arrival
+            await asyncio.sleep(0)
+        reader, writer = await held.enter_async_context(connection(hook))
+        writer.write(head_of(whole) + whole)
+        assert (await read_answer(reader))["status"]["code"] == 429
+
+
+async def test_a_review_that_waits_gets_the_memory_that_others_release(hook: Hook) -> None:
+    whole = body_of(8 * SMALL_BODY)
+    hook.edge.memory.capacity = 2 * len(whole)
+    answers = await asyncio.gather(*(hook.response("/validate", whole) for _ in range(12)))
+    assert all(answer["allowed"] for answer in answers)
+    assert not hook.edge.memory.held
 
 
 @pytest.mark.parametrize("seconds", ["3s", "10s", "1m0s", "500ms"])
@@ -228,41 +270,36 @@ async def test_the_timeout_parameter_of_the_api_server_is_accepted(
     assert status == 200
 
 
-async def test_an_invalid_timeout_gets_400(hook: Hook) -> None:
-    status, text = await post(hook, GOOD, JSON_TYPE, "?timeout=soon")
-    assert status == 400
-    assert text == (
-        "invalid timeout in the query: 'soon' is not a duration; write it like 3s, 1m30s or 500ms\n"
-    )
-
-
-async def test_an_incomplete_body_gets_408_before_the_timeout_of_the_caller(hook: Hook) -> None:
+async def test_a_late_review_is_denied_before_the_timeout_of_the_caller(hook: Hook) -> None:
+    message = "the review did not arrive within 0.045 s; try again later"
     async with connection(hook) as (reader, writer):
-        head = POST.replace(b"/validate", b"/validate?timeout=100ms")
-        writer.write(head + b"Content-Length: 1000\r\n\r\n" + GOOD[:100])
+        writer.write(head_of(GOOD, "100ms") + GOOD[:-1])
+        assert await read_answer(reader) == refusal(408, "Timeout", message)
+    async with connection(hook) as (reader, writer):
+        writer.write(head_of(GOOD, "100ms") + GOOD[:10])
         assert await reader.readline() == b"HTTP/1.1 408 Request Timeout\r\n"
-        await reader.readuntil(
-            b"\r\n\r\nthe body did not arrive within the timeout of the call, 0.09 s\n"
-        )
+        await reader.readuntil(f"\r\n\r\n{message}\n".encode())
     await assert_valid_reviews_are_served(hook)
 
 
-async def test_expect_100_continue_is_answered_with_100_continue(hook: Hook) -> None:
-    length = f"Content-Length: {len(GOOD)}\r\n".encode()
-    async with connection(hook) as (reader, writer):
-        writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
-        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        writer.write(GOOD)
-        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-
-
-async def test_expect_100_continue_with_an_oversized_body_gets_413(hook: Hook) -> None:
-    length = f"Content-Length: {MAX_BODY + 1}\r\n".encode()
-    async with connection(hook) as (reader, writer):
-        writer.write(POST + b"Expect: 100-continue\r\n" + length + b"\r\n")
-        # Python 3.13 took the newer phrase, of RFC 9110.
-        phrase = HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase.encode()
-        assert await reader.readline() == b"HTTP/1.1 413 " + phrase + b"\r\n"
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [
+        # An API server rounds up to whole seconds.
+        ("timeout=3s", 1.8),
+        ("timeout=2s", 0.9),
+        ("timeout=1s", 0.45),
+        ("timeout=100ms", 0.045),
+        ("a=b&timeout=3s", 1.8),
+        # The registered timeout limits all others.
+        ("timeout=30s", 8.1),
+        ("timeout=8760h", 8.1),
+        ("timeout=soon", 8.1),
+        ("", 8.1),
+    ],
+)
+def test_the_deadline_is_earlier_than_the_timeout_of_the_caller(query: str, seconds: float) -> None:
+    assert deadline(query, 10) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +361,7 @@ async def test_a_request_that_is_not_http_gets_400(hook: Hook, name: str) -> Non
             "HttpRequestParserC",
             b"100ms",
             b"408",
-            b"the body did not arrive within the timeout of the call, 0.09 s",
+            b"the review did not arrive within 0.045 s; try again later",
         ),
         ("HttpRequestParserPy", b"10s", b"400", b"the framing of the body is not valid HTTP/1.1"),
     ],
@@ -356,7 +393,7 @@ async def test_a_disconnected_client_leaves_no_open_request_and_no_log(
         writer.write(POST + f"Content-Length: {len(GOOD)}\r\n\r\n".encode() + GOOD[:sent])
         await wait_for_open_request(hook)
     async with asyncio.timeout(10):
-        await hook.lifecycle.finished()
+        await hook.edge.finished()
     await assert_valid_reviews_are_served(hook)
     assert caplog.records == []
 
@@ -389,16 +426,10 @@ async def test_the_operations_port_serves_health_readiness_and_metrics(hook: Hoo
         assert response.content_type == "application/openmetrics-text"
 
 
-@pytest.mark.parametrize(
-    ("serving", "draining", "reason"),
-    [(False, False, "starting\n"), (True, True, "shutting down\n")],
-)
-async def test_readyz_reports_why_a_server_is_unready(
-    hook: Hook, serving: bool, draining: bool, reason: str
-) -> None:
-    hook.lifecycle.serving, hook.lifecycle.draining = serving, draining
+async def test_readyz_reports_why_a_server_is_unready(hook: Hook) -> None:
+    hook.edge.draining = True
     async with hook.operations.get("/readyz") as response:
-        assert (response.status, await response.text()) == (503, reason)
+        assert (response.status, await response.text()) == (503, "shutting down\n")
     async with hook.operations.get("/healthz") as response:
         assert response.status == 200
 
@@ -407,6 +438,6 @@ async def test_readyz_reports_why_a_server_is_unready(
 async def test_a_draining_server_closes_connections(hook: Hook, body: bytes) -> None:
     async with hook.client.post("/validate", data=body, headers=JSON_TYPE) as response:
         assert "Connection" not in response.headers
-    hook.lifecycle.draining = True
+    hook.edge.draining = True
     async with hook.client.post("/validate", data=body, headers=JSON_TYPE) as response:
         assert response.headers["Connection"] == "close"

@@ -84,13 +84,6 @@ Examples:
     help="Time after that in which gpufence completes requests in flight.",
 )
 @click.option(
-    "--max-in-flight",
-    type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="Maximum number of reviews in flight. Further requests get 429 (Too Many Requests).",
-)
-@click.option(
     "--log-format",
     type=click.Choice(["json", "text"]),
     default="json",
@@ -113,7 +106,6 @@ def serve(
     metrics_port: int,
     drain_seconds: float,
     grace_seconds: float,
-    max_in_flight: int,
     log_format: Literal["json", "text"],
 ) -> int:
     """Run the admission webhook.
@@ -147,7 +139,6 @@ def serve(
         metrics_port=metrics_port,
         drain_seconds=drain_seconds,
         grace_seconds=grace_seconds,
-        max_in_flight=max_in_flight,
         log_format=log_format,
     )
     try:
