@@ -15,8 +15,7 @@ import msgspec
 from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.files import display_name, read_text
 from webhook.documents.json_reader import read_json
-from webhook.documents.parsed import Parsed
-from webhook.documents.yaml_reader import read_yaml
+from webhook.documents.yaml_reader import Parsed, read_yaml
 from webhook.wording import printable
 
 _SEPARATOR = "---"

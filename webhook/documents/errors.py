@@ -1,8 +1,13 @@
-"""Errors in documents, which occur before any rule runs."""
+"""Errors in documents, which occur before any rule runs, and templates, which cause many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+HELM_CURE = (
+    "It looks like a Helm template: check what it renders to, helm template CHART | "
+    "gpufence check -"
+)
 
 
 class ManifestError(Exception):
@@ -26,3 +31,8 @@ class InputError(Exception):
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = tuple(lines)
         super().__init__("\n".join(self.lines))
+
+
+def looks_like_template(text: str) -> bool:
+    """Return whether a text that does not parse may be a template of a manifest."""
+    return "{{" in text or "{%" in text

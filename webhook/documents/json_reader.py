@@ -12,17 +12,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from webhook.documents.errors import ManifestError
-from webhook.documents.parsed import (
+from webhook.documents.errors import HELM_CURE, ManifestError, looks_like_template
+from webhook.documents.yaml_reader import (
     DUPLICATE_CURE,
     MAX_DEPTH,
     TOO_DEEP,
     TOO_DEEP_CURE,
     Parsed,
+    read_yaml,
 )
-from webhook.documents.placeholders import looks_like_template
-from webhook.documents.syntax import HELM_CURE
-from webhook.documents.yaml_reader import read_yaml
 
 _INT64_MIN = -(2**63)
 _UINT64_MAX = 2**64 - 1

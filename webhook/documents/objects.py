@@ -10,13 +10,13 @@ import msgspec
 
 from policies.kubernetes.objects import JSONObject
 from webhook.documents.documents import Document
-from webhook.documents.errors import ManifestError
-from webhook.documents.placeholders import TEMPLATE_NOTE, looks_like_template
+from webhook.documents.errors import ManifestError, looks_like_template
 
 Path = tuple[str | int, ...]
 
 # kustomize's own files, which may omit their apiVersion.
 _KUSTOMIZE_KINDS = frozenset({"Kustomization", "Component"})
+_TEMPLATE_NOTE = "is a template, with placeholders such as {{ }}"
 _PATCH_NOTE = "has no apiVersion, as a patch may"
 _CURES = {
     "apiVersion": "Write the one that kubectl api-resources shows for its kind",
@@ -65,7 +65,7 @@ def read_objects(document: Document) -> Iterator[Manifest]:
 
 def _objects(document: Document) -> Iterator[Manifest]:
     if document.error is not None and document.lenient and looks_like_template(document.text):
-        yield Manifest(document, None, (), document.line, note=TEMPLATE_NOTE)
+        yield Manifest(document, None, (), document.line, note=_TEMPLATE_NOTE)
     elif document.error is not None:
         yield Manifest(document, None, (), document.line, error=document.error)
     elif isinstance(document.value, list) and any(map(_looks_like_object, document.value)):

@@ -1,4 +1,4 @@
-"""The value of a plain YAML scalar for Kubernetes.
+"""The values of YAML scalars for Kubernetes, by their form or their tags.
 
 Source: ``resolve.go`` of ``go.yaml.in/yaml/v2``, the parser behind ``sigs.k8s.io/yaml`` and so
 behind kubectl and the API server. It is neither YAML 1.1 nor 1.2: ``y`` and ``on`` are true,
@@ -11,6 +11,11 @@ import math
 import re
 import struct
 from functools import lru_cache
+from typing import Any
+
+import yaml
+
+from webhook.documents.errors import ManifestError
 
 Scalar = str | int | float | bool | None
 
@@ -42,6 +47,64 @@ _INT64_MIN = -(2**63)
 _UINT64_MAX = 2**64 - 1
 # int() fails for 4,300 digits and more; floats end before.
 _MAX_DIGITS = 4000
+
+_TAG = "tag:yaml.org,2002:"
+_NUMBER_TAGS = {f"{_TAG}int": int, f"{_TAG}float": float, f"{_TAG}bool": bool}
+_TEXT_TAGS = frozenset({"!", f"{_TAG}str", f"{_TAG}timestamp"})
+_NULL_TAG = f"{_TAG}null"
+MERGE_TAG = f"{_TAG}merge"
+_COLLECTION_TAGS = {
+    yaml.MappingStartEvent: (None, "!", f"{_TAG}map"),
+    yaml.SequenceStartEvent: (None, "!", f"{_TAG}seq"),
+}
+
+
+def resolve(event: Any) -> Scalar:
+    """Return the value of a scalar that is plain or has a tag.
+
+    Raises:
+        ManifestError: the tag is unknown or does not fit the value, or JSON has no such value.
+    """
+    tag, text = event.tag, event.value
+    if tag in _TEXT_TAGS:
+        return str(text)
+    value = resolve_plain(text)
+    if tag in _NUMBER_TAGS or tag == _NULL_TAG:
+        expected = _NUMBER_TAGS.get(tag, type(None))
+        if expected is float and type(value) is int:
+            value = float(value)
+        if type(value) is not expected:
+            raise event_error(
+                f"{text:.60} is not a valid {tag.removeprefix(_TAG)}, which its tag requires",
+                event,
+                "Remove the tag",
+            )
+    elif tag is not None:
+        raise _unknown_tag(event)
+    if type(value) is float and not math.isfinite(value):
+        raise event_error(
+            f"{text} is a number that JSON does not have",
+            event,
+            "Put it in quotes if it is meant as text",
+        )
+    return value
+
+
+def check_collection(event: Any) -> None:
+    """Reject tags of collections that are neither mappings nor lists for Kubernetes."""
+    if event.tag not in _COLLECTION_TAGS[type(event)]:
+        raise _unknown_tag(event)
+
+
+def _unknown_tag(event: Any) -> ManifestError:
+    tag = event.tag.replace(_TAG, "!!")
+    return event_error(f"the tag {tag:.60} has no meaning in Kubernetes", event, "Remove the tag")
+
+
+def event_error(problem: str, event: Any, cure: str = "") -> ManifestError:
+    """Return an error at the place of an event."""
+    mark = event.start_mark
+    return ManifestError(problem, line=mark.line + 1, column=mark.column + 1, cure=cure)
 
 
 def resolve_plain(text: str) -> Scalar:

@@ -2,14 +2,18 @@
 
 Source of the meaning: ``decode.go`` of ``go.yaml.in/yaml/v2`` and ``yaml.go`` of
 ``sigs.k8s.io/yaml``. This reader is stricter about mistakes that these drop silently: unknown tags
-and a second document without ``---`` are errors, and duplicate keys are reported.
+and a second document without ``---`` are errors, and duplicate keys are reported. It records the
+positions of entries on request only, because most runs need none.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
+import msgspec
 import yaml
 from yaml.events import (
     AliasEvent,
@@ -22,21 +26,86 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from webhook.documents.errors import ManifestError
-from webhook.documents.parsed import (
-    DUPLICATE_CURE,
-    MAX_DEPTH,
-    TOO_DEEP,
-    TOO_DEEP_CURE,
-    Parsed,
+from webhook.documents.errors import HELM_CURE, ManifestError, looks_like_template
+from webhook.documents.scalars import (
+    MAY_BE_SPECIAL,
+    MERGE_TAG,
+    check_collection,
+    event_error,
+    key_text,
+    plain_key,
+    resolve,
 )
-from webhook.documents.placeholders import looks_like_template
-from webhook.documents.scalars import MAY_BE_SPECIAL, key_text, plain_key
-from webhook.documents.syntax import HELM_CURE, clamp_to_text, explain
-from webhook.documents.yaml_tags import MERGE_TAG, check_collection, event_error, resolve
+from webhook.wording import counted
+
+MAX_DEPTH = 100
+"""Deeper nesting is an error: rules, diff and output recurse."""
+
+DUPLICATE_CURE = "Remove one of the two: kubectl uses the second and drops the first"
+
+TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
+TOO_DEEP_CURE = "Check the tool that wrote it: no object of the Kubernetes API nests so deep"
 
 MAX_ALIASED = 400_000
 """The maximum number of values that the aliases of one document expand to, as in go-yaml."""
+
+_NO_TABS = "Indent with spaces: YAML does not accept tabs there"
+# The messages of the parser, with the usual cause.
+_CURES = {
+    "found a tab character": _NO_TABS,
+    "mapping values are not allowed": (
+        'Put the value in quotes if it holds ": ", or align the line with its neighbors'
+    ),
+    "did not find expected key": "Align the line with its neighbors, or look for a stray quote",
+    "expected <block end>": "Align the line with its neighbors",
+    "did not find expected '-' indicator": "Align the line with the list entries above it",
+    "did not find expected <document start>": (
+        "The document ended above: look for a stray line, or put a line with --- in between"
+    ),
+    "could not find expected ':'": "Look for a missing colon, or a quote that is not closed",
+    "found unexpected end of stream": "Look for a quote that is not closed",
+    "did not find expected ',' or": "Look for a missing comma, or a bracket that is not closed",
+    "did not find expected node content": (
+        "Look for a bracket that is not closed, or a comma too many"
+    ),
+    "block sequence entries are not allowed": "Put the list on the next line",
+}
+_LINE_BREAK = re.compile("\r\n?|[\n\x85\u2028\u2029]")
+# Characters that YAML does not accept unescaped (YAML 1.1, 4.1.1). The pattern is compiled on use,
+# because it is rarely needed and takes long to compile.
+_NOT_PRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufffe|\uffff"
+
+
+class Parsed(msgspec.Struct):
+    """A document's value or what is wrong with it, and where it and its items start.
+
+    Lines count from 1, within the text. ``span`` is the part of the text that holds the value, if
+    that is not all of it. ``duplicate`` is about the first key that is set twice in one mapping:
+    the last value counts, as for kubectl.
+    """
+
+    value: Any
+    line: int
+    item_lines: list[int] = []
+    error: ManifestError | None = None
+    duplicate: ManifestError | None = None
+    span: tuple[int, int] | None = None
+
+
+class Position(NamedTuple):
+    """Line and column, both from 1.
+
+    ``end`` is the column after the field on the same line: after a key with its value, or after the
+    key if the value is on other lines.
+    """
+
+    line: int
+    column: int
+    end: int
+
+
+Positions = dict[int, dict[str, Position]]
+"""The positions of the entries of mappings and lists, by the ``id`` of the value."""
 
 
 class _Anchored(NamedTuple):
@@ -59,21 +128,35 @@ def read_yaml(text: str) -> Parsed | None:
     try:
         return _Reader(text).document()
     except yaml.YAMLError as error:
-        raise explain(error, text) from error
+        raise _syntax_error(error, text) from error
     except ManifestError as error:
         error.cure = HELM_CURE if looks_like_template(text) else error.cure
-        clamp_to_text(error, text)
+        _clamp_to_text(error, text)
         raise
 
 
+def read_positions(text: str) -> tuple[Any, Positions] | None:
+    """Return the value of a document with the positions of its entries; ``None`` if invalid."""
+    reader = _Reader(text, records=True)
+    try:
+        parsed = reader.document()
+    except (yaml.YAMLError, ManifestError):
+        return None
+    return None if parsed is None else (parsed.value, reader.positions)
+
+
 class _Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, records: bool = False) -> None:
+        self.positions: Positions = {}
+        self._records = records
         self._next = _events(text)
         self._anchors: dict[str, _Anchored] = {}
         self._values = 0
         self._aliased = 0
         self._deepest = 0
         self._item_lines: list[int] = []
+        self._closed: Any = None
+        """The mark after the last mapping or list."""
         self._duplicate: ManifestError | None = None
 
     def document(self) -> Parsed | None:
@@ -157,18 +240,26 @@ class _Reader:
         return anchored.value
 
     def _sequence(self, depth: int, lines: list[int] | None = None) -> list[Any]:
-        sequence = []
+        sequence: list[Any] = []
+        if self._records:
+            self.positions[id(sequence)] = {}
         get = self._next
         while type(event := get()) is not SequenceEndEvent:
             if lines is not None:
                 lines.append(event.start_mark.line + 1)
-            sequence.append(self._value(event, depth))
+            value = self._value(event, depth)
+            if self._records:
+                self._record(sequence, str(len(sequence)), None, event, value)
+            sequence.append(value)
+        self._closed = event.end_mark
         self._values += len(sequence)
         return sequence
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         merged: set[str] = set()
+        if self._records:
+            self.positions[id(mapping)] = {}
         get = self._next
         while type(event := get()) is not MappingEndEvent:
             # Nearly every key is a bare word that occurs often.
@@ -188,12 +279,15 @@ class _Reader:
                 elif self._duplicate is None:
                     problem = f"the key {key:.60} is already set above in the same mapping"
                     self._duplicate = event_error(problem, event, DUPLICATE_CURE)
-            event = get()
+            key_event, event = event, get()
             if depth == 1 and key == "items" and _is_plain_sequence(event):
                 self._item_lines = []
                 mapping[key] = self._sequence(depth + 1, self._item_lines)
             else:
                 mapping[key] = self._value(event, depth)
+            if self._records:
+                self._record(mapping, key, key_event, event, mapping[key])
+        self._closed = event.end_mark
         self._values += 2 * len(mapping)
         return mapping
 
@@ -223,6 +317,22 @@ class _Reader:
                 )
             mapping.update(source)
             merged.update(source)
+            if self._records:
+                self.positions[id(mapping)].update(self.positions[id(source)])
+
+    def _record(self, parent: Any, step: str, key: Any, event: Any, value: Any) -> None:
+        """Record the position of an entry, whose value starts with ``event``."""
+        start = event.start_mark if key is None else key.start_mark
+        end: Any = event.end_mark if type(event) is ScalarEvent else self._closed
+        if type(event) is not AliasEvent and end.line == start.line and end.index > start.index:
+            column = end.column
+        elif key is not None:
+            column = key.end_mark.column
+        else:
+            column = start.column
+            for first in islice(self.positions.get(id(value), {}).values(), 1):
+                column = first.end - 1 if first.line == start.line + 1 else column
+        self.positions[id(parent)][step] = Position(start.line + 1, start.column + 1, column + 1)
 
 
 def _events(text: str) -> Callable[[], Any]:
@@ -236,3 +346,61 @@ def _events(text: str) -> Callable[[], Any]:
 
 def _is_plain_sequence(event: Any) -> bool:
     return type(event) is SequenceStartEvent and event.anchor is None and event.tag is None
+
+
+def _syntax_error(error: yaml.YAMLError, text: str) -> ManifestError:
+    """Return the error of the parser with line, column and what to do."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return _not_printable(text) or ManifestError(f"does not parse as YAML: {error}")
+    mark, problem = error.problem_mark, error.problem or ""
+    cure = next((cure for start, cure in _CURES.items() if problem.startswith(start)), "")
+    if problem.startswith("found character"):
+        cure = _stray_character(text, mark.line, mark.column)
+    if looks_like_template(text):
+        cure = HELM_CURE
+    if error.context:
+        problem = f"{problem}, {error.context}"
+        if error.context_mark is not None and error.context_mark.line < mark.line:
+            lines = mark.line - error.context_mark.line
+            problem += f" that starts {counted(lines, 'line')} above"
+    message = f"does not parse as YAML: {problem}"
+    located = ManifestError(message, line=mark.line + 1, column=mark.column + 1, cure=cure)
+    _clamp_to_text(located, text)
+    return located
+
+
+def _clamp_to_text(error: ManifestError, text: str) -> None:
+    """Move an error that points below the text to the last line.
+
+    The parser counts one more line after the end of the text.
+    """
+    last = len(_LINE_BREAK.findall(text)) + 1
+    if error.line > last:
+        error.line, error.column = last, 0
+
+
+def _not_printable(text: str) -> ManifestError | None:
+    """Return the error for the first character that YAML does not accept, if any."""
+    match = re.search(_NOT_PRINTABLE, text)
+    if match is None:
+        return None
+    before = text[: match.start()]
+    # UTF-16 has a null byte for each ASCII character.
+    is_utf16 = text.count("\0") > len(text) // 4
+    return ManifestError(
+        f"has the character U+{ord(match[0]):04X}, which YAML does not accept",
+        line=before.count("\n") + 1,
+        column=len(before) - before.rfind("\n"),
+        cure="It looks like UTF-16: save it as UTF-8"
+        if is_utf16
+        else "Remove it, or write it as an escape in double quotes",
+    )
+
+
+def _stray_character(text: str, line: int, column: int) -> str:
+    # Lines as the parser counts them.
+    lines = _LINE_BREAK.split(text)
+    character = lines[line][column : column + 1] if line < len(lines) else ""
+    if character == "\t":
+        return _NO_TABS
+    return f"Put the value in quotes: it cannot start with {character}" if character else ""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from webhook.documents.documents import Document, read_documents
-from webhook.documents.fields import pointer, replaced
+from webhook.documents.fields import pointer
 from webhook.documents.objects import read_objects
-from webhook.documents.parsed import MAX_DEPTH
+from webhook.documents.yaml_reader import MAX_DEPTH
 
 
 def read(text: str) -> list[Document]:
@@ -161,16 +161,6 @@ def test_a_list_may_be_empty(items: str) -> None:
 def test_json_pointers_are_escaped_as_specified_by_rfc_6901() -> None:
     assert pointer(()) == ""
     assert pointer(("a/b", "c~d", 0)) == "/a~1b/c~0d/0"
-
-
-def test_replacing_copies_only_the_ancestors_of_replaced_values() -> None:
-    root = {"items": [{"a": 1}, {"items": [{"b": 2}, {"c": 3}]}], "other": {}}
-    new = replaced(root, {("items", 0): "x", ("items", 1, "items", 1): "y"})
-    assert new == {"items": ["x", {"items": [{"b": 2}, "y"]}], "other": {}}
-    assert root == {"items": [{"a": 1}, {"items": [{"b": 2}, {"c": 3}]}], "other": {}}
-    assert new["other"] is root["other"]
-    assert replaced(root, {(): "z"}) == "z"
-    assert replaced(root, {}) is root
 
 
 @pytest.mark.parametrize(

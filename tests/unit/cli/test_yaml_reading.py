@@ -14,9 +14,8 @@ import pytest
 import yaml
 
 from webhook.documents.errors import ManifestError
-from webhook.documents.parsed import MAX_DEPTH
 from webhook.documents.scalars import key_text, resolve_plain
-from webhook.documents.yaml_reader import read_yaml
+from webhook.documents.yaml_reader import MAX_DEPTH, read_yaml
 
 
 @pytest.fixture(params=["libyaml", "Python"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Literal
@@ -26,13 +27,16 @@ from webhook.documents.errors import ManifestError
 from webhook.documents.fields import field_value, locate
 from webhook.documents.files import display_name, read_text
 from webhook.documents.objects import Manifest, read_objects
-from webhook.documents.placeholders import placeholder_in
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds facts about the cluster to those about one object."""
 
 Watch = Callable[[Sequence[Source]], Iterable[Source]]
+# envsubst and Flux: ${NAME}, $NAME, $(NAME); Helm and Jinja: {{ name }}; instructions: <name>.
+_PLACEHOLDER = re.compile(
+    r"\$\{[^}]*\}|\$\([^)]*\)|\$[A-Z_][A-Z0-9_]*|\{\{.*\}\}|<[^<>]+>|%[A-Z_]+%", re.DOTALL
+)
 _MISSING_CURE = "Add it as the API documents it, or remove the object"
 
 VERDICTS: tuple[Verdict, ...] = (
@@ -179,7 +183,7 @@ def _judge(
     try:
         decision = decide(value, policy, request, facts, excluded_namespaces=ALWAYS_EXCLUDED)
     except MalformedObjectError as malformed:
-        placeholder = placeholder_in(field_value(value, malformed.path))
+        placeholder = _placeholder_in(field_value(value, malformed.path))
         if manifest.document.lenient and placeholder:
             note = f"{malformed.path} is the placeholder {placeholder}"
             return Result(manifest, "skipped", namespace=own, note=note)
@@ -230,3 +234,9 @@ def _labels(namespace: JSONObject) -> JSONObject:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _placeholder_in(value: Any) -> str:
+    """Return the placeholder in the value of a field; empty if there is none."""
+    match = _PLACEHOLDER.search(value) if isinstance(value, str) else None
+    return match[0] if match else ""

@@ -7,26 +7,28 @@ from typing import Any
 
 import click
 
+from policies.kubernetes.editor import Operation, patched
 from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.manifests.evaluate import Result
 from webhook.documents.documents import Document
-from webhook.documents.fields import replaced
-from webhook.documents.objects import Path
+from webhook.documents.fields import pointer
 from webhook.wording import printable
 
 
 def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
     """Yield each document with its objects mutated."""
-    by_document: dict[Document, dict[Path, Any]] = {}
+    operations: dict[Document, list[Operation]] = {}
     for result in results:
-        replacements = by_document.setdefault(result.manifest.document, {})
-        if result.decision is not None and result.decision.operations:
-            mutated = dict(result.decision.mutated)
-            for key in result.manifest.added:
-                del mutated[key]
-            replacements[result.manifest.path] = mutated
-    for document, replacements in by_document.items():
-        yield replaced(document.value, replacements)
+        manifest = result.manifest
+        of_document = operations.setdefault(manifest.document, [])
+        if result.decision is not None:
+            place = pointer(manifest.path)
+            of_document += [
+                Operation(f"{place}{operation.path}", operation.value)
+                for operation in result.decision.operations
+            ]
+    for document, all_operations in operations.items():
+        yield patched(document.value, tuple(all_operations))
 
 
 def report_denied(results: Iterable[Result]) -> int:
