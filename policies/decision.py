@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -37,10 +38,18 @@ class Decision(msgspec.Struct, frozen=True):
     unjudged: tuple[Unjudged, ...] = ()
     """The parts of the object whose Pods are judged only when they are created."""
 
+    mutations: tuple[str, ...] = ()
+    """The mutation that each operation comes from, by its ID."""
+
     @property
     def mutated(self) -> JSONObject:
         """The object with the operations applied, or the original itself without any."""
         return patched(self.original, self.operations)
+
+    def mutated_by(self, mutations: Collection[str]) -> JSONObject:
+        """Return the object with the operations of these mutations applied."""
+        pairs = zip(self.mutations, self.operations, strict=True)
+        return patched(self.original, tuple(op for rule, op in pairs if rule in mutations))
 
     @property
     def is_silent(self) -> bool:

@@ -147,7 +147,7 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
         return Decision(original, exemption=reason)
     if not pods:
         return Decision(original, has_template=False, unjudged=obj.unjudged)
-    operations: list[Operation] = []
+    changes: list[tuple[str, Operation]] = []
     findings: list[Finding] = []
     pools: dict[str, None] = {}
     missing: dict[str, None] = {}
@@ -160,16 +160,19 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
         if not (scope.pods_are_final and pod.kind == "Pod"):
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources())
-            operations += mutate_pod(pod, context).operations
+            changes += mutate_pod(pod, context).changes
         for finding in check_pod(pod, context, obj.role):
             findings.append(finding)
             if len(findings) > MOST_FINDINGS:
                 raise OversizedObjectError("", _TOO_MANY)
     counting, excepted = apply_exceptions(findings, obj, policy, request)
+    if scope.pods_are_final:
+        changes = []
     return Decision(
         original,
-        () if scope.pods_are_final else tuple(operations),
+        tuple([operation for _, operation in changes]),
         counting,
+        mutations=tuple([rule for rule, _ in changes]),
         pools=tuple(pools),
         excepted=excepted,
         missing_facts=tuple(missing),

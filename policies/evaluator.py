@@ -20,7 +20,7 @@ def mutate_pod(pod: Pod, context: Context) -> Editor:
     actions = context.policy.actions_in(context.request.namespace)
     for mutation in mutations_for(pod, context):
         if actions[mutation.id] == "enforce":
-            editor.apply(mutation.additions(pod, context))
+            editor.apply(mutation.additions(pod, context), mutation.id)
     pod.changed()
     return editor
 

@@ -48,35 +48,45 @@ class Editor:
     def __init__(self, pod: Pod, *, dry_run: bool = False) -> None:
         self._pod = pod
         self._dry_run = dry_run
-        self._added: list[tuple[Path, Any]] = []
-        """Paths below the spec, and parsed JSON. A path that ends with ``-`` appends to a list."""
+        self._rule = ""
+        self._added: list[tuple[str, Path, Any]] = []
+        """Mutations, paths below the spec, and parsed JSON. A path that ends with ``-`` appends."""
 
     @property
     def operations(self) -> list[Operation]:
         """The operations on the object; none if the Pod's parts have no place there."""
+        return [operation for _, operation in self.changes]
+
+    @property
+    def changes(self) -> list[tuple[str, Operation]]:
+        """The operations on the object, each with the mutation that it comes from."""
         template = self._pod.template
         if not template.editable:
             return []
         if template.kind == "Pod":
-            return [Operation(f"/spec{_pointer(path)}", value) for path, value in self._added]
-        operations: list[Operation] = []
+            return [
+                (rule, Operation(f"/spec{_pointer(path)}", value))
+                for rule, path, value in self._added
+            ]
+        changes: list[tuple[str, Operation]] = []
         inherited = dict(template.inherited)
-        for path, value in self._added:
+        for rule, path, value in self._added:
             if path[0] in inherited and len(path) > 1:
                 # The Pod gets a field of its own: what it inherits, and what is added to that.
                 own = clone(inherited.pop(str(path[0])))
-                operations.append(Operation(_pointer(template.place(path[:1])), own))
-            operations.append(Operation(_pointer(template.place(path)), value))
-        return operations
+                changes.append((rule, Operation(_pointer(template.place(path[:1])), own)))
+            changes.append((rule, Operation(_pointer(template.place(path)), value)))
+        return changes
 
     @property
     def recorded(self) -> list[tuple[str, Any]]:
         """What was added: the path of each field in the object, and its value."""
         at = self._pod.at
-        return [(at(f"spec.{field_path(path)}"), value) for path, value in self._added]
+        return [(at(f"spec.{field_path(path)}"), value) for _, path, value in self._added]
 
-    def apply(self, additions: Iterable[Addition]) -> None:
+    def apply(self, additions: Iterable[Addition], rule: str = "") -> None:
         """Merge the additions of a mutation into the Pod, after all of them are computed."""
+        self._rule = rule
         for addition in list(additions):
             self._add(addition.target, addition.path, addition.value)
 
@@ -90,7 +100,7 @@ class Editor:
         if present is not None:
             self._merge(present, path, value)
             return
-        self._added.append((path, to_builtins(value)))
+        self._added.append((self._rule, path, to_builtins(value)))
         if self._dry_run:
             return
         if attributes:
@@ -104,7 +114,7 @@ class Editor:
             for index, item in enumerate(value, len(present)):
                 # A reader wants to know where; an operation of JSON Patch appends.
                 place = (*path, index if self._dry_run else "-")
-                self._added.append((place, to_builtins(item)))
+                self._added.append((self._rule, place, to_builtins(item)))
             if not self._dry_run:
                 present += value
         elif isinstance(value, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpufence_docs.tables import table
 from policies.document.shipped import shipped_policy
 from policies.registry import CHECKS, MUTATIONS, RULES, Check, Mutation
-from webhook.cli.explanation.rule_page import markdown as rule_markdown
+from webhook.cli.commands.explain import rule_markdown
 
 
 def pages() -> dict[str, str]:

@@ -9,15 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paths import CASES
-from policies.document.shipped import preset_text, shipped_policy
-from policies.facts import Request
-from policies.kubernetes.decoding import pod_of
-from policies.kubernetes.templates import templates
+from policies.document.shipped import preset_text
 from policies.registry import RULES
 from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run, manifest
-from webhook.cli.explanation.pod_trace import explanations
-from webhook.cli.manifests.evaluate import read_manifests
 
 TODAY = date(2026, 11, 21)
 NODES = manifest("""
@@ -181,26 +175,6 @@ def test_the_mutations_of_a_job_are_listed_once(gpufence: Run) -> None:
     shown = gpufence("explain", "-", stdin=yaml.safe_dump(job)).out
     assert shown.count("Mutations\n") == 1
     assert shown.count("+            operator: Exists\n") == 2
-
-
-def test_the_explained_steps_of_each_case_match_the_decision_of_the_engine() -> None:
-    manifests = read_manifests([str(CASES)])
-    policy = shipped_policy()
-    explained = list(
-        explanations(manifests, policy, Request(today=TODAY), lambda _request, facts, _obj: facts)
-    )
-    assert len(explained) == len(manifests)
-    message = [each for each in explained if each.facts is not None]
-    assert len(message) > 300
-    for each in message:
-        decision = each.result.decision
-        assert decision is not None
-        made = [template.made.spec for template in each.templates]
-        assert made == [pod_of(template).spec for template in templates(decision.mutated)]
-        assert each.steps[0].before == decision.original
-        assert each.steps[-1].after == decision.mutated
-        adding = {step.mutation.id for step in each.steps if step.adds}
-        assert bool(adding) == (decision.mutated != decision.original)
 
 
 def test_explanation_of_a_trespasser_has_its_fit_and_its_findings(gpufence: Run) -> None:

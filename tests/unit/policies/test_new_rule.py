@@ -27,7 +27,7 @@ COPIED = (
     "tests/integration/test_generated.py",
     "tests/support",
     "tests/tools",
-    "tests/unit/cli/test_sarif.py",
+    "tests/unit/cli/report/test_sarif.py",
     "tests/unit/policies",
 )
 
@@ -73,7 +73,7 @@ def test_a_new_rule_works_and_leaves_only_todos(project: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
     assert NAME in checked.stdout
     tests = [f"tests/unit/policies/test_{name}.py" for name in ("rules", "cases", "new_rule")]
-    others = ["tests/integration/test_generated.py", "tests/unit/cli/test_sarif.py"]
+    others = ["tests/integration/test_generated.py", "tests/unit/cli/report/test_sarif.py"]
     options = ["-q", "-p", "no:cacheprovider", "-m", "not built"]
     tested = run(
         project,

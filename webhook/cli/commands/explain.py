@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
+from click.shell_completion import CompletionItem
 
+from policies.document.suggestions import did_you_mean
+from policies.facts import Request
+from policies.policy import Policy
+from policies.registry import RULES, Check, Mutation
+from webhook.cli import explanation
 from webhook.cli.errors import EXIT_INPUT
-from webhook.cli.options.cluster_context import cluster_context_options
+from webhook.cli.manifests.evaluate import no_objects_message, read_manifests
+from webhook.cli.options.cluster_context import ClusterContext, cluster_context_options
 from webhook.cli.options.common import namespace_option, policy_option
 from webhook.cli.options.outputs import color_option
+from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.cli.policy.policy_file import compiled_policy
+from webhook.cli.report import terminal
+from webhook.cli.report.text import Line
 from webhook.documents.errors import InputError
+from webhook.wording import printable
 
-# Heavy imports are local: help and completion do not need them.
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+Rule = Mutation | Check
+Output = Literal["text", "markdown"]
 
-    from webhook.cli.options.cluster_context import ClusterContext
-    from webhook.cli.policy.policy_choice import PolicyChoice
-    from webhook.cli.report.terminal import Color
+_FENCE = "```"
+_CODE_INDENT = "    "
 
 
 def _complete_subjects(
@@ -31,10 +43,6 @@ def _complete_subjects(
 
     The file comes first: bash's script drops the words before it.
     """
-    from click.shell_completion import CompletionItem
-
-    from policies.registry import RULES
-
     rules = [CompletionItem(rule.id) for rule in RULES if rule.id.startswith(incomplete)]
     return [CompletionItem(incomplete, type="file"), *rules]
 
@@ -73,8 +81,8 @@ def explain(
     policy_choice: PolicyChoice,
     namespace: str,
     cluster_context: ClusterContext,
-    output: Literal["text", "markdown"],
-    color: Color,
+    output: Output,
+    color: terminal.Color,
 ) -> int:
     """Explain a rule, or the decision on a manifest.
 
@@ -83,38 +91,108 @@ def explain(
     the scheduler can place it, and what the checks find. --nodes and --cluster add the nodes of a
     cluster. Without an argument, gpufence lists the rules.
     """
-    from policies.registry import RULES
-    from webhook.cli.explanation import rule_page as explain_page
-    from webhook.cli.policy.policy_file import compiled_policy
-
     policy_choice.announce()
     policy = compiled_policy(policy_choice.path)
     if subject is None:
-        explain_page.write_list(RULES, policy, namespace, output, color)
+        _write_list(policy, namespace, output, color)
         return 0
     for rule in RULES:
         if rule.id == subject:
             if os.path.lexists(subject):
                 note = f"To explain the file of that name, run gpufence explain ./{subject}."
                 click.echo(f"Note: this is the rule. {note}", err=True)
-            explain_page.write(rule, policy, namespace, output, color)
+            _write_page(rule, policy, namespace, output, color)
             return 0
     if output == "markdown":
         raise click.UsageError("--output markdown is for rules, not for manifests.")
     if subject != "-" and not os.path.lexists(subject):
-        raise InputError([explain_page.unknown(subject, [rule.id for rule in RULES])])
-
-    from policies.facts import Request
-    from webhook.cli.explanation import text as explanation
-    from webhook.cli.explanation.pod_trace import explanations
-    from webhook.cli.manifests.evaluate import no_objects_message, read_manifests
-    from webhook.cli.report import terminal
-
+        raise InputError([_unknown(subject)])
     with cluster_context.facts(policy) as complete:
         manifests = read_manifests([subject])
         request = Request(namespace=namespace, today=datetime.now(UTC).date())
         if not manifests:
             raise InputError([no_objects_message([subject])])
-        explained = list(explanations(manifests, policy, request, complete))
-    terminal.write(explanation.report(explained), sys.stdout, color)
-    return EXIT_INPUT if any(explanation.result.error for explanation in explained) else 0
+        objects = list(explanation.explained(manifests, policy, request, complete))
+    terminal.write(explanation.report(objects), sys.stdout, color)
+    return EXIT_INPUT if any(each.result.error for each in objects) else 0
+
+
+def _unknown(name: str) -> str:
+    """Return the message about a name that is neither a rule nor a file."""
+    rules = [rule.id for rule in RULES]
+    containing = [rule for rule in rules if name and name.lower() in rule]
+    near = did_you_mean(name, rules) or (containing and f"Did you mean {' or '.join(containing)}?")
+    cure = near or "To list the rules, run gpufence explain. To explain a file, check its path."
+    return f"{printable(name)} is neither a rule nor a file. {cure}"
+
+
+def _write_list(policy: Policy, namespace: str, output: Output, color: terminal.Color) -> None:
+    """Write a line for each rule: its name, its action, and the title of its page."""
+    actions = policy.actions_in(namespace)
+    rows = [(rule.id, actions[rule.id], rule.page.partition("\n")[0]) for rule in RULES]
+    if output == "markdown":
+        table = ["| rule | action | |", "| --- | --- | --- |"]
+        sys.stdout.writelines(
+            f"{line}\n" for line in [*table, *(f"| {r} | {a} | {t} |" for r, a, t in rows)]
+        )
+        return
+    width = max(len(rule) for rule, _, _ in rows)
+    lines = [
+        Line(((f"{rule:{width}}  ", "rule"), (f"{action:7}  ", "aside"), (title, "")))
+        for rule, action, title in rows
+    ]
+    terminal.write(lines, sys.stdout, color)
+
+
+def _write_page(
+    rule: Rule, policy: Policy, namespace: str, output: Output, color: terminal.Color
+) -> None:
+    """Write a rule's page, with its action in the policy."""
+    page = rule_markdown(rule, policy, namespace)
+    if output == "markdown":
+        sys.stdout.write(page)
+    elif sys.stdout.isatty() or terminal.resolve_color(color, sys.stdout) == "always":
+        _write_styled(page, terminal.resolve_color(color, sys.stdout))
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in _plain(page))
+
+
+def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:
+    """Return a rule's page as Markdown: name, docstring and action."""
+    what = (
+        "mutation: it adds fields to Pods"
+        if isinstance(rule, Mutation)
+        else "check: it returns findings"
+    )
+    action = policy.actions_in(namespace)[rule.id]
+    here = "" if action == rule.default else f" The policy sets it to `{action}`."
+    return (
+        f"# {rule.id}\n\n{rule.page.strip()}\n\n## Action\n\n"
+        f"The rule is a {what}. Its default action is `{rule.default}`.{here}\n"
+    )
+
+
+def _plain(page: str) -> Iterator[str]:
+    """Yield the lines of a page as in a manual: plain headings, indented code."""
+    in_code = False
+    for line in page.splitlines():
+        if line.startswith(_FENCE):
+            in_code = not in_code
+        elif in_code:
+            yield f"{_CODE_INDENT}{line}".rstrip()
+        elif heading := re.fullmatch(r"#+ (.*)", line):
+            yield heading[1].upper() if line.startswith("## ") else heading[1]
+        else:
+            yield line
+
+
+def _write_styled(page: str, color: terminal.Color) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(
+        file=sys.stdout,
+        force_terminal=True if color == "always" else None,
+        no_color={"auto": None, "always": False, "never": True}[color],
+    )
+    console.print(Markdown(page, code_theme="ansi_dark"))

@@ -14,8 +14,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.cli.explanation.pod_trace import Explanation, explanations
-from webhook.cli.manifests.evaluate import Result, read_manifests
+from webhook.cli.manifests.evaluate import Result, evaluate, read_manifests
 from webhook.cli.policy.policy_file import compiled_policy
 from webhook.cli.report.content import Failure, Outcome
 from webhook.cli.report.difference import difference
@@ -43,15 +42,15 @@ def run(suite: Suite, policy: Policy) -> Iterator[Outcome]:
     for number, case in enumerate(suite.spec.cases):
         path, line = suite.document.path, suite.line(number)
         try:
-            explanation = _judged(suite, number, case, policy)
+            result = _judged(suite, number, case, policy)
         except InputError as error:
             yield Outcome(path, line, case.name, error=" ".join(error.lines))
             continue
-        failures = tuple(_failures(case.expect, explanation.result))
-        yield Outcome(path, line, case.name, failures, exercised=_exercised(explanation))
+        failures = tuple(_failures(case.expect, result))
+        yield Outcome(path, line, case.name, failures, exercised=_exercised(result))
 
 
-def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Explanation:
+def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Result:
     """Decide on the object of a case, with the objects in its cluster.
 
     Raises:
@@ -74,7 +73,7 @@ def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Explan
         old=case.old,
         today=today,
     )
-    judged = explanations([*cluster, *own], policy, request, known.complete)
+    judged = evaluate([*cluster, *own], policy, request, known.complete)
     return _subject(case, list(judged)[len(cluster) :])
 
 
@@ -130,22 +129,23 @@ def _raise_errors(manifests: Iterable[tuple[Manifest, ManifestError | None]]) ->
         raise InputError(problems)
 
 
-def _subject(case: CaseSpec, judged: Sequence[Explanation]) -> Explanation:
+def _subject(case: CaseSpec, judged: Sequence[Result]) -> Result:
     """Return the object of a case.
 
     Raises:
         InputError: the case does not identify exactly one object.
     """
-    _raise_errors((item.result.manifest, item.result.error) for item in judged)
-    names = {_name(item.result): item for item in judged}
+    _raise_errors((result.manifest, result.error) for result in judged)
+    names = {_name(result): result for result in judged}
     if case.object is not None:
         if case.object in names:
             return names[case.object]
         raise InputError([f"{case.object} is not in the manifest, which has {', '.join(names)}."])
-    makers = [item for item in judged if item.facts is not None] or list(judged)
+    makers = [r for r in judged if r.decision is not None and r.decision.has_template]
+    makers = makers or list(judged)
     if len(makers) == 1:
         return makers[0]
-    several = f"{', '.join(_name(item.result) for item in makers)}; select one with object"
+    several = f"{', '.join(_name(result) for result in makers)}; select one with object"
     raise InputError([f"the manifest has {several}." if makers else "the manifest has no object."])
 
 
@@ -191,8 +191,9 @@ def _listed(rules: Iterable[str]) -> str:
     return ", ".join(sorted(set(rules))) or "no rule"
 
 
-def _exercised(explanation: Explanation) -> frozenset[str]:
-    decision = explanation.result.decision
-    findings = (*decision.findings, *decision.excepted) if decision else ()
-    added = (step.mutation.id for step in explanation.steps if step.adds)
-    return frozenset({*(finding.rule for finding in findings), *added})
+def _exercised(result: Result) -> frozenset[str]:
+    decision = result.decision
+    if decision is None:
+        return frozenset()
+    findings = (*decision.findings, *decision.excepted)
+    return frozenset({*(finding.rule for finding in findings), *decision.mutations})

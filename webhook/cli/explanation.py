@@ -1,0 +1,374 @@
+"""The explanation of a decision: requests, mutations, scheduling and checks.
+
+Of the nodes, only labels, taints and allocatable devices count. CPU, memory, and devices that other
+Pods hold do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from policies.candidates import describe
+from policies.context import Context
+from policies.decision import Decision
+from policies.evaluator import mutate_pod
+from policies.facts import Facts, Request
+from policies.finding import Action
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.pod import RESOURCE_SIDES, Pod
+from policies.kubernetes.quantity import parse_quantity
+from policies.kubernetes.scheduling import (
+    FENCING_EFFECTS,
+    Alternative,
+    Taint,
+    can_match,
+    matches_node,
+    tolerates,
+)
+from policies.kubernetes.workload import Workload
+from policies.policy import ExceptionEntry, Policy, Pool
+from policies.registry import CHECKS, MUTATIONS, RULES, Mutation
+from policies.requests import device_peaks, ignored_annotations
+from policies.supply import nodes_of, shortages
+from webhook.cli.manifests.evaluate import Complete, Result, evaluate
+from webhook.cli.report.difference import difference
+from webhook.cli.report.text import (
+    Line,
+    finding_lines,
+    heading,
+    line,
+    marked_line,
+    unjudged_lines,
+)
+from webhook.documents.objects import Manifest
+from webhook.wording import counted
+
+_MOST_NAMES = 8
+_ZERO = "its quantity is 0"
+_NEGATIVE = "the API server rejects quantities below 0"
+_SIGNS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist": "does not exist"}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The verdict on one object, and what it depends on."""
+
+    result: Result
+    policy: Policy
+    request: Request
+    facts: Facts
+
+
+def explained(
+    manifests: Sequence[Manifest], policy: Policy, request: Request, complete: Complete
+) -> Iterator[Explained]:
+    """Yield the verdict on each object, in order; the arguments are those of ``evaluate``."""
+    writing, facts = request, Facts()
+
+    def kept(own: Request, known: Facts, obj: JSONObject) -> Facts:
+        nonlocal writing, facts
+        writing, facts = own, complete(own, known, obj)
+        return facts
+
+    for result in evaluate(manifests, policy, request, kept):
+        # The generator judges one object at a time: the last facts belong to this object.
+        yield Explained(result, policy, writing, facts)
+
+
+def report(objects: Iterable[Explained]) -> Iterator[Line]:
+    """Yield the explanation of every object, with an empty line between two objects."""
+    for number, each in enumerate(objects):
+        if number:
+            yield Line()
+        yield from heading(each.result)
+        decision = each.result.decision
+        unjudged = unjudged_lines(decision) if decision else []
+        yield from unjudged
+        if decision is not None and decision.has_template:
+            yield from _object(each, decision)
+        elif each.result.error is None and not unjudged:
+            yield line("gpufence finds no pod template in it.", "aside", indent=2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """One pod template: the Pod as it is written, and as the cluster creates it."""
+
+    written: Pod
+    created: Pod
+    context: Context
+
+    @property
+    def is_mutated_later(self) -> bool:
+        """Whether the object has no fields for the mutations, so that only its Pods get them."""
+        return not self.written.template.editable and bool(self.context.device_requests)
+
+
+def _object(each: Explained, decision: Decision) -> Iterator[Line]:
+    templates = list(_templates(each, decision))
+    several = len(templates) > 1
+    for template in templates:
+        where = f" (Pod at {template.written.at('spec')})" if several else ""
+        yield from _why(template.written, where, template.context)
+    if decision.exemption:
+        yield _title("Checks")
+        yield line(f"Exempt from every rule: {decision.exemption}.", indent=4)
+        return
+    actions = each.policy.actions_in(each.request.namespace)
+    yield from _mutations(decision, templates, actions)
+    for template in templates:
+        where = f" (Pod at {template.created.at('spec')})" if several else ""
+        yield from _scheduling(template.created, where, template.context)
+    yield from _checks(each.result, decision, actions)
+    yield from _exceptions(each)
+
+
+def _templates(each: Explained, decision: Decision) -> Iterator[_Template]:
+    written, created = (Workload(obj).pods() for obj in (decision.original, decision.mutated))
+    for pod, made in zip(written, created, strict=True):
+        context = Context.of(pod, each.policy, each.request, each.facts)
+        template = _Template(pod, made, context)
+        if template.is_mutated_later:
+            mutate_pod(made, context)
+        yield template
+
+
+def _why(pod: Pod, where: str, context: Context) -> Iterator[Line]:
+    """Yield why the Pod is a GPU Pod, or why it is not one although it may look like one."""
+    if context.device_requests:
+        yield _title(f"Why it is a GPU Pod{where}")
+        containers = {
+            (container.kind, container.position): container.name for container in pod.containers()
+        }
+        for request in context.device_requests:
+            holder = request.container if request.resource else None
+            who = f"Container {containers[holder]}" if holder else "The Pod"
+            sure = (
+                "" if request.certain else " (devices of other pools satisfy the request as well)"
+            )
+            offers = "offers" if len(request.pools) == 1 else "offer"
+            yield line(
+                f"{who} requests {request.what}, which {request.pool_names} {offers}{sure} "
+                f"(at {request.path}).",
+                indent=4,
+            )
+            for exclusion in request.excluded:
+                yield line(f"Excluded: {describe(exclusion)}.", indent=6)
+    else:
+        yield _title(f"Why it is not a GPU Pod{where}")
+        pools = ", ".join(pool.name for pool in context.policy.pools)
+        yield line(f"It requests no device of a pool. Pools of the policy: {pools}.", indent=4)
+    for path, name, why in _not_requests(pod, context):
+        yield line(f"{name} does not request a device of a pool: {why} (at {path}).", indent=4)
+    for name, annotation in ignored_annotations(pod, context.policy):
+        yield line(
+            f"{name} does not request a device of a pool: schedulerName is "
+            f"{pod.spec.scheduler_name or 'default-scheduler'}, and {annotation.scheduler_name} "
+            f"reads the annotation (at {pod.at(f'metadata.annotations[{name}]')}).",
+            indent=4,
+        )
+    for named in context.unresolved_claims(pod):
+        yield line(
+            f"Claim {named.entry.claim} is unknown and does not count as a request (at "
+            f"{named.path}). Pass its manifest as well, or use --cluster.",
+            indent=4,
+        )
+
+
+def _not_requests(pod: Pod, context: Context) -> Iterator[tuple[str, str, str]]:
+    """Yield path, resource and reason of what looks like a device request but is not one."""
+    requests = {request.path for request in context.device_requests}
+    for container in pod.containers():
+        if container.kind == "ephemeralContainers":
+            continue
+        seen = set()
+        for side in RESOURCE_SIDES:
+            for name, quantity in container.resources(side).items():
+                path = pod.at(f"{container.field}.resources.{side}[{name}]")
+                if "/" not in name or name in seen or path in requests:
+                    seen.add(name)
+                elif (count := parse_quantity(quantity)) <= 0:
+                    seen.add(name)
+                    yield path, f"{name}: {quantity}", _NEGATIVE if count else _ZERO
+                elif not context.policy.pools_of_resource(name):
+                    seen.add(name)
+                    yield path, f"{name}: {quantity}", "it is not a resource of any pool"
+
+
+def _mutations(
+    decision: Decision, templates: Sequence[_Template], actions: Mapping[str, Action]
+) -> Iterator[Line]:
+    yield _title("Mutations")
+    done: set[str] = set()
+    silent: list[str] = []
+    for mutation in MUTATIONS:
+        if mutation.id not in decision.mutations:
+            action = actions[mutation.id]
+            silent.append(mutation.id if action == "enforce" else f"{mutation.id} (on {action})")
+            continue
+        yield Line(((mutation.id, "rule"), (f"  {mutation.summary}", "")), indent=4)
+        yield line(f"Why: {_reason(mutation)}", "aside", indent=6)
+        before, done = decision.mutated_by(done), done | {mutation.id}
+        for marked in difference(before, decision.mutated_by(done)):
+            yield marked_line(marked, indent=6)
+    later = [template.written for template in templates if template.is_mutated_later]
+    for pod in later:
+        yield line(
+            f"The webhook mutates the Pods at {pod.at('spec')} when they are created: a {pod.kind} "
+            "cannot hold all mutations.",
+            indent=4,
+        )
+    if silent and not later:
+        yield line(f"No additions by {', '.join(silent)}.", indent=4)
+
+
+def _reason(mutation: Mutation) -> str:
+    """Return the first paragraph under the heading Why of the mutation's page, on one line."""
+    why = re.search(r"^## Why\n\n(.*?)\n\n", mutation.page, re.MULTILINE | re.DOTALL)
+    return " ".join(why[1].split()) if why else mutation.summary
+
+
+def _scheduling(pod: Pod, where: str, context: Context) -> Iterator[Line]:
+    yield _title(f"Scheduling{where}")
+    policy, facts, pools = context.policy, context.facts, context.requested_pools
+    if pools:
+        yield from _asks(pod, policy)
+    for pool in pools or policy.pools:
+        reason = _obstacle(pod, pool)
+        if facts.nodes is not None:
+            yield from _placement(pod, pool, policy, facts)
+        elif reason:
+            yield line(f"It does not fit the nodes of pool {pool.name}: {reason}.", indent=4)
+        else:
+            yield line(
+                f"It fits the nodes of pool {pool.name}: its node selection matches them, and it "
+                "tolerates their taints.",
+                indent=4,
+            )
+    if facts.nodes is None and pools:
+        yield line("To see which nodes fit, add --nodes or --cluster.", "aside", indent=4)
+
+
+def _asks(pod: Pod, policy: Policy) -> Iterator[Line]:
+    """Yield what the Pod needs of a node."""
+    selections = [_in_words(alternative) for alternative in pod.selection()]
+    if not selections:
+        yield line("No node can match its node selection.", indent=4)
+    elif all(selections):  # An empty one matches every node.
+        yield line(f"It selects nodes with {', or with '.join(selections)}.", indent=4)
+    counts = [f"{count} {resource}" for resource, count in device_peaks(pod, policy).items()]
+    if counts:
+        yield line(f"It needs a node with {' and '.join(counts)}.", indent=4)
+
+
+def _placement(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Iterator[Line]:
+    """Yield which of the pool's nodes fit the Pod, and the others with the reason."""
+    needed = device_peaks(pod, policy)
+    fitting: list[str] = []
+    excluded: dict[str, list[str]] = {}
+    nodes = sorted(nodes_of(pool, facts), key=lambda node: node.name)
+    for node in nodes:
+        reason = next(_obstacles(pod, node, needed), None)
+        (fitting if reason is None else excluded.setdefault(reason, [])).append(node.name)
+    if not nodes:
+        yield line(f"No known node belongs to pool {pool.name}.", indent=4)
+        return
+    all_of_pool = f"{counted(len(nodes), 'node')} of pool {pool.name}"
+    if fitting:
+        yield line(f"It fits {len(fitting)} of {all_of_pool}: {_names(fitting)}.", indent=4)
+    else:
+        yield line(f"It fits none of {all_of_pool}.", indent=4)
+    for reason, names in excluded.items():
+        yield line(f"Excluded: {_names(names)}, because {reason}.", indent=6)
+
+
+def _obstacle(pod: Pod, pool: Pool) -> str:
+    """Return why the Pod does not fit the nodes that the policy describes; empty if it does.
+
+    Source: the predicates of kube-scheduler (``policies.kubernetes.scheduling``).
+    """
+    if not any(can_match(alternative, pool.node_selector) for alternative in pod.selection()):
+        return "its node selection excludes them"
+    taint = _untolerated(pod, pool.taints)
+    return "" if taint is None else f"it does not tolerate their taint {taint}"
+
+
+def _obstacles(pod: Pod, node: Node, needed: Mapping[str, int]) -> Iterator[str]:
+    bound = pod.spec.node_name
+    if bound and bound != node.name:
+        yield f"nodeName binds the Pod to {bound}"
+    if not matches_node(pod.spec, node.name, node.labels):
+        yield "the Pod's node selection excludes it"
+    if (taint := _untolerated(pod, node.taints)) is not None:
+        yield f"the Pod does not tolerate its taint {taint}"
+    for resource, offered in shortages(node, needed):
+        yield f"it has {offered} {resource}, and the Pod needs {needed[resource]}"
+
+
+def _untolerated(pod: Pod, taints: tuple[Taint, ...]) -> Taint | None:
+    tolerations = pod.spec.tolerations or []
+    for taint in taints:
+        if taint.effect in FENCING_EFFECTS and not any(tolerates(t, taint) for t in tolerations):
+            return taint._replace(value=taint.value or None)
+    return None
+
+
+def _in_words(alternative: Alternative) -> str:
+    parts = [f"{key}={value}" for key, value in alternative.labels.items()]
+    for requirement in (*alternative.expressions, *alternative.fields):
+        key, values = requirement.key, requirement.values or []
+        operator = requirement.operator or ""
+        text = ", ".join(values)
+        if operator == "In" and len(values) == 1:
+            parts.append(f"{key}={text}")
+        else:
+            parts.append(f"{key} {_SIGNS.get(operator, operator)} {text}".rstrip())
+    return " and ".join(dict.fromkeys(parts))
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    listed = ", ".join(names[:_MOST_NAMES])
+    return f"{listed} and {more} more" if more > 0 else listed
+
+
+def _checks(result: Result, decision: Decision, actions: Mapping[str, Action]) -> Iterator[Line]:
+    yield _title("Checks")
+    for finding in decision.findings:
+        yield from finding_lines(result, finding, indent=4)
+    for finding in decision.excepted:
+        yield line(f"excepted  {finding.rule}  {finding.message}", "aside", indent=4)
+    failed = {finding.rule for finding in (*decision.findings, *decision.excepted)}
+    is_gpu_pod = bool(decision.pools)
+    quiet: dict[str, list[str]] = {}
+    for check in CHECKS:
+        if actions[check.id] == "off":
+            quiet.setdefault("Off in the policy", []).append(check.id)
+        elif check.pods == "gpu" and not is_gpu_pod:
+            quiet.setdefault("For GPU Pods only", []).append(check.id)
+        elif check.id not in failed:
+            quiet.setdefault("No findings", []).append(check.id)
+    for what, ids in quiet.items():
+        yield line(f"{what}: {', '.join(ids)}.", indent=4)
+
+
+def _exceptions(each: Explained) -> Iterator[Line]:
+    """Yield the policy's exceptions that cover this object, expired or not."""
+    namespace, name = each.request.namespace, each.result.name.removesuffix("*")
+    for entry in each.policy.exceptions:
+        if any(entry.covers(rule.id, namespace, each.result.kind, name) for rule in RULES):
+            yield line(_exception(entry, each.request), indent=4)
+
+
+def _exception(entry: ExceptionEntry, request: Request) -> str:
+    rules = ", ".join(sorted(entry.rules)) or "every rule"
+    state = "expired on" if entry.has_expired(request.today) else "expires on"
+    until = f", {state} {entry.expires}" if entry.expires else ""
+    return f"Exception in the policy for {rules}{until}: {entry.reason}"
+
+
+def _title(words: str) -> Line:
+    return Line(((words, "object"),), indent=2)

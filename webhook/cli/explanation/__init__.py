@@ -1,1 +1,0 @@
-"""``gpufence explain``: a rule's page, or what happens to the Pods of a file."""
