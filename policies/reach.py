@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from functools import partial, reduce
+from operator import or_
 
 from policies.context import Context
-from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.nodes import Node, NodeIndex, NodeSet, lowest
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import Alternative, can_match, confines, surely_accepts
+from policies.kubernetes.scheduling import can_match, confines, surely_accepts
 from policies.policy import Policy, Pool
 
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
@@ -41,48 +42,73 @@ def _pools_by_key(pod: Pod, context: Context) -> Iterable[Pool]:
     for alternative in pod.selection() if pod.spec.affinity else ():
         keys.update([expression.key or "" for expression in alternative.expressions])
     reached: set[Pool] = set()
-    for node in _named_nodes(pod, nodes) if nodes is not None else ():
-        keys.update(node.labels)
-        keys.update(taint.key for taint in node.taints)
-        for name in node.allocatable or ():
-            reached.update(policy.pools_of_resource(name))
+    if nodes is not None:
+        reached.update(_pools_by_nodes(pod, policy, nodes))
     for key in keys.intersection(policy.pools_by_key):
         reached.update(policy.pools_by_key[key])
     return [pool for pool in policy.pools if pool in reached] if reached else ()
 
 
-def _named_nodes(pod: Pod, nodes: NodeIndex) -> Iterator[Node]:
-    """Yield the node that the Pod is bound to, and one that each alternative accepts.
+def _pools_by_nodes(pod: Pod, policy: Policy, nodes: NodeIndex) -> Iterator[Pool]:
+    """Yield the pools of the node that the Pod is bound to, and of one for each alternative.
 
     A finding needs all accepted nodes in one pool, so the first one names the pool.
     """
-    for alternative in pod.selection():
-        yield from islice(nodes.accepted_by(alternative), 1)
+    known = nodes_of_pools(policy, nodes)
+    selected = pod.selected_nodes(nodes).by_alternative
+    for number in {lowest(numbers) for numbers in selected if numbers}:
+        yield from known.pools_with(number)
     bound_to = named_node(pod, nodes)
     if bound_to is not None:
-        yield bound_to
+        yield from (pool for pool in policy.pools if belongs_to(bound_to, pool, policy))
 
 
-def belongs_to(node: Node, pool: Pool, policy: Policy) -> bool:
-    """Return whether the node belongs to the pool.
+class NodesOfPools:
+    """The known nodes of each pool.
 
     A new node often has its taint and its devices before its labels. Until it has the labels of a
     pool, its taints and devices tell.
     """
-    return pool.contains(node) or _is_unlabeled(node, pool, policy)
+
+    def __init__(self, policy: Policy, nodes: NodeIndex) -> None:
+        labeled = {pool: nodes.with_labels(pool.node_selector) for pool in policy.pools}
+        of_no_pool = ~reduce(or_, labeled.values(), 0)
+        self._nodes = {
+            pool: labeled[pool] | of_no_pool & _marked(pool, nodes) for pool in policy.pools
+        }
+        self._pools: dict[int, tuple[Pool, ...]] = {}
+
+    def of(self, pool: Pool) -> NodeSet:
+        """Return the nodes of the pool."""
+        return self._nodes[pool]
+
+    def pools_with(self, number: int) -> tuple[Pool, ...]:
+        """Return the pools of the node with this number."""
+        pools = self._pools.get(number)
+        if pools is None:
+            pools = tuple(pool for pool, numbers in self._nodes.items() if numbers >> number & 1)
+            self._pools[number] = pools
+        return pools
 
 
-def unlabeled_nodes(pool: Pool, policy: Policy, nodes: NodeIndex) -> Iterator[Node]:
-    """Yield the nodes with a taint or devices of the pool that have the labels of no pool."""
-    keys = {taint.key for taint in pool.taints}
-    for node in nodes.marked(lambda mark: mark in keys or mark in pool.resources):
-        if not pool.contains(node) and _is_unlabeled(node, pool, policy):
-            yield node
+def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:
+    """Return the known nodes of each pool, computed once until a node changes."""
+    return nodes.derive(policy, partial(NodesOfPools, policy, nodes))
 
 
-def _is_unlabeled(node: Node, pool: Pool, policy: Policy) -> bool:
-    if not (node.taints or node.allocatable):
-        return False
+def _marked(pool: Pool, nodes: NodeIndex) -> NodeSet:
+    """Return the nodes with a taint or devices of the pool."""
+    found = nodes.fenced_by(pool.taints)
+    for resource in nodes.resources():
+        if resource in pool.resources:
+            found |= nodes.offering(resource)
+    return found
+
+
+def belongs_to(node: Node, pool: Pool, policy: Policy) -> bool:
+    """Return whether the node belongs to the pool, by its labels or as ``NodesOfPools`` says."""
+    if pool.contains(node):
+        return True
     offers = any(
         count and name in pool.resources for name, count in (node.allocatable or {}).items()
     )
@@ -105,45 +131,33 @@ def named_node(pod: Pod, nodes: NodeIndex | None) -> Node | None:
     return nodes.get(name) if name and nodes is not None else None
 
 
-def is_placed_elsewhere(pod: Pod, pool: Pool, policy: Policy, nodes: NodeIndex) -> bool:
-    """Return whether the Pod is bound to, or selects, known nodes outside of the pool only.
+def is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
+    """Return whether the Pod's own node selection, or its node, keeps it off the pool's nodes.
 
     An alternative that accepts no known node may be for nodes that an autoscaler adds, and so is
     one that accepts every node of the pool: the pool may have no nodes at the moment.
     """
+    nodes, selection = context.facts.nodes, pod.selection()
+    if nodes is None:
+        return not any(can_match(alternative, pool.node_selector) for alternative in selection)
     node = named_node(pod, nodes)
     if node is not None:
-        return not belongs_to(node, pool, policy)
-    selection = pod.selection()
-    if any(surely_accepts(alternative, node_labels(pool)) for alternative in selection):
+        return not belongs_to(node, pool, context.policy)
+    selected = pod.selected_nodes(nodes)
+    if selected.all & nodes_of_pools(context.policy, nodes).of(pool):
         return False
-    if any(any(nodes.accepted_by(alternative, pool.node_selector)) for alternative in selection):
-        return False
-    return all(
-        any(nodes.accepted_by(alternative))
-        for alternative in selection
-        if can_match(alternative, pool.node_selector)
-    )
+    labels = node_labels(pool)
+    for alternative, numbers in zip(selection, selected.by_alternative, strict=True):
+        if not numbers and can_match(alternative, pool.node_selector):
+            return False
+        if surely_accepts(alternative, labels):
+            return False
+    return True
 
 
 def node_labels(pool: Pool) -> dict[str, str]:
     """Return labels that every node of the pool carries, also one that an autoscaler adds."""
     return {**EVERY_NODE, **pool.node_selector}
-
-
-def count_of_pool_only(
-    alternative: Alternative, pool: Pool, policy: Policy, nodes: NodeIndex
-) -> int:
-    """Return how many nodes meet the alternative; 0 if one of them is outside of the pool.
-
-    Also 0 if all known nodes meet it: a selection of everything selects nothing.
-    """
-    count = 0
-    for node in nodes.accepted_by(alternative):
-        if not belongs_to(node, pool, policy):
-            return 0
-        count += 1
-    return count if count < len(nodes) else 0
 
 
 def is_mirror_pod(pod: Pod, context: Context) -> bool:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
+from functools import reduce
+from operator import or_
 
 from policies.facts import Facts
-from policies.kubernetes.nodes import Node
+from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import accepts, can_match
+from policies.kubernetes.scheduling import can_match
 from policies.policy import Pool
 
 
 def nodes_of(pool: Pool, facts: Facts) -> Iterator[Node]:
     """Yield the known nodes of the pool."""
     if facts.nodes is not None:
-        yield from facts.nodes.with_labels(pool.node_selector)
+        yield from facts.nodes.nodes(facts.nodes.with_labels(pool.node_selector))
 
 
 def shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -35,17 +36,25 @@ def largest_offers(
     enough, if there are none, or if one of them has no devices: its device plugin may register them
     later. It is also empty if an autoscaler can add a node that has enough.
     """
-    short: list[Node] = []
-    # Mostly, the first node has enough.
-    for node in chain.from_iterable(nodes_of(pool, facts) for pool in pools):
-        if any((node.allocatable or {}).values()) and any(shortages(node, needed)):
-            short.append(node)
-        elif _selects(pod, node):
-            return {}
+    nodes = facts.nodes
+    if nodes is None:
+        return {}
+    of_pools = reduce(or_, (nodes.with_labels(pool.node_selector) for pool in pools), 0)
+    selected = of_pools & pod.selected_nodes(nodes).all
+    if not selected or selected & ~_short(nodes, needed):
+        return {}
     if any(_can_add(pod, pool, needed, facts) for pool in pools):
         return {}
-    offers = [node.allocatable or {} for node in short if _selects(pod, node)]
-    return {name: max(offer.get(name, 0) for offer in offers) for name in needed} if offers else {}
+    return {name: nodes.largest_offer(name, selected) for name in needed}
+
+
+def _short(nodes: NodeIndex, needed: Mapping[str, int]) -> NodeSet:
+    """Return the nodes with devices that do not offer all that is needed."""
+    with_devices = reduce(or_, map(nodes.offering, nodes.resources()), 0)
+    enough = with_devices
+    for name, count in needed.items():
+        enough &= nodes.offering(name, count)
+    return with_devices & ~enough
 
 
 def _can_add(pod: Pod, pool: Pool, needed: Mapping[str, int], facts: Facts) -> bool:
@@ -55,7 +64,3 @@ def _can_add(pod: Pod, pool: Pool, needed: Mapping[str, int], facts: Facts) -> b
         and any(can_match(alternative, template.labels) for alternative in pod.selection())
         for template in facts.templates
     )
-
-
-def _selects(pod: Pod, node: Node) -> bool:
-    return any(accepts(alternative, node.name, node.labels) for alternative in pod.selection())

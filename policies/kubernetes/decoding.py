@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -24,8 +24,12 @@ MOST_CONTAINERS = 5000
 MOST_CLAIMS = 32
 """Claims, and templates of claims, that the Pods of an object name: each is looked up."""
 
-MOST_REQUIREMENTS = 1000
-"""Requirements of a required node affinity, in all of its terms together."""
+MOST_REQUIREMENTS = 500
+"""Requirements of a required node affinity, in all of its terms together: the Pods of the projects
+that gpufence is tested with have up to three. Each is held against each pool."""
+
+MOST_VALUES = 10_000
+"""Values of these requirements, all together."""
 
 T = TypeVar("T")
 
@@ -124,14 +128,21 @@ def check_size(pods: Iterable[Pod]) -> None:
 
 
 def _check_requirements(spec: PodSpec) -> None:
-    count = 0
+    count = values = 0
     for term in required_terms(spec) or ():
-        count += len(term.match_expressions or ()) + len(term.match_fields or ())
+        requirements = (*(term.match_expressions or ()), *(term.match_fields or ()))
+        # An empty term counts, too.
+        count += len(requirements) or 1
+        for requirement in requirements:
+            values += len(requirement.values or ())
     if count > MOST_REQUIREMENTS:
-        raise OversizedObjectError(
-            REQUIRED_TERMS,
-            f"has {count:,} requirements; gpufence accepts up to {MOST_REQUIREMENTS:,}",
-        )
+        _reject_terms(f"{count:,} requirements", MOST_REQUIREMENTS)
+    if values > MOST_VALUES:
+        _reject_terms(f"{values:,} values", MOST_VALUES)
+
+
+def _reject_terms(found: str, limit: int) -> NoReturn:
+    raise OversizedObjectError(REQUIRED_TERMS, f"has {found}; gpufence accepts up to {limit:,}")
 
 
 def _check_containers(containers: list[Container] | None, kind: str) -> None:

@@ -1,24 +1,38 @@
-"""The nodes of a cluster, indexed by label.
+"""The nodes of a cluster, indexed by label, taint and device.
 
 A pure data structure: a watch keeps it current, rules only read it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
-from types import MappingProxyType
+from typing import Any, TypeVar
 
+from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.scheduling import (
     FENCING_EFFECTS,
     NODE_NAME_FIELD,
     Alternative,
     Taint,
-    accepts,
+    parse_int64,
 )
 
-NO_LABELS: Mapping[str, str] = MappingProxyType({})
+NodeSet = int
+"""A set of nodes: bit n stands for the node with number n.
+
+Intersection, union and difference of 15,000 nodes take less than a microsecond.
+"""
+
+_MOST_LISTED = 32
+"""A value with so many nodes has their numbers in a tuple, others have a bit for each node.
+
+Most values of ``kubernetes.io/hostname`` have one node: a bitset for each would take N² bits."""
+
+_NUMBERS_IN_BLOCK = 64
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +48,7 @@ class Node:
     def has_labels(self, labels: Mapping[str, str]) -> bool:
         """Return whether the node carries all of the labels."""
         own = self.labels
-        # A loop: all() with a generator takes three times as long, and this runs for many nodes.
+        # A loop: all() with a generator takes three times as long.
         for key, value in labels.items():  # noqa: SIM110
             if own.get(key) != value:
                 return False
@@ -42,26 +56,28 @@ class Node:
 
     def is_fenced_by(self, taints: Iterable[Taint]) -> bool:
         """Return whether the node carries one of the taints, and that taint repels Pods."""
-        return any(
-            taint.effect in FENCING_EFFECTS and pool_taint.includes(taint)
-            for taint in self.taints
-            for pool_taint in taints
-        )
+        return any(_is_fenced(taint, taints) for taint in self.taints)
 
 
 class NodeIndex:
     """The nodes of a cluster, updated in place.
 
-    A lookup starts from the rarest label that a node selection requires and yields nodes one by
-    one: a caller that needs only the first node does not pay for the whole cluster.
+    Each query is answered with set operations, and looks at no node.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._nodes: dict[str, Node] = {}
-        self._names: dict[str, dict[str, set[str]]] = {}
-        """Label key to label value to the names of the nodes that carry it."""
-        self._marked: dict[str, set[str]] = {}
-        """Key of a taint, or name of a device resource, to the names of the nodes that have it."""
+        self._numbers: dict[str, int] = {}
+        self._names: list[str] = []
+        """The name of each number, and of a free number the node that had it last."""
+        self._free: list[int] = []
+        self._all: NodeSet = 0
+        self._labels = _Table()
+        self._taints = _Table()
+        self._devices = _Table()
+        self._derived: tuple[object, Any] | None = None
+        self.version = 0
+        """Counts the changes."""
         for node in nodes:
             self.update(node)
 
@@ -80,13 +96,14 @@ class NodeIndex:
         known = self._nodes.get(node.name)
         if known == node:
             return False
-        if known is not None:
-            self._unindex(known)
+        number = self._new_number(node.name) if known is None else self._numbers[node.name]
         self._nodes[node.name] = node
-        for key, value in node.labels.items():
-            self._names.setdefault(key, {}).setdefault(value, set()).add(node.name)
-        for mark in _marks(node):
-            self._marked.setdefault(mark, set()).add(node.name)
+        before, after = self._entries(known), self._entries(node)
+        for table, key, value in before - after:
+            table.discard(key, value, number)
+        for table, key, value in after - before:
+            table.add(key, value, number)
+        self._has_changed()
         return True
 
     def remove(self, name: str) -> bool:
@@ -94,74 +111,249 @@ class NodeIndex:
         node = self._nodes.pop(name, None)
         if node is None:
             return False
-        self._unindex(node)
+        number = self._numbers.pop(name)
+        for table, key, value in self._entries(node):
+            table.discard(key, value, number)
+        self._all ^= 1 << number
+        self._free.append(number)
+        self._has_changed()
         return True
 
-    def with_labels(self, labels: Mapping[str, str]) -> Iterator[Node]:
-        """Yield the nodes that carry all of the labels."""
-        return self.accepted_by(Alternative(labels, (), (), ""))
+    def derive(self, source: object, make: Callable[[], T]) -> T:
+        """Return what ``make`` computes of these nodes and the source, once until a node changes.
 
-    def marked(self, is_mark: Callable[[str], bool]) -> Iterator[Node]:
-        """Yield the nodes with a taint of such a key, or with devices of such a resource."""
-        marks = [names for mark, names in self._marked.items() if is_mark(mark)]
-        for name in set().union(*marks):
-            yield self._nodes[name]
+        Only for one source at a time: the policy.
+        """
+        if self._derived is None or self._derived[0] is not source:
+            self._derived = (source, make())
+        made: T = self._derived[1]
+        return made
 
-    def accepted_by(
-        self, alternative: Alternative, labels: Mapping[str, str] = NO_LABELS
-    ) -> Iterator[Node]:
-        """Yield the nodes that meet one alternative of a node selection and carry the labels."""
-        for name in self._candidates(alternative, labels):
-            node = self._nodes[name]
-            if accepts(alternative, name, node.labels) and node.has_labels(labels):
-                yield node
+    def nodes(self, numbers: NodeSet) -> Iterator[Node]:
+        """Yield the nodes of the set."""
+        for number, bit in enumerate(reversed(f"{numbers:b}")):
+            if bit == "1":
+                yield self._nodes[self._names[number]]
 
-    def _candidates(self, alternative: Alternative, labels: Mapping[str, str]) -> Iterable[str]:
-        """Return the names of a superset of the nodes that ``accepted_by`` yields."""
+    def with_labels(self, labels: Mapping[str, str]) -> NodeSet:
+        """Return the nodes that carry all of the labels."""
+        found = self._all
+        for key, value in labels.items():
+            found &= self._labels.with_value(key, value)
+            if not found:
+                break
+        return found
+
+    def accepted_by(self, alternative: Alternative) -> NodeSet:
+        """Return the nodes that meet one alternative of a node selection."""
+        found = self.with_labels(alternative.labels)
+        for expression in alternative.expressions:
+            if not found:
+                return 0
+            key, operator, values = expression.key or "", expression.operator, expression.values
+            if operator == "In":
+                found &= self._labels.with_one_of(key, values or ())
+            elif operator == "NotIn":
+                found &= ~self._labels.with_one_of(key, values or ())
+            elif operator == "Exists":
+                found &= self._labels.with_key(key)
+            elif operator == "DoesNotExist":
+                found &= ~self._labels.with_key(key)
+            else:
+                bound = (values or [""])[0]
+                found &= self._labels.beyond(key, bound, above=operator == "Gt")
         for field in alternative.fields:
-            if field.key == NODE_NAME_FIELD and field.operator == "In":
-                name = (field.values or [""])[0]
-                return (name,) if name in self._nodes else ()
-        required: list[tuple[str, tuple[str, ...]]] = [
-            (key, (value,)) for key, value in alternative.labels.items()
-        ]
-        required += [
-            (e.key or "", tuple(e.values or ()))
-            for e in alternative.expressions
-            if e.operator == "In"
-        ]
-        required += [(key, (value,)) for key, value in labels.items()]
-        matching = [self._with_label(key, values) for key, values in required]
-        # A key that must exist with any value still narrows the search.
-        matching += [
-            list(self._names.get(e.key or "", {}).values())
-            for e in alternative.expressions
-            if e.operator in ("Exists", "Gt", "Lt")
-        ]
-        if not matching:
-            return self._nodes
-        rarest = min(matching, key=lambda sets: sum(map(len, sets)))
-        return rarest[0] if len(rarest) == 1 else chain.from_iterable(rarest)
+            found &= self._with_field(field)
+        return found
 
-    def _with_label(self, key: str, values: Iterable[str]) -> list[set[str]]:
-        """Return the names of the nodes by label value. No node has two values of one key."""
-        names = self._names.get(key, {})
-        return [names[value] for value in dict.fromkeys(values) if value in names]
+    def fenced_by(self, taints: Iterable[Taint]) -> NodeSet:
+        """Return the nodes that carry one of the taints, if that taint repels Pods."""
+        found: NodeSet = 0
+        for key in {taint.key for taint in taints}:
+            for taint in self._taints.values(key):
+                if _is_fenced(taint, taints):
+                    found |= self._taints.with_value(key, taint)
+        return found
 
-    def _unindex(self, node: Node) -> None:
-        for key, value in node.labels.items():
-            names = self._names[key]
-            names[value].discard(node.name)
-            if not names[value]:
-                del names[value]
-                if not names:
-                    del self._names[key]
-        for mark in _marks(node):
-            self._marked[mark].discard(node.name)
-            if not self._marked[mark]:
-                del self._marked[mark]
+    def resources(self) -> Iterable[str]:
+        """Return the names of all extended resources that nodes offer."""
+        return self._devices.keys()
+
+    def offering(self, resource: str, count: int = 1) -> NodeSet:
+        """Return the nodes that offer so many devices of the resource; ``count`` is above 0."""
+        enough = [offered for offered in self._devices.values(resource) if offered >= count]
+        return self._devices.with_one_of(resource, enough)
+
+    def largest_offer(self, resource: str, numbers: NodeSet) -> int:
+        """Return the most devices of the resource that one of the nodes offers."""
+        return max(
+            (
+                count
+                for count in self._devices.values(resource)
+                if self._devices.with_value(resource, count) & numbers
+            ),
+            default=0,
+        )
+
+    def _with_field(self, field: Requirement) -> NodeSet:
+        name = (field.values or [""])[0]
+        if field.key == NODE_NAME_FIELD:
+            number = self._numbers.get(name)
+            found = 0 if number is None else 1 << number
+        else:
+            found = 0 if name else self._all
+        return found if field.operator == "In" else self._all ^ found
+
+    def _new_number(self, name: str) -> int:
+        if self._free:
+            number = self._free.pop()
+            self._names[number] = name
+        else:
+            number = len(self._names)
+            self._names.append(name)
+        self._numbers[name] = number
+        self._all |= 1 << number
+        return number
+
+    def _entries(self, node: Node | None) -> set[tuple[_Table, str, Any]]:
+        if node is None:
+            return set()
+        entries: set[tuple[_Table, str, Any]] = {
+            (self._labels, key, value) for key, value in node.labels.items()
+        }
+        entries.update((self._taints, taint.key, taint) for taint in node.taints)
+        entries.update((self._devices, *offer) for offer in (node.allocatable or {}).items())
+        return entries
+
+    def _has_changed(self) -> None:
+        self.version += 1
+        self._derived = None
 
 
-def _marks(node: Node) -> set[str]:
-    """Return what a node shows of a pool besides its labels."""
-    return {taint.key for taint in node.taints} | {*(node.allocatable or ())}
+def lowest(numbers: NodeSet) -> int:
+    """Return the lowest number in the set, which is not empty."""
+    return (numbers & -numbers).bit_length() - 1
+
+
+_Members = NodeSet | tuple[int, ...]
+
+
+class _Table:
+    """The nodes by key and value, for example of a label."""
+
+    def __init__(self) -> None:
+        self._by_value: dict[str, dict[Any, _Members]] = {}
+        # What was computed of a key is dropped when its nodes change.
+        self._by_key: dict[str, NodeSet] = {}
+        self._ordered: dict[str, _Ordered] = {}
+
+    def keys(self) -> Iterable[str]:
+        return self._by_value.keys()
+
+    def values(self, key: str) -> Iterable[Any]:
+        return self._by_value.get(key, {}).keys()
+
+    def add(self, key: str, value: Any, number: int) -> None:
+        by_value = self._by_value.setdefault(key, {})
+        members = by_value.get(value, ())
+        if isinstance(members, tuple):
+            members = (*members, number)
+            by_value[value] = members if len(members) <= _MOST_LISTED else _bits(members)
+        else:
+            by_value[value] = members | 1 << number
+        self._forget(key)
+
+    def discard(self, key: str, value: Any, number: int) -> None:
+        by_value = self._by_value[key]
+        members = by_value[value]
+        if isinstance(members, tuple):
+            members = tuple(member for member in members if member != number)
+        else:
+            members ^= 1 << number
+        by_value[value] = members
+        if not members:
+            del by_value[value]
+            if not by_value:
+                del self._by_value[key]
+        self._forget(key)
+
+    def with_value(self, key: str, value: Any) -> NodeSet:
+        return _bits(self._by_value.get(key, {}).get(value, ()))
+
+    def with_one_of(self, key: str, values: Iterable[Any]) -> NodeSet:
+        by_value = self._by_value.get(key)
+        found: NodeSet = 0
+        if by_value is not None:
+            for value in values:
+                if value in by_value:
+                    found |= _bits(by_value[value])
+        return found
+
+    def with_key(self, key: str) -> NodeSet:
+        if key not in self._by_value:
+            return 0
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = self.with_one_of(key, self.values(key))
+        return found
+
+    def beyond(self, key: str, bound: str, *, above: bool) -> NodeSet:
+        """Return the nodes whose value is a number above the bound, or else below it."""
+        limit = parse_int64(bound)
+        if limit is None or key not in self._by_value:
+            return 0
+        ordered = self._ordered.get(key)
+        if ordered is None:
+            ordered = self._ordered[key] = _Ordered(self._by_value[key])
+        return ordered.above(limit) if above else ordered.below(limit)
+
+    def _forget(self, key: str) -> None:
+        self._by_key.pop(key, None)
+        self._ordered.pop(key, None)
+
+
+class _Ordered:
+    """The nodes of one label in the order of its values that are numbers.
+
+    Every 64th value has the nodes of all values before it, so that a query adds up to 63 values.
+    """
+
+    def __init__(self, by_value: Mapping[Any, _Members]) -> None:
+        numbers = ((parse_int64(value), members) for value, members in by_value.items())
+        self._sorted = sorted(
+            ((number, members) for number, members in numbers if number is not None),
+            key=lambda item: item[0],
+        )
+        self._numbers = [number for number, _ in self._sorted]
+        self._before: list[NodeSet] = [0]
+        for start in range(0, len(self._sorted), _NUMBERS_IN_BLOCK):
+            self._before.append(self._before[-1] | self._union(start, start + _NUMBERS_IN_BLOCK))
+
+    def below(self, limit: int) -> NodeSet:
+        return self._first(bisect_left(self._numbers, limit))
+
+    def above(self, limit: int) -> NodeSet:
+        return self._before[-1] & ~self._first(bisect_right(self._numbers, limit))
+
+    def _first(self, count: int) -> NodeSet:
+        block = count // _NUMBERS_IN_BLOCK
+        return self._before[block] | self._union(block * _NUMBERS_IN_BLOCK, count)
+
+    def _union(self, start: int, end: int) -> NodeSet:
+        found: NodeSet = 0
+        for _, members in self._sorted[start:end]:
+            found |= _bits(members)
+        return found
+
+
+def _bits(members: _Members) -> NodeSet:
+    if isinstance(members, int):
+        return members
+    found: NodeSet = 0
+    for number in members:
+        found |= 1 << number
+    return found
+
+
+def _is_fenced(taint: Taint, by: Iterable[Taint]) -> bool:
+    return taint.effect in FENCING_EFFECTS and any(pool_taint.includes(taint) for pool_taint in by)

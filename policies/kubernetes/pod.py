@@ -6,7 +6,9 @@ Rules use this walker, so that no rule misses init or ephemeral containers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from functools import reduce
+from operator import or_
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +19,7 @@ from policies.kubernetes.core_v1 import (
     ResourceRequirements,
     SecurityContext,
 )
+from policies.kubernetes.nodes import NodeIndex, NodeSet
 from policies.kubernetes.scheduling import Alternative, alternatives
 from policies.kubernetes.template import Template
 
@@ -69,6 +72,15 @@ class DeviceResource(msgspec.Struct, frozen=True):
         return f"{self.container.field}.resources.{side}[{self.name}]"
 
 
+class SelectedNodes(NamedTuple):
+    """The known nodes that a Pod's node selection accepts, together and by alternative."""
+
+    all: NodeSet
+    by_alternative: tuple[NodeSet, ...]
+    source: NodeIndex
+    version: int
+
+
 class Pod:
     """A Pod or the Pod of a pod template, and where its fields stand in the object.
 
@@ -78,6 +90,7 @@ class Pod:
     __slots__ = (
         "_containers",
         "_device_resources",
+        "_selected",
         "_selection",
         "metadata",
         "spec",
@@ -97,6 +110,7 @@ class Pod:
         self._containers: tuple[Container, ...] | None = None
         self._device_resources: tuple[DeviceResource, ...] | None = None
         self._selection: tuple[Alternative, ...] | None = None
+        self._selected: SelectedNodes | None = None
 
     @property
     def kind(self) -> str:
@@ -154,6 +168,16 @@ class Pod:
         if self._selection is None:
             self._selection = tuple(alternatives(self.spec))
         return self._selection
+
+    def selected_nodes(self, nodes: NodeIndex) -> SelectedNodes:
+        """Return the nodes that the selection accepts."""
+        known = self._selected
+        if known is None or known.source is not nodes or known.version != nodes.version:
+            by_alternative = tuple(map(nodes.accepted_by, self.selection()))
+            all_nodes = reduce(or_, by_alternative, 0)
+            known = SelectedNodes(all_nodes, by_alternative, nodes, nodes.version)
+            self._selected = known
+        return known
 
 
 def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:

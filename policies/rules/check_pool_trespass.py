@@ -91,8 +91,6 @@ from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import (
     Alternative,
-    accepts,
-    can_match,
     is_wildcard,
     reached_taint,
     requires_labels,
@@ -101,14 +99,13 @@ from policies.policy import Pool
 from policies.reach import (
     EVERY_NODE,
     belongs_to,
-    count_of_pool_only,
     foreign_pools,
     is_confined,
     is_daemon_set_pod,
+    is_kept_off,
     is_mirror_pod,
-    is_placed_elsewhere,
     named_node,
-    unlabeled_nodes,
+    nodes_of_pools,
 )
 from policies.requests import ignored_annotations
 
@@ -146,7 +143,7 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
         if (taint := reached_taint(toleration, pool.taints)) is not None
         and not (is_wildcard(toleration) and is_daemon_set_pod(pod, context))
     ]
-    if not reaching or _is_kept_off(pod, pool, context):
+    if not reaching or is_kept_off(pod, pool, context):
         return
     for index, toleration, taint in reaching:
         if is_wildcard(toleration):
@@ -166,18 +163,6 @@ def _by_toleration(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
             f"{taint}, but {_lack(pod, pool, context)}",
             remediation,
         )
-
-
-def _is_kept_off(pod: Pod, pool: Pool, context: Context) -> bool:
-    """Return whether the Pod's own node selection, or its node, keeps it off the pool's nodes."""
-    nodes, selection = context.facts.nodes, pod.selection()
-    if nodes is None:
-        return not any(can_match(alternative, pool.node_selector) for alternative in selection)
-    if named_node(pod, nodes) is None:
-        for node in unlabeled_nodes(pool, context.policy, nodes):
-            if any(accepts(alternative, node.name, node.labels) for alternative in selection):
-                return False
-    return is_placed_elsewhere(pod, pool, context.policy, nodes)
 
 
 def _by_label(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
@@ -241,11 +226,18 @@ def _by_unknown_node(pod: Pod, context: Context) -> Iterator[Finding]:
 
 
 def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each alternative that selects nodes of the pool only, by other labels."""
+    """Yield a finding for each alternative that selects nodes of the pool only, by other labels.
+
+    An alternative that selects all known nodes selects nothing.
+    """
     nodes = context.facts.nodes
     if nodes is None:
         return
-    for alternative in pod.selection():
+    outside = ~nodes_of_pools(context.policy, nodes).of(pool)
+    selected = pod.selected_nodes(nodes).by_alternative
+    for alternative, numbers in zip(pod.selection(), selected, strict=True):
+        if numbers & outside or not 0 < numbers.bit_count() < len(nodes):
+            continue
         if not (
             alternative.expressions
             or alternative.fields
@@ -256,15 +248,14 @@ def _by_known_nodes(pod: Pod, pool: Pool, context: Context) -> Iterator[Finding]
         # is the author's.
         if alternative.fields and pod.kind == "Pod" and is_daemon_set_pod(pod, context):
             continue
-        if count := count_of_pool_only(alternative, pool, context.policy, nodes):
-            yield Finding(
-                ID,
-                pod.at(alternative.path or "spec.nodeSelector"),
-                f"{_subject(pool, context)} selects GPU nodes",
-                f"every node that the Pod selects ({count} at present) belongs to pool "
-                f"{pool.name}, but {_lack(pod, pool, context)}",
-                f"Remove the node selection{_or_request(pod, pool, context)}",
-            )
+        yield Finding(
+            ID,
+            pod.at(alternative.path or "spec.nodeSelector"),
+            f"{_subject(pool, context)} selects GPU nodes",
+            f"every node that the Pod selects ({numbers.bit_count()} at present) belongs to pool "
+            f"{pool.name}, but {_lack(pod, pool, context)}",
+            f"Remove the node selection{_or_request(pod, pool, context)}",
+        )
 
 
 def _selecting_path(alternative: Alternative, pool: Pool) -> str:

@@ -26,7 +26,7 @@ def label_problems(
     gpufence requires the labels of GPU Pods. Without them, Pods stay Pending.
     """
     for pool in policy.pools:
-        if any(nodes.with_labels(pool.node_selector)):
+        if nodes.with_labels(pool.node_selector):
             continue
         if not any(template.promises(pool.node_selector) for template in templates):
             yield LabelProblem(

@@ -23,6 +23,7 @@ from policies.policy import Policy
 JSON = dict[str, Any]
 Cost = Callable[[int], float]
 
+NODES = (50, 500, 5000, 15_000)
 GPU_LABEL = "nvidia.com/gpu.present"
 
 
@@ -32,6 +33,9 @@ def measure() -> dict[str, dict[int, float]]:
         "containers": (_with_containers, (1, 2, 5, 10, 25, 50, 100, 250)),
         "pools": (_with_pools, (1, 2, 5, 10, 25, 50, 100)),
         "nodes": (_with_nodes, (0, 10, 100, 1000, 10_000)),
+        "nodes, 100 terms with NotIn": (_with_excluded_zones, NODES),
+        "nodes, 100 terms with Gt": (_with_large_numbers, NODES),
+        "GPU nodes, none with 16 GPUs": (_with_small_nodes, NODES),
         "exemptions": (_with_exemptions, (1, 10, 100, 1000, 10_000)),
     }
     return {
@@ -64,6 +68,49 @@ def _with_nodes(number: int) -> float:
         for n in range(number)
     )
     return _cost(_policy({}), Facts(nodes=nodes))
+
+
+def _with_excluded_zones(number: int) -> float:
+    zones = [f"zone-{n}" for n in range(3)]
+    return _with_terms(number, [("topology.kubernetes.io/zone", "NotIn", [*zones, "x"])] * 100)
+
+
+def _with_large_numbers(number: int) -> float:
+    return _with_terms(number, [("serial", "Gt", [str(number + n)]) for n in range(100)])
+
+
+def _with_terms(number: int, requirements: Iterable[tuple[str, str, list[str]]]) -> float:
+    """Return the cost of a Pod that tolerates every taint and selects no node."""
+    terms = [
+        {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
+        for key, operator, values in requirements
+    ]
+    pod = pods.plain_pod()
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod["spec"]["affinity"] = {"nodeAffinity": required}
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return _cost(_policy({}), Facts(nodes=_zoned_nodes(number)), pod)
+
+
+def _with_small_nodes(number: int) -> float:
+    pod = pods.gpu_pod()
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 16}}
+    return _cost(_policy({}), Facts(nodes=_zoned_nodes(number, gpus=8)), pod)
+
+
+def _zoned_nodes(number: int, gpus: int = 0) -> NodeIndex:
+    return NodeIndex(
+        Node(
+            f"node-{n}",
+            {
+                GPU_LABEL: "true" if gpus or n % 20 == 0 else "false",
+                "topology.kubernetes.io/zone": f"zone-{n % 3}",
+                "serial": str(n),
+            },
+            allocatable={"nvidia.com/gpu": gpus},
+        )
+        for n in range(number)
+    )
 
 
 def _with_exemptions(number: int) -> float:

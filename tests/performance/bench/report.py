@@ -62,7 +62,9 @@ def plot(results: Results) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(results.growth), figsize=(13, 3.2), layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(results.growth), figsize=(3.2 * len(results.growth), 3.2), layout="constrained"
+    )
     for axis, (dimension, costs) in zip(axes, results.growth.items(), strict=True):
         numbers = [int(number) for number in costs]
         axis.plot(numbers, list(costs.values()), marker="o", markersize=3)

@@ -12,12 +12,25 @@ from msgspec.structs import replace
 import strategies
 from laws.profile import law
 from policies import reach
+from policies.candidates import can_select
+from policies.context import Context
 from policies.engine import decide, validate
-from policies.facts import Facts
+from policies.facts import Facts, Request
+from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.editor import clone
-from policies.kubernetes.nodes import NodeIndex
-from policies.policy import Policy
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.scheduling import (
+    FENCING_EFFECTS,
+    accepts,
+    can_match,
+    matches_node,
+    surely_accepts,
+)
+from policies.kubernetes.workload import Workload
+from policies.policy import Policy, Pool
 from policies.rules import check_pool_trespass
+from policies.supply import largest_offers
 from strategies import JSON, as_node
 
 pytestmark = pytest.mark.timeout(3600)
@@ -44,3 +57,81 @@ def test_mutations_do_not_modify_the_original(pod: JSON, policy: Policy, facts: 
     mutated = decide(pod, policy, facts=facts).mutated
     event(f"changed: {mutated is not pod}")
     assert pod == before
+
+
+allocatable = st.none() | st.dictionaries(
+    st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "amd.com/gpu", "other.com/x"]),
+    st.integers(0, 3),
+)
+gpu_nodes = st.builds(
+    lambda node, number, devices: Node(f"n{number}", node.labels, node.taints, devices),
+    strategies.nodes().map(as_node),
+    st.integers(0, 60),
+    allocatable,
+)
+
+
+@law
+@given(strategies.pods(), policies, st.lists(gpu_nodes, max_size=12))
+def test_placement_is_what_a_scan_of_all_nodes_finds(
+    pod: JSON, policy: Policy, listed: list[Node]
+) -> None:
+    known = {node.name: node for node in listed}
+    index = NodeIndex(listed)
+    try:
+        [typed] = Workload(pod).pods()
+    except MalformedObjectError:
+        return
+    context = Context.of(typed, policy, Request(), Facts(nodes=index))
+    selected = typed.selected_nodes(index).by_alternative
+    for alternative, numbers in zip(typed.selection(), selected, strict=True):
+        found = {node.name for node in index.nodes(numbers)}
+        assert found == {n.name for n in known.values() if accepts(alternative, n.name, n.labels)}
+    for pool in policy.pools:
+        members = {n.name for n in known.values() if reach.belongs_to(n, pool, policy)}
+        found = {n.name for n in index.nodes(reach.nodes_of_pools(policy, index).of(pool))}
+        assert found == members == {n.name for n in known.values() if belongs(n, pool, policy)}
+        kept_off = is_kept_off(typed, pool, known, members)
+        assert reach.is_kept_off(typed, pool, context) == kept_off
+        for needed in ({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 3, "amd.com/gpu": 1}, {}):
+            offers = largest_of(typed, pool, known, needed)
+            assert largest_offers(typed, [pool], needed, context.facts) == offers
+        event(f"kept off: {kept_off}, can be selected: {can_select(typed, pool)}")
+
+
+def belongs(node: Node, pool: Pool, policy: Policy) -> bool:
+    """A node with the labels of no pool belongs to the pools of its taints and its devices."""
+    if node.has_labels(pool.node_selector):
+        return True
+    taints = (t for t in node.taints if t.effect in FENCING_EFFECTS)
+    fenced = any(own.includes(taint) for taint in taints for own in pool.taints)
+    offers = any(
+        count and name in pool.resources for name, count in (node.allocatable or {}).items()
+    )
+    labeled = any(node.has_labels(other.node_selector) for other in policy.pools)
+    return (fenced or offers) and not labeled
+
+
+def is_kept_off(pod: Pod, pool: Pool, known: dict[str, Node], members: set[str]) -> bool:
+    if pod.spec.node_name in known:
+        return pod.spec.node_name not in members
+    for alternative in pod.selection():
+        accepted = {n.name for n in known.values() if accepts(alternative, n.name, n.labels)}
+        if accepted & members or surely_accepts(alternative, reach.node_labels(pool)):
+            return False
+        if not accepted and can_match(alternative, pool.node_selector):
+            return False
+    return True
+
+
+def largest_of(
+    pod: Pod, pool: Pool, known: dict[str, Node], needed: dict[str, int]
+) -> dict[str, int]:
+    offers = []
+    for node in known.values():
+        offer = node.allocatable or {}
+        if node.has_labels(pool.node_selector) and matches_node(pod.spec, node.name, node.labels):
+            if not any(offer.values()) or all(offer.get(n, 0) >= c for n, c in needed.items()):
+                return {}
+            offers.append(offer)
+    return {name: max(offer.get(name, 0) for offer in offers) for name in needed} if offers else {}
