@@ -1,21 +1,13 @@
 """The log: one event per line on standard error, as JSON or as text for a terminal.
 
 A line is an event and its fields. Values from outside are encoded as JSON in both formats, so that
-no client can forge a line.
-
-Writing never blocks the replica: lines wait in a bounded queue for a thread that writes them. If
-nothing reads standard error, the queue fills up, and further lines are dropped and counted. An
-event that repeats is limited as well, because any client can cause some of them at any rate.
+no client can forge a line. An event that repeats is limited, because any client can cause some of
+them at any rate.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
-import os
-import queue
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,38 +19,23 @@ import msgspec
 
 LogFormat = Literal["json", "text"]
 
-DropReason = Literal["repeated", "unread"]
-"""Why a line was dropped: too many of one event, or nothing reads the log."""
-
-MAX_QUEUED = 2000
-"""Lines that wait to be written: about 1 MiB."""
-
 MAX_REPEATED = 200
-"""Lines of one event in ``REPEATED_SECONDS``. The next line of that event says how many were
-dropped."""
+"""Lines of one event in ``REPEATED_SECONDS``. The next line of that event says how many are missing
+as ``suppressed``."""
 
 REPEATED_SECONDS = 10.0
 
-_CLOSE_SECONDS = 1.0
-"""How long the end of the process waits for the last lines to be written."""
-
 _FIELDS = "gpufence_fields"
-
-dropped: Counter[DropReason] = Counter()
-"""The lines that were dropped."""
 
 
 @contextmanager
 def configured(log_format: LogFormat, stream: TextIO) -> Iterator[None]:
     """Send the log of the process and its libraries to ``stream`` inside the block."""
-    handler = BoundedHandler(stream)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(RepeatedEvents(time.monotonic))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    try:
-        yield
-    finally:
-        handler.close()
+    yield
 
 
 def event(
@@ -71,56 +48,6 @@ def event(
 def set_fields(record: logging.LogRecord, **fields: Any) -> None:
     """Replace the fields of a record."""
     setattr(record, _FIELDS, fields)
-
-
-class BoundedHandler(logging.Handler):
-    """Queues lines for a thread that writes them, and drops those that find the queue full."""
-
-    def __init__(self, stream: TextIO, max_queued: int = MAX_QUEUED) -> None:
-        super().__init__()
-        self._queue: queue.Queue[str | None] = queue.Queue(max_queued)
-        self._write = _writer(stream)
-        # A daemon: the process can end while the thread waits for a reader.
-        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        self._thread.start()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._queue.put_nowait(f"{self.format(record)}\n")
-        except queue.Full:
-            dropped["unread"] += 1
-
-    def close(self) -> None:
-        """Write what is queued, but do not wait long for a reader."""
-        with contextlib.suppress(queue.Full):
-            self._queue.put_nowait(None)
-        self._thread.join(_CLOSE_SECONDS)
-        super().close()
-
-    def _run(self) -> None:
-        # An error means that the other end is gone; there is no other place to report it.
-        with contextlib.suppress(OSError, ValueError):
-            while (line := self._queue.get()) is not None:
-                self._write(line)
-
-
-def _writer(stream: TextIO) -> Callable[[str], object]:
-    """Return what writes to the file of a stream.
-
-    Not through the stream: the interpreter would wait for its lock when it ends, which a thread
-    holds that waits for a reader.
-    """
-    try:
-        descriptor = stream.fileno()
-    except io.UnsupportedOperation:
-        return stream.write
-
-    def write(line: str) -> None:
-        rest = line.encode(errors="backslashreplace")
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-
-    return write
 
 
 class RepeatedEvents:
@@ -140,7 +67,6 @@ class RepeatedEvents:
         self._passed[key] += 1
         if self._passed[key] > MAX_REPEATED:
             self._suppressed[key] += 1
-            dropped["repeated"] += 1
             return False
         if suppressed := self._suppressed.pop(key, 0):
             set_fields(record, **_fields(record), suppressed=suppressed)

@@ -9,9 +9,8 @@ from pathlib import Path
 from certs.errors import CertificateError
 from policies.document.shipped import shipped_policy
 from webhook.http.listener import ListenError
-from webhook.server.options import ServeOptions
 from webhook.server.policy_reload import FixedPolicy
-from webhook.server.replica import serve
+from webhook.server.replica import ServeOptions, serve
 
 if __name__ == "__main__":
     options = json.loads(sys.argv[1])

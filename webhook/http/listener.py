@@ -1,25 +1,55 @@
-"""Listening sockets: accepting connections, serving HTTP on them, and closing them."""
+"""A listening socket: accepts connections within limits, and serves HTTP on them.
+
+A TLS connection costs about 50 KiB before its first request, most of it in OpenSSL, so their number
+is limited from the moment they are accepted, before the handshake: asyncio's own server tells of a
+connection only after it. An API server holds as many connections as it has admissions in flight,
+and a client that opens connections without using them must not keep it out: a listener that is full
+closes an unused connection of the address that has the most.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from functools import cache
 from ssl import SSLContext, SSLError
+from time import monotonic
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
-from webhook.http.bad_requests import log_bad_http_as_info
-from webhook.http.connections import REVIEWS, Connections, Limits
-from webhook.http.memory import trim_memory
-from webhook.logs import event
+from webhook.logs import event, set_fields
 from webhook.metrics.admission import Rejection
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 """Answers every request of a listener, whatever its path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many connections a listener accepts, and how long it keeps an idle one."""
+
+    connections: int
+    idle_seconds: float
+
+
+REVIEWS = Limits(
+    # 40 MiB, which leaves enough of a replica's memory limit to work with.
+    connections=800,
+    # An API server closes an idle connection after 90 s (Go's default transport). The listener
+    # waits longer, because a POST on a connection that closes at that moment fails.
+    idle_seconds=120.0,
+)
+
+OPERATIONS = Limits(connections=64, idle_seconds=15.0)
+"""Kubelets open a connection for each probe. Prometheus can open one for each scrape."""
 
 ACCEPTS_PER_TURN = 64
 """Connections that are accepted in one turn of the event loop. A turn answers every request that
@@ -50,40 +80,6 @@ class ListenError(Exception):
     """The process cannot listen on an address: which one, why, and what to do."""
 
 
-class Listeners:
-    """The listeners of a replica. ``rejected`` is called for each connection that is rejected."""
-
-    def __init__(self, rejected: Callable[[Rejection], None]) -> None:
-        log_bad_http_as_info()
-        self._rejected = rejected
-        self._runners: list[web.BaseRunner] = []
-
-    async def serve(
-        self,
-        handler: Handler,
-        listening: socket.socket,
-        ssl_context: SSLContext | None = None,
-        *,
-        limits: Limits = REVIEWS,
-        is_busy: Callable[[web.RequestHandler], bool] = lambda _handler: False,
-    ) -> None:
-        """Serve on a listening socket (``listen``), which ``close`` closes.
-
-        A full listener closes connections to make room for others, except those that are busy.
-        """
-        connections = Connections(limits, self._rejected, is_busy)
-        server = Server(handler, connections)
-        runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
-        await runner.setup()
-        self._runners.append(runner)
-        await _Site(runner, server, connections, listening, ssl_context, self._rejected).start()
-
-    async def close(self) -> None:
-        """Stop listening, close idle connections, and wait for the last responses to be sent."""
-        while self._runners:
-            await self._runners.pop().cleanup()
-
-
 def listen(host: str, port: int, option: str) -> socket.socket:
     """Return a listening socket. Port 0 selects a free port (``port_of``).
 
@@ -109,82 +105,87 @@ def port_of(listening: socket.socket) -> int:
     return port
 
 
-class Server(web.Server):
-    """aiohttp's server, which reports the requests and the ends of its connections."""
+@dataclass(slots=True, eq=False)
+class _Connection:
+    address: str
+    handshake: asyncio.Task[None]
+    used_at: float
+    """When it was accepted, or its last request was answered."""
+    served: bool = False
 
-    def __init__(self, handler: Handler, connections: Connections) -> None:
-        async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            try:
-                return await handler(request)
-            finally:
-                connections.used(request.protocol)
 
+class Listener(web.Server):
+    """Serves a handler on a listening socket (``listen``), which ``close`` closes.
+
+    ``rejected`` is called for each connection that is rejected; ``is_busy`` tells which connections
+    must not be closed to make room for others.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: Limits,
+        rejected: Callable[[Rejection], None] = lambda _reason: None,
+        is_busy: Callable[[web.RequestHandler], bool] = lambda _connection: False,
+    ) -> None:
         super().__init__(
-            answer,
+            self._answer,
             access_log=None,
             # The edge rejects compressed bodies; to decompress them first would be the attack.
             auto_decompress=False,
             # A client that does not finish its headers is disconnected after the same time.
-            keepalive_timeout=connections.limits.idle_seconds,
+            keepalive_timeout=limits.idle_seconds,
             # How long to read and discard the rest of a rejected body, so that its sender sees the
             # response.
             lingering_time=5.0,
         )
-        self._ended = connections.closed
+        logging.getLogger("aiohttp.server").addFilter(demote_bad_http)
+        self._handler = handler
+        self._limits = limits
+        self._rejected = rejected
+        self._is_busy = is_busy
+        self._open: dict[web.RequestHandler, _Connection] = {}
+        self._has_closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._socket: socket.socket | None = None
+
+    def start(self, listening: socket.socket, ssl_context: SSLContext | None = None) -> None:
+        """Accept connections from now on."""
+        listening.setblocking(False)
+        self._socket = listening
+        self._spawn(self._accept(listening, ssl_context))
+        self._spawn(self._trim_memory())
+
+    async def close(self) -> None:
+        """Stop listening, close idle connections, and wait for the last responses to be sent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+        self.pre_shutdown()
+        await self.shutdown(_SHUTDOWN_SECONDS)
 
     def connection_lost(
         self, handler: web.RequestHandler, exc: BaseException | None = None
     ) -> None:
         super().connection_lost(handler, exc)
-        self._ended(handler)
+        self._forget(handler)
 
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._handler(request)
+        finally:
+            if (connection := self._open.get(request.protocol)) is not None:
+                connection.used_at, connection.served = monotonic(), True
 
-class _Site(web.BaseSite):
-    """Accepts connections, and passes them to the server of a runner."""
-
-    def __init__(
-        self,
-        runner: web.BaseRunner,
-        server: Server,
-        connections: Connections,
-        listening: socket.socket,
-        ssl_context: SSLContext | None,
-        rejected: Callable[[Rejection], None],
-    ) -> None:
-        super().__init__(runner, ssl_context=ssl_context)
-        listening.setblocking(False)
-        self._new_handler = server
-        self._connections = connections
-        self._listening = listening
-        self._rejected = rejected
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def name(self) -> str:
-        scheme = "https" if self._ssl_context else "http"
-        host, port, *_ = self._listening.getsockname()
-        return f"{scheme}://{host}:{port}"
-
-    async def start(self) -> None:
-        await super().start()
-        self._start(self._accept())
-        self._start(self._trim_memory())
-
-    async def stop(self) -> None:
-        """Stop accepting. The runner closes the open connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._listening.close()
-        await super().stop()
-
-    async def _accept(self) -> None:
+    async def _accept(self, listening: socket.socket, ssl_context: SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                self._take(*await loop.sock_accept(self._listening))
+                self._take(*await loop.sock_accept(listening), ssl_context)
                 for _ in range(ACCEPTS_PER_TURN - 1):
-                    self._take(*self._listening.accept())
+                    self._take(*listening.accept(), ssl_context)
             except BlockingIOError:
                 # No other connection waits.
                 continue
@@ -193,44 +194,110 @@ class _Site(web.BaseSite):
                 event(_log, logging.WARNING, "cannot accept connections", problem=problem)
                 await asyncio.sleep(_EXHAUSTED_SECONDS)
 
-    def _take(self, connection: socket.socket, address: Any) -> None:
-        host = str(address[0])
-        if self._connections.make_room(host):
-            handler: web.RequestHandler = self._new_handler()
-            # It counts from now on, not from when its task runs.
-            self._connections.opened(host, handler, self._start(self._connect(connection, handler)))
-        else:
-            connection.close()
+    def _take(
+        self, accepted: socket.socket, peer: tuple[Any, ...], ssl_context: SSLContext | None
+    ) -> None:
+        address = str(peer[0])
+        if len(self._open) >= self._limits.connections and not self._make_room(address):
+            self._rejected("too_many")
+            accepted.close()
+            return
+        handler = self()
+        # It counts from now on, not from when its task runs.
+        handshake = self._spawn(self._connect(accepted, handler, ssl_context))
+        self._open[handler] = _Connection(address, handshake, monotonic())
 
-    async def _connect(self, connection: socket.socket, handler: web.RequestHandler) -> None:
+    async def _connect(
+        self,
+        accepted: socket.socket,
+        handler: web.RequestHandler,
+        ssl_context: SSLContext | None,
+    ) -> None:
         """Complete the handshake, and pass the connection to its handler."""
-        connection.setblocking(False)
+        accepted.setblocking(False)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: handler,
-                connection,
-                ssl=self._ssl_context,
-                ssl_handshake_timeout=_HANDSHAKE_SECONDS if self._ssl_context else None,
+                accepted,
+                ssl=ssl_context,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS if ssl_context else None,
             )
         except (OSError, SSLError):
-            connection.close()
-            self._connections.closed(handler)
+            accepted.close()
+            self._forget(handler)
             self._rejected("handshake")
-        else:
-            self._connections.established(handler)
+
+    def _make_room(self, address: str) -> bool:
+        """Close a connection for one of ``address``: of an address that has more, or of its own."""
+        count = Counter(connection.address for connection in self._open.values())
+        larger = [other for other, held in count.most_common() if held > count[address]]
+        return any(self._evict(other) for other in [*larger, address])
+
+    def _evict(self, address: str) -> bool:
+        """Close a connection of ``address``: one that was never used, or else the longest idle."""
+        idle = [
+            (handler, connection)
+            for handler, connection in self._open.items()
+            if connection.address == address and not self._is_busy(handler)
+        ]
+        if not idle:
+            return False
+        handler, connection = min(idle, key=lambda each: (each[1].served, each[1].used_at))
+        self._forget(handler)
+        if not connection.handshake.done():
+            connection.handshake.cancel()
+        elif handler.transport is not None:
+            handler.transport.abort()
+        self._rejected("evicted")
+        return True
+
+    def _forget(self, handler: web.RequestHandler) -> None:
+        self._open.pop(handler, None)
+        self._has_closed = True
 
     async def _trim_memory(self) -> None:
         """Return the memory of closed connections to the system."""
-        trimmed = 0
         while True:
             await asyncio.sleep(_TRIM_SECONDS)
-            gone = self._connections.accepted - len(self._connections)
-            if gone != trimmed:
-                trimmed = gone
+            if self._has_closed:
+                self._has_closed = False
                 trim_memory()
 
-    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def demote_bad_http(record: logging.LogRecord) -> bool:
+    """Log a request that is not HTTP, or a client that hangs up, without a traceback.
+
+    Any client can cause them at any rate, and the HTTP library logs them as errors.
+    """
+    problem = record.exc_info[1] if record.exc_info else None
+    if isinstance(problem, (HttpProcessingError, web.RequestPayloadError, ConnectionError)):
+        # The text quotes the request, over several lines.
+        set_fields(record, problem=" ".join(str(problem).split())[:200])
+        record.levelno, record.levelname = logging.INFO, "INFO"
+        record.exc_info = record.exc_text = None
+    return True
+
+
+def trim_memory() -> None:
+    """Return what glibc keeps for later allocations; do nothing with another C library.
+
+    By itself, glibc returns only what is free at the end of the heap, so that one small allocation
+    keeps everything before it (malloc_trim(3)). This takes microseconds if there is little to
+    return, and about 5 ms after hundreds of connections.
+    """
+    if (trim := _trim()) is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Any:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (OSError, TypeError, AttributeError):
+        return None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import metadata
-from typing import Literal, get_args
+from typing import Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,14 +16,11 @@ from prometheus_client import (
     Info,
     ProcessCollector,
 )
-from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from policies.finding import Finding
 from policies.kubernetes.templates import is_core_workload
 from policies.policy import Policy
-from webhook.logs import DropReason, dropped
 
 Result = Literal["allowed", "patched", "denied", "malformed", "bad_request", "error", "overloaded"]
 """What became of a request; ``malformed`` faults the object, ``bad_request`` the call, and
@@ -78,7 +75,6 @@ class Metrics:
             ("reason",),
             registry=self.registry,
         )
-        self.registry.register(_LogMetrics())
         self._policy_name = policy_name
         self._policy = Info("gpufence_policy", "The active policy.", registry=self.registry)
         self.use(policy)
@@ -133,18 +129,6 @@ class Metrics:
     def expose(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics, and their content type, in a format that ``accept`` prefers."""
         return expose(self.registry, accept)
-
-
-class _LogMetrics(Collector):
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        lines = CounterMetricFamily(
-            "gpufence_log_lines_dropped",
-            "Lines that are missing in the log: too many of one event, or nothing reads the log.",
-            labels=("reason",),
-        )
-        for reason in get_args(DropReason):
-            lines.add_metric((reason,), dropped[reason])
-        yield lines
 
 
 def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import socket
 import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from ssl import SSLContext
+from typing import TypeVar
 
 import uvloop
 from prometheus_client import disable_created_metrics
@@ -14,27 +22,59 @@ from policies.needs import needed_facts
 from webhook.admission.handler import Admission
 from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.facts import ClusterFacts
-from webhook.http.connections import OPERATIONS
 from webhook.http.edge import Edge, operations_handler
-from webhook.http.listener import Listeners, listen, port_of
+from webhook.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
 from webhook.http.tls import ServedCertificate
 from webhook.kube.clock import ServerClock
 from webhook.kube.connection import Connection
-from webhook.logs import configured, event
+from webhook.kube.credentials import Load
+from webhook.logs import LogFormat, configured, event
 from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.metrics.devices import DeviceMetrics
-from webhook.registration.controller import RegistrationController
-from webhook.server.options import ServeOptions
+from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.server.periodic_task import PeriodicTask
-from webhook.server.policy_reload import ReloadingPolicy
-from webhook.server.signals import Signals, within
+from webhook.server.policy_reload import PolicySource, ReloadingPolicy
+
+T = TypeVar("T")
 
 _log = logging.getLogger("gpufence")
 
 # How soon the first reconciliation of the certificates is retried: no review is answered before it.
 _FIRST_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """The options of ``gpufence serve``, as plain values. Port 0 selects a free port."""
+
+    policy: PolicySource
+    policy_name: str = "default"
+    """The name of the policy in the log and the metrics: the path of its file, or ``default``."""
+    tls_cert: Path | None = None
+    """Required, with ``tls_key``, unless ``controller`` names a Secret."""
+    tls_key: Path | None = None
+    client_ca_file: Path | None = None
+    """A PEM file of CAs. If set, clients must present a certificate that one of them signed."""
+    controller: ControllerOptions | None = None
+    facts: Load | None = None
+    """The cluster whose nodes, classes and claims the policy considers."""
+    devices: Load | None = None
+    """The cluster whose devices the metrics count."""
+    host: str = "0.0.0.0"  # noqa: S104 - clients connect to the address of the Pod
+    port: int = 9443
+    metrics_host: str = "0.0.0.0"  # noqa: S104 - the kubelet probes the address of the Pod
+    metrics_port: int = 8080
+    drain_seconds: float = 5.0
+    """How long the replica keeps serving after SIGTERM, unready, while clients learn of it."""
+    grace_seconds: float = 10.0
+    """How long the replica then waits for the requests in flight."""
+    reload_seconds: float = 2.0
+    """The interval between two looks at the policy and the key pair."""
+    timeout_seconds: float = 10.0
+    """``timeoutSeconds`` of the webhook configurations: no request may take longer."""
+    log_format: LogFormat = "json"
 
 
 def serve(options: ServeOptions) -> int:
@@ -60,7 +100,7 @@ def serve(options: ServeOptions) -> int:
 
 
 async def _serve(options: ServeOptions) -> None:
-    signals = Signals()
+    signals = _Signals()
     policy = await signals.unless_stopped(ReloadingPolicy.load(options.policy))
     if policy is not None:
         replica = _Replica(options, policy)
@@ -72,6 +112,32 @@ async def _serve(options: ServeOptions) -> None:
         finally:
             await replica.close()
     event(_log, logging.INFO, "stopped")
+
+
+class _Signals:
+    """The first signal requests a graceful stop, the second an immediate one."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._received)
+
+    async def unless_stopped(self, work: Coroutine[None, None, T]) -> T | None:
+        """Return the result of ``work``, or cancel it at the first signal and return None."""
+        task = asyncio.create_task(work)
+        stopped = asyncio.create_task(self.first.wait())
+        try:
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            for awaited in (task, stopped):
+                awaited.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)
+
+    def _received(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
 
 
 class _Replica:
@@ -101,7 +167,7 @@ class _Replica:
         )
         self._metrics.track_in_flight(lambda: self._edge.open_requests)
         self._metrics.track_certificate(lambda: self._certificate.expires.timestamp())
-        self._listeners = Listeners(self._metrics.connection_rejected)
+        self._listeners: list[Listener] = []
         self._first_certificates = (
             None
             if self._controller is None
@@ -123,12 +189,13 @@ class _Replica:
         # The plain port first, so that probes succeed while the certificate is not available.
         operations = listen(options.metrics_host, options.metrics_port, "metrics-port")
         pages = operations_handler(self._metrics, self._unready, self._problems)
-        await self._listeners.serve(pages, operations, limits=OPERATIONS)
+        self._listen(Listener(pages, OPERATIONS, self._metrics.connection_rejected), operations)
         if self._first_certificates is not None:
             await self._first_certificates.run_until_success()
         reviews = listen(options.host, options.port, "port")
-        tls, is_busy = self._certificate.load(), self._edge.is_busy
-        await self._listeners.serve(self._edge.handle, reviews, tls, is_busy=is_busy)
+        handler, rejected = self._edge.handle, self._metrics.connection_rejected
+        listener = Listener(handler, REVIEWS, rejected, self._edge.is_busy)
+        self._listen(listener, reviews, self._certificate.load())
         self._serving = True
         event(
             _log,
@@ -143,24 +210,35 @@ class _Replica:
         )
         return True
 
+    def _listen(
+        self, listener: Listener, on: socket.socket, ssl_context: SSLContext | None = None
+    ) -> None:
+        listener.start(on, ssl_context)
+        self._listeners.append(listener)
+
     def start_tasks(self) -> None:
         self._running = [asyncio.create_task(task.run_forever()) for task in self._tasks]
 
-    async def drain(self, signals: Signals) -> None:
+    async def drain(self, signals: _Signals) -> None:
         """Keep serving, unready, while clients turn to other replicas; then finish all requests."""
         options = self._options
         self._edge.draining = True
         event(_log, logging.INFO, "draining", seconds=options.drain_seconds)
-        await within(options.drain_seconds, signals.second.wait)
-        # aiohttp stops reading when it cleans up: a body that is still arriving would be lost.
-        await within(options.grace_seconds, self._edge.finished)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(options.drain_seconds):
+                await signals.second.wait()
+        # aiohttp stops reading when it closes: a body that is still arriving would be lost.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(options.grace_seconds):
+                await self._edge.finished()
 
     async def close(self) -> None:
         for task in self._running:
             task.cancel()
         if self._controller is not None:
             await self._controller.close()
-        await self._listeners.close()
+        for listener in self._listeners:
+            await listener.close()
         if self._facts is not None:
             await self._facts.stop()
         if self._devices is not None:

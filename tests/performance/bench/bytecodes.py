@@ -18,9 +18,8 @@ from bench import reviews
 from bench.engine import PATHS
 from reviewing import default_policy
 from webhook.admission.handler import Admission
-from webhook.http.connections import REVIEWS, Connections
 from webhook.http.edge import Edge
-from webhook.http.listener import Server
+from webhook.http.listener import REVIEWS, Listener
 from webhook.metrics.admission import Metrics
 
 CASES: tuple[reviews.Case, ...] = ("gpu-pod", "plain-pod")
@@ -54,7 +53,7 @@ async def count(case: reviews.Case, endpoint: reviews.Endpoint) -> Counter[str]:
     admission = Admission(policy, metrics, date.today)
     edge = Edge(admission, metrics, timeout_seconds=10)
     transport = _Transport()
-    protocol = Server(edge.handle, Connections(REVIEWS, lambda _reason: None))()
+    protocol = Listener(edge.handle, REVIEWS)()
     protocol.connection_made(transport)
     body = reviews.body(case, endpoint)
     head = (

@@ -6,9 +6,9 @@ import functools
 import sys
 
 from webhook.cli.main import main
-from webhook.server import options
+from webhook.server import replica
 
 if __name__ == "__main__":
-    quick = functools.partial(options.ServeOptions, reload_seconds=0.05)
-    options.ServeOptions = quick  # type: ignore[misc, assignment]
+    quick = functools.partial(replica.ServeOptions, reload_seconds=0.05)
+    replica.ServeOptions = quick  # type: ignore[misc, assignment]
     sys.exit(main())

@@ -21,8 +21,7 @@ from aiohttp import web
 from bench.contestants import resident_mebibytes
 from reviewing import encode, plain_pod, review
 from served_process import Server, get, read_response, ready_server, request
-from webhook.http.connections import OPERATIONS, Limits
-from webhook.http.listener import Listeners, listen, port_of
+from webhook.http.listener import OPERATIONS, REVIEWS, Limits, Listener, listen, port_of
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[str], Awaitable[Connection]]
@@ -43,7 +42,7 @@ def busy() -> set[str]:
 
 @pytest.fixture
 async def connect(rejected: Counter[str], busy: set[str]) -> AsyncIterator[Connect]:
-    """Serve at most four connections, two of one address; return what connects from an address."""
+    """Serve at most four connections; return what connects from an address."""
 
     async def answer(_request: web.BaseRequest) -> web.Response:
         return web.Response(text="here")
@@ -52,10 +51,10 @@ async def connect(rejected: Counter[str], busy: set[str]) -> AsyncIterator[Conne
         peer: Any = handler.transport and handler.transport.get_extra_info("peername")
         return bool(peer) and peer[0] in busy
 
-    listeners = Listeners(lambda reason: rejected.update([reason]))
     listening = listen("127.0.0.1", 0, "port")
     port = port_of(listening)
-    await listeners.serve(answer, listening, limits=Limits(4, 2, 60), is_busy=is_busy)
+    listener = Listener(answer, Limits(4, 60), lambda why: rejected.update([why]), is_busy)
+    listener.start(listening)
     writers: list[asyncio.StreamWriter] = []
 
     async def connected(source: str) -> Connection:
@@ -66,7 +65,7 @@ async def connect(rejected: Counter[str], busy: set[str]) -> AsyncIterator[Conne
     yield connected
     for writer in writers:
         writer.close()
-    await listeners.close()
+    await listener.close()
 
 
 async def is_served(connection: Connection) -> bool:
@@ -90,25 +89,24 @@ async def is_closed(connection: Connection) -> bool:
     return True
 
 
-async def test_an_address_at_its_limit_loses_its_longest_idle_connection(
+async def test_an_address_with_all_connections_loses_its_longest_idle_one(
     connect: Connect, rejected: Counter[str]
 ) -> None:
-    held = [await connect("127.0.0.2") for _ in range(2)]
-    assert [await is_served(connection) for connection in held] == [True, True]
-    third = await connect("127.0.0.2")
-    assert await is_served(third)
+    held = [await connect("127.0.0.2") for _ in range(4)]
+    assert [await is_served(connection) for connection in held] == [True] * 4
+    assert await is_served(await connect("127.0.0.2"))
     assert await is_closed(held[0])
-    assert await is_served(held[1])
+    assert [await is_served(connection) for connection in held[1:]] == [True] * 3
     assert rejected == {"evicted": 1}
 
 
 async def test_an_unused_connection_is_evicted_before_an_idle_connection(connect: Connect) -> None:
-    used = await connect("127.0.0.2")
-    assert await is_served(used)
+    used = [await connect("127.0.0.2") for _ in range(3)]
+    assert [await is_served(connection) for connection in used] == [True] * 3
     unused = await connect("127.0.0.2")
     assert await is_served(await connect("127.0.0.2"))
     assert await is_closed(unused)
-    assert await is_served(used)
+    assert [await is_served(connection) for connection in used] == [True] * 3
 
 
 async def test_a_full_server_evicts_from_the_address_with_most_connections(
@@ -140,9 +138,8 @@ async def test_a_new_connection_is_accepted_after_another_is_closed(
     connect: Connect, busy: set[str]
 ) -> None:
     busy.add("127.0.0.2")
-    first, second = [await connect("127.0.0.2") for _ in range(2)]
-    assert await is_served(first)
-    assert await is_served(second)
+    first, *others = [await connect("127.0.0.2") for _ in range(4)]
+    assert [await is_served(connection) for connection in (first, *others)] == [True] * 4
     first[1].close()
     await first[1].wait_closed()
     async with asyncio.timeout(10):
@@ -205,8 +202,8 @@ async def turns_to_accept(number: int) -> int:
         served += 1
         return web.Response()
 
-    listeners = Listeners(lambda _why: None)
-    await listeners.serve(answer, listening)
+    listener = Listener(answer, REVIEWS)
+    listener.start(listening)
     turns = 0
     while served < number:
         turns += 1
@@ -214,7 +211,7 @@ async def turns_to_accept(number: int) -> int:
         await asyncio.sleep(0)
     for connection in waiting:
         connection.close()
-    await listeners.close()
+    await listener.close()
     return turns
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -13,17 +12,15 @@ from typing import Any, NoReturn
 import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
-from webhook.http.bad_requests import demote_bad_http
+from webhook.http.listener import demote_bad_http
 from webhook.logs import (
     MAX_REPEATED,
     REPEATED_SECONDS,
-    BoundedHandler,
     JSONFormatter,
     LogFormat,
     RepeatedEvents,
     TextFormatter,
     configured,
-    dropped,
     event,
 )
 
@@ -135,20 +132,6 @@ def test_the_whole_process_logs_in_one_format(log_format: LogFormat) -> None:
         logging.getLogger("some.library").warning("careful")
     assert ('"event":"careful"' in stream.getvalue()) == (log_format == "json")
     assert "careful" in stream.getvalue()
-
-
-def test_unread_log_lines_are_dropped_and_counted_without_blocking() -> None:
-    reader, writer = os.pipe()
-    before = dropped["unread"]
-    with os.fdopen(writer, "w") as stream:
-        handler = BoundedHandler(stream, max_queued=10)
-        record = logging.LogRecord("gpufence", logging.INFO, "", 0, "x" * 10_000, (), None)
-        # The pipe holds six of them, and the thread one.
-        for _ in range(100):
-            handler.emit(record)
-        assert dropped["unread"] - before >= 80
-        os.close(reader)
-        handler.close()
 
 
 def test_a_repeated_event_is_limited_and_suppressed_lines_are_counted() -> None:

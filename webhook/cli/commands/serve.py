@@ -119,9 +119,9 @@ def serve(
     from webhook.cli.policy.policy_source import policy_source
     from webhook.http.listener import ListenError
     from webhook.kube.errors import ConfigurationError
-    from webhook.server import replica
-    from webhook.server.options import ServeOptions
     from webhook.server.policy_reload import PolicyUnusableError
+    from webhook.server.replica import ServeOptions
+    from webhook.server.replica import serve as run
 
     options = ServeOptions(
         policy=policy_source(policy_path),
@@ -142,6 +142,6 @@ def serve(
         log_format=log_format,
     )
     try:
-        return replica.serve(options)
+        return run(options)
     except (CertificateError, ConfigurationError, ListenError, PolicyUnusableError) as error:
         raise InputError([str(error)]) from error
