@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,24 +90,18 @@ def test_every_relative_link_of_a_root_page_leads_to_a_file(page: str) -> None:
 
 @pytest.mark.parametrize("page", OFFLINE)
 def test_every_command_of_a_page_prints_the_shown_output(
-    page: str, tmp_path: Path, kustomize: Path, release: dict[str, str]
+    page: str, tmp_path: Path, kustomize: Path, home: dict[str, str]
 ) -> None:
-    run_page(page, tmp_path, os.environ | release, kustomize.parent)
+    run_page(page, tmp_path, os.environ | home, kustomize.parent)
 
 
 @pytest.fixture(scope="session")
-def release(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which pip installs the wheel of this commit as the release.
+def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of the pages, with a home that they share.
 
-    The pages share a home, so pip has nothing left to do for the second page that installs.
+    For the second page that installs gpufence, its libraries are there.
     """
-    directory = tmp_path_factory.mktemp("release")
-    build = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory)
-    subprocess.run(build, cwd=PROJECT, capture_output=True, check=True)
-    [wheel] = directory.glob("*.whl")
-    constraint = directory / "constraint.txt"
-    constraint.write_text(f"gpufence @ {wheel.as_uri()}\n")
-    return {"HOME": str(directory / "home"), "PIP_CONSTRAINT": str(constraint)}
+    return {"HOME": str(tmp_path_factory.mktemp("home"))}
 
 
 @pytest.fixture(scope="module")
@@ -127,23 +120,23 @@ def cluster(
 
 @pytest.mark.parametrize("page", CLUSTER)
 def test_every_command_of_a_page_prints_the_shown_output_in_a_cluster(
-    page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path, release: dict[str, str]
+    page: str, tmp_path: Path, cluster: ControlPlane, kustomize: Path, home: dict[str, str]
 ) -> None:
     kubectl = cluster.kubectl
     # Created by a page, and perhaps by the tests of another file before.
     kubectl("delete", "namespace", "research", "--ignore-not-found")
-    environ = kubectl.environ() | release
+    environ = kubectl.environ() | home
     run_page(page, tmp_path, environ, kubectl.binary.parent, kustomize.parent)
 
 
 def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
     """Run the commands of the page in a fresh clone, in the order of the page.
 
-    A page that installs gpufence installs the wheel, and uses what it installs.
+    A page that installs gpufence uses what it installs.
     """
     checkout = clone(directory / "gpufence")
     installs = any(
-        "pip install gpufence" in command.text
+        "pip install ." in command.text
         for block in blocks(page)
         for command in block.commands()
     )
@@ -165,7 +158,7 @@ def run_page(page: str, directory: Path, environ: Any, *programs: Path) -> None:
             run(script, checkout, {**environ, "PATH": path}, block.place, status)
     if installs:
         [origin] = environment.glob("lib/*/site-packages/gpufence-*.dist-info/direct_url.json")
-        assert json.loads(origin.read_text())["url"].endswith(".whl")
+        assert json.loads(origin.read_text())["url"] == checkout.as_uri()
 
 
 def clone(directory: Path) -> Path:
