@@ -12,7 +12,7 @@ import pytest
 
 from controlplane.gpufence import COMMAND
 from running import PLAIN_POD, TRESPASSER, Run
-from webhook.cli.manifests.exclusion import Exclusion
+from webhook.cli.manifests.files import Exclusion
 from webhook.cli.report import terminal as progress
 
 FILES = [

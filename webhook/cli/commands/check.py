@@ -185,7 +185,7 @@ def check(
     """
     from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
-    from webhook.cli.manifests.exclusion import Exclusion
+    from webhook.cli.manifests.files import Exclusion
     from webhook.cli.policy.policy_file import compiled_policy
     from webhook.cli.report.content import CheckReport
     from webhook.cli.report.terminal import watched

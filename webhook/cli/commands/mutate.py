@@ -70,7 +70,7 @@ def mutate(
     """
     from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
-    from webhook.cli.manifests.exclusion import Exclusion
+    from webhook.cli.manifests.files import Exclusion
     from webhook.cli.manifests.mutated import mutated_documents, report_denied
     from webhook.cli.manifests.yaml_writer import to_yaml
     from webhook.cli.policy.policy_file import compiled_policy

@@ -20,8 +20,14 @@ from policies.kubernetes.claims import read_claims
 from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.cli.manifests.exclusion import NOTHING, Exclusion
-from webhook.cli.manifests.files import Source, expand
+from webhook.cli.manifests.files import (
+    NOTHING,
+    Exclusion,
+    Source,
+    expand,
+    render_chart,
+    rendered_name,
+)
 from webhook.documents.documents import Document, read_documents, unreadable
 from webhook.documents.errors import ManifestError
 from webhook.documents.fields import field_value, locate
@@ -201,8 +207,6 @@ def _documents(source: Source, lenient: bool) -> Iterator[Document]:
         if source.error is not None:
             raise source.error
         if source.is_chart:
-            from webhook.cli.manifests.charts import render_chart, rendered_name
-
             name, text = rendered_name(source.path), render_chart(source.path)
         else:
             name, text = display_name(source.path), read_text(source.path)

@@ -1,14 +1,20 @@
-"""The files that paths stand for."""
+"""The files that paths stand for: files, directories, patterns, and Helm charts.
+
+A chart is rendered with the helm of the machine.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import stat
-from collections.abc import Iterable, Iterator
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from webhook.cli.manifests.exclusion import NOTHING, Exclusion
 from webhook.documents.errors import ManifestError
 from webhook.documents.files import STDIN, cannot_be_read
 
@@ -16,6 +22,33 @@ SUFFIXES = (".yaml", ".yml", ".json")
 _PATTERN_MARKS = "*?["
 
 CHART = "Chart.yaml"
+_HELM_SECONDS = 60
+
+
+class Exclusion:
+    """Patterns of files and directories; an excluded directory is skipped with all its content.
+
+    A pattern without a slash matches names at any depth: ``charts``, ``*.tmpl.yaml``. A pattern
+    with a slash matches paths relative to the searched directory: ``overlays/*/dev``. ``**`` stands
+    for any number of directories. ``*``, ``?`` and ``[...]`` match characters of one name.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._patterns = [_parts(pattern) for pattern in patterns]
+
+    def __contains__(self, path: str) -> bool:
+        """Return whether ``path``, relative to the searched directory, is excluded."""
+        if not self._patterns:
+            return False
+        parts = PurePath(path).parts
+        return any(
+            _match(parts[:length], pattern)
+            for pattern in self._patterns
+            for length in range(1, len(parts) + 1)
+        )
+
+
+NOTHING = Exclusion(())
 
 
 class Source(NamedTuple):
@@ -140,3 +173,57 @@ def _walk(directory: str, root: str, exclude: Exclusion) -> Iterator[Source]:
     for source in sorted(sources, key=lambda source: source.path.split("/")):
         if source.is_chart or not is_special_file(source.path):
             yield source
+
+
+def rendered_name(chart: str) -> str:
+    """Return what the rendered manifests are called in reports."""
+    return f"<helm template {chart}>"
+
+
+def render_chart(chart: str) -> str:
+    """Return what ``helm template`` makes of a chart and its default values.
+
+    Raises:
+        ManifestError: helm is not installed, or cannot render the chart.
+    """
+    command = f"helm template {shlex.quote(chart)}"
+    helm = shutil.which("helm")
+    if helm is None:
+        raise ManifestError(
+            "is a Helm chart, and helm is not in PATH",
+            cure=f"Where helm is installed, run {command} | gpufence check -",
+        )
+    try:
+        completed = subprocess.run(  # noqa: S603 - a list of arguments, no shell
+            [helm, "template", "--", chart],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_HELM_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ManifestError(f"cannot be rendered ({error})", cure=f"Run {command}") from error
+    if completed.returncode:
+        output = " ".join(completed.stderr.split()) or f"exit status {completed.returncode}"
+        raise ManifestError(
+            f"cannot be rendered with its default values: {output.removeprefix('Error: ')}",
+            cure=f"Run {command} with your values, and pipe it into gpufence check -",
+        )
+    return completed.stdout
+
+
+def _parts(pattern: str) -> tuple[str, ...]:
+    pattern = pattern.removeprefix("./").rstrip("/")
+    at_any_depth = () if "/" in pattern else ("**",)
+    return (*at_any_depth, *pattern.lstrip("/").split("/"))
+
+
+def _match(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_match(parts[start:], pattern[1:]) for start in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _match(parts[1:], pattern[1:])
