@@ -24,7 +24,7 @@ COMPILED = {"cython_runtime", "typing_extensions"}
 # Each takes milliseconds, and none has to do with checking a file.
 SLOW_STANDARD_LIBRARY = frozenset(
     {"asyncio", "concurrent", "email", "hashlib", "http", "logging", "multiprocessing"}
-    | {"shutil", "socket", "ssl", "subprocess", "tempfile", "unittest", "xml", "zipfile"}
+    | {"socket", "ssl", "tempfile", "unittest", "xml", "zipfile"}
 )
 SERVING = {"aiohttp", "kubernetes", "cryptography", "jsonpatch", "prometheus_client", "uvloop"}
 

@@ -6,7 +6,6 @@ Source: the KRM Functions Specification, ``config.kubernetes.io/v1``
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -90,7 +89,7 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     """
     from policies.facts import Request
     from webhook.cli.manifests.evaluate import evaluate
-    from webhook.cli.manifests.mutated import mutated_documents, report_denied
+    from webhook.cli.manifests.mutated import mutated_documents, report_denied, write_documents
     from webhook.cli.options.function_config import read_function_config
     from webhook.cli.policy.policy_file import compiled_policy
     from webhook.documents.files import STDIN
@@ -116,7 +115,8 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     if (config.mode or mode or "mutate") == "mutate":
         output = next(mutated_documents(results), output)
     entries = [entry for result in results for entry in _entries(result)]
-    _write(output | {"results": entries}, as_json=document.text.lstrip().startswith("{"))
+    # In the format of the input, as the specification recommends.
+    write_documents([output | {"results": entries}], as_json=document.text.lstrip().startswith("{"))
     status = report_denied(results)
     return EXIT_FOUND if any(result.error for result in results) else status
 
@@ -199,17 +199,3 @@ def _annotations(value: JSONObject | None) -> JSONObject:
     metadata = (value or {}).get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     return annotations if isinstance(annotations, dict) else {}
-
-
-def _write(output: JSONObject, *, as_json: bool) -> None:
-    """Write the list in the format of the input, as the specification recommends."""
-    from webhook.cli.manifests.yaml_writer import to_yaml
-
-    if as_json:
-        import json
-
-        text = f"{json.dumps(output, indent=2, ensure_ascii=False)}\n"
-    else:
-        text = to_yaml(output)
-    sys.stdout.buffer.write(text.encode())
-    sys.stdout.flush()

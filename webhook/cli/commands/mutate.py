@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from webhook.cli.options.cluster_context import cluster_context_options
+from policies.facts import Request
+from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
+from webhook.cli.manifests.files import Exclusion
+from webhook.cli.manifests.mutated import mutated_documents, report_denied, write_documents
+from webhook.cli.options.cluster_context import ClusterContext, cluster_context_options
 from webhook.cli.options.common import (
     exclude_option,
     namespace_option,
     paths_argument,
     policy_option,
 )
+from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.cli.policy.policy_file import compiled_policy
+from webhook.documents.documents import sentence
 from webhook.documents.errors import InputError
-
-# Heavy imports are local: help and completion do not need them.
-if TYPE_CHECKING:
-    from webhook.cli.options.cluster_context import ClusterContext
-    from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.wording import printable
 
 
 @click.command(
@@ -68,15 +68,6 @@ def mutate(
     pattern ('apps/*/deploy'), or - for standard input. All documents are printed in their order,
     unchanged ones as well. Keys keep their order. Comments are dropped, and anchors are expanded.
     """
-    from policies.facts import Request
-    from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
-    from webhook.cli.manifests.files import Exclusion
-    from webhook.cli.manifests.mutated import mutated_documents, report_denied
-    from webhook.cli.manifests.yaml_writer import to_yaml
-    from webhook.cli.policy.policy_file import compiled_policy
-    from webhook.documents.documents import sentence
-    from webhook.wording import printable
-
     policy_choice.announce()
     policy = compiled_policy(policy_choice.path)
     manifests = read_manifests(paths, Exclusion(exclude))
@@ -91,14 +82,5 @@ def mutate(
         )
     if not results:
         raise InputError([no_objects_message(paths)])
-    documents = mutated_documents(results)
-    text = _to_json(documents) if output == "json" else "---\n".join(map(to_yaml, documents))
-    sys.stdout.buffer.write(text.encode())
-    sys.stdout.flush()
+    write_documents(mutated_documents(results), as_json=output == "json")
     return report_denied(results)
-
-
-def _to_json(documents: Iterable[Any]) -> str:
-    import json
-
-    return "".join(f"{json.dumps(d, indent=2, ensure_ascii=False)}\n" for d in documents)

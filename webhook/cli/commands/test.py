@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import click
 
+from policies.policy import Policy
+from policies.registry import RULES
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.options.common import PATH
 from webhook.cli.options.outputs import (
@@ -14,14 +15,11 @@ from webhook.cli.options.outputs import (
     output_option,
     reject_overwriting_inputs,
 )
+from webhook.cli.report.content import Outcome, SuitesReport
 from webhook.cli.report.output import Output, report_writer
+from webhook.cli.report.terminal import Color
+from webhook.cli.suites import find, policy_of, read, run
 from webhook.documents.errors import InputError
-
-# Heavy imports are local: help and completion do not need them.
-if TYPE_CHECKING:
-    from policies.policy import Policy
-    from webhook.cli.report.content import Outcome
-    from webhook.cli.report.terminal import Color
 
 
 @click.command(
@@ -75,10 +73,6 @@ def test(
     searches the directories, by default the working directory, with all directories below them. A
     case exercises a rule if the rule adds or finds something.
     """
-    from webhook.cli.report.content import SuitesReport
-    from webhook.cli.suites.run import policy_of, run
-    from webhook.cli.suites.suite import find, read
-
     files = find(paths or ["."])
     reject_overwriting_inputs(outputs, files)
     outcomes: list[Outcome] = []
@@ -108,8 +102,6 @@ def test(
 
 def _unexercised(outcomes: Iterable[Outcome], policies: Iterable[Policy]) -> list[str]:
     """Return the rules that no case exercises, although a policy enables them."""
-    from policies.registry import RULES
-
     exercised = {rule for outcome in outcomes for rule in outcome.exercised}
     on = {
         rule

@@ -1,7 +1,9 @@
-"""Documents with their objects mutated, and the objects that are denied."""
+"""Documents with their objects mutated, on standard output, and the objects that are denied."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import click
 from policies.kubernetes.editor import Operation, patched
 from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.manifests.evaluate import Result
+from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.documents.documents import Document
 from webhook.documents.fields import pointer
 from webhook.wording import printable
@@ -29,6 +32,16 @@ def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
             ]
     for document, all_operations in operations.items():
         yield patched(document.value, tuple(all_operations))
+
+
+def write_documents(documents: Iterable[Any], *, as_json: bool) -> None:
+    """Write documents to standard output: as YAML, or as a sequence of JSON values."""
+    if as_json:
+        text = "".join(f"{json.dumps(d, indent=2, ensure_ascii=False)}\n" for d in documents)
+    else:
+        text = "---\n".join(map(to_yaml, documents))
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.flush()
 
 
 def report_denied(results: Iterable[Result]) -> int:

@@ -1,15 +1,12 @@
-"""Files come apart into documents, and documents into objects."""
+"""Files come apart into documents."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from webhook.documents.documents import Document, read_documents
-from webhook.documents.fields import pointer
-from webhook.documents.objects import read_objects
 from webhook.documents.yaml_reader import MAX_DEPTH
 
 
@@ -84,23 +81,6 @@ def test_an_invalid_document_has_an_error_with_its_line(
             assert document.error.cure
 
 
-def test_json_integers_beyond_64_bits_become_floats() -> None:
-    (document,) = read('{"a": [18446744073709551615, -9223372036854775808, 18446744073709551616]}')
-    assert document.value["a"] == [2**64 - 1, -(2**63), 2.0**64]
-    assert [type(number) for number in document.value["a"]] == [int, int, float]
-    (long,) = read(f'{{"a": {"9" * 300}}}')
-    assert isinstance(long.value["a"], float)
-
-
-def test_surrogate_pairs_in_json_are_one_character() -> None:
-    assert read('{"a": "\\ud83d\\ude00"}')[0].value == {"a": "\U0001f600"}
-
-
-def test_json_at_the_maximum_nesting_depth_is_read() -> None:
-    levels = MAX_DEPTH - 1
-    assert read(f'{{"a": {"[" * levels}{"]" * levels}}}')[0].error is None
-
-
 @pytest.mark.parametrize("end", ["\r", "\x85", "\u2028", "\u2029", "\r\n"])
 def test_a_comment_ends_at_each_yaml_line_break(end: str) -> None:
     pod = f"apiVersion: v1{end}kind: Pod"
@@ -109,75 +89,3 @@ def test_a_comment_ends_at_each_yaml_line_break(end: str) -> None:
     # What kubectl would drop with the line, or take for an object, is never passed over.
     *_, document = read(f"a: b\n--- # said{end}{pod}")
     assert document.value or document.error
-
-
-@pytest.mark.parametrize("items", [[{"apiVersion": "v1", "kind": "Pod"}], [], None])
-def test_any_object_with_items_is_read_as_a_list(items: list[Any] | None) -> None:
-    text = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "items": items})
-    assert [pointer(o.path) for o in read_objects(read(text)[0])] == ["/items/0"][
-        : len(items or [])
-    ]
-
-
-def test_items_of_lists_of_any_kind_are_read_as_objects() -> None:
-    text = json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "List",
-            "items": [
-                {"apiVersion": "v1", "kind": "Pod"},
-                {"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "p"}}]},
-                {"apiVersion": "example.com/v1", "kind": "AllowList", "spec": {}},
-                {"kind": "Pod"},
-                None,
-            ],
-        }
-    )
-    objects = list(read_objects(read(text)[0]))
-    assert [(o.item, pointer(o.path)) for o in objects] == [
-        (0, "/items/0"),
-        (1, "/items/1/items/0"),
-        (2, "/items/2"),
-        (3, "/items/3"),
-        (4, "/items/4"),
-    ]
-    assert objects[1].value == {"metadata": {"name": "p"}, "apiVersion": "v1", "kind": "Pod"}
-    assert objects[1].added == ("apiVersion", "kind")
-    assert [o.error.problem if o.error else None for o in objects] == [
-        None,
-        None,
-        None,
-        "apiVersion is missing",
-        "is null, not an object of the Kubernetes API",
-    ]
-
-
-@pytest.mark.parametrize("items", ["", "items: null", "items: []"])
-def test_a_list_may_be_empty(items: str) -> None:
-    (document,) = read(f"apiVersion: v1\nkind: List\n{items}\n")
-    assert list(read_objects(document)) == []
-
-
-def test_json_pointers_are_escaped_as_specified_by_rfc_6901() -> None:
-    assert pointer(()) == ""
-    assert pointer(("a/b", "c~d", 0)) == "/a~1b/c~0d/0"
-
-
-@pytest.mark.parametrize(
-    ("text", "cure"),
-    [
-        ('{"a": 1 "b": 2}', "Look for a missing comma, or a bracket that is not closed"),
-        ('{"a" 1}', "Look for a missing colon"),
-        ('{"a": 1,, "b": 2}', "Put the key in double quotes, or look for a comma too many"),
-        ('{"a": [1,, 2]}', "Put text in double quotes, or look for a comma too many"),
-        ('{"a": "b', "Look for a quote that is not closed"),
-        ('{"a": "b\nc"', r"Write it as an escape: \n for a line break, \t for a tab"),
-        (r'{"a": "C:\dir"}', r"Write a backslash as \\"),
-        ('{"a": {{ .Values.a }}}', "It looks like a Helm template"),
-    ],
-)
-def test_a_json_syntax_error_includes_remediation(text: str, cure: str) -> None:
-    (document,) = read(text)
-    assert document.error is not None
-    assert document.error.problem.startswith("does not parse as JSON: ")
-    assert document.error.cure.startswith(cure)

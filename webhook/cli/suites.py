@@ -1,30 +1,109 @@
-"""Runs the cases of suites with the engine of the webhook and ``check``."""
+"""``gpufence test``: suites of cases for a policy, files of kind FenceTest.
+
+Cases run with the engine of the webhook and ``check``.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from policies.document.fence_test import CaseSpec, ExpectSpec
+from policies.document.fence_test import KIND, CaseSpec, ExpectSpec, SuiteSpec, parse_suite
+from policies.document.model import PolicyError
 from policies.facts import Facts, Request
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.manifests.evaluate import Result, evaluate, read_manifests
-from webhook.cli.policy.policy_file import compiled_policy
+from webhook.cli.manifests.files import is_directory, is_special_file
+from webhook.cli.policy.policy_file import compiled_policy, located
 from webhook.cli.report.content import Failure, Outcome
 from webhook.cli.report.difference import difference
-from webhook.cli.suites.suite import Suite
-from webhook.documents.documents import sentence
+from webhook.cluster.nodes import node_of
+from webhook.documents.documents import Document, load_documents, sentence
 from webhook.documents.errors import InputError, ManifestError
-from webhook.documents.fields import ABSENT, field_value
+from webhook.documents.fields import ABSENT, field_value, locate
 from webhook.documents.objects import Manifest
 
+NAMES = ("gpufence-test.yaml", "gpufence-test.yml")
+"""The names of suite files. Names that end in one of these after a dot count as well."""
+
 _NODE = ("v1", "Node")
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A suite, and the document that it is read from."""
+
+    document: Document
+    spec: SuiteSpec
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.document.path).parent
+
+    def line(self, case: int) -> int:
+        """Return the line on which a case starts."""
+        position = locate(self.document, ("cases", case), "")
+        return position.line if position else self.document.line
+
+
+def find(paths: Iterable[str]) -> list[str]:
+    """Return the suite files that ``paths`` name: files, and directories with all below them.
+
+    Raises:
+        InputError: a directory holds no suites.
+    """
+    files: list[str] = []
+    problems = []
+    for path in paths:
+        if is_directory(path):
+            below = sorted(_below(path))
+            files += below
+            if not below:
+                names = f"{NAMES[0]} or *.{NAMES[0]}"
+                problems.append(f"{path}: no suites found. Name suite files {names}.")
+        else:
+            files.append(path)
+    if problems:
+        raise InputError(problems)
+    return list(dict.fromkeys(files))
+
+
+def read(path: str) -> list[Suite]:
+    """Return the suites of a file: each document is one.
+
+    Raises:
+        InputError: with a line for each problem.
+    """
+    documents = load_documents(path)
+    if not documents:
+        raise InputError([f"{path}: is empty. Write a document of kind {KIND}, or remove it."])
+    return [Suite(document, _spec(document)) for document in documents]
+
+
+def _spec(document: Document) -> SuiteSpec:
+    try:
+        return parse_suite(document.value)
+    except PolicyError as error:
+        raise InputError(located(document, problem) for problem in error.problems) from error
+
+
+def _below(directory: str) -> Iterator[str]:
+    for parent, directories, files in os.walk(directory):
+        directories[:] = [name for name in directories if not name.startswith(".")]
+        for name in files:
+            path = str(Path(parent, name))
+            is_named = name in NAMES or name.endswith(tuple(f".{suffix}" for suffix in NAMES))
+            if is_named and not is_special_file(path):
+                yield path
 
 
 def policy_of(suite: Suite) -> Policy:
@@ -93,8 +172,6 @@ class _Known:
 
 
 def _index(nodes: Iterable[JSONObject], policy: Policy) -> NodeIndex:
-    from webhook.cluster.nodes import node_of
-
     index = NodeIndex()
     for node in nodes:
         try:

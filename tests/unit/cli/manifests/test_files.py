@@ -1,19 +1,13 @@
-"""Inputs: directories without what is excluded, patterns, and what a terminal shows meanwhile."""
+"""Directories without what is excluded, patterns, and Helm charts, which helm renders."""
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from controlplane.gpufence import COMMAND
 from running import PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.files import Exclusion
-from webhook.cli.report import terminal as progress
 
 FILES = [
     "a.yaml",
@@ -131,72 +125,64 @@ def test_no_path_is_excluded_without_a_pattern() -> None:
     assert "a.yaml" not in Exclusion([])
 
 
-def output_on_a_terminal(*args: str | Path) -> tuple[bytes, bytes]:
-    """Run the command with a terminal for standard error; return that, and standard output."""
-    ours, theirs = pty.openpty()
-    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    with subprocess.Popen(
-        [COMMAND, *args], stdout=subprocess.PIPE, stderr=theirs, env=environ
-    ) as process:
-        os.close(theirs)
-        assert process.stdout is not None
-        out = process.stdout.read()
-    return b"".join(read(ours)), out
+@pytest.fixture
+def chart(tmp_path: Path) -> Path:
+    """Return a chart; its templates are no YAML."""
+    chart = tmp_path / "web"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 1.0.0\n")
+    (chart / "templates" / "web.yaml").write_text("{{ if }}\n")
+    return chart
 
 
-def read(descriptor: int) -> Iterator[bytes]:
-    """Yield what a terminal was given until its other end is closed."""
-    try:
-        while data := os.read(descriptor, 4096):
-            yield data
-    except OSError:  # which is how Linux says so
-        os.close(descriptor)
+@pytest.fixture
+def helm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a program that stands for helm; what it prints is in the file ``rendered``."""
+    program = tmp_path / "bin" / "helm"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\ncat {tmp_path}/rendered\n')
+    program.chmod(0o755)
+    (tmp_path / "rendered").write_text(f"# Source: web/templates/web.yaml\n{TRESPASSER}")
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    return program
 
 
-def test_a_short_run_shows_no_progress_bar(tree: Path) -> None:
-    err, out = output_on_a_terminal("check", tree)
-    assert err == b""
-    assert b"6 objects" in out
+@pytest.mark.usefixtures("helm", "chart")
+def test_a_chart_is_rendered_and_checked(gpufence: Run, tmp_path: Path) -> None:
+    done = gpufence("check", "web")
+    assert done.status == 1
+    assert done.out.startswith("denied   Deployment default/web  <helm template web>:2\n")
+    assert (tmp_path / "arguments").read_text() == "template -- web\n"
+    annotation = gpufence("check", "-o", "github", "web").out
+    assert "file=" not in annotation
+    assert "::<helm template web>:10: " in annotation
 
 
-class Terminal:
-    """Standard error as a bar sees it."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def isatty(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        self.text += text
-        return len(text)
-
-    def flush(self) -> None:
-        pass
+@pytest.mark.usefixtures("helm", "chart")
+def test_a_chart_in_a_subdirectory_is_rendered_and_can_be_excluded(
+    gpufence: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "apps.yaml").write_text(PLAIN_POD)
+    report = gpufence("check", "-o", "json", ".").report
+    paths = [result["source"]["path"] for result in report["results"]]
+    assert paths == ["apps.yaml", "<helm template web>"]
+    assert gpufence("check", "--exclude", "web", ".").status == 0
 
 
-@pytest.mark.usefixtures("tree")
-def test_a_long_run_shows_a_progress_bar_on_standard_error_only(
+@pytest.mark.usefixtures("chart")
+def test_a_chart_without_helm_is_an_error_with_the_command_to_run(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
-    monkeypatch.setattr(progress, "_REFRESH", -1.0)
-    monkeypatch.setenv("TERM", "xterm")
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    report = gpufence("check", "--output", "json", ".").report
-    assert len(report["results"]) == 6
-    assert "Reading" in terminal.text
-    assert "50%" in terminal.text
-    # It is wiped away at the end.
-    assert terminal.text.endswith("\x1b[2K")
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = gpufence("check", "-o", "json", "web")
+    problem = "is a Helm chart, and helm is not in PATH"
+    cure = "Where helm is installed, run helm template web | gpufence check -"
+    assert (done.status, done.err) == (2, f"Error: web: {problem}. {cure}.\n")
 
 
-@pytest.mark.usefixtures("tree")
-def test_a_quiet_run_shows_no_progress_bar(gpufence: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    gpufence("check", "--quiet", ".")
-    assert terminal.text == ""
+@pytest.mark.usefixtures("chart")
+def test_a_chart_that_helm_cannot_render_is_an_error(gpufence: Run, helm: Path) -> None:
+    helm.write_text('#!/bin/sh\necho "Error: values: image.tag is required" >&2\nexit 1\n')
+    done = gpufence("check", "web")
+    assert done.status == 2
+    assert "cannot be rendered with its default values: values: image.tag is required." in done.out

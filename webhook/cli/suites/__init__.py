@@ -1,1 +1,0 @@
-"""``gpufence test``: suites of cases for a policy."""
