@@ -1,13 +1,12 @@
-"""The authority and the serving leaf that it signs: ECDSA on P-256, as the API server's Go prefers.
+"""The CA and the serving certificate that it signs: ECDSA on P-256, as Go's TLS prefers.
 
-The profile is RFC 5280's, narrowed to what a webhook server needs: an authority that can sign
-leaves but no further authorities, and leaves that can do nothing but serve.
+The profile is RFC 5280's, narrowed to what a webhook server needs: a CA that can sign leaves but no
+further CAs, and leaves that can do nothing but serve.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -15,44 +14,34 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.errors import MaterialError, RequestError
-from certs.keypair import KeyPair, check_validity, parse_pair
-
-if TYPE_CHECKING:
-    from certs.names import Names
+from certs.errors import CertificateError
+from certs.keypair import KeyPair, check_validity, is_authority, parse_pair
+from certs.names import Names
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)
 
-# Certificates are used at once, by machines whose clocks may be behind the issuer's.
 CLOCK_SKEW = timedelta(minutes=5)
+"""Certificates are used at once, by machines whose clocks may be behind the issuer's."""
 
-# X.509 times are whole seconds (RFC 5280 section 4.1.2.5.2).
-_SHORTEST_LIFETIME = timedelta(seconds=1)
+# X.509 times are whole seconds (RFC 5280 section 4.1.2.5.2), until the year 9999.
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_500)
 
 
 def create_authority(now: datetime, lifetime: timedelta = AUTHORITY_LIFETIME) -> KeyPair:
-    """Create a self-signed authority that is valid until `now + lifetime`.
+    """Create a self-signed CA that is valid until `now + lifetime`.
 
-    Two authorities never share a name, because the name carries a part of the key's identifier: in
-    the overlap of a rotation both are trusted at once, and clients look an issuer up by its name.
-    Raises RequestError for a lifetime that cannot be.
+    Two CAs never share a name, because the name carries a part of the key's identifier: in the
+    overlap of a rotation both are trusted at once, and clients look an issuer up by its name.
+    Raises CertificateError for an invalid lifetime.
     """
-    not_before, not_after = _validity(now, lifetime, "lifetime of the CA")
     key = ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     name = _common_name(f"gpufence authority {identifier.digest.hex()[:8]}")
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(not_before)
-        .not_valid_after(not_after)
+        _builder(name, name, key, *_validity(now, lifetime, "lifetime of the CA"))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(key_cert_sign=True, crl_sign=True), critical=True)
-        .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())
     )
     return _key_pair(certificate, key)
@@ -63,73 +52,63 @@ def issue_leaf(
 ) -> KeyPair:
     """Issue a serving certificate for `names`, with a new key, valid until `now + lifetime`.
 
-    A leaf never outlives its authority: where `lifetime` would reach past the authority's end, the
-    leaf ends with it. Raises RequestError for a lifetime that cannot be, MaterialError for an
-    authority that cannot sign: unreadable, no authority, outside its own life.
+    It never outlives its CA: it ends with the CA at the latest. Raises CertificateError for an
+    invalid lifetime, and for a CA that cannot sign: unreadable, no CA, outside its own life.
     """
-    issuer, issuer_key = parse_pair(authority, "certificate of the CA", "key of the CA")
-    _check_can_sign(issuer, now)
-    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-        raise MaterialError(
-            f"is of a kind that cannot sign here ({type(issuer_key).__name__})",
-            where="key of the CA",
-            cure="Use a CA with an ECDSA or an RSA key",
+    where = "certificate of the CA"
+    issuer, issuer_key = parse_pair(authority, where, "key of the CA")
+    check_validity(issuer, now, where)
+    if not is_authority(issuer) or not isinstance(
+        issuer_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+    ):
+        raise CertificateError(
+            "is not a CA certificate (basic constraints) with an ECDSA or RSA key",
+            where=where,
+            cure="Use the certificate and the key of the CA itself, such as ca.crt and ca.key",
         )
-    not_before, not_after = _validity(now, lifetime, "lifetime of the serving certificate")
+    begin, end = _validity(now, lifetime, "lifetime of the serving certificate")
+    begin, end = max(begin, issuer.not_valid_before_utc), min(end, issuer.not_valid_after_utc)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(_common_name("gpufence"))
-        .issuer_name(issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(max(not_before, issuer.not_valid_before_utc))
-        .not_valid_after(min(not_after, issuer.not_valid_after_utc))
+        _builder(_common_name("gpufence"), issuer.subject, key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(_subject_alternative_name(names), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(_authority_key_identifier(issuer), critical=False)
         .sign(issuer_key, hashes.SHA256())
     )
     return _key_pair(certificate, key)
 
 
-def _check_can_sign(issuer: x509.Certificate, now: datetime) -> None:
-    where = "certificate of the CA"
-    check_validity(issuer, now, where)
-    try:
-        is_authority = issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        is_authority = False
-    if not is_authority:
-        raise MaterialError(
-            "is not a CA certificate (basic constraints)",
-            where=where,
-            cure="Use the certificate and the key of the CA itself, such as ca.crt and ca.key",
-        )
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    begin: datetime,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
 
 
 def _validity(now: datetime, lifetime: timedelta, where: str) -> tuple[datetime, datetime]:
-    if now.tzinfo is None:
-        raise ValueError("now must be an aware datetime")
-    now = now.astimezone(UTC)
-    if lifetime < _SHORTEST_LIFETIME:
-        raise RequestError(
-            f"is {lifetime}, which is less than a second", where=where, cure="Use a longer one"
+    if not _SHORTEST <= lifetime <= _LONGEST:
+        raise CertificateError(
+            f"is {lifetime}", where=where, cure="Use one between a second and 100 years"
         )
-    try:
-        not_after = now + lifetime
-    except OverflowError as error:
-        raise RequestError(
-            f"is {lifetime}, which reaches past the year 9999",
-            where=where,
-            cure="Use a shorter one",
-        ) from error
+    now = now.astimezone(UTC)
     # Without the limit, renewal of a very short-lived certificate would be due at once.
-    not_before = now - min(CLOCK_SKEW, lifetime)
-    return not_before.replace(microsecond=0), not_after.replace(microsecond=0)
+    begin, end = now - min(CLOCK_SKEW, lifetime), now + lifetime
+    return begin.replace(microsecond=0), end.replace(microsecond=0)
 
 
 def _common_name(text: str) -> x509.Name:

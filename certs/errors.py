@@ -1,4 +1,4 @@
-"""Errors of this package: each states the problem, the place and the remediation."""
+"""The error of this package: it states the problem, the place and the remediation."""
 
 from __future__ import annotations
 
@@ -15,16 +15,3 @@ class CertificateError(Exception):
         self.what = what
         self.where = where
         self.cure = cure
-
-
-class RequestError(CertificateError):
-    """The requested certificate cannot be issued: a name, an address or a lifetime is invalid."""
-
-
-class MaterialError(CertificateError):
-    """A certificate or a key cannot be used: unreadable PEM, a pair that does not match,
-    expired."""
-
-
-class StorageError(CertificateError):
-    """A file cannot be read or written."""

@@ -1,23 +1,20 @@
-"""A certificate and its private key as PEM, and their checks before use."""
+"""A certificate and its private key as PEM: checks, and when a renewal is due."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
-from certs.errors import MaterialError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-
+from certs.errors import CertificateError
+from certs.names import Names
 
 # The errors of the parser for invalid or unsupported certificates.
 _UNREADABLE = (
@@ -44,7 +41,7 @@ class KeyPair:
 
 
 def parse_certificates(pem: bytes, where: str) -> tuple[x509.Certificate, ...]:
-    """Return every certificate of a PEM bundle, at least one; raises MaterialError."""
+    """Return every certificate of a PEM bundle, at least one; raises CertificateError."""
     try:
         certificates = tuple(x509.load_pem_x509_certificates(pem))
         for certificate in certificates:
@@ -53,13 +50,49 @@ def parse_certificates(pem: bytes, where: str) -> tuple[x509.Certificate, ...]:
             certificate.public_key()
             _ = certificate.extensions
     except _UNREADABLE as error:
-        raise MaterialError(
+        raise CertificateError(
             f"contains no valid PEM certificate ({_first_line(error)})",
             where=where,
             cure="Put the PEM of an X.509 certificate there, from"
             ' "-----BEGIN CERTIFICATE-----" to "-----END CERTIFICATE-----"',
         ) from error
     return certificates
+
+
+def parse_pair(
+    pair: KeyPair, certificate_at: str = "certificate", key_at: str = "private key"
+) -> tuple[x509.Certificate, PrivateKeyTypes]:
+    """Return the first certificate and its key, checked to belong together.
+
+    `certificate_at` and `key_at` name the two in messages (a path, a key of a Secret). Raises
+    CertificateError.
+    """
+    certificate = parse_certificates(pair.certificate_pem, certificate_at)[0]
+    key = _parse_key(pair.key_pem, key_at)
+    if key.public_key() != certificate.public_key():
+        raise CertificateError(
+            f"does not belong to {certificate_at}",
+            where=key_at,
+            cure="Replace both together; in a chain, the certificate of the key comes first",
+        )
+    return certificate, key
+
+
+def _parse_key(pem: bytes, where: str) -> PrivateKeyTypes:
+    try:
+        return load_pem_private_key(pem, password=None)
+    except TypeError as error:
+        raise CertificateError(
+            "is encrypted with a passphrase, for which a server cannot prompt",
+            where=where,
+            cure="Store the key unencrypted and let file permissions protect it (mode 0600)",
+        ) from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise CertificateError(
+            f"contains no valid PEM private key ({_first_line(error)})",
+            where=where,
+            cure='Put the PEM of the key there, which begins with "-----BEGIN PRIVATE KEY-----"',
+        ) from error
 
 
 def as_der(certificates: Iterable[x509.Certificate]) -> bytes:
@@ -70,52 +103,16 @@ def as_der(certificates: Iterable[x509.Certificate]) -> bytes:
     return b"".join(certificate.public_bytes(Encoding.DER) for certificate in certificates)
 
 
-def parse_key(pem: bytes, where: str) -> PrivateKeyTypes:
-    """Return the private key of a PEM document; raises MaterialError."""
-    try:
-        return load_pem_private_key(pem, password=None)
-    except TypeError as error:
-        raise MaterialError(
-            "is encrypted with a passphrase, for which a server cannot prompt",
-            where=where,
-            cure="Store the key unencrypted and let file permissions protect it (mode 0600)",
-        ) from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise MaterialError(
-            f"contains no valid PEM private key ({_first_line(error)})",
-            where=where,
-            cure='Put the PEM of the key there, which begins with "-----BEGIN PRIVATE KEY-----"',
-        ) from error
-
-
-def parse_pair(
-    pair: KeyPair, certificate_at: str = "certificate", key_at: str = "private key"
-) -> tuple[x509.Certificate, PrivateKeyTypes]:
-    """Return the first certificate and its key, checked to belong together; raises MaterialError.
-
-    `certificate_at` and `key_at` name the two in messages (a path, a key of a Secret).
-    """
-    certificate = parse_certificates(pair.certificate_pem, certificate_at)[0]
-    key = parse_key(pair.key_pem, key_at)
-    if key.public_key() != certificate.public_key():
-        raise MaterialError(
-            f"does not belong to {certificate_at}",
-            where=key_at,
-            cure="Replace both together; in a chain, the certificate of the key comes first",
-        )
-    return certificate, key
-
-
 def check_validity(certificate: x509.Certificate, now: datetime, where: str) -> None:
-    """Raise MaterialError unless `now` is within the certificate's life (RFC 5280, 4.1.2.5)."""
+    """Raise CertificateError unless `now` is within the certificate's life (RFC 5280, 4.1.2.5)."""
     if now > certificate.not_valid_after_utc:
-        raise MaterialError(
+        raise CertificateError(
             f"expired at {certificate.not_valid_after_utc.isoformat()}",
             where=where,
             cure="Issue a new certificate, or correct the clock of this machine",
         )
     if now < certificate.not_valid_before_utc:
-        raise MaterialError(
+        raise CertificateError(
             f"is not valid before {certificate.not_valid_before_utc.isoformat()}",
             where=where,
             cure="Wait until then, or correct the clock of this machine",
@@ -123,10 +120,10 @@ def check_validity(certificate: x509.Certificate, now: datetime, where: str) -> 
 
 
 def is_certificate(pem: bytes) -> bool:
-    """Return whether there is a certificate in a PEM document."""
+    """Return whether a PEM document holds certificates only."""
     try:
         return bool(parse_certificates(pem, "certificate"))
-    except MaterialError:
+    except CertificateError:
         return False
 
 
@@ -139,13 +136,100 @@ def is_authority(certificate: x509.Certificate) -> bool:
     return constraints.value.ca
 
 
-def is_usable(pair: KeyPair, now: datetime) -> bool:
-    """Return whether certificate and key are readable, belong together, and are valid."""
+def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Return whether the CA signed the certificate; neither's validity counts here."""
     try:
-        check_validity(parse_pair(pair)[0], now, "certificate")
-    except MaterialError:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        # Another issuer, a key of another type, or an invalid signature.
         return False
     return True
+
+
+def is_trusted_by(chain: bytes, bundle: bytes) -> bool:
+    """Return whether a client that trusts `bundle` trusts the certificate chain; both are PEM.
+
+    Validity does not count. As in Go's crypto/x509, a bundle may hold an intermediate CA, or the
+    certificate itself.
+    """
+    try:
+        certificates = parse_certificates(chain, "certificate")
+        trusted = parse_certificates(bundle, "caBundle")
+    except CertificateError:
+        return False
+    return any(
+        certificate == issuer or is_issued_by(certificate, issuer)
+        for certificate in certificates
+        for issuer in trusted
+    )
+
+
+def names_of(certificate: x509.Certificate) -> Names:
+    """Return the names in a certificate; none if it lacks the extension."""
+    try:
+        present = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return Names((), ())
+    dns = dict.fromkeys(name.lower() for name in present.get_values_for_type(x509.DNSName))
+    ip = present.get_values_for_type(x509.IPAddress)
+    addresses = (a for a in ip if isinstance(a, ipaddress.IPv4Address | ipaddress.IPv6Address))
+    return Names(tuple(dns), tuple(dict.fromkeys(addresses)))
+
+
+def pair_problem(pair: KeyPair, now: datetime, what: str = "certificate") -> str:
+    """Return why a pair cannot be used; empty if it is readable, belongs together and is valid."""
+    try:
+        check_validity(parse_pair(pair, what)[0], now, what)
+    except CertificateError as error:
+        return f"{error.where} {error.what}"
+    return ""
+
+
+def leaf_problem(
+    leaf: KeyPair, authorities: Iterable[bytes], names: Names | None, now: datetime
+) -> str:
+    """Return why API servers reject a serving certificate; empty if they accept it.
+
+    `authorities` are the CAs that they trust (PEM). The certificate may have more names than
+    `names`; None stands for any.
+    """
+    if problem := pair_problem(leaf, now, "serving certificate"):
+        return problem
+    certificate = parse_certificates(leaf.certificate_pem, "serving certificate")[0]
+    issuers = (
+        ca
+        for pem in authorities
+        for ca in parse_certificates(pem, "CA")
+        if ca.not_valid_before_utc <= now <= ca.not_valid_after_utc
+    )
+    if not any(is_issued_by(certificate, issuer) for issuer in issuers):
+        issuer = certificate.issuer.rfc4514_string()
+        return f"serving certificate is not signed by a current CA ({issuer})"
+    missing = names.missing_in(names_of(certificate)) if names else ""
+    return f"serving certificate lacks {missing}" if missing else ""
+
+
+def renewal_due(certificate: x509.Certificate) -> datetime:
+    """Return the moment at which 2/3 of the certificate's life are over.
+
+    For a CA, too: its leaves, which cannot outlive it, would become shorter and shorter.
+    """
+    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return certificate.not_valid_before_utc + life * 2 / 3
+
+
+def is_overdue(certificate: x509.Certificate, now: datetime) -> bool:
+    """Return whether something prevents the renewal: replicas renew within seconds."""
+    return now - renewal_due(certificate) > timedelta(hours=1)
+
+
+def age_problem(pem: bytes, now: datetime) -> str:
+    """Return why the age of a certificate (PEM) calls for its renewal; empty if it does not."""
+    certificate = parse_certificates(pem, "certificate")[0]
+    due, end = renewal_due(certificate), certificate.not_valid_after_utc
+    if now < due:
+        return ""
+    return f"2/3 of its life were over at {due.isoformat()}; it ends at {end.isoformat()}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from certs.errors import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from certs.errors import CertificateError
 
 IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # RFC 1123 section 2.1 on RFC 952: letters, digits and inner hyphens; 63 octets a label (RFC 1035
-# section 2.3.4) and 253 characters a name, which is what 255 octets on the wire leave.
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-_NAME_LENGTH = 253
+# section 2.3.4) and 253 characters a name, which is what 255 octets on the wire leave. With a last
+# label of digits only, a name would count as an IP address.
+_LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_HOST_NAME = re.compile(rf"(?=.{{1,253}}\Z)({_LABEL}\.)*(?![0-9]+\Z){_LABEL}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +28,13 @@ class Names:
 
     @classmethod
     def parse(cls, dns_names: Iterable[str], ip_addresses: Iterable[str] = ()) -> Names:
-        """Validate names; raises RequestError for the first invalid one."""
+        """Validate names; raises CertificateError for the first invalid one."""
         names = cls(
-            dns=tuple(dict.fromkeys(parse_dns_name(text) for text in dns_names)),
-            ip=tuple(dict.fromkeys(parse_ip_address(text) for text in ip_addresses)),
+            dns=tuple(dict.fromkeys(_dns_name(text) for text in dns_names)),
+            ip=tuple(dict.fromkeys(_ip_address(text) for text in ip_addresses)),
         )
         if not names.dns and not names.ip:
-            raise RequestError(
+            raise CertificateError(
                 "there is neither a DNS name nor an IP address",
                 where="names of the serving certificate",
                 cure="Specify the name by which the API server calls the webhook, such as"
@@ -43,100 +42,54 @@ class Names:
             )
         return names
 
+    def missing_in(self, other: Names) -> str:
+        """Return which of these names the other ones lack, separated by commas."""
+        dns = [name for name in self.dns if name not in other.dns]
+        return ", ".join([*dns, *(str(ip) for ip in self.ip if ip not in other.ip)])
+
+    def and_those_of(self, other: Names) -> Names:
+        """Return these names and the other ones."""
+        return Names(
+            tuple(dict.fromkeys((*self.dns, *other.dns))),
+            tuple(dict.fromkeys((*self.ip, *other.ip))),
+        )
+
     def __str__(self) -> str:
         return ", ".join((*self.dns, *map(str, self.ip)))
 
 
-def parse_dns_name(text: str) -> str:
-    """Return a host name of RFC 1123 in lower case; raises RequestError for anything else.
+def _dns_name(text: str) -> str:
+    """Return a host name of RFC 1123 in lower case.
 
     Wildcards are invalid here, although X.509 has them: the API server calls a webhook under one
-    known name (SERVICE.NAMESPACE.svc, or the host of `clientConfig.url`), and an attacker with the
-    key of a wildcard could pose as every other webhook of the namespace.
+    known name, and the key of a wildcard could pose as every other webhook of the namespace.
     """
-    where = f"DNS name {text!r}"
-    name = text.lower()
-    if _is_ip_address(name.removeprefix("[").removesuffix("]")):
-        raise RequestError(
-            "is an IP address, which clients do not look for among the DNS names",
-            where=where,
-            cure="Give it as an IP address instead",
+    if not _HOST_NAME.fullmatch(text):
+        raise CertificateError(
+            "is not a host name (RFC 1123)",
+            where=f"DNS name {text!r}",
+            cure="Write a name such as gpufence.gpufence.svc, without wildcard, scheme, port and"
+            " final dot; give an IP address as an IP address",
         )
-    if "*" in name:
-        raise RequestError(
-            "is a wildcard, whose key could pose as every other service that it covers",
-            where=where,
-            cure="List the services individually, such as gpufence.gpufence.svc",
-        )
-    if not text.isascii():
-        raise RequestError(
-            "has characters outside ASCII",
-            where=where,
-            cure='Write it in its encoded form, which begins with "xn--"',
-        )
-    if name.endswith(".") and name != ".":
-        raise RequestError(
-            "ends with a dot, which certificates leave out",
-            where=where,
-            cure=f"Write it as {name.rstrip('.')!r}",
-        )
-    if len(name) > _NAME_LENGTH:
-        raise RequestError(
-            f"has {len(name)} characters, of which DNS allows {_NAME_LENGTH}",
-            where=where,
-            cure="Use a shorter name",
-        )
-    labels = name.split(".")
-    for label in labels:
-        if not _LABEL.fullmatch(label):
-            raise RequestError(
-                f"is not a host name (RFC 1123), because of {label!r}"
-                if label
-                else "is not a host name (RFC 1123), because of an empty label",
-                where=where,
-                cure="Between the dots, use 1 to 63 letters, digits and hyphens, with no hyphen at"
-                " either end, and leave out scheme, port and path",
-            )
-    # RFC 1123 section 2.1: a name whose last label is a number would count as an IP address.
-    if labels[-1].isdigit():
-        raise RequestError(
-            f"ends with the number {labels[-1]!r}, which makes it look like an IP address",
-            where=where,
-            cure="End it with a label that is not all digits",
-        )
-    return name
+    return text.lower()
 
 
-def parse_ip_address(text: str) -> IPAddress:
-    """Return the address; raises RequestError if it is invalid or cannot be connected to."""
+def _ip_address(text: str) -> IPAddress:
     where = f"IP address {text!r}"
     try:
         address = ipaddress.ip_address(text)
     except ValueError as error:
-        raise RequestError(
+        raise CertificateError(
             "is neither an IPv4 nor an IPv6 address",
             where=where,
             cure="Write a single address, such as 10.0.0.7 or fd00::7, without port or prefix"
             " length; give a host name as a DNS name",
         ) from error
-    if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
-        raise RequestError(
-            "names a network interface, which a certificate cannot hold",
-            where=where,
-            cure=f"Leave out '%{address.scope_id}'",
-        )
-    if address.is_unspecified or address.is_multicast:
-        raise RequestError(
-            "is an address that no client can connect to",
+    has_scope = isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None
+    if has_scope or address.is_unspecified or address.is_multicast:
+        raise CertificateError(
+            "is not the address of a server",
             where=where,
             cure="Give the address under which the API server reaches the webhook",
         )
     return address
-
-
-def _is_ip_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import hashlib
 import os
 import ssl
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from pathlib import Path
 
 from cryptography import x509
 
-from certs.errors import CertificateError, MaterialError
+from certs.errors import CertificateError
 from certs.files import read_file
 from certs.keypair import (
     KeyPair,
@@ -34,13 +35,6 @@ from certs.keypair import (
     parse_certificates,
     parse_pair,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import datetime
-    from pathlib import Path
-
-    from certs.source import Source
 
 # AEAD with forward secrecy only, for what still speaks TLS 1.2; TLS 1.3 has no other suites.
 _TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -67,23 +61,37 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """Where the key pair comes from: files, or a Secret that a controller reads.
+
+    `read` returns the current pair, unchecked; it raises CertificateError if there is none.
+    `certificate_at` and `key_at` name its parts in messages: a path, or a key of a Secret.
+    """
+
+    read: Callable[[], KeyPair]
+    certificate_at: str
+    key_at: str
+
+
+def file_source(certificate: Path, key: Path) -> Source:
+    """Return a source of two files, as `certs.files` writes them, or as a Secret is mounted."""
+    return Source(
+        lambda: KeyPair(read_file(certificate), read_file(key)), str(certificate), str(key)
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class _Material:
-    """The contents of a context: the pair that it serves, and the authorities of its clients."""
+    """What a context is made of: the pair that it serves, and the CAs of its clients."""
 
     pair: KeyPair
     client_authorities: bytes | None
-
-    @property
-    def digest(self) -> bytes:
-        parts = (self.pair.certificate_pem, self.pair.key_pem, self.client_authorities or b"")
-        return b"".join(hashlib.sha256(part).digest() for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Served:
     context: ssl.SSLContext
-    digest: bytes
-    chain: bytes
+    material: _Material
     leaf: x509.Certificate
 
     @property
@@ -127,7 +135,7 @@ class ServingContext:
     @property
     def chain(self) -> bytes:
         """PEM of the served certificate, and of the intermediate CAs that are served with it."""
-        return self._served.chain
+        return self._served.material.pair.certificate_pem
 
     def invalid(self, now: datetime) -> str:
         """Return why the served certificate is not valid at that time; empty if it is."""
@@ -143,7 +151,7 @@ class ServingContext:
         """
         try:
             material = self._read()
-            if material.digest == self._served.digest:
+            if material == self._served.material:
                 return Poll(Outcome.UNCHANGED, f"still serving {self._served.description}")
             loaded = self._load(material)
         except CertificateError as error:
@@ -179,18 +187,18 @@ class ServingContext:
                 # With a passphrase, OpenSSL never prompts for one.
                 context.load_cert_chain(path, password="")
         except OSError as error:  # ssl.SSLError is one
-            raise MaterialError(
+            raise CertificateError(
                 f"cannot be loaded by OpenSSL ({error})",
                 where=f"{certificate_at} with {key_at}",
                 cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
             ) from error
-        return _Served(context, material.digest, pair.certificate_pem, leaf)
+        return _Served(context, material, leaf)
 
 
 def _invalid(leaf: x509.Certificate, now: datetime, where: str) -> str:
     try:
         check_validity(leaf, now, where)
-    except MaterialError as error:
+    except CertificateError as error:
         return str(error)
     return ""
 
@@ -239,12 +247,12 @@ def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
 
 
 def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
-    """Accept clients with certificates of these authorities; raises MaterialError."""
+    """Accept clients with certificates of these authorities; raises CertificateError."""
     certificates = parse_certificates(authorities, where)
     for certificate in certificates:
         if not is_authority(certificate):
             subject = certificate.subject.rfc4514_string()
-            raise MaterialError(
+            raise CertificateError(
                 f"contains a certificate that is not a CA certificate ({subject})",
                 where=where,
                 cure="Use the certificate of the CA that signs the client certificates",

@@ -1,22 +1,43 @@
-"""The Secret with authority and leaf, as JSON of the API.
+"""The Secret with the CA and the serving certificate: its content, and the rotation of both.
 
-This module does not talk to an API server: it reads and returns Secrets as dicts.
+Everything in here is plain data, and the time is passed in. Any number of replicas may take the
+same step at once: each step is one write of the whole Secret, which the API server rejects if it is
+based on an older version.
+
+A rotation of the CA leaves no moment in which a caller trusts neither:
+
+1. `PUBLISH`: the next CA is created next to the one that signs; callers are to trust both.
+2. `PROMOTE`: once every webhook configuration has carried both for a while, the next one takes over
+   and signs a new serving certificate. The old CA stays published; its key is gone.
+3. `RETIRE`: once every replica has had the time to load the new certificate, the old CA is dropped.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from datetime import datetime
+import enum
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from certs.keypair import KeyPair, is_certificate
-from certs.succession import Stored
+from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME, create_authority, issue_leaf
+from certs.errors import CertificateError
+from certs.keypair import (
+    KeyPair,
+    age_problem,
+    is_certificate,
+    leaf_problem,
+    names_of,
+    pair_problem,
+    parse_certificates,
+)
+from certs.names import Names
 
 JSONObject = dict[str, Any]
 
 PROMOTED_AT = "gpufence.dev/authority-promoted-at"
-"""The annotation with the time when the old authority stopped signing (RFC 3339)."""
+"""The annotation with the time when the old CA stopped signing (RFC 3339)."""
 
 # Keys of the Secret, without the endings .crt and .key of a pair. Those of the leaf are what the
 # type kubernetes.io/tls requires.
@@ -26,10 +47,169 @@ _OURS = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The content of the Secret. `old` is PEM of a CA that no longer signs."""
+
+    authority: KeyPair
+    leaf: KeyPair
+    next: KeyPair | None = None
+    old: bytes = b""
+    promoted: datetime | None = None
+
+    @property
+    def authorities(self) -> tuple[bytes, ...]:
+        """PEM of every CA that callers must trust, without those that do not parse.
+
+        An API server stores a bundle without any certificate, and then reaches no webhook.
+        """
+        candidates = (self.old, self.authority.certificate_pem, self.next_certificate)
+        return tuple(pem for pem in candidates if is_certificate(pem))
+
+    @property
+    def bundle(self) -> bytes:
+        """The CAs as one PEM document, for `caBundle`."""
+        return b"".join(pem.rstrip(b"\n") + b"\n" for pem in self.authorities)
+
+    @property
+    def next_certificate(self) -> bytes:
+        return self.next.certificate_pem if self.next else b""
+
+    def is_carried_by(self, bundle: bytes) -> bool:
+        """Return whether a client that trusts `bundle` (PEM) trusts every CA."""
+        try:
+            trusted = parse_certificates(bundle, "bundle")
+        except CertificateError:
+            return False
+        own = [parse_certificates(pem, "CA")[0] for pem in self.authorities]
+        return bool(own) and all(certificate in trusted for certificate in own)
+
+    def can_sign(self, now: datetime) -> bool:
+        """Return whether the CA can sign at that time."""
+        return not pair_problem(self.authority, now)
+
+    def can_serve(self, now: datetime) -> bool:
+        """Return whether callers that trust the CA accept the leaf at that time."""
+        try:
+            return not leaf_problem(self.leaf, [self.authority.certificate_pem], None, now)
+        except CertificateError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Lifetimes, and the duration of each step of a rotation.
+
+    `settle` is how long every configuration must have carried the next CA before it signs: API
+    servers learn of a new configuration by watching. `overlap` is how long the old one stays
+    published after that: replicas learn of a new leaf by polling.
+    """
+
+    authority: timedelta = AUTHORITY_LIFETIME
+    leaf: timedelta = LEAF_LIFETIME
+    settle: timedelta = timedelta(seconds=30)
+    overlap: timedelta = timedelta(hours=1)
+
+
+class Change(enum.StrEnum):
+    """A change of the Secret."""
+
+    CREATE = "create"
+    RENEW = "renew-leaf"
+    PUBLISH = "publish-next-authority"
+    PROMOTE = "promote-next-authority"
+    RETIRE = "retire-old-authority"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change that is due, its reason for the log, and what the Secret then holds."""
+
+    change: Change
+    reason: str
+    after: Stored
+
+
+def next_step(
+    stored: Stored | None,
+    names: Names,
+    now: datetime,
+    timing: Timing,
+    carried_for: timedelta | None = None,
+) -> Step | None:
+    """Return the next step, with the keys that it needs; None if nothing is due.
+
+    `carried_for` says for how long every webhook configuration has carried all of
+    `stored.authorities`; None if one does not, or if it is unknown.
+    """
+    if stored is None:
+        reason = "the Secret contains no CA and no serving certificate yet"
+        return Step(Change.CREATE, reason, _created(names, now, timing))
+    ca_problem = pair_problem(stored.authority, now, "CA")
+    if ca_problem:
+        # Its key may be gone while its leaf still serves: then there is time for a rotation.
+        if not stored.can_serve(now):
+            reason = f"{ca_problem}, and its serving certificate is unusable too"
+            if stored.next is not None and not pair_problem(stored.next, now):
+                return Step(
+                    Change.PROMOTE, reason, _promoted(stored, stored.next, names, timing, now)
+                )
+            return Step(Change.CREATE, reason, _created(names, now, timing))
+    elif reason := _leaf_due(stored, names, now):
+        return Step(Change.RENEW, reason, _renewed(stored, names, now, timing))
+    if stored.next is not None and not pair_problem(stored.next, now):
+        if carried_for is None or carried_for < timing.settle:
+            return None
+        reason = "every webhook configuration trusts both CAs"
+        return Step(Change.PROMOTE, reason, _promoted(stored, stored.next, names, timing, now))
+    if reason := ca_problem or age_problem(stored.authority.certificate_pem, now):
+        after = replace(stored, next=create_authority(now, timing.authority))
+        return Step(Change.PUBLISH, reason, after)
+    if stored.old and (stored.promoted is None or now >= stored.promoted + timing.overlap):
+        reason = "every replica has had time to load the new serving certificate"
+        return Step(Change.RETIRE, reason, replace(stored, old=b"", promoted=None))
+    return None
+
+
+def _created(names: Names, now: datetime, timing: Timing) -> Stored:
+    authority = create_authority(now, timing.authority)
+    return Stored(authority, issue_leaf(authority, names, now, timing.leaf))
+
+
+def _promoted(
+    stored: Stored, following: KeyPair, names: Names, timing: Timing, now: datetime
+) -> Stored:
+    return Stored(
+        authority=following,
+        leaf=issue_leaf(following, names, now, timing.leaf),
+        old=stored.authority.certificate_pem,
+        promoted=now,
+    )
+
+
+def _renewed(stored: Stored, names: Names, now: datetime, timing: Timing) -> Stored:
+    """Return what is stored with a new leaf.
+
+    If only names are missing, it keeps the present names, too. In the upgrade that renames the
+    Service, two replicas want different names, and would otherwise undo each other's leaf.
+    """
+    if not _leaf_due(stored, None, now):
+        present = parse_certificates(stored.leaf.certificate_pem, "serving certificate")[0]
+        names = names.and_those_of(names_of(present))
+    return replace(stored, leaf=issue_leaf(stored.authority, names, now, timing.leaf))
+
+
+def _leaf_due(stored: Stored, names: Names | None, now: datetime) -> str:
+    current = [stored.authority.certificate_pem]
+    return leaf_problem(stored.leaf, current, names, now) or age_problem(
+        stored.leaf.certificate_pem, now
+    )
+
+
 def read_secret(secret: JSONObject) -> Stored | None:
     """Return the content of a Secret; None if one of the four parts is missing.
 
-    Parts that do not parse are returned as they are: `plan` handles them.
+    Parts that do not parse are returned as they are: `next_step` handles them.
     """
     data = secret.get("data") or {}
     authority, leaf = _pair(data, _AUTHORITY), _pair(data, _LEAF)
@@ -43,18 +223,6 @@ def read_secret(secret: JSONObject) -> Stored | None:
         old=_decode(data, f"{_OLD}.crt"),
         promoted=_time(annotations.get(PROMOTED_AT)),
     )
-
-
-def read_served(secret: JSONObject) -> Stored | None:
-    """Return the pair and the CA of a Secret that cert-manager writes, without the key of the CA.
-
-    None if it has no usable pair, or no CA.
-    """
-    data = secret.get("data") or {}
-    leaf, authority = _pair(data, _LEAF), _decode(data, f"{_AUTHORITY}.crt")
-    if leaf is None or not is_certificate(authority) or not is_certificate(leaf.certificate_pem):
-        return None
-    return Stored(authority=KeyPair(authority, b""), leaf=leaf)
 
 
 def write_secret(stored: Stored, name: str, namespace: str, live: JSONObject | None) -> JSONObject:

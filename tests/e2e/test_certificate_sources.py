@@ -1,11 +1,10 @@
 """Upgrades that change where certificates come from: no GPU Pod is rejected, and they end.
 
-cert-manager itself does not run: the test writes the Secret as it does, by a server-side apply.
+cert-manager itself does not run: its Secret is mounted, as files.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,9 +18,8 @@ from certs.names import Names
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from release.load import Load
-from release.release import SECRET, WEBHOOKS, Release, release
+from release.release import WEBHOOKS, Release, release
 from release.replica import Replica
-from webhook.registration.certificates import CERT_MANAGER
 
 PROPAGATION = ("--ca-propagation-delay", "1s")
 
@@ -82,17 +80,6 @@ def upgrade(
         assert load.created > 20
 
 
-def test_an_upgrade_from_the_built_in_ca_to_cert_manager_rejects_no_pod(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path, files: Files
-) -> None:
-    with release(control_plane, tmp_path) as released, released.replicas(2, *PROPAGATION) as old:
-        issue(released, files.parts)
-        with upgrade(released, namespace, old, files.flags):
-            published(released, files.parts["ca.crt"])
-        stored = released.secret()
-        assert {name: stored[name] for name in files.parts} == files.parts
-
-
 @pytest.mark.parametrize("to", ["files", "the built-in CA"])
 def test_an_upgrade_between_files_and_the_built_in_ca_rejects_no_pod(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, files: Files, to: str
@@ -122,20 +109,3 @@ def test_a_replica_is_unready_until_the_configurations_trust_its_ca(
 def published(released: Release, ca: bytes) -> None:
     """Wait until API servers are to trust this CA alone."""
     until(lambda: released.bundles() == [ca] * WEBHOOKS, "the CA to be alone", within=30)
-
-
-def issue(released: Release, parts: dict[str, bytes]) -> None:
-    """Write the Secret as cert-manager does."""
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": SECRET, "annotations": {CERT_MANAGER: "gpufence"}},
-        "data": {name: base64.b64encode(pem).decode() for name, pem in parts.items()},
-    }
-    released.cluster.api.request(
-        "PATCH",
-        f"/api/v1/namespaces/{released.namespace}/secrets/{SECRET}"
-        "?fieldManager=cert-manager-certificates-issuing&force=true",
-        secret,
-        "application/apply-patch+yaml",
-    )

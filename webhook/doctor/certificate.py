@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import ssl
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from cryptography import x509
 
-from certs.errors import MaterialError
-from certs.keypair import as_der, check_validity, parse_certificates, parse_pair
+from certs.errors import CertificateError
+from certs.keypair import as_der, is_overdue, leaf_problem, parse_certificates, renewal_due
 from certs.names import Names
-from certs.renewal import is_issued_by, names_of, renewal_due
-from certs.succession import Stored
+from certs.secret import Stored
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.kube.endpoints import ready_endpoints
 from webhook.registration.configurations import Registration
-from webhook.registration.drift import bundles
+from webhook.registration.trust import ca_bundles
 
 _CHECK = "certificate"
 _BUNDLE = "caBundle"
 _SERVED = "served certificate"
 _CONNECT_SECONDS = 3.0
-# Replicas renew within seconds of the due time: after an hour, something prevents it.
-_LATE = timedelta(hours=1)
 _REWRITE = (
     "Wait some seconds: registering replicas write it. Then check their logs, and run gpufence "
     "certs status"
@@ -58,15 +53,16 @@ def check(installed: Installation, names: Names | None, now: datetime) -> Iterat
 async def check_served(installed: Installation) -> Line:
     """Connect as an API server does, and return whether it trusts the served certificate."""
     address = installed.address
-    bundle = _first_bundle(installed)
-    if address is None or not bundle:
+    registered = [each for each in installed.configurations.values() if each]
+    bundle = next((ca for each in registered for ca in ca_bundles(each) if ca), None)
+    if address is None or bundle is None:
         return skip(_SERVED, "no webhook configuration has an address and a caBundle")
     places = list(_places(installed, address))
     if not places:
         return skip(_SERVED, "the Service has no ready endpoint")
     try:
         trusted = parse_certificates(bundle, _BUNDLE)
-    except MaterialError as error:
+    except CertificateError as error:
         return fail(_SERVED, f"API servers cannot verify it: {error.where} {error.what}", _REWRITE)
     host = _host(address)
     unreachable = []
@@ -93,34 +89,14 @@ async def check_served(installed: Installation) -> Line:
 
 
 def _serving(stored: Stored, names: Names | None, now: datetime) -> Line:
-    try:
-        leaf, _ = parse_pair(stored.leaf, "the serving certificate", "its private key")
-        check_validity(leaf, now, "the serving certificate")
-        authorities = [parse_certificates(pem, "a CA")[0] for pem in stored.authorities]
-    except MaterialError as error:
-        return fail(_CHECK, f"{error.where} {error.what}", _RENEWAL)
-    if not any(is_issued_by(leaf, authority) for authority in authorities):
-        return fail(_CHECK, "no CA in the Secret signed the serving certificate", _RENEWAL)
-    if missing := _missing(names_of(leaf), names) if names else "":
-        return fail(_CHECK, f"the serving certificate lacks the names {missing}", _RENEWAL)
-    end, due = leaf.not_valid_after_utc, renewal_due(leaf)
-    if now - due > _LATE:
-        return warn(
-            _CHECK,
-            f"the renewal was due at {due.isoformat()}; the certificate expires at "
-            f"{end.isoformat()}",
-            _RENEWAL,
-        )
-    return ok(_CHECK, f"valid until {end.isoformat()}; renewal is due at {due.isoformat()}")
-
-
-def _missing(present: Names, required: Names) -> str:
-    """Return the missing names, separated by commas."""
-    names: tuple[object, ...] = (
-        *(name for name in required.dns if name not in present.dns),
-        *(address for address in required.ip if address not in present.ip),
-    )
-    return ", ".join(map(str, names))
+    if problem := leaf_problem(stored.leaf, stored.authorities, names, now):
+        return fail(_CHECK, f"the {problem}", _RENEWAL)
+    leaf = parse_certificates(stored.leaf.certificate_pem, "serving certificate")[0]
+    due, end = renewal_due(leaf).isoformat(), leaf.not_valid_after_utc.isoformat()
+    if is_overdue(leaf, now):
+        problem = f"the renewal was due at {due}; the certificate expires at {end}"
+        return warn(_CHECK, problem, _RENEWAL)
+    return ok(_CHECK, f"valid until {end}; renewal is due at {due}")
 
 
 def _bundles(installed: Installation, stored: Stored) -> Line:
@@ -129,9 +105,9 @@ def _bundles(installed: Installation, stored: Stored) -> Line:
         for kind, configuration in installed.configurations.items()
         if configuration is not None
         for webhook, bundle in zip(
-            configuration.get("webhooks") or (), bundles(configuration), strict=True
+            configuration.get("webhooks") or (), ca_bundles(configuration), strict=True
         )
-        if not stored.is_carried_by(_decoded(bundle))
+        if not stored.is_carried_by(bundle)
     ]
     if wrong:
         return fail(
@@ -176,18 +152,3 @@ async def _connect(place: str, port: int, host: str, trusted: Iterable[x509.Cert
     # The handshake is enough. An orderly shutdown would wait for the peer.
     writer.transport.abort()
     await writer.wait_closed()
-
-
-def _first_bundle(installed: Installation) -> bytes:
-    for configuration in installed.configurations.values():
-        for bundle in bundles(configuration or {}):
-            if bundle:
-                return _decoded(bundle)
-    return b""
-
-
-def _decoded(bundle: str) -> bytes:
-    try:
-        return base64.b64decode(bundle)
-    except binascii.Error:
-        return b""

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from certs.secret import read_secret
-from certs.succession import Stored
+from certs.secret import Stored, read_secret
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from ssl import SSLContext
 
-from certs.reload import Outcome, Poll, ServingContext
-from certs.source import Source
+from certs.reload import Outcome, Poll, ServingContext, Source
 from webhook.logs import event
 
 _NEVER = datetime.max.replace(tzinfo=UTC)

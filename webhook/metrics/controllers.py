@@ -8,7 +8,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from certs.keypair import parse_certificates
-from certs.succession import Change, Stored
+from certs.secret import Change, Stored
 
 ReloadResult = Literal["applied", "rejected"]
 """The result for a new policy document."""

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from certs.errors import CertificateError
 from certs.files import read_file
-from certs.keypair import parse_certificates
+from certs.keypair import is_trusted_by, parse_certificates
 from certs.names import Names
-from certs.renewal import is_trusted_by
-from certs.source import HeldSource
-from certs.succession import Timing
+from certs.reload import Source
+from certs.secret import Timing
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.kube.client import KubeApi
@@ -28,13 +27,11 @@ from webhook.logs import event
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration.admission_policies.objects import Target, admission_policies
 from webhook.registration.admission_policies.registrar import AdmissionPolicyRegistrar
-from webhook.registration.bundle import Bundle, with_cas
 from webhook.registration.certificates import CertificateReconciler, SecretName
 from webhook.registration.configurations import Registration, configurations
-from webhook.registration.drift import bundles
 from webhook.registration.leader_election import LeaderElector, LeaseTiming
 from webhook.registration.registrar import KINDS, Owner, Registrar, is_reachable, other_releases
-from webhook.registration.trust import Trust
+from webhook.registration.trust import Bundle, Trust, ca_bundles, with_cas
 
 _log = logging.getLogger("gpufence")
 
@@ -78,8 +75,6 @@ class RegistrationController:
         served: Callable[[], bytes] = bytes,
         clock: ServerClock | None = None,
     ) -> None:
-        self.source: HeldSource | None = None
-        """The serving pair of the Secret; None if the pair comes from files."""
         self._options = options
         self._policy = policy
         self._metrics = metrics
@@ -92,7 +87,7 @@ class RegistrationController:
         self._bundle = Bundle(
             options.timing.overlap,
             clock=time.monotonic,
-            succession=self._certificates is not None,
+            rotates=self._certificates is not None,
         )
         self._trust = Trust(options.registration.name, options.timing.settle, clock=time.monotonic)
         self._elector = LeaderElector(
@@ -105,6 +100,11 @@ class RegistrationController:
         )
         self._was_reachable = False
         metrics.track_leader(lambda: self._elector.leading)
+
+    @property
+    def source(self) -> Source | None:
+        """The serving pair of the Secret; None if the pair comes from files."""
+        return self._certificates.source if self._certificates else None
 
     @property
     def untrusted(self) -> str:
@@ -246,10 +246,10 @@ class RegistrationController:
             )
         if own := self._authorities():
             registered = (await self._registered()).values()
-            distinct = dict.fromkeys(
-                bundle for configuration in registered for bundle in bundles(configuration)
+            published = dict.fromkeys(
+                bundle for configuration in registered for bundle in ca_bundles(configuration)
             )
-            own = self._bundle.publish(own, map(base64.b64decode, distinct))
+            own = self._bundle.publish(own, published)
         bundle = base64.b64encode(own).decode("ascii")
         return configurations(self._policy(), replace(registration, ca_bundle=bundle))
 
@@ -273,13 +273,11 @@ class RegistrationController:
         options = self._options
         if options.secret is None or options.names is None:
             return None
-        self.source = HeldSource(str(options.secret))
         return CertificateReconciler(
             self._api,
             options.secret,
             options.names,
             options.timing,
-            self.source,
             configuration=options.registration.name,
             clock=time.monotonic,
             changed=self._metrics.certificates_changed,

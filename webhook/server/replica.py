@@ -17,7 +17,7 @@ from typing import TypeVar
 import uvloop
 from prometheus_client import disable_created_metrics
 
-from certs.source import FileSource, Source
+from certs.reload import Source, file_source
 from policies.needs import needed_facts
 from webhook.admission.handler import Admission
 from webhook.cluster.device_inventory import DeviceInventory
@@ -346,4 +346,4 @@ def _source(options: ServeOptions, controller: RegistrationController | None) ->
         return controller.source
     if options.tls_cert is None or options.tls_key is None:
         raise ValueError("the options name neither files nor a Secret for the certificate")
-    return FileSource(options.tls_cert, options.tls_key)
+    return file_source(options.tls_cert, options.tls_key)

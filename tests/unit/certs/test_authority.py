@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -11,25 +9,18 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
-from certs.errors import MaterialError, RequestError
-from certs.keypair import KeyPair, parse_certificates, parse_key, parse_pair
+from certs.errors import CertificateError
+from certs.keypair import KeyPair, parse_certificates, parse_pair
 from certs.names import Names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
     from certs.names import IPAddress
@@ -218,11 +209,6 @@ def test_serial_numbers_keys_and_ca_names_are_unique() -> None:
     assert all(0 < certificate.serial_number < 2**159 for certificate in certificates)
 
 
-def test_the_private_key_is_not_in_repr_or_str(leaf: KeyPair) -> None:
-    assert "PRIVATE KEY" not in repr(leaf)
-    assert "PRIVATE KEY" not in str(leaf)
-
-
 def test_not_before_is_earlier_than_now_by_the_clock_skew() -> None:
     now = NOW.replace(microsecond=999_999)
     authority = create_authority(now, 10 * DAY)
@@ -240,7 +226,6 @@ def test_a_leaf_is_valid_only_within_the_validity_period_of_its_ca() -> None:
     assert life == (NOW - CLOCK_SKEW, NOW + HOUR)
 
 
-@settings(deadline=None)
 @given(now=MOMENTS, authority_life=LIFETIMES, leaf_life=LIFETIMES, data=st.data())
 def test_a_leaf_is_accepted_exactly_during_its_validity_period(
     now: datetime, authority_life: timedelta, leaf_life: timedelta, data: st.DataObject
@@ -268,39 +253,29 @@ def test_a_leaf_is_accepted_exactly_during_its_validity_period(
             verify(leaf, [authority], "a.svc", at)
 
 
-@pytest.mark.parametrize("lifetime", [timedelta(0), timedelta(milliseconds=999), -DAY])
-def test_a_lifetime_under_a_second_is_rejected(lifetime: timedelta) -> None:
-    with pytest.raises(RequestError, match="which is less than a second"):
+@pytest.mark.parametrize("lifetime", [timedelta(milliseconds=999), -DAY, timedelta.max])
+def test_a_lifetime_outside_a_second_to_100_years_is_rejected(lifetime: timedelta) -> None:
+    with pytest.raises(CertificateError, match="Use one between a second and 100 years"):
         create_authority(NOW, lifetime)
-    with pytest.raises(RequestError, match="lifetime of the serving certificate: is "):
+    with pytest.raises(CertificateError, match="lifetime of the serving certificate: is "):
         issue_leaf(create_authority(NOW), Names.parse(["a.svc"]), NOW, lifetime)
-
-
-def test_a_lifetime_past_the_year_9999_is_rejected() -> None:
-    with pytest.raises(RequestError, match="which reaches past the year 9999"):
-        create_authority(NOW, timedelta.max)
-
-
-def test_a_time_without_a_time_zone_raises_value_error() -> None:
-    with pytest.raises(ValueError, match="now must be an aware datetime"):
-        create_authority(NOW.replace(tzinfo=None))
 
 
 def test_a_ca_outside_its_validity_period_cannot_sign() -> None:
     authority = create_authority(NOW, DAY)
     names = Names.parse(["a.svc"])
     issue_leaf(authority, names, NOW + DAY)
-    with pytest.raises(MaterialError, match="certificate of the CA: expired at 2026-03-02"):
+    with pytest.raises(CertificateError, match="certificate of the CA: expired at 2026-03-02"):
         issue_leaf(authority, names, NOW + DAY + SECOND)
-    with pytest.raises(MaterialError, match="is not valid before 2026-03-01"):
+    with pytest.raises(CertificateError, match="is not valid before 2026-03-01"):
         issue_leaf(authority, names, NOW - CLOCK_SKEW - SECOND)
 
 
 def test_a_leaf_cannot_sign(leaf: KeyPair, names: Names, now: datetime) -> None:
-    with pytest.raises(MaterialError, match="is not a CA certificate"):
+    with pytest.raises(CertificateError, match="is not a CA certificate"):
         issue_leaf(leaf, names, now)
     bare = self_signed(ec.generate_private_key(ec.SECP256R1()), algorithm=hashes.SHA256())
-    with pytest.raises(MaterialError, match="is not a CA certificate"):
+    with pytest.raises(CertificateError, match="is not a CA certificate"):
         issue_leaf(bare, names, NOW)
 
 
@@ -308,7 +283,7 @@ def test_a_ca_with_the_key_of_another_ca_cannot_sign(
     authority: KeyPair, names: Names, now: datetime
 ) -> None:
     mixed = KeyPair(authority.certificate_pem, create_authority(now).key_pem)
-    with pytest.raises(MaterialError) as caught:
+    with pytest.raises(CertificateError) as caught:
         issue_leaf(mixed, names, now)
     assert str(caught.value) == (
         "key of the CA: does not belong to certificate of the CA."
@@ -339,81 +314,5 @@ def test_a_ca_with_an_unsupported_key_type_is_rejected() -> None:
         x509.BasicConstraints(ca=True, path_length=None),
         algorithm=None,
     )
-    with pytest.raises(MaterialError, match="is of a kind that cannot sign here"):
+    with pytest.raises(CertificateError, match="is not a CA certificate"):
         issue_leaf(authority, Names.parse(["a.svc"]), NOW)
-
-
-def test_a_key_with_a_passphrase_is_rejected_with_a_remediation() -> None:
-    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
-    )
-    with pytest.raises(MaterialError) as caught:
-        parse_key(pem, "/certs/tls.key")
-    assert str(caught.value) == (
-        "/certs/tls.key: is encrypted with a passphrase, for which a server cannot prompt."
-        " Store the key unencrypted and let file permissions protect it (mode 0600)."
-    )
-
-
-def test_all_certificates_of_a_bundle_are_parsed(authority: KeyPair, leaf: KeyPair) -> None:
-    bundle = leaf.certificate_pem + b"comment\n" + authority.certificate_pem
-    assert parse_certificates(bundle, "bundle") == (
-        certificate_of(leaf),
-        certificate_of(authority),
-    )
-
-
-def _truncated(pem: bytes) -> bytes:
-    return pem[: len(pem) // 2]
-
-
-def _other_base64(pem: bytes) -> bytes:
-    return pem.replace(b"\nMI", b"\nAA", 1)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [lambda _: b"", lambda _: b"\0" * 100, lambda _: os.urandom(500), _truncated, _other_base64],
-)
-def test_damaged_pem_raises_material_error_with_its_path(
-    leaf: KeyPair, damage: Callable[[bytes], bytes]
-) -> None:
-    with pytest.raises(MaterialError, match=r"^/c/tls\.crt: contains no valid PEM certificate \("):
-        parse_certificates(damage(leaf.certificate_pem), "/c/tls.crt")
-    with pytest.raises(MaterialError, match=r"^/c/tls\.key: contains no valid PEM private key \("):
-        parse_key(damage(leaf.key_pem), "/c/tls.key")
-
-
-def test_an_error_for_invalid_pem_contains_no_link_of_the_library() -> None:
-    with pytest.raises(MaterialError) as certificate:
-        parse_certificates(b"no PEM", "tls.crt")
-    with pytest.raises(MaterialError) as key:
-        parse_key(b"no PEM", "tls.key")
-    assert "http" not in f"{certificate.value} {key.value}"
-
-
-def test_swapped_key_and_certificate_are_rejected(leaf: KeyPair) -> None:
-    with pytest.raises(MaterialError, match="contains no valid PEM certificate"):
-        parse_certificates(leaf.key_pem, "tls.crt")
-    with pytest.raises(MaterialError, match="contains no valid PEM private key"):
-        parse_key(leaf.certificate_pem, "tls.key")
-
-
-# A serial number that is not positive is still read, with this warning, by the library.
-@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
-@settings(deadline=None)
-@given(position=st.integers(0, 2000), byte=st.integers(0, 255))
-def test_a_pair_with_one_changed_byte_is_rejected_or_has_the_same_key(
-    position: int, byte: int
-) -> None:
-    authority = create_authority(NOW)
-    certificate, key = bytearray(authority.certificate_pem), bytearray(authority.key_pem)
-    certificate[position % len(certificate)] = byte
-    key[position % len(key)] = byte
-    for pair in (
-        KeyPair(bytes(certificate), authority.key_pem),
-        KeyPair(authority.certificate_pem, bytes(key)),
-    ):
-        with contextlib.suppress(MaterialError):
-            # What is read is still the pair: the byte was outside the encoding, or the same.
-            assert parse_pair(pair)[0].public_key() == parse_pair(authority)[0].public_key()

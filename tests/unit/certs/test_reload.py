@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import ssl
 import threading
 from datetime import timedelta
@@ -19,12 +18,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from certs.authority import create_authority, issue_leaf
-from certs.errors import MaterialError, StorageError
-from certs.files import issue
-from certs.keypair import KeyPair, parse_certificates, parse_key
+from certs.errors import CertificateError
+from certs.keypair import KeyPair, parse_certificates, parse_pair
 from certs.names import Names
-from certs.reload import Outcome, Poll, ServingContext
-from certs.source import FileSource
+from certs.reload import Outcome, Poll, ServingContext, file_source
 from handshakes import NAME, Handshake, client_context
 
 if TYPE_CHECKING:
@@ -46,7 +43,7 @@ class Files:
         self.certificate = directory / "tls.crt"
         self.key = directory / "tls.key"
         self.write(pair)
-        self.context = ServingContext(FileSource(self.certificate, self.key))
+        self.context = ServingContext(file_source(self.certificate, self.key))
 
     def write(self, pair: KeyPair) -> None:
         self.certificate.write_bytes(pair.certificate_pem)
@@ -215,7 +212,7 @@ def rsa_leaf(authority: KeyPair, names: Names, now: datetime, bits: int = 2048) 
         if isinstance(value, x509.SubjectKeyIdentifier):
             value = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         builder = builder.add_extension(value, extension.critical)
-    signing_key = parse_key(authority.key_pem, "test")
+    signing_key = parse_pair(authority)[1]
     assert isinstance(signing_key, ec.EllipticCurvePrivateKey)
     certificate = builder.sign(signing_key, hashes.SHA256())
     return KeyPair(
@@ -239,7 +236,7 @@ def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
     (tmp_path / "..data").symlink_to("..2026_03_01")
     for file in ("tls.crt", "tls.key"):
         (tmp_path / file).symlink_to(f"..data/{file}")
-    context = ServingContext(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"))
+    context = ServingContext(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"))
     assert context.poll(now).outcome is Outcome.UNCHANGED
 
     version("..2026_03_02", renewed)
@@ -379,12 +376,12 @@ def test_a_missing_or_invalid_pair_is_an_error_at_startup(
     tmp_path: Path, leaf: KeyPair, now: datetime
 ) -> None:
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    with pytest.raises(StorageError, match=r"tls\.crt: does not exist\. Check the path"):
-        ServingContext(FileSource(certificate, key))
+    with pytest.raises(CertificateError, match=r"tls\.crt: does not exist\. Check the path"):
+        ServingContext(file_source(certificate, key))
     certificate.write_bytes(leaf.certificate_pem)
     key.write_bytes(b"")
-    with pytest.raises(MaterialError, match=r"tls\.key: contains no valid PEM private key"):
-        ServingContext(FileSource(certificate, key))
+    with pytest.raises(CertificateError, match=r"tls\.key: contains no valid PEM private key"):
+        ServingContext(file_source(certificate, key))
 
 
 @pytest.mark.parametrize("years", [-10, 10])
@@ -399,15 +396,6 @@ def test_a_pair_outside_its_validity_is_served_and_reported(
     # The served pair is no better, so that a new one is taken up.
     files.write(issue_leaf(create_authority(now), Names.parse([NAME]), now))
     assert files.context.poll(wrong).outcome is Outcome.RELOADED
-
-
-def test_a_reload_keeps_the_ssl_context_of_the_listener(
-    files: Files, renewed: KeyPair, now: datetime
-) -> None:
-    before = files.context.ssl_context
-    files.write(renewed)
-    files.context.poll(now)
-    assert files.context.ssl_context is before
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -554,21 +542,3 @@ def test_polls_from_another_thread_never_disturb_a_handshake(
     assert failures == []
     assert set(presented) <= {der(leaf), *map(der, pairs)}
     assert presented[-1] == der(pairs[-1])
-
-
-def test_issued_files_serve_a_blocking_client(tmp_path: Path, now: datetime) -> None:
-    issue([NAME], [], tmp_path, now)
-    context = ServingContext(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")).ssl_context
-    trusting = ssl.create_default_context(cafile=tmp_path / "ca.crt")
-    left, right = socket.socketpair()
-
-    def serve() -> None:
-        with context.wrap_socket(left, server_side=True) as server:
-            server.sendall(server.recv(100).upper())
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    with trusting.wrap_socket(right, server_hostname=NAME) as client:
-        client.sendall(b"hello")
-        assert client.recv(100) == b"HELLO"
-    thread.join()

@@ -44,7 +44,7 @@ def test_issue_replaces_files_only_with_force(gpufence: Run, tmp_path: Path) -> 
     ("args", "error"),
     [
         (["--out", "certs"], "there is neither a DNS name nor an IP address"),
-        (["--out", "certs", "--dns-name", "*.example"], "is a wildcard"),
+        (["--out", "certs", "--dns-name", "*.example"], "is not a host name (RFC 1123)"),
         (["--out", "certs", "--ip", "10.0.0.0/8"], "is neither an IPv4 nor an IPv6 address"),
         (["--out", "certs", "--dns-name", "x", "--days", "99", "--ca-days", "9"], "longer than"),
         (["--dns-name", "x"], "Missing option '--out'"),

@@ -10,11 +10,10 @@ import pytest
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import KeyPair, parse_certificates
 from certs.names import Names
-from certs.secret import read_secret, write_secret
-from certs.succession import Stored
+from certs.secret import Stored, read_secret, write_secret
 from fake_apiserver import FakeKubeApi
 from policies.document.shipped import shipped_policy
-from webhook.cli.commands.certs_secret import publish_next, shown
+from webhook.cli.commands.certs import publish_next, shown
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.registrar import KINDS
@@ -42,11 +41,11 @@ def cluster(stored: Stored) -> FakeKubeApi:
 BROKEN = {
     "a certificate of another CA": (
         Stored(AUTHORITY, issue_leaf(OTHER, NAMES, NOW)),
-        "certificate: not signed by any of the CAs",
+        "problem: serving certificate is not signed by a current CA",
     ),
     "a key of another certificate": (
         Stored(AUTHORITY, KeyPair(LEAF.certificate_pem, OTHER.key_pem)),
-        "certificate: its private key: does not belong to the certificate. Replace both together",
+        "problem: private key does not belong to serving certificate",
     ),
     "an invalid CA certificate": (
         Stored(KeyPair(b"none", AUTHORITY.key_pem), LEAF),

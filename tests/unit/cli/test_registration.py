@@ -119,7 +119,7 @@ def test_manifests_rejects_missing_or_invalid_options(
         (["--register=true", "--tls-cert", "a", "--tls-key", "b"], "Specify how API servers reach"),
         ([*SERVICE, "--owner", "deployment/gpufence"], "write KIND/NAME with one of clusterrole"),
         ([*SERVICE, "--certificate-lifetime", "soon"], "'soon' is not a duration"),
-        (["--url", "https://*.example:9443"], "is a wildcard"),
+        (["--url", "https://*.example:9443"], "is not a host name (RFC 1123)"),
     ],
 )
 def test_serve_rejects_missing_or_invalid_registration_options(

@@ -18,7 +18,7 @@ import pytest
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import KeyPair
 from certs.names import Names
-from certs.succession import Stored
+from certs.secret import Stored
 from policies.document.shipped import shipped_policy
 from webhook.cli.options.serve_cluster import names_of
 from webhook.doctor.certificate import check, check_served
@@ -126,6 +126,6 @@ def test_a_certificate_without_the_registered_host_fails(
     line, _ = check(found, names_of(found.address), NOW)
     if missing:
         assert line.status == "fail"
-        assert line.detail == f"the serving certificate lacks the names {missing}"
+        assert line.detail == f"the serving certificate lacks {missing}"
     else:
         assert line.status == "ok"

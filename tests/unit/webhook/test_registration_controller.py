@@ -12,11 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from certs.authority import create_authority, issue_leaf
-from certs.errors import MaterialError
+from certs.errors import CertificateError
+from certs.keypair import is_trusted_by
 from certs.names import Names
-from certs.renewal import is_trusted_by
-from certs.secret import write_secret
-from certs.succession import Stored, Timing
+from certs.secret import Stored, Timing, write_secret
 from fake_apiserver import FakeKubeApi
 from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry
@@ -163,7 +162,7 @@ async def test_a_ca_file_without_a_certificate_is_never_registered(
     file.write_bytes(whole)
     await replica.reconcile()
     file.write_bytes(whole[:cut])
-    with pytest.raises(MaterialError, match=f"^{file}: contains no valid PEM certificate"):
+    with pytest.raises(CertificateError, match=f"^{file}: contains no valid PEM certificate"):
         await replica.reconcile()
     assert registered_bundle(replica) == whole
 

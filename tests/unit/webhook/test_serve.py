@@ -203,7 +203,7 @@ async def test_a_missing_key_pair_is_an_error_at_startup(tmp_path: Path) -> None
         assert await running.ended() == 1
         assert running.process.stderr is not None
         problem = (await running.process.stderr.read()).decode()
-    assert problem.startswith(f"StorageError: {tmp_path / 'tls.crt'}: does not exist.")
+    assert problem.startswith(f"CertificateError: {tmp_path / 'tls.crt'}: does not exist.")
 
 
 async def test_an_unread_log_does_not_block_the_server(pair: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from certs.files import issue
-from certs.source import FileSource
+from certs.reload import file_source
 from webhook.http.tls import ServedCertificate
 
 NOW = datetime.now(UTC)
@@ -36,7 +36,7 @@ def test_each_certificate_change_is_logged_once(
 
     issue_into(tmp_path)
     rejected: list[str] = []
-    source = FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")
+    source = file_source(tmp_path / "tls.crt", tmp_path / "tls.key")
     served = ServedCertificate(
         source, lambda: NOW, rejected=lambda: rejected.append(served.problem)
     )
@@ -57,7 +57,7 @@ def test_each_certificate_change_is_logged_once(
 
 def test_the_expiry_is_known_once_the_certificate_is_loaded(tmp_path: Path) -> None:
     issue_into(tmp_path)
-    served = ServedCertificate(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
+    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
     # What is missing has not expired: a replica without one yet says that it is starting.
     assert served.expires > NOW + timedelta(days=365_000)
     served.load()
@@ -68,7 +68,7 @@ def test_the_expiry_is_known_once_the_certificate_is_loaded(tmp_path: Path) -> N
 async def test_a_returning_client_resumes_its_tls_session(tmp_path: Path) -> None:
     """Most of what a handshake costs the server is then spared."""
     issue_into(tmp_path)
-    served = ServedCertificate(FileSource(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
+    served = ServedCertificate(file_source(tmp_path / "tls.crt", tmp_path / "tls.key"), lambda: NOW)
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,19 +1,49 @@
-"""``gpufence certs``: the webhook's certificates as files."""
+"""``gpufence certs``: certificates as files, and those that replicas manage in their Secret."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from webhook.cli.commands.certs_secret import rotate, status
+from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME, create_authority
+from certs.errors import CertificateError
+from certs.files import issue as issue_files
+from certs.keypair import (
+    is_certificate,
+    is_overdue,
+    leaf_problem,
+    parse_certificates,
+    renewal_due,
+)
+from certs.secret import Stored, read_secret, write_secret
+from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.lazy import SuggestingGroup
+from webhook.cli.options.common import valid_name
+from webhook.cli.options.kubeconfig import (
+    context_option,
+    kubeconfig_option,
+    release_namespace_option,
+    with_api,
+)
+from webhook.cli.options.registration import DEFAULT_NAME
+from webhook.cli.options.times import parse_duration
 from webhook.documents.errors import InputError
 
-# The lifetimes of certs.authority, which takes too long to import for a help page.
-_AUTHORITY_DAYS = 3650
-_LEAF_DAYS = 365
+if TYPE_CHECKING:
+    from webhook.kube.client import JSONObject, KubeApi
+
+_secret_option = click.option(
+    "--secret",
+    default="gpufence-certificates",
+    show_default=True,
+    callback=valid_name,
+    metavar="NAME",
+    help="Secret with the CA and the serving certificate.",
+)
 
 
 @click.group(cls=SuggestingGroup)
@@ -21,8 +51,90 @@ def certs() -> None:
     """Issue certificates as files, or show and rotate those that gpufence manages."""
 
 
-certs.add_command(status)
-certs.add_command(rotate)
+@certs.command(
+    epilog="""\b
+Exit status:
+  0  every webhook configuration trusts the certificate, and no renewal is overdue
+  1  a problem, which the output names
+  2  the cluster is not reachable
+
+\b
+Examples:
+  gpufence certs status
+  gpufence certs status --kubeconfig admin.conf || echo "check the certificates"
+""",
+)
+@kubeconfig_option
+@context_option
+@release_namespace_option
+@_secret_option
+@click.option(
+    "--name",
+    default=DEFAULT_NAME,
+    show_default=True,
+    callback=valid_name,
+    metavar="NAME",
+    help="Name of both webhook configurations.",
+)
+@click.pass_context
+def status(
+    ctx: click.Context,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    secret: str,
+    name: str,
+) -> None:
+    """Show the certificates that running replicas manage in their Secret."""
+
+    async def work(api: KubeApi) -> bool:
+        return await shown(api, namespace, secret, name)
+
+    if not with_api(kubeconfig, work, context):
+        ctx.exit(EXIT_FOUND)
+
+
+@certs.command(
+    epilog="""\b
+The command publishes the next CA together with the current one. Running replicas do the rest: once
+every webhook configuration trusts both, the next CA signs, and later the old one is removed. To see
+the progress, run gpufence certs status.
+
+\b
+Examples:
+  gpufence certs rotate
+  gpufence certs rotate --ca-lifetime 8760h && gpufence certs status
+""",
+)
+@kubeconfig_option
+@context_option
+@release_namespace_option
+@_secret_option
+@click.option(
+    "--ca-lifetime",
+    callback=parse_duration,
+    default="87600h",
+    show_default=True,
+    metavar="TIME",
+    help="Lifetime of the next CA.",
+)
+def rotate(
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+    secret: str,
+    ca_lifetime: timedelta,
+) -> None:
+    """Rotate the CA early."""
+
+    async def work(api: KubeApi) -> None:
+        await publish_next(api, namespace, secret, ca_lifetime)
+
+    with_api(kubeconfig, work, context)
+    click.echo(
+        f"Secret {namespace}/{secret}: the next CA is published. Running replicas complete the "
+        "rotation."
+    )
 
 
 @certs.command(
@@ -61,14 +173,14 @@ Examples:
 @click.option(
     "--days",
     type=click.IntRange(min=1),
-    default=_LEAF_DAYS,
+    default=LEAF_LIFETIME.days,
     show_default=True,
     help="Lifetime of the serving certificate.",
 )
 @click.option(
     "--ca-days",
     type=click.IntRange(min=1),
-    default=_AUTHORITY_DAYS,
+    default=AUTHORITY_LIFETIME.days,
     show_default=True,
     help="Lifetime of the CA.",
 )
@@ -82,23 +194,112 @@ def issue(
     force: bool,
 ) -> None:
     """Create a CA, and a serving certificate that it signs."""
-    from certs.errors import CertificateError
-    from certs.files import issue as issue_files
-
+    lifetimes = timedelta(days=ca_days), timedelta(days=days)
+    now = datetime.now(UTC)
     try:
-        issued = issue_files(
-            dns_names,
-            ip_addresses,
-            out,
-            datetime.now(UTC),
-            timedelta(days=ca_days),
-            timedelta(days=days),
-            force=force,
-        )
+        issued = issue_files(dns_names, ip_addresses, out, now, *lifetimes, force=force)
     except CertificateError as error:
         raise InputError([str(error)]) from error
+    ends = [
+        parse_certificates(pair.certificate_pem, "certificate")[0].not_valid_after_utc
+        for pair in (issued.authority, issued.leaf)
+    ]
     click.echo(
-        f"Wrote ca.crt, ca.key, tls.crt and tls.key to {issued.directory}, for {issued.names}; "
-        f"the CA expires on {issued.authority_expires:%Y-%m-%d}, "
-        f"the certificate on {issued.leaf_expires:%Y-%m-%d}."
+        f"Wrote ca.crt, ca.key, tls.crt and tls.key to {out}, for {issued.names}; "
+        f"the CA expires on {ends[0]:%Y-%m-%d}, the certificate on {ends[1]:%Y-%m-%d}."
     )
+
+
+async def publish_next(api: KubeApi, namespace: str, secret: str, lifetime: timedelta) -> None:
+    """Write the next CA into the Secret. It is valid by the API server's clock, as all are.
+
+    Raises:
+        InputError: there is no Secret, or a rotation is in progress.
+        ClusterError: the request failed.
+    """
+    from webhook.kube.client import CONFLICT
+    from webhook.kube.errors import ApiError
+
+    for is_last in (False, True):
+        live, stored = await _read(api, namespace, secret)
+        if stored.next is not None or stored.old:
+            raise InputError(
+                ["A rotation is in progress. To see when it completes, run gpufence certs status."]
+            )
+        after = replace(stored, next=create_authority(api.clock.now(), lifetime))
+        path = f"/api/v1/namespaces/{namespace}/secrets/{secret}"
+        try:
+            await api.replace(path, write_secret(after, secret, namespace, live))
+        except ApiError as error:
+            # A replica may have renewed the certificate in between.
+            if is_last or error.status != CONFLICT:
+                raise
+        else:
+            return
+
+
+async def shown(api: KubeApi, namespace: str, secret: str, name: str) -> bool:
+    """Print the certificates and who trusts them; return whether there is no problem."""
+    _, stored = await _read(api, namespace, secret)
+    well = _show(stored, api.clock.now())
+    return await _show_configurations(api, name, stored) and well
+
+
+async def _read(api: KubeApi, namespace: str, secret: str) -> tuple[JSONObject, Stored]:
+    live = await api.read(f"/api/v1/namespaces/{namespace}/secrets/{secret}")
+    stored = read_secret(live) if live is not None else None
+    if live is None or stored is None:
+        state = "does not exist" if live is None else "holds no certificates"
+        cure = "Running replicas create it, unless they serve with --tls-cert"
+        raise InputError([f"Secret {namespace}/{secret} {state}. {cure}."])
+    return live, stored
+
+
+def _show(stored: Stored, now: datetime) -> bool:
+    """Print each certificate with its lifetime; return whether there is no problem."""
+    parts = {
+        "certificate": stored.leaf.certificate_pem,
+        "CA": stored.authority.certificate_pem,
+        "next CA": stored.next_certificate,
+        "old CA": stored.old,
+    }
+    well = True
+    for part, pem in parts.items():
+        if not is_certificate(pem):
+            # API servers do not trust a CA that is missing or damaged, which is reported below.
+            continue
+        certificate = parse_certificates(pem, part)[0]
+        end, due = certificate.not_valid_after_utc, renewal_due(certificate)
+        late = "" if part == "old CA" or now < due else ", overdue"
+        expired = " EXPIRED" if now > end else ""
+        click.echo(
+            f"{part}: {certificate.serial_number:x}, valid until {end.isoformat()}{expired}, "
+            f"renewal at {due.isoformat()}{late}"
+        )
+        well = well and (part == "old CA" or not is_overdue(certificate, now))
+    if problem := leaf_problem(stored.leaf, stored.authorities, None, now):
+        click.echo(f"problem: {problem}")
+    return well and not problem
+
+
+async def _show_configurations(api: KubeApi, name: str, stored: Stored) -> bool:
+    """Print whether each webhook trusts all CAs; return whether all do."""
+    from webhook.registration.registrar import KINDS
+    from webhook.registration.trust import ca_bundles
+
+    count = len(stored.authorities)
+    what = "the CA" if count < 2 else f"all {count} CAs"
+    well = True
+    for kind, path in KINDS.items():
+        configuration = await api.read(f"{path}/{name}")
+        if configuration is None:
+            click.echo(f"{kind} {name}: does not exist")
+            well = False
+            continue
+        webhooks = configuration.get("webhooks") or ()
+        for webhook, bundle in zip(webhooks, ca_bundles(configuration), strict=True):
+            carries = stored.is_carried_by(bundle)
+            words = "trusts" if carries else "DOES NOT TRUST"
+            click.echo(f"{kind} {name}, {webhook.get('name')}: {words} {what}")
+            well = well and carries
+    return well

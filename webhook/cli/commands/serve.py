@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from webhook.cli.options.common import policy_file_option
-from webhook.cli.options.earlier import EarlierOptions
 from webhook.cli.options.serve_cluster import cluster_options
 from webhook.documents.errors import InputError
 
@@ -21,7 +20,6 @@ _SECONDS = click.FloatRange(min=0)
 
 
 @click.command(
-    cls=EarlierOptions,
     epilog="""\b
 Examples:
   gpufence serve --tls-cert certs/tls.crt --tls-key certs/tls.key

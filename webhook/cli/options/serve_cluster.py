@@ -170,7 +170,7 @@ def _read(
             "Specify how API servers reach gpufence: --service NAMESPACE/NAME or --url URL. To "
             "serve without a cluster, use --tls-cert, --tls-key and --register=false."
         )
-    from certs.succession import Timing
+    from certs.secret import Timing
     from webhook.registration.certificates import SecretName
     from webhook.registration.controller import ControllerOptions
     from webhook.registration.leader_election import LeaseTiming

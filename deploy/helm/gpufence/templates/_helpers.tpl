@@ -175,7 +175,8 @@ true
 
 {{/* The Secret of the serving certificate: gpufence's own, cert-manager's, or one that somebody else fills. */}}
 {{- define "gpufence.secret" -}}
-{{- default (printf "%s-certificates" (include "gpufence.name" .)) .Values.certificates.secretName -}}
+{{- $suffix := ternary "tls" "certificates" (eq .Values.certificates.source "certManager") -}}
+{{- default (printf "%s-%s" (include "gpufence.name" .) $suffix) .Values.certificates.secretName -}}
 {{- end -}}
 
 {{/* Whether clients must show a certificate: not empty if so. */}}

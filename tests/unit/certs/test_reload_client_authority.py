@@ -14,11 +14,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from certs.authority import create_authority, issue_leaf
-from certs.errors import MaterialError, StorageError
-from certs.keypair import KeyPair, parse_certificates, parse_key
+from certs.errors import CertificateError
+from certs.keypair import KeyPair, parse_certificates, parse_pair
 from certs.names import Names
-from certs.reload import Outcome, ServingContext
-from certs.source import FileSource
+from certs.reload import Outcome, ServingContext, file_source
 from handshakes import Handshake, client_context
 
 FOR_CLIENTS = ExtendedKeyUsageOID.CLIENT_AUTH
@@ -36,7 +35,7 @@ class Listener:
         (directory / "tls.key").write_bytes(serving.key_pem)
         self.clients = directory / "clients.crt"
         self.clients.write_bytes(authority.certificate_pem)
-        source = FileSource(directory / "tls.crt", directory / "tls.key")
+        source = file_source(directory / "tls.crt", directory / "tls.key")
         self.context = ServingContext(source, self.clients)
         self._directory = directory
 
@@ -66,7 +65,7 @@ def signed(
 ) -> KeyPair:
     """Return a certificate that the CA has signed."""
     [issuer] = parse_certificates(authority.certificate_pem, "test")
-    signing = parse_key(authority.key_pem, "test")
+    signing = parse_pair(authority)[1]
     assert isinstance(signing, ec.EllipticCurvePrivateKey)
     key, moment = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     certificate = (
@@ -187,10 +186,12 @@ def test_an_invalid_client_ca_is_rejected_and_the_previous_ca_is_kept(
 def test_an_invalid_or_missing_client_ca_is_an_error_at_startup(
     tmp_path: Path, leaf: KeyPair, clients: KeyPair, now: datetime
 ) -> None:
-    with pytest.raises(MaterialError, match="contains a certificate that is not a CA certificate"):
+    with pytest.raises(
+        CertificateError, match="contains a certificate that is not a CA certificate"
+    ):
         Listener(tmp_path, leaf, client_pair(clients), now)
-    source = FileSource(tmp_path / "tls.crt", tmp_path / "tls.key")
-    with pytest.raises(StorageError, match="does not exist"):
+    source = file_source(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with pytest.raises(CertificateError, match="does not exist"):
         ServingContext(source, tmp_path / "none.crt")
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import base64
-import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
-from certs.errors import StorageError
-from certs.keypair import KeyPair, parse_certificates
+from certs.errors import CertificateError
+from certs.keypair import parse_certificates
 from certs.names import Names
-from certs.secret import read_secret, write_secret
-from certs.source import HeldSource
-from certs.succession import Change, Stored, Timing
+from certs.secret import Change, Stored, Timing, read_secret, write_secret
 from fake_apiserver import FakeKubeApi
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.registration.certificates import CERT_MANAGER, CertificateReconciler, SecretName
@@ -32,13 +29,11 @@ class Replica:
     def __init__(self, api: FakeKubeApi) -> None:
         self.clock = 0.0
         self.changes: list[Change] = []
-        self.source = HeldSource(str(SECRET))
         self.reconciler = CertificateReconciler(
             api,
             SECRET,
             NAMES,
             TIMING,
-            self.source,
             configuration="gpufence",
             clock=lambda: self.clock,
             changed=self.changes.append,
@@ -65,13 +60,13 @@ async def test_the_first_replica_creates_the_secret_and_the_second_reads_it(
     api: FakeKubeApi,
 ) -> None:
     first, second = Replica(api), Replica(api)
-    with pytest.raises(StorageError, match="has not been read yet"):
-        first.source.read()
+    with pytest.raises(CertificateError, match="has not been read yet"):
+        first.reconciler.source.read()
     stored = await first.reconciler.reconcile(NOW)
     assert await second.reconciler.reconcile(NOW) == stored
     assert first.changes == [Change.CREATE]
     assert second.changes == []
-    assert first.source.read() == second.source.read() == stored.leaf
+    assert first.reconciler.source.read() == second.reconciler.source.read() == stored.leaf
 
 
 async def test_a_replica_that_loses_the_create_race_uses_the_existing_secret(
@@ -288,69 +283,13 @@ async def test_reconcile_uses_the_time_of_the_api_server(api: FakeKubeApi) -> No
     assert begins == api.now - CLOCK_SKEW
 
 
-# A Secret that cert-manager writes, as while an upgrade replaces the replicas.
-
-
-def of_cert_manager(api: FakeKubeApi, leaf: KeyPair, ca: bytes) -> None:
-    secret = api.objects[SECRET.path]
-    secret["data"] |= {
-        key: base64.b64encode(pem).decode()
-        for key, pem in (
-            ("tls.crt", leaf.certificate_pem),
-            ("tls.key", leaf.key_pem),
-            ("ca.crt", ca),
-        )
-    }
-    secret["metadata"]["annotations"] = {CERT_MANAGER: "gpufence"}
-    secret["metadata"]["resourceVersion"] += "0"
-
-
-async def test_a_cert_manager_pair_is_served_once_trusted_and_not_overwritten(
-    api: FakeKubeApi,
-) -> None:
+async def test_a_secret_that_cert_manager_writes_is_not_touched(api: FakeKubeApi) -> None:
     replica = Replica(api)
-    before = await replica.reconciler.reconcile(NOW)
-    authority = create_authority(NOW)
-    theirs = issue_leaf(authority, NAMES, NOW)
-    of_cert_manager(api, theirs, authority.certificate_pem)
-    written = copy.deepcopy(api.objects[SECRET.path])
-
-    # API servers do not trust the new CA yet: both are published, and the old pair is served.
-    carry(api, before.bundle, before.bundle)
-    between = await replica.reconciler.reconcile(NOW)
-    assert replica.source.read() == before.leaf
-    assert between.is_carried_by(before.bundle + authority.certificate_pem)
-    assert not between.is_carried_by(before.bundle)
-
-    carry(api, between.bundle, between.bundle)
-    await replica.reconciler.reconcile(NOW)
-    assert replica.source.read() == before.leaf
-    replica.clock += 30
-    after = await replica.reconciler.reconcile(NOW)
-    assert replica.source.read() == theirs
-    # Another old replica may serve the old pair for longer.
-    assert after.is_carried_by(between.bundle)
-    assert not after.is_carried_by(authority.certificate_pem)
-    # So it stays when the first new replica leads, and publishes the new CA alone.
-    carry(api, authority.certificate_pem, authority.certificate_pem)
-    assert await replica.reconciler.reconcile(NOW) == after
-    assert replica.source.read() == theirs
-    assert api.objects[SECRET.path] == written
-
-
-async def test_an_expired_cert_manager_key_pair_is_replaced(api: FakeKubeApi) -> None:
-    await Replica(api).reconciler.reconcile(NOW)
-    authority = create_authority(NOW)
-    of_cert_manager(api, issue_leaf(authority, NAMES, NOW, DAY), authority.certificate_pem)
-    replica = Replica(api)
-    await replica.reconciler.reconcile(NOW)
-    stored = await replica.reconciler.reconcile(NOW + 2 * DAY)
-    assert stored == read_secret(api.objects[SECRET.path])
-    assert CERT_MANAGER not in api.objects[SECRET.path]["metadata"]["annotations"]
-
-
-async def test_reconcile_fails_until_cert_manager_fills_the_secret(api: FakeKubeApi) -> None:
-    metadata = {"name": SECRET.name, "annotations": {CERT_MANAGER: "gpufence"}}
-    await api.create(SECRET.collection, {"metadata": metadata})
-    with pytest.raises(ClusterError, match=r"cert-manager writes .* no certificate yet"):
-        await Replica(api).reconciler.reconcile(NOW)
+    served = await replica.reconciler.reconcile(NOW)
+    found = api.objects[SECRET.path]
+    found["metadata"]["annotations"] = {CERT_MANAGER: "gpufence"}
+    found["data"] = {}
+    with pytest.raises(ClusterError, match="cert-manager writes Secret system/certificates"):
+        await replica.reconciler.reconcile(NOW)
+    assert api.objects[SECRET.path]["data"] == {}
+    assert replica.reconciler.source.read() == served.leaf

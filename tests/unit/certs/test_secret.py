@@ -1,4 +1,4 @@
-"""The Secret's plan: which change is due in which state, and that a rotation never breaks trust."""
+"""The Secret: which step is due in which state, and that a rotation never breaks trust."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, parse_certificates
+from certs.keypair import KeyPair, is_trusted_by, leaf_problem, parse_certificates
 from certs.names import Names
-from certs.renewal import is_issued_by, needs_renewal
-from certs.secret import read_secret, write_secret
-from certs.succession import Change, Stored, Timing, carry_out, plan
+from certs.secret import Change, Step, Stored, Timing, next_step, read_secret, write_secret
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -35,10 +33,10 @@ AGED = Stored(AUTHORITY, issue_leaf(AUTHORITY, NAMES, NOW + 200 * DAY, 30 * DAY)
 OVERLAP = dataclasses.replace(STEADY, next=NEXT)
 PROMOTED = Stored(AUTHORITY, LEAF, old=OLD, promoted=NOW)
 
-CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change]] = {
+CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change | None]] = {
     "an empty Secret": (None, NOW, None, Change.CREATE),
-    "a new Secret": (STEADY, NOW, None, Change.NOTHING),
-    "a leaf a second before due": (STEADY, NOW + 19 * DAY, None, Change.NOTHING),
+    "a new Secret": (STEADY, NOW, None, None),
+    "a leaf a second before due": (STEADY, NOW + 19 * DAY, None, None),
     "a leaf past 2/3 of its lifetime": (STEADY, NOW + 20 * DAY, None, Change.RENEW),
     "an expired leaf": (STEADY, NOW + 31 * DAY, None, Change.RENEW),
     "a leaf of another CA": (
@@ -70,9 +68,9 @@ CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change]] = {
         None,
         Change.PROMOTE,
     ),
-    "an overlap that not every configuration carries": (OVERLAP, NOW, None, Change.NOTHING),
-    "an overlap carried from this moment": (OVERLAP, NOW, 0 * SECOND, Change.NOTHING),
-    "an overlap a second before settled": (OVERLAP, NOW, 29 * SECOND, Change.NOTHING),
+    "an overlap that not every configuration carries": (OVERLAP, NOW, None, None),
+    "an overlap carried from this moment": (OVERLAP, NOW, 0 * SECOND, None),
+    "an overlap a second before settled": (OVERLAP, NOW, 29 * SECOND, None),
     "an overlap that has settled": (OVERLAP, NOW, 30 * SECOND, Change.PROMOTE),
     "an overlap that has settled, with a leaf that is due": (
         OVERLAP,
@@ -84,13 +82,13 @@ CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change]] = {
         dataclasses.replace(OVERLAP, next=GARBAGE),
         NOW,
         30 * SECOND,
-        Change.NOTHING,
+        None,
     ),
     "a promotion a second before the overlap's end": (
         PROMOTED,
         NOW + DAY / 24 - SECOND,
         DAY,
-        Change.NOTHING,
+        None,
     ),
     "a promotion at the overlap's end": (PROMOTED, NOW + DAY / 24, None, Change.RETIRE),
     "a promotion without a time": (
@@ -103,68 +101,64 @@ CASES: dict[str, tuple[Stored | None, datetime, timedelta | None, Change]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_plan_returns_the_expected_change(case: str) -> None:
+def test_the_expected_step_is_due(case: str) -> None:
     stored, now, carried_for, change = CASES[case]
-    found = plan(stored, NAMES, now, TIMING, carried_for)
-    assert found.change is change, found.reason
-    assert found.reason
+    step = next_step(stored, NAMES, now, TIMING, carried_for)
+    assert (step.change if step else None) is change
+    if step is not None:
+        assert step.reason
+    if step is not None and change in (Change.CREATE, Change.RENEW, Change.PROMOTE):
+        leaf, ca = step.after.leaf, step.after.authority.certificate_pem
+        assert not leaf_problem(leaf, [ca], NAMES, now)
+        assert stored is None or leaf != stored.leaf
+
+
+def due(stored: Stored | None, names: Names, now: datetime, carried: bool = False) -> Step:
+    """Return the step that is due."""
+    step = next_step(stored, names, now, TIMING, DAY if carried else None)
+    assert step is not None
+    return step
 
 
 def test_a_leaf_that_lacks_a_name_is_renewed() -> None:
-    names = Names.parse(["gpufence.elsewhere.svc"])
-    found = plan(STEADY, names, NOW, TIMING)
-    assert (found.change, found.reason) == (
-        Change.RENEW,
-        "serving certificate lacks gpufence.elsewhere.svc",
-    )
-
-
-SIGNING = {
-    name: case
-    for name, case in CASES.items()
-    if case[-1] in (Change.CREATE, Change.RENEW, Change.PROMOTE)
-}
+    step = due(STEADY, Names.parse(["gpufence.elsewhere.svc"]), NOW)
+    lacking = "serving certificate lacks gpufence.elsewhere.svc"
+    assert (step.change, step.reason) == (Change.RENEW, lacking)
 
 
 def test_a_renewal_adds_wanted_names_and_keeps_names_of_other_replicas() -> None:
     mine, theirs = Names.parse(["a.example"], ["10.0.0.1"]), Names.parse(["b.example"])
-    first = carry_out(Change.CREATE, None, mine, NOW, TIMING)
-    assert plan(first, theirs, NOW, TIMING).change is Change.RENEW
-    both = carry_out(Change.RENEW, first, theirs, NOW, TIMING)
+    first = due(None, mine, NOW).after
+    renewal = due(first, theirs, NOW)
+    assert renewal.change is Change.RENEW
+    both = renewal.after
     for names in (mine, theirs):
-        assert plan(both, names, NOW, TIMING).change is Change.NOTHING
+        assert next_step(both, names, NOW, TIMING) is None
     # What is no longer wanted goes when the serving certificate is due by its age.
     later = NOW + 20 * DAY
-    renewed = carry_out(Change.RENEW, both, theirs, later, TIMING)
-    assert (
-        plan(renewed, mine, later, TIMING).reason == "serving certificate lacks a.example, 10.0.0.1"
-    )
-
-
-@pytest.mark.parametrize("case", SIGNING)
-def test_a_newly_signed_leaf_needs_no_renewal(case: str) -> None:
-    stored, now, _, change = SIGNING[case]
-    after = carry_out(change, stored, NAMES, now, TIMING)
-    assert not needs_renewal(after.leaf, (after.authority.certificate_pem,), NAMES, now).needed
-    assert stored is None or after.leaf != stored.leaf
+    renewed = due(both, theirs, later).after
+    assert due(renewed, mine, later).reason == "serving certificate lacks a.example, 10.0.0.1"
 
 
 def test_a_rotation_publishes_promotes_and_retires_a_ca() -> None:
     now = NOW + 200 * DAY
-    published = carry_out(Change.PUBLISH, AGED, NAMES, now, TIMING)
+    published = due(AGED, NAMES, now).after
     assert published.leaf == AGED.leaf
     assert published.next is not None
     assert published.authorities == (AUTHORITY.certificate_pem, published.next.certificate_pem)
 
-    promoted = carry_out(Change.PROMOTE, published, NAMES, now, TIMING)
+    promoted = due(published, NAMES, now, carried=True).after
     assert promoted.authority == published.next
     assert promoted.next is None
     assert promoted.promoted == now
     assert set(promoted.authorities) == set(published.authorities)
     assert AUTHORITY.key_pem not in dataclasses.astuple(promoted)
 
-    retired = carry_out(Change.RETIRE, promoted, NAMES, now, TIMING)
-    assert retired == Stored(promoted.authority, promoted.leaf)
+    retired = due(promoted, NAMES, now + DAY / 24)
+    assert (retired.change, retired.after) == (
+        Change.RETIRE,
+        Stored(promoted.authority, promoted.leaf),
+    )
 
 
 @given(
@@ -189,18 +183,16 @@ def test_law_a_leaf_is_trusted_by_configurations_one_step_behind(
     for days, follows in steps:
         now += timedelta(days=days)
         carried_for = now - since if since and set(stored.authorities) <= set(carried) else None
-        found = plan(stored, NAMES, now, TIMING, carried_for)
+        step = next_step(stored, NAMES, now, TIMING, carried_for)
         if now >= end_of_authority(stored):
             return  # no replica acted until a CA expired: nothing overlaps
-        after = carry_out(found.change, stored, NAMES, now, TIMING)
+        after = step.after if step else stored
         if after.leaf != stored.leaf:
             before = stored.leaf
-        if found.change is not Change.RETIRE:
-            for leaf in (after.leaf, before):
-                assert is_trusted(leaf, carried)
-        else:
-            assert is_trusted(after.leaf, carried)
+        if step is not None and step.change is Change.RETIRE:
             before = after.leaf
+        for leaf in (after.leaf, before):
+            assert is_trusted_by(leaf.certificate_pem, b"".join(carried))
         stored = after
         if follows:
             carried, since = stored.authorities, since or now
@@ -209,11 +201,6 @@ def test_law_a_leaf_is_trusted_by_configurations_one_step_behind(
 def end_of_authority(stored: Stored) -> datetime:
     [certificate] = parse_certificates(stored.authority.certificate_pem, "test")
     return certificate.not_valid_after_utc
-
-
-def is_trusted(leaf: KeyPair, authorities: tuple[bytes, ...]) -> bool:
-    [certificate] = parse_certificates(leaf.certificate_pem, "test")
-    return any(is_issued_by(certificate, parse_certificates(pem, "test")[0]) for pem in authorities)
 
 
 # The Secret as an object.

@@ -1,0 +1,336 @@
+"""A pair that is read, and when it is due: the boundaries to the second."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.verification import PolicyBuilder, Store
+from hypothesis import given
+from hypothesis import strategies as st
+
+from certs.authority import CLOCK_SKEW, create_authority, issue_leaf
+from certs.errors import CertificateError
+from certs.keypair import (
+    KeyPair,
+    age_problem,
+    leaf_problem,
+    names_of,
+    pair_problem,
+    parse_certificates,
+    parse_pair,
+    renewal_due,
+)
+from certs.names import Names
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+TICK = timedelta(microseconds=1)
+SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+
+NAMES = Names.parse(["gpufence.gpufence.svc", "localhost"], ["127.0.0.1"])
+AUTHORITY = create_authority(NOW, 365 * DAY)
+OTHER_AUTHORITY = create_authority(NOW, 365 * DAY)
+CERTIFICATE = AUTHORITY.certificate_pem
+
+# A life of 90 days in all, so that 60 of them are 2/3.
+BEGIN = NOW - CLOCK_SKEW
+LEAF = issue_leaf(AUTHORITY, NAMES, NOW, 90 * DAY - CLOCK_SKEW)
+DUE = BEGIN + 60 * DAY
+END = BEGIN + 90 * DAY
+OVER = (
+    "2/3 of its life were over at 2026-04-30T11:55:00+00:00; it ends at 2026-05-30T11:55:00+00:00"
+)
+
+
+def certificate_of(pair: KeyPair) -> x509.Certificate:
+    return parse_certificates(pair.certificate_pem, "test")[0]
+
+
+def problem(
+    now: datetime = NOW,
+    leaf: KeyPair = LEAF,
+    authorities: tuple[bytes, ...] = (CERTIFICATE,),
+    names: Names = NAMES,
+) -> str:
+    """Return why a serving certificate is due."""
+    return leaf_problem(leaf, authorities, names, now) or age_problem(leaf.certificate_pem, now)
+
+
+def signed_certificate(
+    subject: x509.Name, issuer: x509.Name, signer: KeyPair | None, names: Names, end: datetime
+) -> KeyPair:
+    """A certificate that `certs.authority` would not make; without a signer it signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    signing_key = key if signer is None else parse_pair(signer)[1]
+    assert isinstance(signing_key, ec.EllipticCurvePrivateKey)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(BEGIN)
+        .not_valid_after(end)
+        .add_extension(
+            x509.SubjectAlternativeName(
+                [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.ip)]
+            ),
+            critical=False,
+        )
+        .sign(signing_key, hashes.SHA256())
+    )
+    return KeyPair(
+        certificate.public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+
+
+# Reading.
+
+
+def test_a_key_with_a_passphrase_is_rejected_with_a_remediation() -> None:
+    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+    )
+    with pytest.raises(CertificateError) as caught:
+        parse_pair(KeyPair(CERTIFICATE, pem), key_at="/certs/tls.key")
+    assert str(caught.value) == (
+        "/certs/tls.key: is encrypted with a passphrase, for which a server cannot prompt."
+        " Store the key unencrypted and let file permissions protect it (mode 0600)."
+    )
+
+
+def test_all_certificates_of_a_bundle_are_parsed(authority: KeyPair, leaf: KeyPair) -> None:
+    bundle = leaf.certificate_pem + b"comment\n" + authority.certificate_pem
+    assert parse_certificates(bundle, "bundle") == (
+        certificate_of(leaf),
+        certificate_of(authority),
+    )
+
+
+def _truncated(pem: bytes) -> bytes:
+    return pem[: len(pem) // 2]
+
+
+def _other_base64(pem: bytes) -> bytes:
+    return pem.replace(b"\nMI", b"\nAA", 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda _: b"", lambda _: b"\0" * 100, _truncated, _other_base64],
+)
+def test_damaged_pem_raises_certificate_error_with_its_path(
+    leaf: KeyPair, damage: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(
+        CertificateError, match=r"^/c/tls\.crt: contains no valid PEM certificate \("
+    ):
+        parse_certificates(damage(leaf.certificate_pem), "/c/tls.crt")
+    with pytest.raises(
+        CertificateError, match=r"^/c/tls\.key: contains no valid PEM private key \("
+    ):
+        parse_pair(KeyPair(CERTIFICATE, damage(leaf.key_pem)), key_at="/c/tls.key")
+
+
+def test_an_error_for_invalid_pem_contains_no_link_of_the_library() -> None:
+    with pytest.raises(CertificateError) as certificate:
+        parse_certificates(b"no PEM", "tls.crt")
+    with pytest.raises(CertificateError) as key:
+        parse_pair(KeyPair(CERTIFICATE, b"no PEM"), key_at="tls.key")
+    assert "http" not in f"{certificate.value} {key.value}"
+
+
+def test_swapped_key_and_certificate_are_rejected(leaf: KeyPair) -> None:
+    with pytest.raises(CertificateError, match="contains no valid PEM certificate"):
+        parse_certificates(leaf.key_pem, "tls.crt")
+    with pytest.raises(CertificateError, match="contains no valid PEM private key"):
+        parse_pair(KeyPair(CERTIFICATE, leaf.certificate_pem), key_at="tls.key")
+
+
+# A serial number that is not positive is still read, with this warning, by the library.
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+@given(position=st.integers(0, 2000), byte=st.integers(0, 255))
+def test_a_pair_with_one_changed_byte_is_rejected_or_has_the_same_key(
+    position: int, byte: int
+) -> None:
+    authority = create_authority(NOW)
+    certificate, key = bytearray(authority.certificate_pem), bytearray(authority.key_pem)
+    certificate[position % len(certificate)] = byte
+    key[position % len(key)] = byte
+    for pair in (
+        KeyPair(bytes(certificate), authority.key_pem),
+        KeyPair(authority.certificate_pem, bytes(key)),
+    ):
+        with contextlib.suppress(CertificateError):
+            # What is read is still the pair: the byte was outside the encoding, or the same.
+            assert parse_pair(pair)[0].public_key() == parse_pair(authority)[0].public_key()
+
+
+def test_a_key_of_another_certificate_is_rejected(leaf: KeyPair, authority: KeyPair) -> None:
+    mixed = KeyPair(leaf.certificate_pem + authority.certificate_pem, authority.key_pem)
+    with pytest.raises(CertificateError) as caught:
+        parse_pair(mixed, "/c/tls.crt", "/c/tls.key")
+    assert str(caught.value) == (
+        "/c/tls.key: does not belong to /c/tls.crt."
+        " Replace both together; in a chain, the certificate of the key comes first."
+    )
+
+
+def test_the_private_key_is_not_in_repr_or_str(leaf: KeyPair) -> None:
+    assert "PRIVATE KEY" not in f"{leaf!r} {leaf}"
+
+
+# What is due.
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (BEGIN - TICK, "serving certificate is not valid before 2026-03-01T11:55:00+00:00"),
+        (BEGIN, ""),
+        (DUE - TICK, ""),
+        (DUE, OVER),
+        (END, OVER),
+        (END + TICK, "serving certificate expired at 2026-05-30T11:55:00+00:00"),
+    ],
+)
+def test_a_leaf_is_due_after_two_thirds_of_its_lifetime_or_if_not_valid(
+    now: datetime, reason: str
+) -> None:
+    assert problem(now) == reason
+    assert problem(now.astimezone(timezone(timedelta(hours=-8)))) == reason
+
+
+@pytest.mark.parametrize(
+    ("authorities", "accepted"),
+    [
+        ((CERTIFICATE,), True),
+        ((OTHER_AUTHORITY.certificate_pem, CERTIFICATE), True),
+        ((OTHER_AUTHORITY.certificate_pem + CERTIFICATE,), True),
+        ((OTHER_AUTHORITY.certificate_pem,), False),
+        ((), False),
+    ],
+    ids=["the signer", "overlap, listed", "overlap, one bundle", "only the next CA", "none"],
+)
+def test_a_leaf_is_due_when_no_current_ca_signed_it(
+    authorities: tuple[bytes, ...], accepted: bool
+) -> None:
+    reason = "serving certificate is not signed by a current CA (CN=gpufence authority "
+    found = problem(authorities=authorities)
+    assert found == "" if accepted else found.startswith(reason)
+
+
+def test_a_leaf_is_due_if_the_current_ca_has_the_same_name_but_another_key() -> None:
+    name = certificate_of(AUTHORITY).subject
+    namesake = signed_certificate(name, name, None, NAMES, NOW + DAY).certificate_pem
+    assert problem(authorities=(namesake,))
+    assert not problem(authorities=(namesake, CERTIFICATE))
+
+
+def test_a_leaf_is_due_when_its_ca_has_expired() -> None:
+    short = create_authority(NOW, DAY)
+    # A serving certificate that outlives its CA, as other tools issue them.
+    issuer = certificate_of(short).subject
+    leaf = signed_certificate(issuer, issuer, short, NAMES, NOW + 90 * DAY)
+    assert not problem(NOW + DAY, leaf, (short.certificate_pem,))
+    found = problem(NOW + DAY + SECOND, leaf, (short.certificate_pem,))
+    assert found.startswith("serving certificate is not signed by a current CA")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "missing"),
+    [
+        (NAMES, ""),
+        (Names.parse(["localhost"]), ""),
+        (Names.parse([], ["127.0.0.1"]), ""),
+        (Names.parse(["localhost", "new.svc"], ["::1"]), "new.svc, ::1"),
+        (Names.parse(["gpufence.gpufence"]), "gpufence.gpufence"),
+        (Names.parse([], ["127.0.0.2"]), "127.0.0.2"),
+    ],
+    ids=["the same", "fewer", "only an address", "more", "a parent", "another address"],
+)
+def test_a_leaf_is_due_only_if_it_lacks_a_wanted_name(wanted: Names, missing: str) -> None:
+    assert problem(names=wanted) == (f"serving certificate lacks {missing}" if missing else "")
+
+
+def test_a_certificate_without_names_lacks_all_wanted_names() -> None:
+    assert names_of(certificate_of(AUTHORITY)) == Names((), ())
+    lacking = "serving certificate lacks gpufence.gpufence.svc, localhost, 127.0.0.1"
+    assert problem(leaf=AUTHORITY) == lacking
+
+
+@pytest.mark.parametrize("damaged", ["certificate_pem", "key_pem"])
+def test_an_unreadable_pair_is_due(damaged: str) -> None:
+    leaf = dataclasses.replace(LEAF, **{damaged: b"\0"})
+    assert "contains no valid PEM" in problem(leaf=leaf)
+    assert "contains no valid PEM" in pair_problem(leaf, NOW)
+
+
+@pytest.mark.parametrize("lifetime", [SECOND, timedelta(minutes=1), CLOCK_SKEW, DAY, 3650 * DAY])
+def test_a_new_certificate_is_not_due_with_any_lifetime(lifetime: timedelta) -> None:
+    authority = create_authority(NOW, lifetime)
+    assert not pair_problem(authority, NOW)
+    assert not age_problem(authority.certificate_pem, NOW)
+    assert not problem(
+        NOW, issue_leaf(authority, NAMES, NOW, lifetime), (authority.certificate_pem,)
+    )
+
+
+MOMENTS = st.datetimes(
+    min_value=(NOW - 10 * DAY).replace(tzinfo=None),
+    max_value=(NOW + 400 * DAY).replace(tzinfo=None),
+    timezones=st.just(UTC),
+)
+BUNDLES = st.lists(st.sampled_from([CERTIFICATE, OTHER_AUTHORITY.certificate_pem]), max_size=3)
+WANTED = st.sampled_from([NAMES, Names.parse(["localhost"]), Names.parse(["new.svc"])])
+
+
+@given(
+    lifetime=st.timedeltas(min_value=SECOND, max_value=400 * DAY),
+    bundle=BUNDLES,
+    wanted=WANTED,
+    moments=st.lists(MOMENTS, min_size=2, max_size=8),
+)
+def test_once_a_leaf_is_due_it_stays_due(
+    lifetime: timedelta, bundle: list[bytes], wanted: Names, moments: list[datetime]
+) -> None:
+    leaf = issue_leaf(AUTHORITY, NAMES, NOW, lifetime)
+    certificate = certificate_of(leaf)
+    due, begin = renewal_due(certificate), certificate.not_valid_before_utc
+    timeline = sorted(
+        moment
+        for moment in (*moments, begin, due - TICK, due, certificate.not_valid_after_utc)
+        if moment >= begin  # before its life the clock is wrong, and that passes
+    )
+    answers = [bool(problem(moment, leaf, tuple(bundle), wanted)) for moment in timeline]
+    assert answers == sorted(answers)
+    assert answers[-1]
+
+
+@given(now=MOMENTS, bundle=BUNDLES, wanted=WANTED)
+def test_clients_accept_certificates_that_are_not_due(
+    now: datetime, bundle: list[bytes], wanted: Names
+) -> None:
+    if problem(now, authorities=tuple(bundle), names=wanted):
+        return
+    store = Store([c for pem in bundle for c in parse_certificates(pem, "test")])
+    policy = PolicyBuilder().store(store).time(now.replace(tzinfo=None))
+    for name in wanted.dns:
+        assert policy.build_server_verifier(x509.DNSName(name)).verify(certificate_of(LEAF), [])
+    for address in wanted.ip:
+        verifier = policy.build_server_verifier(x509.IPAddress(address))
+        assert verifier.verify(certificate_of(LEAF), [])
