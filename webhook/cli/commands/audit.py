@@ -6,28 +6,25 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from policies.policy import Policy
+from webhook.audit.cluster_audit import Audit
+from webhook.audit.cluster_audit import audit as run
+from webhook.audit.policy_reports import publish
 from webhook.cli.errors import EXIT_FOUND
+from webhook.cli.manifests.evaluate import Result
+from webhook.cli.options.cluster import context_option, kubeconfig_option, with_api
 from webhook.cli.options.common import namespaced_name, policy_option
-from webhook.cli.options.kubeconfig import context_option, kubeconfig_option, with_api
-from webhook.cli.options.outputs import (
-    color_option,
-    output_option,
-    reject_overwriting_inputs,
-)
+from webhook.cli.options.outputs import color_option, output_option, reject_overwriting_inputs
+from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.cli.policy.policy_file import compiled_policy, read_policy
+from webhook.cli.report.content import AuditReport, results_of
 from webhook.cli.report.output import Output, report_writer
+from webhook.cli.report.terminal import Color
 from webhook.documents.errors import InputError
-
-if TYPE_CHECKING:
-    from policies.policy import Policy
-    from webhook.audit.cluster_audit import Audit
-    from webhook.cli.manifests.evaluate import Result
-    from webhook.cli.policy.policy_choice import PolicyChoice
-    from webhook.cli.report.terminal import Color
-    from webhook.kube.client import KubeApi
+from webhook.kube.client import KubeApi
 
 
 @click.command(
@@ -88,8 +85,6 @@ def audit(
     lack the taint or the labels of the pool. Resources that the account cannot list are skipped and
     reported. The audit is read-only, except for --policy-reports.
     """
-    from webhook.cli.report.content import AuditReport, results_of
-
     if policy_of is not None and policy_choice.is_explicit:
         raise click.UsageError("--policy and --policy-of exclude each other.")
     now = datetime.now(UTC)
@@ -125,9 +120,6 @@ async def _audit(
     now: datetime,
 ) -> tuple[Audit, str]:
     """Return the audit, and the name of the cluster."""
-    from webhook.audit.cluster_audit import audit as run
-    from webhook.cli.policy.policy_file import compiled_policy
-
     policy = (
         compiled_policy(policy_path) if policy_of is None else await _installed(api, *policy_of)
     )
@@ -141,8 +133,6 @@ async def _publish(api: KubeApi, result: Audit, now: datetime) -> None:
         ClusterError: the account may not write them, or the cluster is not reachable.
         InputError: some reports conflict with existing objects of the same names.
     """
-    from webhook.audit.policy_reports import publish
-
     published = await publish(api, result, now)
     click.echo(published.summary, err=True)
     if published.conflicts:
@@ -155,8 +145,6 @@ async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
     Raises:
         InputError: the release does not exist, or its policy is invalid.
     """
-    from webhook.cli.policy.policy_file import read_policy
-
     where = f"ConfigMap {namespace}/{name}-policy"
     config_map = await api.read(f"/api/v1/namespaces/{namespace}/configmaps/{name}-policy")
     text = ((config_map or {}).get("data") or {}).get("policy.yaml")

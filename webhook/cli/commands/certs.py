@@ -22,13 +22,13 @@ from certs.keypair import (
 from certs.secret import Stored, read_secret, write_secret
 from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.lazy import SuggestingGroup
-from webhook.cli.options.common import valid_name
-from webhook.cli.options.kubeconfig import (
+from webhook.cli.options.cluster import (
     context_option,
     kubeconfig_option,
     release_namespace_option,
     with_api,
 )
+from webhook.cli.options.common import valid_name
 from webhook.cli.options.registration import DEFAULT_NAME
 from webhook.cli.options.times import parse_duration
 from webhook.documents.errors import InputError

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
+from policies.document.suggestions import did_you_mean
+from policies.facts import Request
+from policies.registry import RULES
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT
-from webhook.cli.options.cluster_context import cluster_context_options
+from webhook.cli.manifests.evaluate import (
+    Result,
+    Verdict,
+    evaluate,
+    no_objects_message,
+    read_manifests,
+)
+from webhook.cli.manifests.files import Exclusion, Source
+from webhook.cli.options.cluster import ClusterContext, cluster_context_options
 from webhook.cli.options.common import (
     exclude_option,
     namespace_option,
@@ -24,16 +35,16 @@ from webhook.cli.options.outputs import (
     reject_overwriting_inputs,
 )
 from webhook.cli.options.times import parse_date
+from webhook.cli.policy.generated_exceptions import default_expiry, write_exceptions
+from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.cli.policy.policy_file import compiled_policy
+from webhook.cli.report.content import CheckReport
 from webhook.cli.report.output import STDOUT, TEXT, Output, report_writer
+from webhook.cli.report.terminal import Color, watched
+from webhook.documents.documents import sentence
 from webhook.documents.errors import InputError
-
-# Heavy imports are local: help and completion do not need them.
-if TYPE_CHECKING:
-    from webhook.cli.manifests.evaluate import Result, Verdict
-    from webhook.cli.manifests.files import Source
-    from webhook.cli.options.cluster_context import ClusterContext
-    from webhook.cli.policy.policy_choice import PolicyChoice
-    from webhook.cli.report.terminal import Color
+from webhook.documents.files import STDIN
+from webhook.wording import counted, printable
 
 
 def _rule_names(
@@ -42,12 +53,8 @@ def _rule_names(
     """Parse lists of rule names, separated by commas."""
     names = frozenset(name.strip() for names in values for name in names.split(",")) - {""}
     if names:
-        from policies.registry import RULES
-
         known = [rule.id for rule in RULES]
         for name in sorted(names.difference(known)):
-            from policies.document.suggestions import did_you_mean
-
             near = did_you_mean(name, known) or f"Rules: {', '.join(known)}."
             raise click.BadParameter(f"{name!r} is not a rule. {near}")
     return names
@@ -55,8 +62,6 @@ def _rule_names(
 
 def _complete_rules(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the last name of a list, with the names before it."""
-    from policies.registry import RULES
-
     before, comma, start = incomplete.rpartition(",")
     return [f"{before}{comma}{rule.id}" for rule in RULES if rule.id.startswith(start)]
 
@@ -183,14 +188,6 @@ def check(
     for the Pods in the other manifests. --nodes adds the nodes of a cluster, --cluster adds
     everything that a live cluster knows.
     """
-    from policies.facts import Request
-    from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
-    from webhook.cli.manifests.files import Exclusion
-    from webhook.cli.policy.policy_file import compiled_policy
-    from webhook.cli.report.content import CheckReport
-    from webhook.cli.report.terminal import watched
-    from webhook.documents.files import STDIN
-
     now = datetime.now(UTC)
     today = now.date()
     until = _until(exceptions_path, expires, today)
@@ -232,8 +229,6 @@ def check(
             cure = "Check the tool that wrote them, or add --allow-empty"
             raise InputError([no_objects_message(paths, cure)])
     if exceptions_path is not None and until is not None:
-        from webhook.cli.policy.generated_exceptions import write_exceptions
-
         write_exceptions(exceptions_path, results, today, until)
         tally.verdicts.discard("denied")
     if tally.errors:
@@ -248,8 +243,6 @@ def check(
 
 def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
     """Yield the results with the findings of these rules only."""
-    from msgspec.structs import replace
-
     for result in results:
         if result.decision is not None:
             findings = tuple(f for f in result.decision.findings if f.rule in rules)
@@ -271,8 +264,6 @@ class _Tally:
 
     def counting(self, results: Iterable[Result]) -> Iterator[Result]:
         """Yield the results and count them."""
-        from webhook.documents.documents import sentence
-
         for result in results:
             self.verdicts.add(result.verdict)
             self.skipped += bool(result.note)
@@ -286,8 +277,6 @@ class _Tally:
 
     def print_skipped(self) -> None:
         """Write to standard error how many templates and patches are skipped."""
-        from webhook.wording import counted
-
         if self.skipped:
             documents = counted(self.skipped, "document")
             cure = "To report them as errors, add --strict"
@@ -298,8 +287,6 @@ class _Tally:
 
     def print_unknown(self, strict: bool) -> None:
         """Write to standard error how many objects have Pods that are not judged."""
-        from webhook.wording import counted
-
         if self.unknown:
             have = "has" if self.unknown == 1 else "have"
             text = (
@@ -311,15 +298,11 @@ class _Tally:
 
     def print_missing_facts(self) -> None:
         """Write to standard error how many verdicts also depend on the cluster."""
-        from webhook.wording import counted
-
         for fact, number in self.missing_facts.items():
             click.echo(f"Note: {counted(number, 'object')}: {_MISSING_FACTS[fact]}.", err=True)
 
     def print_errors(self) -> None:
         """Write the errors to standard error, if no text report on standard output has them."""
-        from webhook.wording import printable
-
         for error in self.errors:
             click.echo(f"Error: {printable(error)}", err=True)
 
@@ -334,6 +317,4 @@ def _until(path: str | None, expires: date | None, today: date) -> date | None:
         if expires <= today:
             raise click.UsageError(f"--expires {expires} is not after today, {today}.")
         return expires
-    from webhook.cli.policy.generated_exceptions import default_expiry
-
     return default_expiry(today)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 VARIABLE = "_GPUFENCE_COMPLETE"
 """The environment variable with which click's scripts request completions."""
@@ -24,7 +25,5 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     Bash must be 4.4 or newer. In zsh, compinit must be loaded.
     """
-    from click.shell_completion import BashComplete, FishComplete, ZshComplete
-
     script = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
     click.echo(script(ctx.find_root().command, {}, "gpufence", VARIABLE).source())

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from certs.errors import CertificateError
+from policies.kubernetes.objects import JSONObject
 from webhook.cli.errors import EXIT_FOUND
-from webhook.cli.options.common import valid_name
-from webhook.cli.options.kubeconfig import (
+from webhook.cli.options.cluster import (
     context_option,
     kubeconfig_option,
     release_namespace_option,
     with_api,
 )
-from webhook.cli.options.outputs import (
-    color_option,
-    output_option,
-    reject_overwriting_inputs,
-)
+from webhook.cli.options.common import valid_name
+from webhook.cli.options.outputs import color_option, output_option, reject_overwriting_inputs
 from webhook.cli.options.registration import DEFAULT_NAME
+from webhook.cli.options.replica_arguments import read_arguments
+from webhook.cli.options.serve_cluster import names_of
+from webhook.cli.policy.policy_file import compiled_policy, read_policy
+from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.output import Output, report_writer
+from webhook.cli.report.terminal import Color
+from webhook.doctor.doctor import diagnose
+from webhook.doctor.installation import Installation, examine
+from webhook.doctor.line import Line
 from webhook.documents.errors import InputError
-
-if TYPE_CHECKING:
-    from policies.kubernetes.objects import JSONObject
-    from webhook.cli.report.terminal import Color
-    from webhook.doctor.installation import Installation
-    from webhook.doctor.line import Line
-    from webhook.kube.client import KubeApi
+from webhook.kube.client import KubeApi
 
 
 @click.command(
@@ -89,7 +88,6 @@ def doctor(
     Each problem comes with what to do. The doctor changes nothing in the cluster. Checks for which
     the account lacks access are skipped and reported.
     """
-    from webhook.cli.report.content import DoctorReport
 
     async def work(api: KubeApi) -> list[Line]:
         return await diagnosed(api, namespace, name, policy_path, try_in)
@@ -110,16 +108,11 @@ async def diagnosed(
         ClusterError: the cluster is not reachable.
         InputError: the policy file or the command line of the replicas is invalid.
     """
-    from certs.errors import CertificateError
-    from webhook.cli.options.replica_arguments import read_arguments
-    from webhook.cli.options.serve_cluster import names_of
-    from webhook.doctor.doctor import diagnose
-    from webhook.doctor.installation import examine
 
-    def read_policy(config_map: JSONObject | None, installed: Installation) -> None:
-        _read_policy(config_map, installed, policy_path)
+    def set_policy(config_map: JSONObject | None, installed: Installation) -> None:
+        _set_policy(config_map, installed, policy_path)
 
-    installed = await examine(api, namespace, name, read_policy, read_arguments)
+    installed = await examine(api, namespace, name, set_policy, read_arguments)
     try:
         names = names_of(installed.address) if installed.address else None
     except CertificateError as error:
@@ -127,12 +120,10 @@ async def diagnosed(
     return await diagnose(api, installed, names, try_in, api.clock.now())
 
 
-def _read_policy(
+def _set_policy(
     config_map: JSONObject | None, installed: Installation, policy_path: str | None
 ) -> None:
     """Set the policy: from the file, or from the ConfigMap of the release."""
-    from webhook.cli.policy.policy_file import compiled_policy, read_policy
-
     if policy_path is not None:
         installed.forbidden.pop("policy", None)
         installed.policy, installed.policy_source = compiled_policy(policy_path), policy_path

@@ -19,7 +19,7 @@ from policies.registry import RULES, Check, Mutation
 from webhook.cli import explanation
 from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.manifests.evaluate import no_objects_message, read_manifests
-from webhook.cli.options.cluster_context import ClusterContext, cluster_context_options
+from webhook.cli.options.cluster import ClusterContext, cluster_context_options
 from webhook.cli.options.common import namespace_option, policy_option
 from webhook.cli.options.outputs import color_option
 from webhook.cli.policy.policy_choice import PolicyChoice

@@ -10,7 +10,7 @@ from policies.facts import Request
 from webhook.cli.manifests.evaluate import evaluate, no_objects_message, read_manifests
 from webhook.cli.manifests.files import Exclusion
 from webhook.cli.manifests.mutated import mutated_documents, report_denied, write_documents
-from webhook.cli.options.cluster_context import ClusterContext, cluster_context_options
+from webhook.cli.options.cluster import ClusterContext, cluster_context_options
 from webhook.cli.options.common import (
     exclude_option,
     namespace_option,

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from webhook.cli.lazy import SuggestingGroup
-from webhook.cli.options.kubeconfig import context_option, kubeconfig_option, with_api
+from webhook.cli.options.cluster import context_option, kubeconfig_option, with_api
 from webhook.documents.errors import InputError
 
 PRESETS = (
@@ -108,7 +108,7 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
             click.echo(f"Warning: {without}. {cure}.", err=True)
     if cluster:
         from webhook.audit.templates import label_problems
-        from webhook.cli.cluster_facts.node_sources import from_cluster
+        from webhook.cli.policy.discover.node_sources import from_cluster
 
         known = with_api(kubeconfig, from_cluster, context)
         for label_problem in label_problems(policy, known.index, known.templates):
@@ -142,8 +142,8 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
     nodes. If an autoscaler adds nodes (Karpenter, Cluster API), the pools use labels that it knows
     in advance. Without --nodes, gpufence reads the cluster.
     """
-    from webhook.cli.cluster_facts.node_sources import from_cluster, from_file
     from webhook.cli.policy.discover.drafts import draft
+    from webhook.cli.policy.discover.node_sources import from_cluster, from_file
     from webhook.cli.policy.discover.text import policy_text
     from webhook.cli.policy.policy_file import read_policy
 

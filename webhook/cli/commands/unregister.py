@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from webhook.cli.errors import EXIT_FOUND
-from webhook.cli.options.common import valid_name
-from webhook.cli.options.kubeconfig import (
+from webhook.cli.options.cluster import (
     context_option,
     kubeconfig_option,
     release_namespace_option,
     with_api,
 )
+from webhook.cli.options.common import valid_name
 from webhook.cli.options.registration import DEFAULT_NAME
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from webhook.cli.policy.policy_choice import PolicyChoice
+from webhook.audit.names import name_problem
+from webhook.cli.policy.policy_choice import PolicyChoice, choose_policy
 
 # For completion only: the reader reports files that do not exist or are not readable.
 PATH = click.Path(readable=False)
@@ -17,8 +17,6 @@ paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH.
 
 def valid_name(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     """Return the name of an object, or the names of a repeatable option, if they are valid."""
-    from webhook.audit.names import name_problem
-
     for name in [value] if isinstance(value, str) else value or ():
         if problem := name_problem(name):
             raise click.BadParameter(f"{problem}.")
@@ -40,11 +38,7 @@ def namespaced_name(
 def _choose_policy(
     ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> PolicyChoice | None:
-    if ctx.resilient_parsing:
-        return None
-    from webhook.cli.policy.policy_choice import choose_policy
-
-    return choose_policy(value)
+    return None if ctx.resilient_parsing else choose_policy(value)
 
 
 policy_file_option = click.option(

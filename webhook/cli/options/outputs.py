@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from policies.document.suggestions import did_you_mean
 from webhook.cli.report.output import FORMATS, STDOUT, TEXT, Command, Output
+from webhook.documents.files import display_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,8 +74,6 @@ def reject_overwriting_inputs(
     reports.pop(None, None)
     for path in inputs if reports else ():
         if path is not None and (output := reports.get(_identity(path))):
-            from webhook.documents.files import display_name
-
             raise click.UsageError(
                 f"--output {output.format}={output.path} overwrites the input "
                 f"{display_name(str(path))}. {cure}."
@@ -84,8 +84,6 @@ def _output(text: str, names: Sequence[str]) -> Output:
     """Parse ``sarif`` or ``sarif=report.sarif``."""
     name, equals, path = text.partition("=")
     if name not in names:
-        from policies.document.suggestions import did_you_mean
-
         near = did_you_mean(name, names) or f"Formats: {', '.join(names)}."
         raise click.BadParameter(f"{name!r} is not a format of this report. {near}")
     if equals and not path:

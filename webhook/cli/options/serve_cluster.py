@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from webhook.cli.options.cluster import access, is_inside, kubeconfig_option
 from webhook.cli.options.common import valid_name
-from webhook.cli.options.kubeconfig import access, is_inside, kubeconfig_option
 from webhook.cli.options.registration import registration_options
 from webhook.cli.options.times import parse_duration
 from webhook.documents.errors import InputError

@@ -18,6 +18,7 @@ from policies.registry import RULES
 from webhook.audit.names import some
 from webhook.cli.manifests.evaluate import Result, Verdict
 from webhook.cli.report.difference import Marked
+from webhook.doctor.line import Line as DoctorLine
 from webhook.documents.documents import Document
 from webhook.documents.errors import ManifestError
 from webhook.documents.fields import locate
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from webhook.audit.cluster_audit import Audit
     from webhook.audit.pools import PoolState
     from webhook.audit.subjects import Subject
-    from webhook.doctor.line import Line as DoctorLine
 
 _RULE_PAGES = "https://gpufence.dev/rules"
 _RULE_IDS = frozenset(rule.id for rule in RULES)

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
+from typing import Any, Literal, NamedTuple, TextIO
 
 from webhook.cli.errors import unwritable
 from webhook.cli.report import terminal
+from webhook.cli.report.content import CheckReport, DoctorReport, SuitesReport
 from webhook.wording import printable
-
-if TYPE_CHECKING:
-    from webhook.cli.report.content import CheckReport, DoctorReport, SuitesReport
 
 Command = Literal["check", "audit", "doctor", "suites"]
 

@@ -1,11 +1,14 @@
-"""``--cluster``: facts of a live cluster, listed once; claims are looked up one by one."""
+"""Cluster facts for the manifests that a command checks: of a live cluster, or of a file of nodes.
+
+A live cluster is listed once; claims are looked up one by one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
@@ -15,19 +18,25 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from webhook.cli.manifests.evaluate import Complete
+from webhook.cli.manifests.evaluate import Complete, read_manifests
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
-from webhook.documents.errors import InputError
+from webhook.cluster.nodes import node_of
+from webhook.cluster.templates import template_of
+from webhook.documents.documents import sentence
+from webhook.documents.errors import InputError, ManifestError
+from webhook.documents.files import display_name
 from webhook.kube import wire
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.listing import list_all
-from webhook.wording import counted
+from webhook.wording import counted, printable
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -140,3 +149,54 @@ async def _applied(connection: Connection, namespace: str) -> _Labels:
     except msgspec.DecodeError:
         last = None
     return _Labels(metadata.get("labels") or {}, last or {})
+
+
+def facts_of_nodes(path: str, policy: Policy) -> Complete:
+    """Return a function that adds the nodes and the node templates in a file to other facts.
+
+    The nodes have the policy's devices. Other kinds in the file are ignored.
+
+    Raises:
+        InputError: the file cannot be read, is partly invalid, or holds no nodes.
+    """
+    index, templates = NodeIndex(), list[NodeTemplate]()
+
+    def take(obj: JSONObject) -> None:
+        if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Node"):
+            index.update(node_of(obj, policy))
+        elif template := template_of(obj):
+            templates.append(template)
+
+    read_objects(path, take)
+    if not index:
+        raise no_nodes(path)
+    known = tuple(templates)
+    return lambda _request, facts, _obj: replace(facts, nodes=index, templates=known)
+
+
+def read_objects(path: str, take: Callable[[JSONObject], None]) -> None:
+    """Call ``take`` with each object in a file; it raises ValueError for an invalid one.
+
+    Raises:
+        InputError: the file cannot be read, or is partly invalid.
+    """
+    problems = []
+    for manifest in read_manifests([path]):
+        error, obj = manifest.error, manifest.value or {}
+        if error is None:
+            try:
+                take(obj)
+            except ValueError as problem:
+                kind = obj.get("kind")
+                error = ManifestError(f"is not a valid {kind}: {problem}", line=manifest.line)
+        if error is not None:
+            problems.append(printable(sentence(manifest.document, error)))
+    if problems:
+        raise InputError(problems)
+
+
+def no_nodes(path: str) -> InputError:
+    """Return the error of a file without nodes."""
+    return InputError(
+        [f"{display_name(path)} contains no nodes. Create it with kubectl get nodes -o json."]
+    )

@@ -11,7 +11,7 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Taint
-from webhook.cli.cluster_facts.nodes_file import no_nodes, read_objects
+from webhook.cli.cluster_facts import no_nodes, read_objects
 from webhook.cluster.catalogues import DEVICE_CLASSES, NAMESPACES, NamedObject
 from webhook.cluster.nodes import NODES, NodeObject
 from webhook.cluster.templates import devices_in, list_templates, template_of

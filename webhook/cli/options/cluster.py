@@ -1,24 +1,94 @@
-"""``--nodes`` and ``--cluster``: the cluster that manifests are checked against."""
+"""The options that name a cluster, and those that add its nodes to manifests."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from webhook.cli.options.kubeconfig import access, context_option, kubeconfig_option
+from webhook.cli.options.common import valid_name
+from webhook.documents.errors import InputError
 
+# The client for the API server takes longer to import than a check without a cluster takes.
 if TYPE_CHECKING:
     from policies.policy import Policy
     from webhook.cli.manifests.evaluate import Complete
+    from webhook.kube.client import KubeApi
+    from webhook.kube.credentials import Load
+
+T = TypeVar("T")
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Path to the kubeconfig file. The default is the service account inside a Pod, and the "
+    "file that kubectl uses elsewhere.",
+)
+
+context_option = click.option(
+    "--context",
+    metavar="NAME",
+    help="Context of the kubeconfig file. The default is the current context.",
+)
+
+release_namespace_option = click.option(
+    "--namespace",
+    "-n",
+    default="gpufence-system",
+    show_default=True,
+    callback=valid_name,
+    metavar="NAME",
+    help="Namespace of gpufence.",
+)
+
+
+def is_inside() -> bool:
+    """Return whether this process runs in a Pod."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def access(path: Path | None, context: str | None = None) -> Load:
+    """Return what loads the access to the cluster."""
+    from webhook.kube.credentials import in_cluster, kubeconfig
+
+    inside = path is None and context is None and is_inside()
+    return in_cluster() if inside else kubeconfig(path, context)
+
+
+def with_api(
+    path: Path | None, work: Callable[[KubeApi], Awaitable[T]], context: str | None = None
+) -> T:
+    """Connect to the cluster, do the work, and return its result.
+
+    Raises:
+        InputError: the cluster is not reachable.
+    """
+    import asyncio
+
+    from webhook.kube.client import KubeApi
+    from webhook.kube.errors import ClusterError
+
+    async def connected() -> T:
+        api = KubeApi(access(path, context))
+        try:
+            return await work(api)
+        finally:
+            await api.close()
+
+    try:
+        return asyncio.run(connected())
+    except ClusterError as error:
+        raise InputError([str(error)]) from error
 
 
 class ClusterContext(NamedTuple):
-    """The values of the options."""
+    """``--nodes`` and ``--cluster``: the cluster that manifests are checked against."""
 
     nodes: str | None
     cluster: bool
@@ -33,19 +103,14 @@ class ClusterContext(NamedTuple):
             InputError: the file or the cluster cannot be read.
         """
         if self.cluster:
-            from webhook.cli.cluster_facts.live_cluster import live_facts
+            from webhook.cli.cluster_facts import live_facts
 
             with live_facts(access(self.kubeconfig, self.context), policy) as complete:
                 yield complete
         elif self.nodes is not None:
-            from msgspec.structs import replace
+            from webhook.cli.cluster_facts import facts_of_nodes
 
-            from webhook.cli.cluster_facts.nodes_file import read_nodes
-
-            known = read_nodes(self.nodes, policy)
-            yield lambda _request, facts, _obj: replace(
-                facts, nodes=known.nodes, templates=known.templates
-            )
+            yield facts_of_nodes(self.nodes, policy)
         else:
             yield lambda _request, facts, _obj: facts
 

@@ -1,1 +1,0 @@
-"""Cluster facts for the manifests that a command checks, from a file or a live cluster."""
