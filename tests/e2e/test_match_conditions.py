@@ -464,7 +464,7 @@ def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(hook: 
         }
         for index in range(250)
     ]
-    tolerations = [{"key": f"key-{n}.example", "operator": "Exists"} for n in range(1000)]
+    tolerations = [{"key": f"key-{n}.example", "operator": "Exists"} for n in range(990)]
     terms = [
         {"matchExpressions": [{"key": f"l-{n}.example", "operator": "Exists"}]} for n in range(1000)
     ]

@@ -32,8 +32,8 @@ from policies.kubernetes.templates import templates
 from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
 from strategies import JSON
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
+from webhook.cel.scope import NAMESPACE_LABEL
 from webhook.registration.configurations import Registration, configurations
-from webhook.registration.scope import NAMESPACE_LABEL
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 AMD_POOL = {

@@ -18,12 +18,12 @@ from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from policies.document.model import default_policy_text
 from release.release import NAME, Release, release
-from webhook.registration.admission_policies.objects import BINDING_KIND, POLICY_KIND
-from webhook.registration.admission_policies.registrar import PATHS
+from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND
+from webhook.registration.second_line import PATHS
 
 JSON = dict[str, Any]
 MERGE = "application/merge-patch+json"
-DENYING = f"{NAME}-pods-deny"
+DENYING = f"{NAME}-trespass"
 
 
 class Installed:
@@ -71,7 +71,7 @@ def test_the_leader_creates_repairs_and_deletes_admission_policies(installed: In
     kept = installed.release
     with kept.replicas(1, *flags(installed)):
         until(lambda: DENYING in in_tree_denial(installed.api), "the second line")
-        assert len(installed.names(POLICY_KIND)) == len(installed.names(BINDING_KIND)) == 4
+        assert len(installed.names(POLICY_KIND)) == len(installed.names(BINDING_KIND)) == 2
         before = {kind: installed.spec(kind) for kind in PATHS}
         for kind, drift in (
             (POLICY_KIND, {"spec": {"failurePolicy": "Ignore"}}),

@@ -15,7 +15,7 @@ from controlplane.poll import until
 from controlplane.versions import STATIC_ADMISSION
 from controlplane.webhooks import in_tree_denial
 
-NAME = "gpufence-pods-deny.static.k8s.io"
+NAME = "gpufence-trespass.static.k8s.io"
 
 
 @STATIC_ADMISSION

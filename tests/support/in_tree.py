@@ -13,7 +13,7 @@ from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from policies.policy import Policy
-from webhook.registration.admission_policies.objects import (
+from webhook.cel.admission_policies import (
     API_VERSION,
     BINDING_KIND,
     POLICY_KIND,
@@ -64,21 +64,18 @@ def path_of(obj: JSON, namespace: str) -> str | None:
 class InTree:
     """The registered policies of one FencePolicy.
 
-    If ``kinds`` are given, other policies may be registered as well. Then these apply only to the
-    objects that are sent here, which get a label, and only those that can deny such objects are
-    registered: to compile one takes the API server a quarter of a second.
+    If it is ``labeled``, other policies may be registered as well. Then these apply only to the
+    objects that are sent here, which get a label, and only those that can deny are registered: to
+    compile one takes the API server a quarter of a second.
     """
 
-    def __init__(
-        self, cluster: ControlPlane, policy: Policy, kinds: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, cluster: ControlPlane, policy: Policy, *, labeled: bool = False) -> None:
         self.cluster = cluster
         self.policy = policy
         self.name = f"in-tree-{next(_NUMBERS)}"
         self.api = cache(lambda user: replace(cluster.api, user=user))
         """The client that impersonates a user."""
-        self._kinds = kinds
-        self._label = {"in-tree": self.name} if kinds else {}
+        self._label = {"in-tree": self.name} if labeled else {}
 
     def objects(self) -> Iterator[JSON]:
         """Yield the policies, each followed by its binding."""
@@ -89,7 +86,7 @@ class InTree:
         for policy_object, binding in zip(compiled, compiled, strict=True):
             if not self._label:
                 yield from (policy_object, binding)
-            elif self._is_needed(policy_object, binding):
+            elif "Deny" in binding["spec"]["validationActions"]:
                 # The policy itself stays as it is.
                 where = binding["spec"].get("matchResources", {})
                 assert "objectSelector" not in where
@@ -98,12 +95,6 @@ class InTree:
                     policy_object,
                     {**binding, "spec": {**binding["spec"], "matchResources": where}},
                 )
-
-    def _is_needed(self, policy: JSON, binding: JSON) -> bool:
-        rules = policy["spec"]["matchConstraints"]["resourceRules"]
-        resources = {resource for rule in rules for resource in rule["resources"]}
-        sent = {_COLLECTIONS[kind].rpartition("/")[2] for kind in self._kinds}
-        return bool(resources & sent) and "Deny" in binding["spec"]["validationActions"]
 
     def create(self, obj: JSON, namespace: str = "default", user: str = "alice") -> Outcome:
         """Create the object as a dry run."""

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from datetime import date
 
 from policies.kubernetes.objects import JSONObject
-from webhook.doctor.installation import Installation
-from webhook.doctor.line import Line, fail, ok, skip, warn
-from webhook.doctor.registered import expected_registration
-from webhook.registration.admission_policies.objects import (
+from webhook.cel.admission_policies import (
     POLICY_KIND,
     Target,
     admission_policies,
 )
-from webhook.registration.admission_policies.registrar import type_warnings
+from webhook.doctor.installation import Installation
+from webhook.doctor.line import Line, fail, ok, skip, warn
+from webhook.doctor.registered import expected_registration
+from webhook.registration.second_line import type_warnings
 
 _CHECK = "admission policies"
 _REPAIR = (

@@ -18,11 +18,11 @@ from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import ApiError
 from webhook.kube.listing import list_all
-from webhook.registration.admission_policies.registrar import find
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration
 from webhook.registration.leader_election import lease_path
 from webhook.registration.registrar import KINDS, other_releases
+from webhook.registration.second_line import find
 
 _PROGRAM, _COMMAND = "gpufence", "serve"
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from policies.kubernetes.objects import JSONObject
+from webhook.cel.scope import NAMESPACE_LABEL
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.drift import is_own
 from webhook.registration.leader_election import PAUSED
-from webhook.registration.scope import NAMESPACE_LABEL
 
 _FIELDS = (
     "rules",

@@ -12,18 +12,17 @@ from functools import partial
 from policies.kubernetes.objects import JSONObject
 from policies.policy import FailurePolicy, Policy
 from policies.rules import check_pool_trespass
-from webhook.registration.admission_policies.cel import any_of
-from webhook.registration.match_conditions import (
-    adds_devices,
+from webhook.cel.match_conditions import (
+    changes_spec,
     concerns,
-    differs,
-    differs_in_requests,
-    differs_where_there_is,
-    names_devices,
+    is_judged,
     names_node,
+    requests_devices,
     selects_nodes,
 )
-from webhook.registration.scope import TEMPLATE_PLACES, TemplatePlace, namespace_selector, rule
+from webhook.cel.pods import holds_for_pod
+from webhook.cel.scope import namespace_selector, pod_rules, rule
+from webhook.cel.text import all_of, any_of, call, negated, printed
 
 DOMAIN = ".gpufence.dev"
 """The suffix of the names of gpufence's webhooks, which no other webhook has."""
@@ -69,32 +68,28 @@ def configurations(policy: Policy, registration: Registration) -> tuple[JSONObje
 def _mutating(policy: Policy, registration: Registration) -> JSONObject:
     webhook = _webhook(
         "pods",
-        "/mutate",
         policy,
         registration,
+        path="/mutate",
         rules=[
             rule("", "v1", ["CREATE"], ["pods"]),
             rule("", "v1", ["UPDATE"], ["pods/ephemeralcontainers"]),
         ],
-        condition=names_devices(policy),
+        condition=call("[object]", "exists", "pod", requests_devices(policy)),
     )
     webhook["reinvocationPolicy"] = "IfNeeded"
     return _configuration("MutatingWebhookConfiguration", [webhook], registration)
 
 
 def _validating(policy: Policy, registration: Registration) -> JSONObject:
-    webhooks: list[JSONObject] = []
-    for place in TEMPLATE_PLACES:
-        webhooks += _place(place, policy, registration)
+    webhooks = [*_of_pods(policy, registration)]
     if policy.custom_workloads:
         webhooks.append(_custom_workloads(policy, registration))
     return _configuration("ValidatingWebhookConfiguration", webhooks, registration)
 
 
-def _place(
-    place: TemplatePlace, policy: Policy, registration: Registration
-) -> Iterator[JSONObject]:
-    """Yield the webhooks of a place, which differ in what happens while no replica answers.
+def _of_pods(policy: Policy, registration: Registration) -> Iterator[JSONObject]:
+    """Yield the webhooks for Pods and pod templates, by what happens while no replica answers.
 
     The first gets what names a device or a key of a pool. The second gets what only selects nodes:
     plain workloads do that as well, so its failure policy never stops them. What names a node
@@ -103,32 +98,28 @@ def _place(
 
     For a plain Pod, the later parts of each condition are not evaluated.
     """
-    spec = f"object.{place.spec}"
-    concern = concerns(spec, policy, place.kinds)
-    named = names_node(spec, place.kinds)
-    selects = selects_nodes(spec, place.kinds, with_nodes=registration.with_nodes)
-    changes = differs(place.judged)
-    if "Pod" in place.kinds:
-        # The annotations of a Pod that no kubelet runs yet still count.
-        changes = " || ".join(
-            (changes, adds_devices("object.metadata"), *differs_in_requests(policy))
-        )
+    webhook = partial(
+        _webhook,
+        policy=policy,
+        registration=registration,
+        rules=pod_rules("ephemeralcontainers", "resize"),
+    )
+    concern, named, judged = concerns(policy), names_node(), is_judged(policy)
     apart = policy.failure_policy != "Fail" and _denies_trespass(policy)
-    first = f"!({named}) && {concern}" if apart else any_of(named, concern)
-    webhook = partial(_webhook, path="/validate", policy=policy, registration=registration)
-    yield webhook(place.name, rules=list(place.rules), condition=f"{first} && ({changes})")
+    first = all_of(negated(named), concern) if apart else any_of(concern, named)
+    selects = selects_nodes(with_nodes=registration.with_nodes)
+    only_selects = all_of(selects, negated(named), negated(concern))
+    yield webhook("pods", condition=holds_for_pod(all_of(first, judged)))
     yield webhook(
-        f"{place.name}-placement",
-        rules=list(place.rules),
-        condition=f"{selects} && !({named}) && !{concern} && ({changes})",
+        "pods-placement",
+        condition=holds_for_pod(all_of(only_selects, judged)),
         condition_name="selects-nodes",
         failure_policy="Ignore",
     )
     if apart:
         yield webhook(
-            f"{place.name}-named-node",
-            rules=list(place.rules),
-            condition=f"{named} && ({changes})",
+            "pods-named-node",
+            condition=holds_for_pod(all_of(named, judged)),
             condition_name="names-a-node",
             failure_policy="Fail",
         )
@@ -150,14 +141,13 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
     """
     return _webhook(
         "custom-workloads",
-        "/validate",
         policy,
         registration,
         rules=[
             rule(group, "*", ["CREATE", "UPDATE"], resources)
             for group, resources in policy.custom_workloads
         ],
-        condition=differs_where_there_is("spec"),
+        condition=changes_spec(),
         condition_name="changes-the-spec",
         failure_policy="Ignore",
     )
@@ -182,10 +172,10 @@ def _configuration(kind: str, webhooks: list[JSONObject], registration: Registra
 
 def _webhook(
     name: str,
-    path: str,
     policy: Policy,
     registration: Registration,
     *,
+    path: str = "/validate",
     rules: list[JSONObject],
     condition: str,
     condition_name: str = "reaches-for-gpu-nodes",
@@ -199,7 +189,7 @@ def _webhook(
         "clientConfig": _client_config(path, registration),
         "rules": rules,
         "matchPolicy": "Equivalent",
-        "matchConditions": [{"name": condition_name, "expression": condition}],
+        "matchConditions": [{"name": condition_name, "expression": printed(condition)}],
         "failurePolicy": failure_policy or policy.failure_policy,
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],

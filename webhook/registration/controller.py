@@ -19,18 +19,18 @@ from certs.reload import Source
 from certs.secret import Timing
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
+from webhook.cel.admission_policies import Target, admission_policies
 from webhook.kube.client import KubeApi
 from webhook.kube.clock import ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.logs import event
 from webhook.metrics.controllers import ControllerMetrics
-from webhook.registration.admission_policies.objects import Target, admission_policies
-from webhook.registration.admission_policies.registrar import AdmissionPolicyRegistrar
 from webhook.registration.certificates import CertificateReconciler, SecretName
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.leader_election import LeaderElector, LeaseTiming
 from webhook.registration.registrar import KINDS, Owner, Registrar, is_reachable, other_releases
+from webhook.registration.second_line import AdmissionPolicyRegistrar
 from webhook.registration.trust import Bundle, Trust, ca_bundles, with_cas
 
 _log = logging.getLogger("gpufence")

@@ -27,7 +27,7 @@ from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
 from deploy.installation import KINDS, Installation, installation
 from deploy.series import exported
 from policies.document.model import default_policy_text
-from webhook.registration.admission_policies.registrar import PATHS
+from webhook.registration.second_line import PATHS
 
 pytestmark = [
     pytest.mark.skipif(
@@ -245,7 +245,7 @@ def test_additions_to_a_webhook_are_removed(installed: Installation) -> None:
 
 def test_additions_to_the_admission_policies_are_reverted(installed: Installation) -> None:
     """An apply would leave the fields of another field manager: they are replaced as well."""
-    api, name = installed.cluster.api, f"{RELEASE}-pods-deny"
+    api, name = installed.cluster.api, f"{RELEASE}-trespass"
     annotation = {"key": "other", "valueExpression": "'other'"}
     selector = {"objectSelector": {"matchLabels": {"gpufence": "on"}}}
     added: dict[str, Object] = {

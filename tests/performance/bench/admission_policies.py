@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from policies.policy import Policy
-from webhook.registration.match_conditions import concerns, names_devices
+from webhook.cel.match_conditions import concerns, requests_devices
 
 JSON = dict[str, Any]
 
@@ -69,8 +69,8 @@ has(object.spec.tolerations) && object.spec.tolerations.exists(t,
 
 def admission_policies(policy: Policy) -> list[JSON]:
     """Return both policies and their bindings, with the match conditions of gpufence."""
-    gpu = names_devices(policy)
-    concerned = concerns("object.spec", policy, frozenset({"Pod"}))
+    gpu = requests_devices(policy)
+    concerned = concerns(policy)
     mutating = _policy("Mutating", gpu)
     mutating["spec"] |= {
         "reinvocationPolicy": "IfNeeded",

@@ -21,8 +21,8 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
 from reviewing import default_policy
-from webhook.registration.admission_policies.objects import Target
-from webhook.registration.admission_policies.objects import admission_policies as in_tree
+from webhook.cel.admission_policies import Target
+from webhook.cel.admission_policies import admission_policies as in_tree
 from webhook.registration.configurations import Registration, configurations
 
 JSON = dict[str, Any]
@@ -126,8 +126,8 @@ def registered(cluster: ControlPlane, objects: list[JSON]) -> Iterator[None]:
         if objects:
             cluster.kubectl.apply(*objects)
         until(lambda: _gpu_pod(cluster) == expected, "the registered objects to be active")
-        if any(title.endswith("/bench-pods-deny") for title in titles):
-            until(lambda: "bench-pods-deny" in in_tree_denial(cluster.api), "the second line")
+        if any(title.endswith("/bench-trespass") for title in titles):
+            until(lambda: "bench-trespass" in in_tree_denial(cluster.api), "the second line")
         yield
     finally:
         if objects:

@@ -23,7 +23,7 @@ from release.service import Service
 NAME = "gpufence"
 SECRET = "gpufence-certificates"  # noqa: S105 - its name
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-WEBHOOKS = 10
+WEBHOOKS = 4
 """How many webhooks are in the two of them."""
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 

@@ -9,15 +9,15 @@ import pytest
 
 from policies.document.shipped import shipped_policy
 from policies.kubernetes.objects import JSONObject
-from webhook.doctor.admission_policies import check
-from webhook.doctor.installation import Deployed, Installation
-from webhook.doctor.line import Line
-from webhook.registration.admission_policies.objects import (
+from webhook.cel.admission_policies import (
     BINDING_KIND,
     POLICY_KIND,
     Target,
     admission_policies,
 )
+from webhook.doctor.admission_policies import check
+from webhook.doctor.installation import Deployed, Installation
+from webhook.doctor.line import Line
 from webhook.registration.configurations import Registration
 
 TODAY = date(2026, 11, 22)
@@ -49,7 +49,7 @@ def lines(found: Found | None, *, registers: bool = True, enabled: bool = True) 
 def test_compiled_policies_are_ok() -> None:
     [line] = lines(compiled("fence"))
     assert line.status == "ok"
-    assert "all 4 and their bindings" in line.detail
+    assert "all 2 and their bindings" in line.detail
 
 
 def test_an_api_server_without_admission_policies_is_a_warning() -> None:
@@ -60,14 +60,14 @@ def test_an_api_server_without_admission_policies_is_a_warning() -> None:
 
 def test_missing_changed_and_superfluous_policies_fail() -> None:
     found = compiled("fence")
-    del found[BINDING_KIND]["gpufence-pods-deny"]
-    found[POLICY_KIND]["gpufence-workloads-deny"]["spec"]["failurePolicy"] = "Ignore"
-    found[POLICY_KIND]["gpufence-pods-warn"] = {"spec": {}}
+    del found[BINDING_KIND]["gpufence-trespass"]
+    found[POLICY_KIND]["gpufence-device-leak"]["spec"]["failurePolicy"] = "Ignore"
+    found[POLICY_KIND]["gpufence-trespass-warn"] = {"spec": {}}
     [line] = lines(found)
     assert line.status == "fail"
-    assert f"{BINDING_KIND} gpufence-pods-deny does not exist" in line.detail
-    assert f"{POLICY_KIND} gpufence-workloads-deny does not match the policy" in line.detail
-    assert f"{POLICY_KIND} gpufence-pods-warn is not needed" in line.detail
+    assert f"{BINDING_KIND} gpufence-trespass does not exist" in line.detail
+    assert f"{POLICY_KIND} gpufence-device-leak does not match the policy" in line.detail
+    assert f"{POLICY_KIND} gpufence-trespass-warn is not needed" in line.detail
 
 
 def test_superfluous_policies_are_listed_in_order() -> None:
@@ -103,12 +103,12 @@ def test_missing_policies_fail_if_the_leader_writes_policies() -> None:
 def test_type_check_warnings_are_reported() -> None:
     found = compiled("fence")
     warning = {"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}
-    found[POLICY_KIND]["gpufence-pods-deny"]["status"] = {
+    found[POLICY_KIND]["gpufence-trespass"]["status"] = {
         "typeChecking": {"expressionWarnings": [warning]}
     }
     _, line = lines(found)
     assert line.status == "warn"
-    assert "gpufence-pods-deny: spec.validations[0]: undefined field 'x'" in line.detail
+    assert "gpufence-trespass: spec.validations[0]: undefined field 'x'" in line.detail
 
 
 def test_forbidden_policies_are_skipped() -> None:

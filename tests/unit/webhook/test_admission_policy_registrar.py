@@ -9,27 +9,27 @@ import pytest
 
 from fake_apiserver import FakeKubeApi
 from reviewing import default_policy
-from webhook.kube.client import JSONObject
-from webhook.kube.connection import Query
-from webhook.kube.errors import ApiError
-from webhook.registration.admission_policies.objects import (
+from webhook.cel.admission_policies import (
     BINDING_KIND,
     POLICY_KIND,
     Target,
     admission_policies,
 )
-from webhook.registration.admission_policies.registrar import (
+from webhook.kube.client import JSONObject
+from webhook.kube.connection import Query
+from webhook.kube.errors import ApiError
+from webhook.registration.registrar import RegistrationError
+from webhook.registration.second_line import (
     PATHS,
     AdmissionPolicyRegistrar,
     delete,
     policy_drift,
 )
-from webhook.registration.registrar import RegistrationError
 
 WANTED = admission_policies(default_policy(), Target(labels={"app": "gpufence"}))
 FIRST, BINDING = (
-    f"{PATHS[POLICY_KIND]}/gpufence-pods-deny",
-    f"{PATHS[BINDING_KIND]}/gpufence-pods-deny",
+    f"{PATHS[POLICY_KIND]}/gpufence-trespass",
+    f"{PATHS[BINDING_KIND]}/gpufence-trespass",
 )
 
 
@@ -80,8 +80,8 @@ async def test_policies_are_written_before_the_bindings_that_name_them() -> None
     api, counter = Api(), Counter()
     await registrar(api, counter).register(WANTED)
     assert [write.split("/")[4] for write in api.writes] == [
-        *["validatingadmissionpolicies"] * 4,
-        *["validatingadmissionpolicybindings"] * 4,
+        *["validatingadmissionpolicies"] * 2,
+        *["validatingadmissionpolicybindings"] * 2,
     ]
     assert set(counter.seen) == {(POLICY_KIND, "created"), (BINDING_KIND, "created")}
 
@@ -142,7 +142,7 @@ async def test_obsolete_bindings_are_deleted_before_obsolete_policies() -> None:
     foreign = f"{PATHS[POLICY_KIND]}/of-another-product"
     api.objects[foreign] = {"metadata": {"name": "of-another-product"}, "spec": {}}
     api.writes.clear()
-    await kept.register([obj for obj in WANTED if obj["metadata"]["name"] != "gpufence-pods-deny"])
+    await kept.register([obj for obj in WANTED if obj["metadata"]["name"] != "gpufence-trespass"])
     assert api.writes == [f"delete {BINDING}", f"delete {FIRST}"]
     await kept.register(())
     assert list(api.objects) == [foreign]
@@ -191,5 +191,6 @@ async def test_a_forbidden_write_raises_an_api_error() -> None:
 
 
 def test_a_missing_label_is_drift() -> None:
-    found = {**WANTED[0], "metadata": {"name": "gpufence-pods-deny"}}
+    metadata = {**WANTED[0]["metadata"], "labels": {}}
+    found = {**WANTED[0], "metadata": metadata}
     assert policy_drift(WANTED[0], found) == ["label app is None"]

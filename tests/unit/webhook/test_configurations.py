@@ -15,8 +15,8 @@ from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
 from policies.policy import FailurePolicy, Policy
 from reviewing import default_document, default_policy, plain_pod
+from webhook.cel.match_conditions import device_directory
 from webhook.registration.configurations import Registration, configurations
-from webhook.registration.match_conditions import device_directory
 
 CUSTOM = "custom-workloads.gpufence.dev"
 
@@ -35,13 +35,15 @@ def test_the_policy_sets_the_failure_policy_for_pods_and_workloads(
     mutating, _ = configurations(policy, Registration(url="https://a:1"))
     assert mutating["webhooks"][0]["failurePolicy"] == choice
     found = {name: webhook["failurePolicy"] for name, webhook in webhooks(policy).items()}
-    for place in ("pods", "workloads", "cronjobs", "podtemplates"):
-        assert found.pop(f"{place}.gpufence.dev") == choice
-        # Plain workloads select nodes as well, and are never stopped.
-        assert found.pop(f"{place}-placement.gpufence.dev") == "Ignore"
-        if choice == "Ignore":
-            assert found.pop(f"{place}-named-node.gpufence.dev") == "Fail"
-    assert found == {CUSTOM: "Ignore"}
+    if choice == "Ignore":
+        # Neither taints nor the admission policies stop what names its node.
+        assert found.pop("pods-named-node.gpufence.dev") == "Fail"
+    # Plain workloads select nodes as well, and are never stopped.
+    assert found == {
+        "pods.gpufence.dev": choice,
+        "pods-placement.gpufence.dev": "Ignore",
+        CUSTOM: "Ignore",
+    }
 
 
 def test_where_no_trespass_is_denied_nothing_fails_closed_in_spite_of_the_policy() -> None:

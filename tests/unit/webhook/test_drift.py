@@ -66,7 +66,7 @@ def test_a_change_of_any_webhook_field_is_drift(field: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "difference"),
     [
-        (["webhooks", 6], None, "webhook podtemplates.gpufence.dev is missing"),
+        (["webhooks", 1], None, "webhook pods-placement.gpufence.dev is missing"),
         (
             ["metadata", "annotations", "admissions.enforcer/disabled"],
             "false",

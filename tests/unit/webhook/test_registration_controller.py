@@ -20,6 +20,7 @@ from fake_apiserver import FakeKubeApi
 from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry
 from reviewing import default_policy
+from webhook.cel.admission_policies import POLICY_KIND
 from webhook.kube.client import JSONObject
 from webhook.kube.clock import ServerClock
 from webhook.kube.connection import Query
@@ -27,13 +28,12 @@ from webhook.kube.credentials import Access, Load
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.metrics.controllers import ControllerMetrics
 from webhook.registration import controller as module
-from webhook.registration.admission_policies.objects import POLICY_KIND
-from webhook.registration.admission_policies.registrar import PATHS
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.registration.leader_election import lease_path, pause
 from webhook.registration.registrar import KINDS, Owner
+from webhook.registration.second_line import PATHS
 
 NOW = datetime.now(UTC)
 ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"
@@ -418,7 +418,7 @@ async def test_registration_succeeds_without_permission_to_list_configurations(
     assert replica.registered == [True, True]
 
 
-POLICY = f"{PATHS[POLICY_KIND]}/gpufence-pods-deny"
+POLICY = f"{PATHS[POLICY_KIND]}/gpufence-trespass"
 
 
 def serves_admission_policies(replica: Replica) -> None:
@@ -455,7 +455,7 @@ async def test_exceptions_in_admission_policies_expire_by_api_server_time(
     for days, stands in ((0, True), (20, False)):
         replica.api.now = NOW + timedelta(days=days)
         await replica.reconcile()
-        written = replica.api.objects[f"{PATHS[POLICY_KIND]}/gpufence-workloads-deny"]
+        written = replica.api.objects[f"{PATHS[POLICY_KIND]}/gpufence-trespass"]
         assert ("legacy" in str(written["spec"])) == stands
 
 

@@ -102,8 +102,8 @@ def manifests(
 def _admission_policies(
     policy_choice: PolicyChoice, registration: Registration, *, static: bool
 ) -> Iterable[JSONObject]:
+    from webhook.cel.admission_policies import Target, admission_policies
     from webhook.cli.policy.policy_file import load_policy
-    from webhook.registration.admission_policies.objects import Target, admission_policies
 
     target = Target(
         name=registration.name,

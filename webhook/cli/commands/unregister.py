@@ -41,7 +41,7 @@ write the configurations again within seconds.
   kubectl delete --ignore-not-found mutatingwebhookconfiguration/gpufence \\
     validatingwebhookconfiguration/gpufence
   kubectl delete --ignore-not-found \\
-    validatingadmissionpolicybinding/gpufence-{pods,workloads,cronjobs,podtemplates}-{deny,warn,audit}
+    validatingadmissionpolicybinding/gpufence-{trespass,device-leak}{,-warn,-audit}
 
 \b
 Exit status:
@@ -139,8 +139,8 @@ async def _delete(api: KubeApi, name: str) -> dict[str, bool]:
     The webhook configurations go first, and also if the admission policies cannot be listed.
     """
     from webhook.kube.errors import ClusterError
-    from webhook.registration.admission_policies.registrar import delete
     from webhook.registration.registrar import unregister
+    from webhook.registration.second_line import delete
 
     deleted = await unregister(api, name)
     try:

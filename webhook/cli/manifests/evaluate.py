@@ -229,7 +229,7 @@ def _metadata(value: JSONObject) -> JSONObject:
 
 def _labels(namespace: JSONObject) -> JSONObject:
     """Return the labels that a namespace with this metadata has in a cluster."""
-    from webhook.registration.scope import NAMESPACE_LABEL  # Few files hold a namespace.
+    from webhook.cel.scope import NAMESPACE_LABEL  # Few files hold a namespace.
 
     labels = namespace.get("labels")
     written = labels if isinstance(labels, dict) else {}

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from policies.kubernetes.objects import JSONObject
-from webhook.kube.client import KubeApi
-from webhook.logs import event
-from webhook.registration.admission_policies.objects import (
+from webhook.cel.admission_policies import (
     API_VERSION,
     BINDING_KIND,
     POLICY_KIND,
     all_names,
 )
+from webhook.kube.client import KubeApi
+from webhook.logs import event
 from webhook.registration.drift import metadata_drift, with_metadata
 from webhook.registration.registrar import Counter, Writer
 

@@ -1,0 +1,228 @@
+"""The ValidatingAdmissionPolicies and their bindings, as API objects.
+
+There is one policy for each rule and each of its actions, because an action belongs to a binding. A
+policy's match condition leaves out what concerns no pool: whatever it matches costs the API server
+three further conversions of the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from types import ModuleType
+
+from policies.finding import Action
+from policies.kubernetes.names import NameSet
+from policies.kubernetes.objects import JSONObject
+from policies.policy import ExceptionEntry, Policy
+from policies.rules import check_device_leak, check_pool_trespass
+from webhook.cel import device_leak, pool_trespass
+from webhook.cel.pods import by_kind, holds_for_pod, pod_of
+from webhook.cel.scope import namespace_selector, pod_rules
+from webhook.cel.text import (
+    Variable,
+    all_of,
+    any_of,
+    call,
+    commented,
+    is_in,
+    names,
+    negated,
+    printed,
+    text,
+)
+
+API_VERSION = "admissionregistration.k8s.io/v1"
+POLICY_KIND = "ValidatingAdmissionPolicy"
+BINDING_KIND = "ValidatingAdmissionPolicyBinding"
+STATIC_SUFFIX = ".static.k8s.io"
+"""What the name of an object that API servers read from disk must end with (KEP-5793)."""
+DESCRIPTION = "gpufence.dev/description"
+"""Annotation of a policy: what it does, in a sentence."""
+
+_RULES: Mapping[str, tuple[str, ModuleType]] = {
+    check_pool_trespass.ID: ("trespass", pool_trespass),
+    check_device_leak.ID: ("device-leak", device_leak),
+}
+"""By rule, how the name of its policy ends, and the module that compiles it."""
+COMPILED_RULES = frozenset(_RULES)
+"""The rules of which the API server evaluates a part itself."""
+
+_ACTIONS: Mapping[Action, tuple[str, str, str]] = {
+    "enforce": ("", "Deny", "Denies"),
+    "warn": ("-warn", "Warn", "Warns about"),
+    "audit": ("-audit", "Audit", "Records in the audit log"),
+}
+"""By action of a rule: how a policy's name ends, the action of its binding, and what it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The names of the objects, and where they do not apply, in addition to the policy.
+
+    ``today`` leaves out the exceptions that have expired. ``static`` makes the objects that an API
+    server reads from its own disk.
+    """
+
+    name: str = "gpufence"
+    excluded_namespaces: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owner: Mapping[str, str] | None = None
+    today: date | None = None
+    static: bool = False
+
+
+def admission_policies(policy: Policy, target: Target) -> tuple[JSONObject, ...]:
+    """Return the policies, each followed by its binding."""
+    objects: list[JSONObject] = []
+    for rule, (name, module) in _RULES.items():
+        for action, (ending, validation_action, does) in _ACTIONS.items():
+            elsewhere = other_action(rule, action, policy)
+            if elsewhere is None:
+                continue
+            full_name = f"{target.name}-{name}{ending}{STATIC_SUFFIX if target.static else ''}"
+            excused = [elsewhere] if elsewhere else []
+            excused += _exceptions(rule, policy.exceptions, target.today)
+            spec = _policy_spec(rule, module, excused, policy, target)
+            made = _object(POLICY_KIND, full_name, spec, target)
+            made["metadata"]["annotations"] = {DESCRIPTION: f"{does} {module.SUMMARY}."}
+            bound = {"policyName": full_name, "validationActions": [validation_action]}
+            objects += [made, _object(BINDING_KIND, full_name, bound, target)]
+    return tuple(objects)
+
+
+def all_names(name: str) -> tuple[str, ...]:
+    """Return every name that a policy of this installation, and its binding, may have."""
+    return tuple(
+        f"{name}-{rule}{ending}" for rule, _ in _RULES.values() for ending, *_ in _ACTIONS.values()
+    )
+
+
+def _object(kind: str, name: str, spec: JSONObject, target: Target) -> JSONObject:
+    metadata: JSONObject = {"name": name}
+    if target.labels:
+        metadata["labels"] = dict(target.labels)
+    if target.owner is not None:
+        metadata["ownerReferences"] = [dict(target.owner)]
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _policy_spec(
+    rule: str, module: ModuleType, excused: list[str], policy: Policy, target: Target
+) -> JSONObject:
+    both = "[dyn(object)] : [dyn(object), dyn(oldObject)]"
+    variables: list[Variable] = [
+        (
+            "pods",
+            commented(
+                "The Pod, or the pod template of another object; on an update, also the old one.",
+                call(f'(request.operation == "CREATE" ? {both})', "map", "o", pod_of("o")),
+            ),
+        ),
+        (
+            "path",
+            commented(
+                "Where the object has its Pod spec.",
+                by_kind(text("spec"), lambda at: text(f"{at}.spec")),
+            ),
+        ),
+        *module.variables(policy),
+    ]
+    passes = ["!variables.isShort", "size(variables.findings[0]) == 0"]
+    passes.append("(size(variables.findings) > 1 && size(variables.findings[1]) > 0)")
+    if excused:
+        comment = "Overrides and exceptions of the policy."
+        variables.append(("isExcused", commented(comment, any_of(*excused))))
+        passes.append("variables.isExcused")
+    advice = text(f"; for more, run: gpufence explain {rule}")
+    validation = {
+        "expression": printed(any_of(*passes)),
+        "message": f"{rule}: more than fits here; run gpufence check on the manifest",
+        "messageExpression": (
+            f'{text(f"{rule}: ")} + variables.findings[0].join("; ")\n  + {advice}'
+        ),
+        "reason": "Forbidden",
+    }
+    # Every field is written out, also one with the API server's default: drift compares them all.
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": namespace_selector(policy, target.excluded_namespaces),
+            "objectSelector": {},
+            # Resizes change no field that the compiled rules read.
+            "resourceRules": pod_rules("ephemeralcontainers"),
+        },
+        "matchConditions": [
+            {
+                "name": "reaches-for-gpu-nodes",
+                "expression": printed(
+                    all_of(holds_for_pod(module.concerns(policy)), *_is_judged(policy))
+                ),
+            }
+        ],
+        "variables": [{"name": name, "expression": printed(value)} for name, value in variables],
+        "validations": [validation],
+    }
+
+
+def _is_judged(policy: Policy) -> Iterator[str]:
+    """Yield CEL that holds for a request of which the policy exempts nothing.
+
+    An update that changes nothing has the findings of the old object.
+    """
+    if usernames := policy.exemptions.usernames:
+        yield f"!(request.userInfo.username in {names(usernames)})"
+    if classes := policy.exemptions.runtime_classes:
+        exempt = f'pod.spec.?runtimeClassName.orValue("") in {names(classes)}'
+        yield negated(holds_for_pod(exempt))
+    yield '(request.operation == "CREATE" || !has(object.metadata.deletionTimestamp))'
+
+
+def other_action(rule: str, action: Action, policy: Policy) -> str | None:
+    """Return CEL that holds in namespaces where the rule has another action than this one.
+
+    None where the rule has the action in no namespace, and empty where it has it in every one.
+    """
+    has = {name: actions[rule] == action for name, actions in policy.overrides.items()}
+    here = policy.actions[rule] == action
+    if not (here or any(has.values())):
+        return None
+    if here and all(has.values()):
+        return ""
+    # The exact name counts before the longest prefix.
+    prefixes = sorted((name for name in has if name.endswith("*")), key=len, reverse=True)
+    exact = has.keys() - set(prefixes)
+    groups = [({name for name in exact if has[name] == same}, same) for same in (True, False)]
+    groups += [({name}, has[name]) for name in prefixes]
+    choices = [
+        f"{is_in('request.namespace', NameSet.of(group))} ? {_literal(not same)}"
+        for group, same in groups
+        if group
+    ]
+    return "(" + "\n  : ".join([*choices, _literal(not here)]) + ")"
+
+
+def _literal(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _exceptions(rule: str, entries: Iterable[ExceptionEntry], today: date | None) -> Iterator[str]:
+    """Yield CEL that holds for an object with an exception from the rule, one for each exception.
+
+    A new object tells the day by its creation timestamp, which the API server sets before it
+    validates. On an update, an exception holds until the policies are compiled after its day.
+    """
+    for entry in entries:
+        if (entry.rules and rule not in entry.rules) or entry.has_expired(today):
+            continue
+        conditions = [is_in("request.namespace", entry.namespaces)]
+        if entry.kinds:
+            conditions.append(f"request.kind.kind in {names(entry.kinds)}")
+        if entry.names:
+            conditions.append(is_in("object.metadata.name", entry.names))
+        if entry.expires is not None:
+            day = f"string(object.metadata.creationTimestamp) < {text(str(entry.expires))}"
+            conditions.append(f'(request.operation != "CREATE" || {day})')
+        yield all_of(*conditions)

@@ -1,0 +1,228 @@
+"""The vocabulary of both lines: CEL about ``pod``, a Pod or the pod template of another object.
+
+Each function returns an expression. It must not fail for any object that the API server accepts:
+a failure rejects the request. The API leaves empty fields out, so each optional field is guarded by
+``has`` or read with ``.?`` and a default; ``containers``, an ``env``'s ``name`` and an expression's
+``key`` are always there (``k8s.io/api/core/v1``, the ``omitempty`` of each field). Everything used
+here is part of Kubernetes 1.30.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from policies.kubernetes.scheduling import FENCING_EFFECTS, REQUIRED, Taint
+from policies.policy import Policy, Pool
+from policies.reach import DAEMON_SET_CONTROLLER
+from policies.requests import IMPLICIT_RESOURCE_PREFIX
+from webhook.cel.text import all_of, any_of, call, is_in, names, text
+
+LIMIT = 1000
+"""Longer lists are not searched.
+
+``exists`` takes the API server time with the square of the length, before any cost limit: 26 s for
+110,000 entries. As many in lists of this length take it 0.2 s. The longest list of a real Pod that
+we know has 19 entries.
+"""
+
+TERMS = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+"""Where the required node selector terms are, below the Pod spec."""
+
+NODES_GROUP = "system:nodes"
+"""The group of every kubelet (k8s.io/apiserver, ``user.NodesGroup``)."""
+
+_TEMPLATES = {"CronJob": "spec.jobTemplate.spec.template", "PodTemplate": "template"}
+_USUAL_TEMPLATE = "spec.template"
+"""Where an object has its pod template. A Pod is its own."""
+
+
+def by_kind(of_pod: str, of_template: Callable[[str], str]) -> str:
+    """Return CEL for what depends on where objects of the request's kind have their Pod spec.
+
+    ``of_template`` returns it by the path of a pod template.
+    """
+    kind = "request.kind.kind"
+    choices = [f'{kind} == "Pod" ? {of_pod}']
+    choices += [f'{kind} == "{name}" ? {of_template(at)}' for name, at in _TEMPLATES.items()]
+    return "(" + "\n  : ".join([*choices, of_template(_USUAL_TEMPLATE)]) + ")"
+
+
+def pod_of(obj: str) -> str:
+    """Return CEL for the Pod or the pod template of an object."""
+    return by_kind(obj, lambda at: f"{obj}.{at}")
+
+
+def holds_for_pod(condition: str) -> str:
+    """Return CEL for a condition on ``pod``, outside of which there is no such name."""
+    return call(f"[{pod_of('object')}]", "exists", "pod", condition)
+
+
+def present(owner: str, path: str) -> str:
+    """Return CEL that holds if an optional field is there; ``path`` has each step to it."""
+    steps = path.split(".")
+    ends = (".".join(steps[: index + 1]) for index in range(len(steps)))
+    return all_of(*(f"has({owner}.{end})" for end in ends))
+
+
+def containers() -> str:
+    """Return CEL for the containers and init containers of ``pod``."""
+    return f"(pod.spec.containers + {listed('pod.spec', 'initContainers')})"
+
+
+def some(owner: str, path: str, item: str, condition: str) -> str:
+    """Return CEL that holds if an entry of a list, or a key of a map, meets the condition.
+
+    It also holds for more entries than ``LIMIT``, which nobody may search.
+    """
+    field = f"{owner}.{path}"
+    found = any_of(f"size({field}) > {LIMIT}", call(field, "exists", item, condition))
+    return all_of(present(owner, path), found)
+
+
+def has_short(owner: str, field: str) -> str:
+    """Return CEL that holds if a list or a map has no more entries than ``LIMIT``."""
+    return f"(!has({owner}.{field}) || size({owner}.{field}) <= {LIMIT})"
+
+
+def by_old_and_new(expression: str) -> str:
+    """Return CEL for an expression with the index ``i`` for the Pod, and on an update the old one.
+
+    ``map`` gives no index.
+    """
+    return call("[0, 1].filter(i, i < size(variables.pods))", "map", "i", expression)
+
+
+def some_container(condition: str, *, debug: str = "") -> str:
+    """Return CEL that holds if a container ``c`` meets the condition, or an init container.
+
+    ``debug`` is the condition for ephemeral containers.
+    """
+    found = any_of(f"size({containers()}) > {LIMIT}", call(containers(), "exists", "c", condition))
+    return any_of(found, some("pod.spec", "ephemeralContainers", "c", debug)) if debug else found
+
+
+def listed(owner: str, field: str) -> str:
+    """Return CEL for a list field that the API leaves out if it is empty."""
+    return f"{owner}.?{field}.orValue([])"
+
+
+def mapped(owner: str, field: str) -> str:
+    """Return CEL for a map field that the API leaves out if it is empty."""
+    return f"{owner}.?{field}.orValue({{}})"
+
+
+def is_device(policy: Policy) -> str:
+    """Return CEL that holds for a resource name ``k`` that may stand for a device.
+
+    Any extended resource may be one: a DeviceClass may serve it, or its name is misspelled. An
+    implicit name of a DeviceClass is one if a pool has the class.
+    """
+    prefix = text(IMPLICIT_RESOURCE_PREFIX)
+    implicit = names(f"{IMPLICIT_RESOURCE_PREFIX}{name}" for name in policy.pools_of_class)
+    return all_of('k.contains("/")', any_of(f"!k.startsWith({prefix})", f"k in {implicit}"))
+
+
+def names_device(owner: str, policy: Policy) -> str:
+    """Return CEL that holds for a container, or a Pod spec, whose resources may name a device."""
+    return _some_resource(owner, is_device(policy))
+
+
+def requests_device(policy: Policy) -> str:
+    """Return CEL that holds for a container ``c`` that reserves a device of a pool, or may do so.
+
+    A template may have limits alone, which the API server copies to the Pod's requests. The API has
+    one spelling for a quantity of zero. Without a DeviceClass in the policy, no other resource than
+    the pools' stands for a device.
+    """
+    is_named = (
+        is_device(policy)
+        if policy.pools_of_class
+        else any_of(*(is_in("k", pool.resources) for pool in policy.pools))
+    )
+    return _some_resource("c", all_of(is_named, 'string(c.resources[side][k]) != "0"'))
+
+
+def _some_resource(owner: str, condition: str) -> str:
+    resources = f"{owner}.resources"
+    found = any_of(
+        f"size({resources}[side]) > {LIMIT}", call(f"{resources}[side]", "exists", "k", condition)
+    )
+    sides = call('["limits", "requests"]', "exists", "side", all_of(f"side in {resources}", found))
+    return all_of(f"has({resources})", sides)
+
+
+def may_request(policy: Policy, metadata: str) -> str:
+    """Return CEL that holds for a Pod that requests a device of a pool, or may do so."""
+    by_container = some_container(requests_device(policy))
+    return any_of(*claims(policy), by_container, *requests_by_annotation(policy, metadata))
+
+
+def requests_by_annotation(policy: Policy, metadata: str) -> tuple[str, ...]:
+    """Return CEL that holds for a Pod whose scheduler may read a request from an annotation.
+
+    Their values are left to the engine. ``metadata`` is CEL for the metadata with the annotations.
+    """
+    annotations = mapped(metadata.replace(".metadata", ".?metadata"), "annotations")
+    return tuple(
+        all_of(
+            f'pod.spec.?schedulerName.orValue("") == {text(annotation.scheduler_name)}',
+            f"{names(annotation.annotations)}.exists(k, k in {annotations})",
+        )
+        for annotation in policy.pools_of_annotations
+    )
+
+
+def claims(policy: Policy) -> tuple[str, ...]:
+    """Return CEL that holds for a Pod with resource claims, if a pool has DeviceClasses."""
+    return ("has(pod.spec.resourceClaims)",) if policy.pools_of_class else ()
+
+
+def tolerates_pool(policy: Policy) -> tuple[str, ...]:
+    """Return CEL that holds for a toleration of a pool's taint, by key and effect.
+
+    Without a key or an effect, a toleration is for every taint; a DaemonSet may have such a one.
+    """
+    fencing = [taint for pool in policy.pools for taint in fence(pool)]
+    if not fencing:
+        return ()
+    keys, effects = names({taint.key for taint in fencing}), names({t.effect for t in fencing})
+    toleration = all_of(
+        f"(has(t.key) ? t.key in {keys} : !{is_daemon_set()})",
+        f"(!has(t.effect) || t.effect in {effects})",
+    )
+    return (some("pod.spec", "tolerations", "t", toleration),)
+
+
+def selects_pool(policy: Policy) -> str:
+    """Return CEL that holds for a Pod that selects nodes by a label of a pool."""
+    labels = names({key for pool in policy.pools for key in pool.node_selector})
+    # A node without the label meets the other operators, so that they select no pool.
+    selecting = all_of(f"e.key in {labels}", '!(e.operator in ["NotIn", "DoesNotExist"])')
+    return any_of(
+        some("pod.spec", "nodeSelector", "k", f"k in {labels}"),
+        some("pod.spec", TERMS, "t", some("t", "matchExpressions", "e", selecting)),
+    )
+
+
+def is_daemon_set() -> str:
+    """Return CEL that holds for a DaemonSet, and for a Pod that its controller creates."""
+    owners = listed("object.metadata", "ownerReferences")
+    controller = 'o.?controller.orValue(false) && o.kind == "DaemonSet"'
+    return any_of(
+        'request.kind.kind == "DaemonSet"',
+        all_of(
+            f"request.userInfo.username == {text(DAEMON_SET_CONTROLLER)}",
+            call(owners, "exists", "o", controller),
+        ),
+    )
+
+
+def is_node() -> str:
+    """Return CEL that holds for the request of a kubelet."""
+    groups = "request.userInfo.groups"
+    return all_of(f"has({groups})", f"{text(NODES_GROUP)} in {groups}")
+
+
+def fence(pool: Pool) -> list[Taint]:
+    """Return the taints of a pool that keep Pods off its nodes."""
+    return [taint for taint in pool.taints if taint.effect in FENCING_EFFECTS]

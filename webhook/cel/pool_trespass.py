@@ -1,0 +1,332 @@
+"""The rule pool-trespass in CEL.
+
+A Pod that may request a device of any pool is left to the engine: what else it may do depends on
+claims, on device classes, and on the node affinity that the mutation adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.kubernetes.scheduling import Taint, parse_int64
+from policies.policy import Policy, Pool
+from policies.reach import MIRROR_ANNOTATION, node_labels
+from webhook.cel.pods import (
+    LIMIT,
+    TERMS,
+    by_old_and_new,
+    fence,
+    is_daemon_set,
+    listed,
+    mapped,
+    may_request,
+    selects_pool,
+    some,
+)
+from webhook.cel.text import (
+    Variable,
+    all_of,
+    any_of,
+    call,
+    commented,
+    names,
+    negated,
+    sentence,
+    text,
+)
+
+SUMMARY = (
+    "Pods and pod templates that request no device of a pool, and tolerate a taint of its nodes or "
+    "select them by its labels"
+)
+
+_INTEGER = "^-?[0-9]{1,18}$"
+_POSITIVE = "^[1-9][0-9]{0,17}$"
+_EXPRESSIONS = 100
+"""How many expressions of a term are compared with each other."""
+_LACK = "none of the Pod's containers requests a device of the pool"
+
+
+def concerns(policy: Policy) -> str:
+    """Return CEL that holds for every ``pod`` in which the rule may find something."""
+    keys = names({taint.key for pool in policy.pools for taint in fence(pool)})
+    tolerates = some("pod.spec", "tolerations", "t", f"!has(t.key) || t.key in {keys}")
+    placed = any_of(tolerates, selects_pool(policy))
+    return all_of(placed, negated(may_request(policy, "pod.metadata")))
+
+
+def variables(policy: Policy) -> Iterator[Variable]:
+    """Yield the variables of the rule; ``findings`` has the sentences about each of ``pods``.
+
+    Each pool has variables of its own, because the API server limits the length of an expression.
+    """
+    fields = ",\n  ".join(
+        (
+            f'"tolerations": dyn({listed("pod.spec", "tolerations")})',
+            f'"selector": dyn({mapped("pod.spec", "nodeSelector")})',
+            f'"terms": dyn({listed("pod.spec", TERMS.replace(".", ".?"))})',
+            '"isBound": dyn(has(pod.spec.nodeName))',
+        )
+    )
+    yield (
+        "placements",
+        commented(
+            "What each of pods says about its nodes.",
+            call("variables.pods", "map", "pod", f"{{\n  {fields}\n}}"),
+        ),
+    )
+    expressions = listed("t", "matchExpressions")
+    short_values = call(expressions, "all", "e", f"size({listed('e', 'values')}) <= {LIMIT}")
+    short_term = all_of(f"size({expressions}) <= {_EXPRESSIONS}", short_values)
+    short = all_of(
+        *(f"size(p.{field}) <= {LIMIT}" for field in ("tolerations", "selector", "terms")),
+        call("p.terms", "all", "t", short_term),
+    )
+    yield (
+        "isShort",
+        commented(
+            "Longer lists are left to the webhook.",
+            call("variables.placements", "all", "p", short),
+        ),
+    )
+    yield "isDaemonSet", is_daemon_set()
+    may = any_of(may_request(policy, "variables.pods[0].metadata"), _is_mirror_pod())
+    yield (
+        "isExempt",
+        commented(
+            "Whether each of pods requests a device of any pool, or may do so: what else it may "
+            "do, the webhook knows. Mirror Pods of kubelets are exempt, too.",
+            call("variables.pods", "map", "pod", may),
+        ),
+    )
+    for pool in policy.pools:
+        yield from _of_pool(pool)
+    by_pool = " + ".join(f"variables.findings_{_identifier(pool)}[i]" for pool in policy.pools)
+    found = by_old_and_new(f"(variables.isExempt[i] ? [] : {by_pool})")
+    yield "findings", commented("The sentences about each of pods.", found)
+
+
+def _of_pool(pool: Pool) -> Iterator[Variable]:
+    name, about = _identifier(pool), f"pool {pool.name}"
+    sentences = []
+    if fence(pool):
+        labels = ", ".join(f"{text(k)}: {text(v)}" for k, v in sorted(node_labels(pool).items()))
+        yield f"labels_{name}", commented(f"Labels of every node of {about}.", f"{{{labels}}}")
+        yield (
+            f"accepts_{name}",
+            commented(
+                f"Whether each of pods surely accepts the nodes of {about}, because it names no "
+                "other label. Where it does, the nodes decide, and the webhook knows them.",
+                call("variables.placements", "map", "p", _accepts(f"variables.labels_{name}")),
+            ),
+        )
+        yield (
+            f"toleration_{name}",
+            commented(
+                f"The index of the first toleration of a taint of {about}, or -1.",
+                call("variables.placements", "map", "p", _first_toleration(pool)),
+            ),
+        )
+        sentences.append(
+            f"(variables.accepts_{name}[i] && variables.toleration_{name}[i] >= 0\n"
+            f"? {_below(_tolerates(pool, f'variables.toleration_{name}[i]'))}\n"
+            ': "")'
+        )
+    yield (
+        f"term_{name}",
+        commented(
+            f"The index of the first term that requires the labels of {about}; -2 for the node "
+            "selector, -1 for none.",
+            call("variables.placements", "map", "p", _first_term(pool)),
+        ),
+    )
+    sentences.append(
+        f"(variables.term_{name}[i] != -1\n"
+        f"? {_below(_selects(pool, f'variables.term_{name}[i]'))}\n"
+        ': "")'
+    )
+    both = ",\n".join(_below(each) for each in sentences)
+    found = by_old_and_new(f'[{_below(both)}].filter(sentence, sentence != "")')
+    yield f"findings_{name}", commented(f"The sentences about {about}.", found)
+
+
+def _below(expression: str) -> str:
+    """Return the expression with all lines but the first two columns to the right."""
+    return expression.replace("\n", "\n  ")
+
+
+def _identifier(pool: Pool) -> str:
+    # Pool names are DNS labels, so no two of them come to the same identifier.
+    return pool.name.replace("-", "_")
+
+
+def _accepts(labels: str) -> str:
+    """Return CEL that holds for a placement ``p`` that surely accepts nodes with the labels.
+
+    With node facts, the engine excuses a Pod whose node selection accepts other nodes and none of
+    the pool's, or that is bound to another node. So only a selection counts that names no label but
+    theirs.
+    """
+    met = all_of(f"e.key in {labels}", _is_met(f"{labels}[e.key]"))
+    surely = all_of(
+        "!has(t.matchFields)",
+        "has(t.matchExpressions)",
+        call("t.matchExpressions", "all", "e", met),
+    )
+    return all_of(
+        "!p.isBound",
+        call("p.selector", "all", "k", f"k in {labels} && {labels}[k] == p.selector[k]"),
+        any_of("size(p.terms) == 0", call("p.terms", "exists", "t", surely)),
+    )
+
+
+def _first_toleration(pool: Pool) -> str:
+    reaching = all_of(
+        any_of(*(_may_tolerate(taint) for taint in fence(pool))),
+        "(has(t.key) || !variables.isDaemonSet)",
+    )
+    return call("p.tolerations", "map", "t", reaching) + ".indexOf(true)"
+
+
+def _tolerates(pool: Pool, index: str) -> str:
+    taints = ", ".join(map(str, fence(pool)))
+    after = (
+        f"] lets the Pod run on the nodes of pool {pool.name} with taint {taints}, but {_LACK}. "
+        f"Remove the toleration, or require {_avoid(pool)} in every term of its required node "
+        f"affinity, or request a device: {pool.example_request}"
+    )
+    return (
+        f"{text('a Pod without a GPU request tolerates the taint of GPU nodes: ')}\n"
+        f"+ variables.path + {text('.tolerations[')} + string({index})\n"
+        f"+ {sentence(after)}"
+    )
+
+
+def _first_term(pool: Pool) -> str:
+    in_selector = all_of(
+        *(
+            f"{text(key)} in p.selector && p.selector[{text(key)}] == {text(value)}"
+            for key, value in sorted(pool.node_selector.items())
+        )
+    )
+    required = call("p.terms", "map", "t", _requires_pool(pool)) + ".indexOf(true)"
+    return f"(size(p.terms) == 0\n  ? ({in_selector} ? -2 : -1)\n  : {_below(required)})"
+
+
+def _selects(pool: Pool, index: str) -> str:
+    described = ", ".join(f"{key}={value}" for key, value in sorted(pool.node_selector.items()))
+    after = (
+        f" requires nodes with {described}, which are the nodes of pool {pool.name}, but {_LACK}. "
+        f"Remove the node selection, or request a device: {pool.example_request}"
+    )
+    return (
+        f"{text('a Pod without a GPU request selects GPU nodes: ')} + variables.path\n"
+        f"+ ({index} == -2\n"
+        f"  ? {text('.nodeSelector')}\n"
+        f"  : {text(f'.{TERMS}[')} + string({index}) + {text(']')})\n"
+        f"+ {sentence(after)}"
+    )
+
+
+def _requires_pool(pool: Pool) -> str:
+    """Return CEL that holds for a term ``t`` that names all labels of the pool, and can be met.
+
+    Of the other labels, a node of the pool may have any value. A term that contradicts itself
+    matches no node; where that takes comparing numbers, or several names, it is not judged.
+    """
+    expressions = listed("t", "matchExpressions")
+    conditions = ["(has(t.matchExpressions) || has(t.matchFields))"]
+    for key, value in sorted(pool.node_selector.items()):
+        k, v = text(key), text(value)
+        required = f'e.key == {k} && !(e.operator in ["NotIn", "DoesNotExist"])'
+        named = _below(call(expressions, "exists", "e", required))
+        conditions += [
+            f"({k} in p.selector\n  ? p.selector[{k}] == {v}\n  : {named})",
+            call(expressions, "all", "e", any_of(f"e.key != {k}", _is_met(v, value))),
+        ]
+    in_selector = all_of("e.key in p.selector", _is_met("p.selector[e.key]"))
+    other = all_of("!(e.key in p.selector)", _can_be_met(expressions))
+    others = any_of(f"e.key in {names(pool.node_selector)}", in_selector, other)
+    return all_of(
+        *conditions,
+        f"size({listed('t', 'matchFields')}) < 2",
+        call(expressions, "all", "e", others),
+    )
+
+
+def _can_be_met(expressions: str) -> str:
+    """Return CEL that holds for an expression ``e`` that some value of its label meets.
+
+    Together with all other expressions on the same label.
+    """
+    met = (
+        '(o.operator == "In" ? v in o.values\n'
+        '  : o.operator == "NotIn" ? !(v in o.values)\n'
+        '  : o.operator == "Exists")'
+    )
+    listed_value = call("e.values", "exists", "v", call("same", "all", "o", met))
+    choices = (
+        '(e.operator == "NotIn" ? true\n'
+        f': e.operator == "In" ? {listed_value}\n'
+        ': e.operator == "Exists" ? same.all(o, o.operator != "DoesNotExist")\n'
+        ': e.operator == "DoesNotExist"\n'
+        '  ? same.all(o, o.operator in ["DoesNotExist", "NotIn"])\n'
+        f': size(same) == 1 && e.values[0].matches("{_POSITIVE}"))'
+    )
+    same = f"[{expressions}.filter(o, o.key == e.key)]"
+    return call(same, "exists", "same", _below(choices))
+
+
+def _is_met(value: str, known: str = "") -> str:
+    """Return CEL that holds for an expression ``e`` that the label value meets.
+
+    ``value`` is CEL; ``known`` is its text where the compiler knows it, without which numbers are
+    not compared.
+    """
+    otherwise = 'e.operator == "Exists"'
+    number = parse_int64(known)
+    if number is not None:
+        bound = "int(e.values[0])"
+        otherwise = any_of(
+            otherwise,
+            all_of(
+                'e.operator in ["Gt", "Lt"]',
+                f'e.values[0].matches("{_INTEGER}")',
+                f'(e.operator == "Gt" ? {number} > {bound} : {number} < {bound})',
+            ),
+        )
+    return (
+        f'(e.operator == "In" ? {value} in e.values\n'
+        f'  : e.operator == "NotIn" ? !({value} in e.values)\n'
+        f"  : {_below(otherwise)})"
+    )
+
+
+def _may_tolerate(taint: Taint) -> str:
+    """Return CEL that holds for a toleration ``t`` that covers the taint.
+
+    Where the taint leaves its value open, for some value. The numeric operators are not judged.
+    """
+    effect, key = text(taint.effect), text(taint.key)
+    conditions = [
+        f"t.?effect.orValue({effect}) == {effect}",
+        f"t.?key.orValue({key}) == {key}",
+        't.?operator.orValue("Equal") in ["Equal", "Exists"]',
+    ]
+    if taint.value is not None:
+        equal = f't.?value.orValue("") == {text(taint.value)}'
+        conditions.append(any_of('t.?operator.orValue("Equal") == "Exists"', equal))
+    return all_of(*conditions)
+
+
+def _is_mirror_pod() -> str:
+    return all_of(
+        'request.kind.kind == "Pod"',
+        'request.userInfo.username == "system:node:" + pod.spec.?nodeName.orValue("")',
+        f"{text(MIRROR_ANNOTATION)} in {mapped('object.metadata', 'annotations')}",
+    )
+
+
+def _avoid(pool: Pool) -> str:
+    key, value = next(iter(pool.node_selector.items()))
+    return f"{{key: {key}, operator: NotIn, values: ['{value}']}}"
