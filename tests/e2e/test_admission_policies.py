@@ -267,12 +267,12 @@ def test_law_admission_policies_deny_no_object_that_the_engine_allows(
 def test_the_largest_pods_stay_within_the_cost_that_the_api_server_allows(
     control_plane: ControlPlane, pools: int
 ) -> None:
-    """The engine reads up to 1,000 requirements of a Pod; the policies evaluate each of them."""
+    """The engine reads up to 500 requirements of a Pod; the policies evaluate each of them."""
     policy = of_pools(pools)
     away = {"key": PRESENT, "operator": "NotIn", "values": ["true"]}
     terms = [
         {"matchExpressions": [away, {"key": f"l-{n}.example", "operator": "Exists"}]}
-        for n in range(500)
+        for n in range(250)
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     env = [{"name": f"VARIABLE_{n}", "value": "x"} for n in range(100)]

@@ -129,7 +129,7 @@ def _policy_spec(
         ),
         *module.variables(policy),
     ]
-    passes = ["!variables.isShort", "size(variables.findings[0]) == 0"]
+    passes = ["size(variables.findings[0]) == 0"]
     passes.append("(size(variables.findings) > 1 && size(variables.findings[1]) > 0)")
     if excused:
         comment = "Overrides and exceptions of the policy."

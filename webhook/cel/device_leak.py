@@ -13,7 +13,7 @@ from policies.rules.check_device_leak import (
     visible_devices_variables,
 )
 from webhook.cel.pods import (
-    by_old_and_new,
+    findings,
     has_short,
     listed,
     requests_by_annotation,
@@ -63,7 +63,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
     yield (
         "isShort",
         commented(
-            "Longer lists are left to the webhook.",
+            "Whether all lists are short. Longer ones are left to the webhook.",
             call("variables.pods", "all", "pod", all_of(*short)),
         ),
     )
@@ -91,10 +91,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
         yield f"show_{name}", _showing(name)
     found.append("variables.deviceFiles[i]")
     yield "deviceFiles", _device_files(policy)
-    yield (
-        "findings",
-        commented("The sentences about each of pods.", by_old_and_new(" + ".join(found))),
-    )
+    yield "findings", findings(" + ".join(found))
 
 
 def _showing(name: str) -> str:

@@ -16,6 +16,7 @@ from webhook.cel.pods import (
     TERMS,
     by_old_and_new,
     fence,
+    findings,
     is_daemon_set,
     listed,
     mapped,
@@ -85,7 +86,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
     yield (
         "isShort",
         commented(
-            "Longer lists are left to the webhook.",
+            "Whether all lists are short. Longer ones are left to the webhook.",
             call("variables.placements", "all", "p", short),
         ),
     )
@@ -102,8 +103,7 @@ def variables(policy: Policy) -> Iterator[Variable]:
     for pool in policy.pools:
         yield from _of_pool(pool)
     by_pool = " + ".join(f"variables.findings_{_identifier(pool)}[i]" for pool in policy.pools)
-    found = by_old_and_new(f"(variables.isExempt[i] ? [] : {by_pool})")
-    yield "findings", commented("The sentences about each of pods.", found)
+    yield "findings", findings(f"(variables.isExempt[i] ? [] : {by_pool})")
 
 
 def _of_pool(pool: Pool) -> Iterator[Variable]:
