@@ -1,17 +1,21 @@
-"""The progress that a terminal shows while files are read."""
+"""What a terminal shows: colors, wrapped lines, and the progress of a long run."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import re
+import struct
 import subprocess
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controlplane.gpufence import COMMAND
-from running import PLAIN_POD, Run
+from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.report import terminal as progress
 
 FILES = [
@@ -105,3 +109,100 @@ def test_a_quiet_run_shows_no_progress_bar(gpufence: Run, monkeypatch: pytest.Mo
     monkeypatch.setattr("sys.stderr", terminal)
     gpufence("check", "--quiet", ".")
     assert terminal.text == ""
+
+
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def on_terminal(columns: int, *args: str, **environ: str) -> tuple[int, str]:
+    """Run the command with a terminal as its output; return status and what was written."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    inherited = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+    }
+    process = subprocess.Popen(
+        [COMMAND, *args],
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=subprocess.PIPE,
+        env=inherited | {"TERM": "xterm-256color"} | environ,
+    )
+    os.close(slave)
+    written = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # Linux: the other end is closed
+            break
+        if not part:
+            break
+        written += part
+    os.close(master)
+    _, err = process.communicate()
+    assert err == b""
+    return process.returncode, written.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> str:
+    path = tmp_path / "mixed.yaml"
+    path.write_text("---\n".join([TRESPASSER, GPU_POD, BROKEN, CONFIG_MAP]))
+    return str(path)
+
+
+def test_output_on_a_terminal_is_colored(mixed: str) -> None:
+    status, shown = on_terminal(200, "check", mixed)
+    assert status == 2
+    assert "\x1b[1;31mdenied" in shown
+    assert "\x1b[32m+  tolerations:\x1b[0m" in shown
+    plain = ESCAPE.sub("", shown)
+    assert "\x1b" not in plain
+    piped = subprocess.run([COMMAND, "check", mixed], capture_output=True, check=False, text=True)
+    assert plain.split() == piped.stdout.split()
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_color_and_a_dumb_terminal_disable_color(mixed: str, environ: dict[str, str]) -> None:
+    _, shown = on_terminal(200, "check", mixed, **environ)
+    assert "\x1b" not in shown
+
+
+def test_the_color_option_overrides_the_environment(mixed: str) -> None:
+    assert "\x1b" not in on_terminal(200, "check", "--color", "never", mixed)[1]
+    assert "\x1b[" in on_terminal(200, "check", "--color", "always", mixed, NO_COLOR="1")[1]
+    piped = subprocess.run(
+        [COMMAND, "check", "--color", "always", mixed], capture_output=True, check=False, text=True
+    )
+    assert "\x1b[1;31mdenied" in piped.stdout
+
+
+def test_force_color_colors_standard_output_but_not_report_files(
+    gpufence: Run, mixed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1;31mdenied" in gpufence("check", mixed).out
+    assert "\x1b[" in gpufence("explain", "device-leak").out
+    assert "\x1b" not in gpufence("check", "--color", "never", mixed).out
+    gpufence("check", "--output", "text=report.txt", mixed)
+    assert "\x1b" not in (tmp_path / "report.txt").read_text()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in gpufence("check", mixed).out
+
+
+def test_narrow_terminals_wrap_between_words_and_keep_the_indent(mixed: str) -> None:
+    _, shown = on_terminal(60, "check", mixed)
+    plain = ESCAPE.sub("", shown).splitlines()
+    start = next(i for i, line in enumerate(plain) if "pool-trespass" in line) + 1
+    start = next(i for i in range(start, len(plain)) if plain[i].startswith("    "))
+    paragraph = plain[start : start + 3]
+    assert all(line.startswith("    ") and len(line) <= 60 for line in paragraph)
+    assert all(line == line.rstrip() for line in plain)
+
+
+def test_a_terminal_one_column_wide_is_supported(mixed: str) -> None:
+    status, shown = on_terminal(1, "check", mixed)
+    assert status == 2
+    assert "denied" in ESCAPE.sub("", shown)

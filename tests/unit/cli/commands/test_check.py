@@ -18,6 +18,7 @@ from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from running import (
     BROKEN,
     CONFIG_MAP,
+    FAULTS,
     GPU_POD,
     NO_QUANTITY,
     PLAIN_POD,
@@ -587,25 +588,51 @@ def test_invalid_usage_exits_2_and_prints_the_usage(gpufence: Run) -> None:
         assert "Usage: gpufence" in done.err
 
 
+def test_quiet_lists_only_denied_and_invalid_objects(gpufence: Run) -> None:
+    text = "---\n".join([GPU_POD, TRESPASSER, PLAIN_POD, NO_QUANTITY])
+    lines = gpufence("check", "--quiet", "-", stdin=text).out.splitlines()
+    assert [line.split()[0] for line in lines if line and not line.startswith(" ")] == [
+        "denied",
+        "invalid",
+    ]
+    assert gpufence("check", "-q", "-", stdin=GPU_POD).out == ""
+
+
 @pytest.mark.parametrize(
-    ("failure", "status", "expected"),
+    ("args", "status"), [([], 0), (["--fail-on", "enforce"], 0), (["--fail-on", "warn"], 1)]
+)
+def test_warnings_fail_only_with_fail_on_warn(
+    gpufence: Run, tmp_path: Path, args: list[str], status: int
+) -> None:
+    policy = gpufence("policy", "show").out
+    (tmp_path / "policy.yaml").write_text(policy.replace("trespass: enforce", "trespass: warn"))
+    done = gpufence("check", "--policy", "policy.yaml", *args, "-", stdin=TRESPASSER)
+    assert done.status == status
+    assert "1 warning" in done.out
+
+
+def test_only_findings_of_the_selected_rules_are_reported(gpufence: Run) -> None:
+    done = gpufence("check", "-o", "json", "--rules", "device-leak", "-", stdin=FAULTS)
+    assert (done.status, done.verdicts) == (1, ["allowed", "denied"])
+    both = ["--rules", "device-leak, pool-trespass", "--rules", "unschedulable-gpu-pod"]
+    assert gpufence("check", "-o", "json", *both, "-", stdin=FAULTS).verdicts == ["denied"] * 2
+    done = gpufence("check", "--rules", "pool-not-allowed", "-", stdin=FAULTS)
+    assert (done.status, "pool-trespass" in done.out) == (0, False)
+
+
+def test_invalid_input_is_an_error_regardless_of_selected_rules(gpufence: Run) -> None:
+    assert gpufence("check", "--rules", "device-leak", "-", stdin=NO_QUANTITY).status == 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "near"),
     [
-        (ZeroDivisionError("of ours"), 70, "this is a bug in gpufence"),
-        (KeyboardInterrupt(), 130, ""),
+        ("device-leek", "Did you mean device-leak"),
+        ("pool-trespass,Trespass", "Did you mean pool-trespass?"),
+        ("privileged", "Did you mean privileged-near-devices?"),
     ],
 )
-def test_a_bug_exits_70_and_an_interruption_exits_130(
-    gpufence: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    failure: BaseException,
-    status: int,
-    expected: str,
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise failure
-
-    monkeypatch.setattr("webhook.cli.manifests.evaluate.decide", fail)
-    done = gpufence("check", "-", stdin=PLAIN_POD)
-    assert done.status == status
-    assert expected in done.err
-    assert ("ZeroDivisionError: of ours" in done.err) == (status == 70)
+def test_an_unknown_rule_gets_suggestions(gpufence: Run, rules: str, near: str) -> None:
+    done = gpufence("check", "--rules", rules, "-", stdin=PLAIN_POD)
+    assert done.status == 2
+    assert near in done.err.replace("\n", " ")

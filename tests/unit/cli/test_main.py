@@ -1,0 +1,279 @@
+"""The command line as a whole: help, imports, output streams and exit statuses."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from controlplane.gpufence import COMMAND
+from running import (
+    CONFIG_MAP,
+    GPU_POD,
+    PLAIN_POD,
+    TRESPASSER,
+    Run,
+    run_command,
+)
+from webhook.cli.main import cli
+
+
+def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command below a group."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, *above, name)
+        else:
+            yield (*above, name)
+
+
+@pytest.mark.parametrize("words", list(commands(cli)), ids=" ".join)
+def test_the_help_of_every_command_has_examples(gpufence: Run, words: tuple[str, ...]) -> None:
+    done = gpufence(*words, "--help")
+    assert done.status == 0
+    _, _, examples = done.out.partition("\n  Examples:\n")
+    assert f"gpufence {' '.join(words)}" in examples
+
+
+def test_the_help_of_check_documents_the_exit_statuses(gpufence: Run) -> None:
+    _, _, text = gpufence("check", "--help").out.partition("\n  Exit status:\n")
+    statuses = [line.split()[0] for line in text.partition("\n\n")[0].splitlines()]
+    assert statuses == ["0", "1", "2", "70", "130", "141"]
+
+
+def test_the_help_lists_every_command_with_a_description(gpufence: Run) -> None:
+    lines = gpufence("--help").out.partition("\nCommands:\n")[2].splitlines()
+    listed = {line.split()[0]: line for line in lines if line.startswith("  ") and line[2] != " "}
+    for words in commands(cli):
+        assert len(listed[words[0]].split()) > 3
+
+
+def test_check_exits_141_without_a_message_if_the_pipe_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "many.yaml"
+    path.write_text("---\n".join([GPU_POD] * 2000))
+    process = subprocess.Popen(
+        [COMMAND, "check", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+@pytest.mark.parametrize("count", [1, 2000])
+def test_output_to_a_full_device_is_an_error(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text("---\n".join([GPU_POD] * count))
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [COMMAND, "check", path], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode() == (
+        "Error: the output cannot be written (No space left on device). "
+        "Free disk space, or write to another place.\n"
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_above_the_file_size_limit_is_an_error(tmp_path: Path, unbuffered: str) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text("---\n".join([GPU_POD] * 200))
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'ulimit -f 8; "$1" mutate "$2" > "$3"',
+            "sh",
+            COMMAND,
+            path,
+            tmp_path / "made",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        # The limit would cut off the bytecode of modules, and break every later import.
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        (
+            "Error: the output cannot be written (File too large). Free disk space, or write to "
+            "another place.\n"
+        ),
+    )
+
+
+def test_output_to_a_closed_terminal_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(GPU_POD)
+    ours, its = pty.openpty()
+    os.close(ours)
+    done = subprocess.run(
+        [COMMAND, "check", path], stdout=its, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(its)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "Error: the output cannot be written (Input/output error). Write to another place.\n",
+    )
+
+
+def test_nonblocking_pipes_are_set_to_blocking() -> None:
+    (stdin, write), (read, stdout) = os.pipe(), os.pipe()
+    for end in (stdin, stdout):
+        os.set_blocking(end, False)
+    os.write(write, TRESPASSER.encode())
+    os.close(write)
+    subprocess.run([COMMAND, "check", "-"], stdin=stdin, stdout=stdout, check=False)
+    # Every process that shares the pipe sees what is set.
+    assert os.get_blocking(stdin)
+    assert os.get_blocking(stdout)
+    assert os.read(read, 65_536).endswith(b"gpufence explain pool-trespass\n")
+    for end in (stdin, stdout, read):
+        os.close(end)
+
+
+@pytest.mark.parametrize(
+    ("closed", "shown"), [(">&-", ""), ("2>&-", "gpufence explain pool-trespass\n")]
+)
+def test_closed_output_streams_are_skipped(tmp_path: Path, closed: str, shown: str) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(TRESPASSER)
+    done = subprocess.run(
+        ["sh", "-c", f'"$1" check "$2" {closed}', "sh", COMMAND, path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.endswith(shown)
+
+
+def test_characters_that_the_output_encoding_lacks_are_escaped() -> None:
+    settings = CONFIG_MAP.replace("name: settings", "name: größe")
+    done = subprocess.run(
+        [COMMAND, "check", "-"],
+        input=settings.encode(),
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0
+    assert rb"ConfigMap gr\xf6\xdfe" in done.stdout
+
+
+PROBE = """
+import sys
+from webhook.cli.main import main
+main(sys.argv[1:])
+names = {name.partition(".")[0] for name in sys.modules}
+print(*names, file=sys.stderr)
+"""
+
+
+# What the interpreter's environment brings: editable installs, coverage, the probe itself.
+ENVIRONMENT = {"__main__", "_distutils_hack", "sitecustomize", "usercustomize"}
+
+
+# What PyYAML's and msgspec's own modules bring.
+COMPILED = {"cython_runtime", "typing_extensions"}
+
+
+# Each takes milliseconds, and none has to do with checking a file.
+SLOW_STANDARD_LIBRARY = frozenset(
+    {"asyncio", "concurrent", "email", "hashlib", "http", "logging", "multiprocessing"}
+    | {"socket", "ssl", "tempfile", "unittest", "xml", "zipfile"}
+)
+
+
+SERVING = {"aiohttp", "kubernetes", "cryptography", "jsonpatch", "prometheus_client", "uvloop"}
+
+
+def imported_modules(*args: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *args], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def imported(*args: str) -> set[str]:
+    """Return what is imported in addition to the standard library."""
+    names = imported_modules(*args) - sys.stdlib_module_names - ENVIRONMENT
+    return {n for n in names if not n.startswith(("_sysconfigdata", "__editable"))}
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> str:
+    path = tmp_path / "pod.yaml"
+    path.write_text(GPU_POD)
+    return str(path)
+
+
+@pytest.mark.parametrize("args", [["--version"], ["--help"]], ids=" ".join)
+def test_help_imports_only_click_and_webhook(args: list[str]) -> None:
+    assert imported(*args) == {"click", "webhook"}
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "mutate"])
+def test_check_explain_and_mutate_import_no_server_libraries(command: str, pod: str) -> None:
+    found = imported(command, pod)
+    assert not found & (SERVING | {"rich", "pygments", "certs"})
+    assert {"click", "yaml", "msgspec", "policies", "webhook"} <= found
+
+
+@pytest.mark.parametrize("output", ["text", "json", "github", "markdown"])
+def test_check_imports_only_the_required_libraries(output: str, pod: str) -> None:
+    found = imported("check", "--output", output, pod)
+    libraries = {name for name in found - COMPILED if not name.startswith("_cython")}
+    assert libraries == {"click", "yaml", "msgspec", "policies", "webhook"}
+    assert not imported_modules("check", "--output", output, pod) & SLOW_STANDARD_LIBRARY
+
+
+def test_pydantic_is_imported_only_with_a_policy_file(pod: str, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(run_command("policy", "show").out)
+    assert "pydantic" not in imported("check", pod)
+    assert "pydantic" in imported("check", "--policy", str(policy), pod)
+
+
+def test_rich_is_imported_only_for_colored_output(pod: str) -> None:
+    assert "rich" in imported("check", "--color", "always", pod)
+    assert "pygments" not in imported("check", "--color", "always", pod)
+    assert "rich" not in imported("check", "--output", "json", pod)
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "expected"),
+    [
+        (ZeroDivisionError("of ours"), 70, "this is a bug in gpufence"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_a_bug_exits_70_and_an_interruption_exits_130(
+    gpufence: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    status: int,
+    expected: str,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("webhook.cli.manifests.evaluate.decide", fail)
+    done = gpufence("check", "-", stdin=PLAIN_POD)
+    assert done.status == status
+    assert expected in done.err
+    assert ("ZeroDivisionError: of ours" in done.err) == (status == 70)
