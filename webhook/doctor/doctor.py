@@ -7,15 +7,12 @@ from datetime import datetime
 from certs.names import Names
 from webhook.doctor import (
     admission_policies,
-    certificate,
-    cluster_facts,
+    cluster,
     exempt_namespaces,
-    kubernetes,
     registered,
-    running,
+    replicas,
     trials,
 )
-from webhook.doctor import pools as policy
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line
 from webhook.kube.client import KubeApi
@@ -33,12 +30,11 @@ async def diagnose(
         ClusterError: a request failed.
     """
     return [
-        kubernetes.check(installed),
-        *policy.check(installed),
-        *running.check(installed, now),
-        *[line async for line in cluster_facts.check(api, installed)],
-        *certificate.check(installed, names, now),
-        await certificate.check_served(installed),
+        cluster.check_version(installed),
+        *cluster.check_policy(installed),
+        *replicas.check_running(installed, now),
+        *[line async for line in cluster.check_facts(api, installed)],
+        *replicas.check_certificate(installed, names, now),
         *registered.check(installed),
         await exempt_namespaces.check(api, installed),
         *admission_policies.check(installed, now.date()),

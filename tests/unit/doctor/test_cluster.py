@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from webhook.doctor.cluster import check_version
 from webhook.doctor.installation import Installation
-from webhook.doctor.kubernetes import check
 from webhook.doctor.line import Status
 
 
@@ -24,7 +24,7 @@ from webhook.doctor.line import Status
 def test_old_versions_and_missing_claims_are_reported(
     version: str, claims: tuple[str, ...], status: Status, found: str
 ) -> None:
-    line = check(Installation("fence", "gpufence", version=version, claim_versions=claims))
+    line = check_version(Installation("fence", "gpufence", version=version, claim_versions=claims))
     assert line.status == status
     assert found in line.detail
     assert bool(line.remediation) == (status in ("warn", "fail"))
@@ -33,4 +33,4 @@ def test_old_versions_and_missing_claims_are_reported(
 def test_without_permission_for_api_groups_claims_are_not_reported() -> None:
     found = Installation("fence", "gpufence", version="v1.36.3")
     found.forbidden["API groups"] = "forbidden"
-    assert check(found).status == "ok"
+    assert check_version(found).status == "ok"

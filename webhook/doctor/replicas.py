@@ -1,21 +1,27 @@
-"""Whether replicas run, the Service has endpoints, and a replica leads."""
+"""The checks of the replicas: whether they run, who leads, and which certificate they serve."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
 
+from certs.keypair import is_overdue, leaf_problem, parse_certificates, renewal_due
+from certs.names import Names
+from certs.secret import Stored
 from webhook.doctor.installation import Installation, containers_of
 from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.kube.endpoints import ready_endpoints
 from webhook.registration.leader_election import PAUSED
+from webhook.registration.trust import ca_bundles
 
 # A leader renews its Lease every few seconds, whatever the duration of the Lease.
 _SILENT_SECONDS = 60
 _LOGS = "Run kubectl logs and kubectl describe, and check that the nodes can pull the image"
+_CERTIFICATE, _BUNDLE = "certificate", "caBundle"
+_RENEWAL = "Check the logs of the replicas for the reason. Do not delete the Secret"
 
 
-def check(installed: Installation, now: datetime) -> Iterator[Line]:
+def check_running(installed: Installation, now: datetime) -> Iterator[Line]:
     """Yield a line for the replicas, the endpoints and the leader.
 
     One more reports a Deployment whose Pods have no container of gpufence.
@@ -111,3 +117,59 @@ def _leader(installed: Installation, now: datetime) -> Line:
             f"exists, run kubectl --namespace {installed.namespace} delete lease {installed.name}",
         )
     return ok("leader", f"{holder.partition('_')[0]} is the leader")
+
+
+def check_certificate(
+    installed: Installation, names: Names | None, now: datetime
+) -> Iterator[Line]:
+    """Yield the state of the Secret, and whether every configuration trusts its CAs.
+
+    ``names`` are those that the serving certificate must have; None if they are unknown.
+    """
+    if _CERTIFICATE in installed.forbidden:
+        problem = f"cannot read the Secret: {installed.forbidden[_CERTIFICATE]}"
+        yield skip(_CERTIFICATE, problem)
+    elif installed.deployed is not None and not installed.deployed.secret:
+        yield skip(_CERTIFICATE, "comes from files outside of gpufence; see the trials below")
+    elif installed.secret is None:
+        yield fail(
+            _CERTIFICATE,
+            f"namespace {installed.namespace} has no Secret with CA and serving certificate",
+            "Check that a replica runs: it creates the Secret",
+        )
+    elif installed.stored is None:
+        yield fail(_CERTIFICATE, "the Secret has no CA or no serving certificate", _RENEWAL)
+    else:
+        yield _serving(installed.stored, names, now)
+        yield _bundles(installed, installed.stored)
+
+
+def _serving(stored: Stored, names: Names | None, now: datetime) -> Line:
+    if problem := leaf_problem(stored.leaf, stored.authorities, names, now):
+        return fail(_CERTIFICATE, f"the {problem}", _RENEWAL)
+    leaf = parse_certificates(stored.leaf.certificate_pem, "serving certificate")[0]
+    due, end = renewal_due(leaf).isoformat(), leaf.not_valid_after_utc.isoformat()
+    if is_overdue(leaf, now):
+        problem = f"the renewal was due at {due}; the certificate expires at {end}"
+        return warn(_CERTIFICATE, problem, _RENEWAL)
+    return ok(_CERTIFICATE, f"valid until {end}; renewal is due at {due}")
+
+
+def _bundles(installed: Installation, stored: Stored) -> Line:
+    registered = {kind: each for kind, each in installed.configurations.items() if each}
+    if not registered:
+        return skip(_BUNDLE, "there is no webhook configuration")
+    wrong = [
+        f"{kind}, webhook {webhook.get('name')}"
+        for kind, each in registered.items()
+        for webhook, bundle in zip(each.get("webhooks") or (), ca_bundles(each), strict=True)
+        if not stored.is_carried_by(bundle)
+    ]
+    if wrong:
+        return fail(
+            _BUNDLE,
+            f"does not contain the CA of the Secret in {'; '.join(wrong)}",
+            "Wait some seconds: registering replicas write it. Then check their logs, and run "
+            "gpufence certs status",
+        )
+    return ok(_BUNDLE, "every webhook trusts the CA of the Secret")
