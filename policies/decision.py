@@ -22,8 +22,8 @@ class Decision(msgspec.Struct, frozen=True):
     does not apply. ``pools`` names the pools whose devices the object requests.
     """
 
-    original: JSONObject = {}
-    """The object as parsed JSON; empty for a Pod that was decoded into its type."""
+    source: JSONObject | bytes = b""
+    """The object: as parsed, as JSON text, or empty for a Pod that was decoded into its type."""
     operations: tuple[Operation, ...] = ()
     findings: tuple[Finding, ...] = ()
     exemption: str = ""
@@ -40,6 +40,13 @@ class Decision(msgspec.Struct, frozen=True):
 
     mutations: tuple[str, ...] = ()
     """The mutation that each operation comes from, by its ID."""
+
+    @property
+    def original(self) -> JSONObject:
+        """The object as parsed JSON. JSON text is parsed each time, and not kept."""
+        if isinstance(self.source, bytes):
+            return msgspec.json.decode(self.source, type=JSONObject) if self.source else {}
+        return self.source
 
     @property
     def mutated(self) -> JSONObject:

@@ -1,8 +1,9 @@
-"""Words for people: text that is safe to print, and counts."""
+"""Words for people: text that is safe to print, counts, and names."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # Characters that move the cursor, change the direction of writing or are invisible: a reader must
 # see what a name really is. These are control characters, line breaks among them, and Unicode's
@@ -11,6 +12,9 @@ _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
+
+
+_MOST_NAMED = 3
 
 
 def printable(text: str) -> str:
@@ -23,3 +27,10 @@ def printable(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: ``1 node``, ``1,200 nodes``."""
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    rest = len(names) - _MOST_NAMED
+    shown = ", ".join(names[:_MOST_NAMED])
+    return f"{shown} and {rest:,} more" if rest > 0 else shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from fake_apiserver import write_kubeconfig
+from fake_apiserver import eventually, write_kubeconfig
 
 JSON = dict[str, Any]
 
@@ -19,6 +20,9 @@ BYTES = 1_400_000
 """The size of an object in etcd, which accepts 1.5 MB."""
 ESCAPED = "\\u003c"
 """What an API server sends for ``<``."""
+
+LARGE_TEXT = f'"{ESCAPED * BYTES}"'
+"""1.4 MB of ``<`` as JSON."""
 
 _FILLING = '"FILLING"'
 _VERSION = "100"
@@ -41,30 +45,88 @@ def filled(obj: JSON, filling: str) -> Callable[[int], bytes]:
 
 def pod_with_less_than_signs() -> Callable[[int], bytes]:
     """A Pod with a variable of 1.4 MB of ``<``: 8.4 MB of JSON."""
-    env = [{"name": "A", "value": "FILLING"}]
-    return filled(_pod({"name": "c", "image": "i", "env": env}), f'"{ESCAPED * BYTES}"')
+    return filled(_pod(_container(env=[{"name": "A", "value": "FILLING"}])), LARGE_TEXT)
 
 
 def pod_with_capabilities() -> Callable[[int], bytes]:
     """A Pod that adds 500,000 capabilities."""
     capabilities = {"capabilities": {"add": "FILLING"}}
-    adding = "[" + ",".join(['"A"'] * 500_000) + "]"
-    return filled(_pod({"name": "c", "image": "i", "securityContext": capabilities}), adding)
+    return filled(_pod(_container(securityContext=capabilities)), _listed('"A"', 500_000))
+
+
+def pod_with_labels() -> Callable[[int], bytes]:
+    """A Pod with 70,000 labels, and an owner that does not exist."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
+    references = [{**owner, "controller": True}]
+    labels = ",".join(f'"label-{number}":"value-{number}"' for number in range(70_000))
+    pod = _pod(_container(), labels="FILLING", ownerReferences=references)
+    return filled(pod, f"{{{labels}}}")
+
+
+def pod_with_owner() -> Callable[[int], bytes]:
+    """A Pod whose owner has a kind of 1.4 MB."""
+    owner = {"apiVersion": "apps/v1", "kind": "FILLING", "name": "r", "uid": "r"}
+    return filled(_pod(_container(), ownerReferences=[{**owner, "controller": True}]), LARGE_TEXT)
+
+
+def pod_with_findings() -> Callable[[int], bytes]:
+    """A Pod with 4,900 containers, each with findings."""
+    container = json.dumps(_container(securityContext={"privileged": True}))
+    pod = _pod(_container())
+    pod["spec"]["containers"] = "FILLING"
+    return filled(pod, _listed(container, 4900))
+
+
+def deployment_with_variables() -> Callable[[int], bytes]:
+    """A Deployment with 110,000 variables."""
+    return filled(_deployment(_container(env="FILLING")), _listed('{"name":"a"}', 110_000))
+
+
+def gpu_deployment_with_less_than_signs() -> Callable[[int], bytes]:
+    """A Deployment with 1.4 MB of ``<`` that requests a GPU."""
+    env = [{"name": "A", "value": "FILLING"}]
+    gpu = {"limits": {"nvidia.com/gpu": "1"}}
+    return filled(_deployment(_container(env=env, resources=gpu)), LARGE_TEXT)
+
+
+def deployment_with_selector() -> Callable[[int], bytes]:
+    """A Deployment whose selector has 100,000 values."""
+    deployment = _deployment(_container())
+    expression = {"key": "a", "operator": "NotIn", "values": "FILLING"}
+    deployment["spec"]["selector"] = {"matchExpressions": [expression]}
+    values = ",".join(f'"value-{number}"' for number in range(100_000))
+    return filled(deployment, f"[{values}]")
 
 
 def claim_with_selectors() -> Callable[[int], bytes]:
     """A ResourceClaim with 130 CEL selectors of 10 KiB each."""
-    request = {"name": "a", "exactly": {"deviceClassName": "gpu.nvidia.com", "selectors": 0}}
-    request["exactly"]["selectors"] = "FILLING"  # type: ignore[index]
+    request = {"deviceClassName": "gpu.nvidia.com", "selectors": "FILLING"}
+    spec = {"devices": {"requests": [{"name": "a", "exactly": request}]}}
     selector = f'{{"cel":{{"expression":"{ESCAPED * 10_240}"}}}}'
-    spec = {"devices": {"requests": [request]}}
     obj = {"metadata": {"name": "c-NUMBER", "namespace": "team"}, "spec": spec}
-    return filled(obj, "[" + ",".join([selector] * 130) + "]")
+    return filled(obj, _listed(selector, 130))
 
 
-def _pod(container: JSON) -> JSON:
-    metadata = {"name": "p-NUMBER", "namespace": "team", "uid": "NUMBER"}
-    return {"metadata": metadata, "spec": {"containers": [container]}, "status": {}}
+def _listed(item: str, count: int) -> str:
+    return f"[{','.join([item] * count)}]"
+
+
+def _container(**more: Any) -> JSON:
+    return {"name": "c", "image": "i", **more}
+
+
+def _metadata(**more: Any) -> JSON:
+    return {"name": "o-NUMBER", "namespace": "team", "uid": "NUMBER", **more}
+
+
+def _pod(container: JSON, **metadata: Any) -> JSON:
+    return {"metadata": _metadata(**metadata), "spec": {"containers": [container]}, "status": {}}
+
+
+def _deployment(container: JSON) -> JSON:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    selector = {"matchLabels": {"a": "b"}}
+    return {"metadata": _metadata(), "spec": {"selector": selector, "template": template}}
 
 
 class HostileServer:
@@ -102,7 +164,8 @@ class HostileServer:
         count, make = self.objects.get(request.path, (0, lambda _number: b""))
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         if request.path == "/apis":
-            return web.json_response({"groups": []})
+            group = {"name": "resource.k8s.io", "preferredVersion": {"version": "v1"}}
+            return web.json_response({"groups": [group]})
         await response.prepare(request)
         if "watch" in request.query:
             try:
@@ -123,3 +186,27 @@ class HostileServer:
             await response.write((b"," if number > first else b"") + make(number))
         await response.write(b"]}")
         return response
+
+
+async def peak_of(program: str, config: Path, is_done: Callable[[], bool]) -> int:
+    """Run a Python program, and return its peak memory in bytes.
+
+    The program gets the kubeconfig as its argument. It is done when it ends, or when ``is_done``
+    and its standard input ends; at its end it calls ``peak``, which is defined for it.
+    """
+    source = f"{_PEAK}\n{program}"
+    pipe = asyncio.subprocess.PIPE
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", source, str(config), stdin=pipe, stdout=pipe
+    )
+    await eventually(is_done, "the program", within=120)
+    output, _ = await running.communicate(b"")
+    return int(output) * 1024
+
+
+_PEAK = """
+from pathlib import Path
+
+def peak():
+    print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+"""

@@ -1,20 +1,39 @@
-"""One audit of one cluster."""
+"""One audit of one cluster: list its objects, decide on each, and collect the findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from policies.exceptions import useless_exceptions
+from policies.kubernetes.claims import Claim, read_claim
+from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy
-from webhook.audit.inventory import Inventory, Taker
-from webhook.audit.kinds import GroupKind
-from webhook.audit.nodes import NodeFindings, node_findings
-from webhook.audit.pods import running_pod
-from webhook.audit.pools import PoolState, pool_states
+from webhook.audit.inventory import Inventory, RunningPod
+from webhook.audit.judge import Judge
+from webhook.audit.kinds import WORKLOADS, Discovery, GroupKind, Kind
+from webhook.audit.owners import Owned
+from webhook.audit.pools import NodeFindings, PoolState, node_findings, pool_states
 from webhook.audit.subjects import Subject, subjects
+from webhook.cluster.holders import PODS
+from webhook.cluster.nodes import NODES, NodeObject
+from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, ClusterState
+from webhook.kube.client import FORBIDDEN
 from webhook.kube.connection import Connection
+from webhook.kube.errors import NOT_FOUND, ApiError
+from webhook.kube.listing import list_all
+from webhook.kube.wire import Identity
+
+_SERVER_ERROR = 500
+
+ItemT = TypeVar("ItemT")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +63,25 @@ async def audit(connection: Connection, policy: Policy, today: date) -> Audit:
     Raises:
         ClusterError: the cluster cannot be read. A missing permission is not an error.
     """
-    taker = Taker(connection, policy, today)
-    inventory = await taker.take()
-    judged = await taker.pods(lambda obj: running_pod(obj, inventory, policy))
-    pods = [pod for pod in judged if pod is not None]
-    await taker.take_owners([pod.workload.owned for pod in pods])
-    await taker.take_owners([workload.owned for workload in inventory.workloads])
+    reader = _Reader(connection, policy, today)
+    inventory = reader.inventory
+    await reader.read_facts()
+    await reader.read_workloads()
+    pods = await reader.read_pods()
+    await reader.read_owners(pod.owned for pod in pods)
+    await reader.read_owners(judged.owned for judged in list(inventory.workloads))
     states = pool_states(policy, inventory, pods)
     # Unreadable objects are reported as well.
     owners = subjects(policy, inventory, pods, states)
-    nodes = node_findings(states, inventory.node_uids)
-    unmutated = tuple(pod.workload.owned.full_name for pod in pods if pod.decision.operations)
-    skipped = tuple(inventory.skipped)
-    exceptions = tuple(_unused_exceptions(policy, inventory))
     return Audit(
-        owners, nodes, states, skipped, len(pods), unmutated, exceptions, inventory.settled
+        owners,
+        node_findings(states, inventory.node_uids),
+        states,
+        tuple(dict.fromkeys(inventory.skipped)),
+        len(pods),
+        tuple(pod.owned.full_name for pod in pods if pod.lacks_mutations),
+        tuple(_unused_exceptions(policy, inventory)),
+        inventory.settled,
     )
 
 
@@ -70,3 +93,202 @@ def _unused_exceptions(policy: Policy, inventory: Inventory) -> Iterator[str]:
             problem = "covers no finding of this audit"
         if problem is not None:
             yield f"exceptions[{index}] of the policy ({entry.reason}) {problem}"
+
+
+class _ClaimObject(msgspec.Struct, frozen=True):
+    """A ResourceClaim or ResourceClaimTemplate, in any version."""
+
+    metadata: Identity
+    spec: JSONObject = {}
+
+
+class _Reader:
+    """Reads what an audit needs, a collection at a time, into one inventory."""
+
+    def __init__(self, connection: Connection, policy: Policy, today: date) -> None:
+        self.inventory = Inventory(today=today)
+        self._connection = connection
+        self._policy = policy
+        self._judge = Judge(self.inventory, policy)
+        self._discovery = Discovery(connection)
+        self._requested: set[GroupKind] = set()
+
+    async def read_facts(self) -> None:
+        """Read what decisions depend on besides the objects."""
+        inventory = self.inventory
+        state, known = ClusterState(self._policy), set()
+
+        def take_node(item: NodeObject) -> None:
+            state.nodes.put(item)
+            inventory.node_uids[item.metadata.name] = item.metadata.uid
+            if item.spec.unschedulable:
+                inventory.cordoned.add(item.metadata.name)
+
+        for collection, title, take, without in (
+            (NODES, NODES.name, take_node, "the report does not show pools and their nodes"),
+            (
+                NAMESPACES,
+                NAMESPACES.name,
+                state.namespaces.put,
+                "rules that depend on their labels are not evaluated",
+            ),
+            (
+                RUNTIME_CLASSES,
+                "runtimeclasses.node.k8s.io",
+                state.runtime_classes.put,
+                "each RuntimeClass is assumed to exist",
+            ),
+        ):
+            read: Any = take
+            items = await self._deciding(title, collection.path, collection.item, read, without)
+            if items is not None:
+                known.add(collection.name)
+        for collection, store in state.template_stores:
+            try:
+                await list_all(self._connection, collection.path, collection.item, store.put)
+            except ApiError as error:
+                if error.status not in (FORBIDDEN, NOT_FOUND):
+                    raise
+        claims, templates = await self._claims(state) if self._policy.pools_of_class else ({}, {})
+        inventory.nodes = state.nodes.index if NODES.name in known else None
+        inventory.namespace_labels = state.namespaces.all
+        inventory.facts = replace(state.facts(known), claims=claims, claim_templates=templates)
+
+    async def _claims(
+        self, state: ClusterState
+    ) -> tuple[dict[ObjectKey, Claim], dict[ObjectKey, Claim]]:
+        claims: dict[ObjectKey, Claim] = {}
+        templates: dict[ObjectKey, Claim] = {}
+
+        def take_claim(item: _ClaimObject) -> None:
+            claims[item.metadata.namespace, item.metadata.name] = read_claim(item.spec)
+
+        def take_template(item: _ClaimObject) -> None:
+            key = item.metadata.namespace, item.metadata.name
+            templates[key] = read_claim(item.spec.get("spec"))
+
+        version = await self._discovery.version("resource.k8s.io")
+        for resource, kind, take in (
+            (DEVICE_CLASSES.name, DEVICE_CLASSES.item, state.device_classes.put),
+            ("resourceclaims", _ClaimObject, take_claim),
+            ("resourceclaimtemplates", _ClaimObject, take_template),
+        ):
+            if version:
+                item: Any = kind
+                await self._deciding(
+                    f"{resource}.resource.k8s.io",
+                    f"/apis/resource.k8s.io/{version}/{resource}",
+                    item,
+                    take,
+                    "Pods with claims may not count as GPU Pods",
+                )
+        return claims, templates
+
+    async def read_workloads(self) -> None:
+        """Decide on all workloads: built-in kinds, and the custom ones of the policy."""
+        for kind in WORKLOADS:
+            await self._workloads(kind)
+        for custom in self._policy.custom_workloads:
+            for kind in await self._discovery.by_resource(custom.group, custom.resources):
+                await self._workloads(kind)
+            if error := self._discovery.unavailable.get(custom.group):
+                self.inventory.skipped.append(
+                    f"{custom.group}: not listed completely, so some objects may not be audited; "
+                    f"check its API server: {error}"
+                )
+
+    async def read_pods(self) -> list[RunningPod]:
+        """Decide on each Pod that has not ended; none if the account may not list Pods."""
+        judged = await self._deciding(
+            PODS.name,
+            PODS.path,
+            msgspec.Raw,
+            self._judge.pod,
+            "no Pod is audited",
+            fields=PODS.fields,
+        )
+        return [pod for pod in judged or () if pod is not None]
+
+    async def read_owners(self, objects: Iterable[Owned]) -> None:
+        """List the kinds that own one of the objects, and the owners of these, and so on.
+
+        This finds owners of kinds that gpufence does not know.
+        """
+        owner_keys = {obj.owner.key for obj in objects if obj.owner}
+        listed: set[GroupKind] = set()
+        while missing := sorted(owner_keys - self.inventory.owners.listed - listed):
+            listed.update(missing)
+            for group, name in missing:
+                kind = await self._discovery.by_kind(group, name) if group else None
+                if kind is not None and not kind.is_namespaced:
+                    self.inventory.owners.clusterwide.add(kind.key)
+                elif kind is not None:
+                    owned = await self._workloads(kind)
+                    owner_keys |= {obj.owner.key for obj in owned if obj.owner}
+
+    async def _workloads(self, kind: Kind) -> list[Owned]:
+        """Decide on the objects of a kind and return them; none if it is already listed."""
+        if kind.key in self._requested:
+            return []
+        self._requested.add(kind.key)
+        workloads = await self._list(
+            kind.title,
+            kind.path,
+            JSONObject,
+            partial(self._judge.workload, kind=kind),
+            "its objects are not audited",
+            custom=kind not in WORKLOADS,
+        )
+        if workloads is None:
+            return []
+        owned = [judged.owned for judged in workloads]
+        self.inventory.workloads += workloads
+        self.inventory.owners.add(kind.key, owned)
+        return owned
+
+    async def _deciding(
+        self,
+        title: str,
+        path: str,
+        kind: type[ItemT],
+        take: Callable[[ItemT], T],
+        without: str,
+        *,
+        fields: str = "",
+    ) -> list[T] | None:
+        """List a collection that decisions on workloads depend on."""
+        items = await self._list(title, path, kind, take, without, fields=fields)
+        self.inventory.is_whole = self.inventory.is_whole and items is not None
+        return items
+
+    async def _list(
+        self,
+        title: str,
+        path: str,
+        kind: type[ItemT],
+        take: Callable[[ItemT], T],
+        without: str,
+        *,
+        custom: bool = False,
+        fields: str = "",
+    ) -> list[T] | None:
+        """List a collection; None if that is forbidden, or if there is no such collection.
+
+        For custom resources, server errors count as well: a broken conversion webhook must not end
+        the audit.
+        """
+        try:
+            return await list_all(self._connection, path, kind, take, fields=fields)
+        except ApiError as error:
+            if error.status == FORBIDDEN:
+                remediation = "allow the verb list"
+            elif custom and error.status >= _SERVER_ERROR:
+                remediation = "check its API server or its conversion webhook"
+            elif error.status == NOT_FOUND:
+                return None
+            else:
+                raise
+            self.inventory.skipped.append(
+                f"{title}: not listed, so {without}; {remediation}: {error}"
+            )
+        return None

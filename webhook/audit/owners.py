@@ -7,8 +7,9 @@ controllers adopt and release objects by this selector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from sys import intern
 from typing import Literal
 
 import msgspec
@@ -17,12 +18,39 @@ from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Alternative, accepts
 from webhook.audit.kinds import NODE, GroupKind
+from webhook.kube.wire import Metadata
 
 _SELECTING_GROUPS = ("", "apps", "batch")
+
+# Limits of what is kept of an object: no real one comes close.
+_MOST_LABELS = 100
+_MOST_REQUIREMENTS = 100
+_MOST_CHARACTERS = 253
+"""The length of a name. A longer one in an owner reference names nothing."""
+
+_NOTHING = Alternative({"": ""}, (), (), "")
 
 Remark = Literal["", "dangling", "forged", "unread", "clusterwide"]
 """Why the chain ends at an object with an owner reference: the owner does not exist, does not match
 the reference, or is of a kind that cannot be listed, or that is cluster-scoped."""
+
+
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
+    """``metav1.OwnerReference``. Its strings have no limit in the API."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class ObjectMetadata(Metadata, frozen=True, rename="camel"):
+    """What an audit reads of the metadata of an object."""
+
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +78,17 @@ class Owned:
     namespace: str
     name: str
     uid: str
-    labels: JSONObject
     owner: Reference | None
     selector: Alternative | None = None
+    labels: Mapping[str, str] | None = None
+    """The labels that the selector of an owner may select; none once that is known."""
+    is_selected: bool | None = None
+    """Whether the owner selects the object; ``None`` before the owner is listed."""
 
     @property
     def full_name(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
-
-    @classmethod
-    def read(cls, obj: JSONObject, key: GroupKind) -> Owned:
-        """Read an object of the API."""
-        metadata = obj["metadata"]
-        return cls(
-            key=key,
-            namespace=metadata.get("namespace") or "",
-            name=metadata["name"],
-            uid=metadata.get("uid") or "",
-            labels=metadata.get("labels") or {},
-            owner=_controller(metadata.get("ownerReferences") or ()),
-            selector=_selector(obj, key),
-        )
 
 
 class Owners:
@@ -85,6 +102,30 @@ class Owners:
         self.listed: set[GroupKind] = set()
         self.clusterwide: set[GroupKind] = set()
         self._by_uid: dict[str, Owned] = {}
+
+    def owned(self, metadata: ObjectMetadata, key: GroupKind, spec: JSONObject) -> Owned:
+        """Return the ownership of an object with the metadata and the spec.
+
+        Labels are not kept if the owner is listed already: an object can have a megabyte of them.
+        """
+        reference = _controller(metadata.owner_references or ())
+        labels = metadata.labels or {}
+        obj = Owned(
+            key,
+            intern(metadata.namespace),
+            metadata.name,
+            metadata.uid,
+            reference,
+            _selector(spec, key),
+            labels,
+        )
+        owner = self._by_uid.get(reference.uid) if reference else None
+        if reference is None or reference.group not in _SELECTING_GROUPS:
+            return replace(obj, labels=None)
+        if owner is not None:
+            selected = _is_owner(owner, obj, reference)
+            return replace(obj, labels=None, is_selected=selected)
+        return obj if len(labels) <= _MOST_LABELS else replace(obj, labels=None)
 
     def add(self, kind: GroupKind, objects: Iterable[Owned]) -> None:
         """Add all objects of a kind."""
@@ -119,35 +160,42 @@ class Owners:
 
 
 def _is_owner(owner: Owned, obj: Owned, reference: Reference) -> bool:
+    if obj.is_selected is not None:
+        return obj.is_selected
     return (
         owner.key == reference.key
         and owner.name == reference.name
         and owner.namespace == obj.namespace
-        and (owner.selector is None or accepts(owner.selector, obj.name, obj.labels))
+        and (owner.selector is None or accepts(owner.selector, obj.name, obj.labels or {}))
     )
 
 
-def _controller(references: Iterable[JSONObject]) -> Reference | None:
+def _controller(references: Iterable[OwnerReference]) -> Reference | None:
     for owner in references:
-        if owner.get("controller"):
-            group, slash, _ = str(owner["apiVersion"]).partition("/")
-            return Reference(group if slash else "", owner["kind"], owner["name"], owner["uid"])
+        if owner.controller:
+            group, slash, _ = owner.api_version.partition("/")
+            texts = (group if slash else "", owner.kind, owner.name, owner.uid)
+            return Reference(*(intern(text[:_MOST_CHARACTERS]) for text in texts))
     return None
 
 
-def _selector(obj: JSONObject, key: GroupKind) -> Alternative | None:
+def _selector(spec: JSONObject, key: GroupKind) -> Alternative | None:
     """Return the selector of a workload; None for kinds without one.
 
     A Deployment selects its ReplicaSets by the same labels as their Pods. The meaning of a selector
-    in a custom resource is unknown.
+    in a custom resource is unknown. A selector that is too large selects nothing.
     """
     if key[0] not in _SELECTING_GROUPS:
         return None
-    selector = (obj.get("spec") or {}).get("selector")
+    selector = spec.get("selector")
     if not selector:
         return None
     if key == ("", "ReplicationController"):
-        return Alternative(selector, (), (), "")
-    labels = selector.get("matchLabels") or {}
-    expressions = msgspec.convert(selector.get("matchExpressions") or [], list[Requirement])
+        labels, expressions = selector, []
+    else:
+        labels = selector.get("matchLabels") or {}
+        expressions = msgspec.convert(selector.get("matchExpressions") or [], list[Requirement])
+    values = sum(1 + len(expression.values or ()) for expression in expressions)
+    if len(labels) + values > _MOST_REQUIREMENTS:
+        return _NOTHING
     return Alternative(labels, tuple(expressions), (), "")

@@ -80,7 +80,7 @@ async def publish(api: KubeApi, audit: Audit, now: datetime) -> Published:
     if reports is None:
         kinds = " nor ".join(api.version for api in _APIS)
         return Published(f"No PolicyReports written: the cluster has neither {kinds}.")
-    unread = {subject.workload.owned.uid for subject in audit.subjects if subject.error}
+    unread = {subject.owned.uid for subject in audit.subjects if subject.error}
     counts: Counter[str] = Counter()
     conflicts = []
     closed: dict[str, str] = {}
@@ -165,10 +165,10 @@ async def _served(api: KubeApi) -> _Api | None:
 def _workloads(audit: Audit) -> Iterator[_Subject]:
     for subject in audit.subjects:
         if subject.decision.findings:
-            owned = subject.workload.owned
+            owned = subject.owned
             reference = {
-                "apiVersion": subject.workload.kind.api_version,
-                "kind": subject.workload.kind.kind,
+                "apiVersion": subject.kind.api_version,
+                "kind": subject.kind.kind,
                 "namespace": owned.namespace,
                 "name": owned.name,
                 "uid": owned.uid,

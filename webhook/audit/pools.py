@@ -1,16 +1,22 @@
-"""The current state of the pools: nodes, held and free devices, and trespassing Pods."""
+"""The current state of the pools: nodes, held and free devices, trespassing Pods, and problems."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from policies.candidates import describe_labels
+from policies.finding import Finding
+from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import FENCING_EFFECTS
 from policies.policy import Policy, Pool
-from webhook.audit.inventory import Inventory
-from webhook.audit.pods import RunningPod
+from webhook.audit.inventory import Inventory, RunningPod
+
+WITHOUT_TAINT = "gpu-node-without-taint"
+WITHOUT_LABEL = "gpu-node-without-label"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,7 @@ def _devices(pod: RunningPod, pool: Pool, policy: Policy, nodes: NodeIndex) -> d
 
 
 def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
-    owned, pool = pod.workload.owned, state.pool
+    owned, pool = pod.owned, state.pool
     node = state.nodes.get(pod.node)
     for resource, count in devices.items():
         usage = state.by_namespace.setdefault(owned.namespace, Usage())
@@ -173,3 +179,101 @@ def _natural(name: str) -> list[tuple[int, str]]:
         else:
             parts.append(char)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+class NodeFindings(NamedTuple):
+    """The findings of one node; ``uid`` is empty unless it was requested."""
+
+    name: str
+    uid: str
+    findings: tuple[Finding, ...]
+
+
+def node_findings(states: Iterable[PoolState], uids: Mapping[str, str]) -> list[NodeFindings]:
+    """Return the nodes with findings; ``uids`` are the UIDs of nodes, by name.
+
+    gpufence does not reject Nodes, so these findings are warnings.
+    """
+    found: dict[str, list[Finding]] = {}
+    for state in states:
+        for node in state.nodes.values():
+            if findings := list(_of_node(node, state.pool)):
+                found.setdefault(node.name, []).extend(findings)
+    return [
+        NodeFindings(name, uids.get(name, ""), tuple(findings)) for name, findings in found.items()
+    ]
+
+
+def _of_node(node: PoolNode, pool: Pool) -> Iterator[Finding]:
+    offers = ", ".join(f"{name}: {count}" for name, count in node.offered.items())
+    belongs = f"the node offers {offers}" if offers else "the node has the labels of the pool"
+    if not node.has_taint:
+        taints = " or ".join(map(str, pool.taints))
+        yield Finding(
+            WITHOUT_TAINT,
+            "spec.taints",
+            "a GPU node lacks the taint of its pool",
+            f"{belongs}, so it belongs to pool {pool.name}, but it has no taint {taints}; every "
+            "Pod can run on it",
+            f"Run kubectl taint node {node.name} {_taint(pool)}",
+            "warn",
+        )
+    if not node.has_label:
+        labels = " ".join(f"{key}={value}" for key, value in pool.node_selector.items())
+        yield Finding(
+            WITHOUT_LABEL,
+            "metadata.labels",
+            "a GPU node lacks the labels of its pool",
+            f"{belongs} of pool {pool.name}, but not its labels; GPU Pods run only on nodes with "
+            f"{labels}",
+            f"Run kubectl label node {node.name} {labels}",
+            "warn",
+        )
+
+
+def _taint(pool: Pool) -> str:
+    taint = next(t for t in pool.taints if t.effect != "PreferNoSchedule")
+    return f"{taint.key}={taint.value or 'present'}:{taint.effect}"
+
+
+class LabelProblem(NamedTuple):
+    """Why an autoscaler adds no node for the GPU Pods of a pool, and what to do."""
+
+    problem: str
+    remediation: str
+
+
+def label_problems(
+    policy: Policy, nodes: NodeIndex, templates: Sequence[NodeTemplate]
+) -> Iterator[LabelProblem]:
+    """Yield pools whose labels nothing has, and templates for pools whose labels they lack.
+
+    gpufence requires the labels of GPU Pods. Without them, Pods stay Pending.
+    """
+    for pool in policy.pools:
+        if nodes.with_labels(pool.node_selector):
+            continue
+        if not any(template.promises(pool.node_selector) for template in templates):
+            yield LabelProblem(
+                f"no node has the labels of pool {pool.name} ({describe_labels(pool)}), and no "
+                "node template promises them: its GPU Pods stay Pending",
+                "Correct nodeSelector, or add the labels to the node group or the template",
+            )
+    for template in templates:
+        pools = [pool for pool in policy.pools if _is_for(template, pool)]
+        if pools and not any(template.promises(pool.node_selector) for pool in pools):
+            labels = " or ".join(f"{describe_labels(pool)} (pool {pool.name})" for pool in pools)
+            yield LabelProblem(
+                f"{template.name} is for GPU nodes, but does not promise the labels {labels}: no "
+                "node is added for GPU Pods",
+                "Add the labels to the template, or select the pool by a label of the template: "
+                "see gpufence policy discover",
+            )
+
+
+def _is_for(template: NodeTemplate, pool: Pool) -> bool:
+    """Return whether the nodes of a template have the taint or the devices of a pool."""
+    devices = template.allocatable or {}
+    return any(count and name in pool.resources for name, count in devices.items()) or any(
+        pool_taint.includes(taint) for taint in template.taints for pool_taint in pool.taints
+    )

@@ -7,21 +7,15 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from policies.decision import Decision
-from policies.engine import decide
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.decision import Decision, Verdict
 from policies.finding import Finding
-from policies.kubernetes.decoding import MalformedObjectError
-from policies.kubernetes.template import field_path
-from policies.kubernetes.templates import templates
 from policies.policy import Policy
 from policies.rules.check_pool_trespass import ID as TRESPASS
-from webhook.audit.inventory import Inventory, Workload
-from webhook.audit.kinds import POD
-from webhook.audit.names import some
-from webhook.audit.owners import Remark
-from webhook.audit.pods import RunningPod
+from webhook.audit.inventory import Inventory, Judged, RunningPod
+from webhook.audit.kinds import POD, Kind
+from webhook.audit.owners import Owned, Remark
 from webhook.audit.pools import PoolState
+from webhook.wording import some
 
 _REMARKS: dict[Remark, str] = {
     "": "",
@@ -42,12 +36,19 @@ class Subject:
     reported itself.
     """
 
-    workload: Workload
+    kind: Kind
+    owned: Owned
     decision: Decision
+    verdict: Verdict
     pods: dict[str, int] = field(default_factory=dict)
     remark: str = ""
     error: str = ""
     """The problem of a malformed object."""
+
+    @property
+    def place(self) -> str:
+        """The name for kubectl, below the namespace: ``ml/jobs.batch/train``."""
+        return f"{self.owned.namespace}/{self.kind.title}/{self.owned.name}"
 
 
 @dataclass(slots=True)
@@ -67,98 +68,81 @@ def subjects(
 ) -> list[Subject]:
     """Return every topmost owner, by namespace, kind and name.
 
-    Old ReplicaSets and ended Jobs are audited only if they still have a running Pod.
+    Old ReplicaSets and ended Jobs are reported only if they still have a running Pod.
     """
     collected: dict[str, _Collector] = {}
-    by_uid = {workload.owned.uid: workload for workload in inventory.workloads}
+    by_uid = {judged.owned.uid: judged for judged in inventory.workloads}
     trespassing = _trespassing(states)
 
-    def collector(workload: Workload) -> _Collector:
-        top, remark = inventory.owners.top(workload.owned)
+    def collector(judged: Judged) -> _Collector:
+        top, remark = inventory.owners.top(judged.owned)
         if top.uid not in collected:
-            owner = by_uid.get(top.uid, workload)
-            collected[top.uid] = _Collector(owner, _remark(owner, remark))
+            owner = by_uid.get(top.uid, judged)
+            collected[top.uid] = _Collector(owner, _remark(owner, remark), policy, inventory)
         return collected[top.uid]
 
-    for workload in inventory.workloads:
-        if not _is_history(workload):
-            collector(workload).take(workload, policy, inventory)
+    for judged in inventory.workloads:
+        if not judged.is_history:
+            collector(judged).take(judged)
     for pod in pods:
-        collected_by = collector(pod.workload)
+        collected_by = collector(pod.judged)
         collected_by.take_pod(pod)
-        collected_by.take_trespass(trespassing.get(pod.workload.owned.uid, ()), policy, inventory)
-    results = [collector.subject(policy, inventory) for collector in collected.values()]
-    return sorted(results, key=lambda s: (*_place(s.workload), s.workload.owned.name))
+        collected_by.take_trespass(trespassing.get(pod.owned.uid, ()))
+    results = [collector.subject() for collector in collected.values()]
+    return sorted(results, key=lambda s: (s.owned.namespace, s.kind.kind, s.owned.name))
 
 
 class _Collector:
     """Collects the findings of a topmost owner and of all objects that belong to it."""
 
-    def __init__(self, top: Workload, remark: str) -> None:
+    def __init__(self, top: Judged, remark: str, policy: Policy, inventory: Inventory) -> None:
         self._top = top
         self._remark = remark
-        self._decision: Decision | None = None
-        self._error = ""
+        self._policy = policy
+        self._inventory = inventory
+        self._has_top = False
         self._seen: dict[tuple[str, str, str], _Seen] = {}
         self._trespassing: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
         self._pods: dict[str, int] = {}
 
-    def take(self, workload: Workload, policy: Policy, inventory: Inventory) -> None:
-        """Decide on an object: the owner itself, or one that belongs to it."""
-        try:
-            namespace = workload.owned.namespace
-            decision = decide(
-                workload.obj,
-                policy,
-                inventory.request_in(namespace),
-                inventory.facts_in(namespace),
-                excluded_namespaces=ALWAYS_EXCLUDED,
-            )
-        except MalformedObjectError as error:
-            if workload is self._top:
-                self._error = str(error)
-            else:
-                inventory.not_judged(workload, error)
-            return
-        inventory.take_excepted(workload, decision)
-        self._add(workload, decision)
+    def take(self, judged: Judged) -> None:
+        """Take the decision on a workload: the owner itself, or one that belongs to it."""
+        if judged.error and judged is not self._top:
+            self._inventory.not_judged(judged.kind, judged.owned, judged.error)
+        else:
+            self._inventory.take_excepted(judged)
+            self._add(judged)
 
     def take_pod(self, pod: RunningPod) -> None:
-        self._pods[pod.decision.verdict] = self._pods.get(pod.decision.verdict, 0) + 1
-        self._add(pod.workload, pod.decision)
+        self._pods[pod.judged.verdict] = self._pods.get(pod.judged.verdict, 0) + 1
+        self._add(pod.judged)
 
-    def take_trespass(
-        self,
-        trespasses: Iterable[tuple[RunningPod, PoolState]],
-        policy: Policy,
-        inventory: Inventory,
-    ) -> None:
+    def take_trespass(self, trespasses: Iterable[tuple[RunningPod, PoolState]]) -> None:
         """Record that a Pod runs on a node of a pool without requesting its devices."""
         for pod, state in trespasses:
-            owned = pod.workload.owned
-            if policy.actions_in(owned.namespace)[TRESPASS] != "off" and not _is_excepted(
-                pod, policy, inventory
-            ):
+            action = self._policy.actions_in(pod.owned.namespace)[TRESPASS]
+            if action != "off" and not self._is_excepted(pod.owned):
                 key = state.pool.name, pod.decision.pools
-                self._trespassing.setdefault(key, []).append((owned.name, pod.node))
+                self._trespassing.setdefault(key, []).append((pod.owned.name, pod.node))
 
-    def subject(self, policy: Policy, inventory: Inventory) -> Subject:
-        if self._decision is None and not self._error:
-            # An old object with running Pods, or an owner with unknown templates.
-            self.take(self._top, policy, inventory)
-        decision = self._decision or Decision(self._top.obj, has_template=False)
-        findings = [*self._findings(), *self._trespassing_pods(policy)]
+    def subject(self) -> Subject:
+        top = self._top
+        if not self._has_top:  # An old object with running Pods.
+            self.take(top)
+        decision, verdict = top.decision, top.verdict
+        findings = [*self._findings(), *self._trespassing_pods()]
         if findings or self._pods:
             decision = replace(decision, findings=tuple(findings), has_template=True)
-        return Subject(self._top, decision, self._pods, self._remark, self._error)
+            verdict = _verdict_with(decision, verdict)
+        return Subject(top.kind, top.owned, decision, verdict, self._pods, self._remark, top.error)
 
-    def _add(self, workload: Workload, decision: Decision) -> None:
-        own = workload.owned.uid == self._top.owned.uid
-        if own:
-            self._decision = decision
-        where = f"{workload.kind.kind} {workload.owned.name}"
-        for finding in decision.findings:
-            repeated = self._seen.setdefault(_key(finding, workload), _Seen(finding))
+    def _add(self, judged: Judged) -> None:
+        own = judged.owned.uid == self._top.owned.uid
+        self._has_top = self._has_top or own
+        where = f"{judged.kind.kind} {judged.owned.name}"
+        for finding, detail in zip(judged.decision.findings, judged.details, strict=True):
+            key = finding.rule, finding.reason, detail
+            repeated = self._seen.setdefault(key, _Seen(finding))
             if own:
                 # The finding of the owner's own template counts.
                 repeated.finding, repeated.own = finding, True
@@ -173,8 +157,8 @@ class _Collector:
                 finding = replace(finding, detail=detail)
             yield finding
 
-    def _trespassing_pods(self, policy: Policy) -> Iterator[Finding]:
-        action = policy.actions_in(self._top.owned.namespace)[TRESPASS]
+    def _trespassing_pods(self) -> Iterator[Finding]:
+        action = self._policy.actions_in(self._top.owned.namespace)[TRESPASS]
         for (pool, candidates), places in self._trespassing.items():
             pods = some([f"Pod {pod} on node {node}" for pod, node in places])
             if candidates:
@@ -192,19 +176,28 @@ class _Collector:
                 action,
             )
 
+    def _is_excepted(self, owned: Owned) -> bool:
+        inventory = self._inventory
+        top, _ = inventory.owners.top(owned)
+        for entry in self._policy.exceptions:
+            for candidate in (owned, top):
+                key = (TRESPASS, owned.namespace, candidate.key[1], candidate.name)
+                if entry.covers(*key) and not entry.has_expired(inventory.today):
+                    inventory.excepted.add(key)
+                    return True
+        return False
 
-def _moving(top: Workload) -> str:
+
+def _verdict_with(decision: Decision, own: Verdict) -> Verdict:
+    """Return the verdict with all findings; ``own`` is the owner's, before any were added."""
+    verdict = decision.verdict
+    return own if verdict == "allowed" and own == "mutated" else verdict
+
+
+def _moving(top: Judged) -> str:
     if top.kind is POD:
         return "delete the Pod and create it again, because it has no controller"
     return "delete the Pods: their controller creates new ones on other nodes"
-
-
-def _key(finding: Finding, workload: Workload) -> tuple[str, str, str]:
-    """Return a key that is equal for a finding of a template and of its Pods."""
-    detail = finding.detail
-    for template in templates(workload.obj):
-        detail = detail.replace(field_path(template.spec_path), "spec")
-    return finding.rule, finding.reason, detail
 
 
 def _trespassing(states: Iterable[PoolState]) -> dict[str, list[tuple[RunningPod, PoolState]]]:
@@ -213,37 +206,9 @@ def _trespassing(states: Iterable[PoolState]) -> dict[str, list[tuple[RunningPod
     for state in states:
         for node in state.nodes.values():
             for pod in node.trespassers:
-                trespasses.setdefault(pod.workload.owned.uid, []).append((pod, state))
+                trespasses.setdefault(pod.owned.uid, []).append((pod, state))
     return trespasses
 
 
-def _is_excepted(pod: RunningPod, policy: Policy, inventory: Inventory) -> bool:
-    owned = pod.workload.owned
-    top, _ = inventory.owners.top(owned)
-    for entry in policy.exceptions:
-        for candidate in (owned, top):
-            key = (TRESPASS, owned.namespace, candidate.key[1], candidate.name)
-            if entry.covers(*key) and not entry.has_expired(inventory.today):
-                inventory.excepted.add(key)
-                return True
-    return False
-
-
-def _is_history(workload: Workload) -> bool:
-    spec, status = workload.obj.get("spec") or {}, workload.obj.get("status") or {}
-    if workload.owned.key == ("apps", "ReplicaSet"):
-        return workload.owned.owner is not None and not spec.get("replicas")
-    if workload.owned.key == ("batch", "Job"):
-        return any(
-            condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
-            for condition in status.get("conditions") or ()
-        )
-    return False
-
-
-def _remark(top: Workload, remark: Remark) -> str:
+def _remark(top: Judged, remark: Remark) -> str:
     return _REMARKS[remark].format(top.owned.owner)
-
-
-def _place(workload: Workload) -> tuple[str, str]:
-    return workload.owned.namespace, workload.kind.kind

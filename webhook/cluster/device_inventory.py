@@ -21,7 +21,7 @@ from webhook.cluster.holders import (
     of_pod,
 )
 from webhook.cluster.nodes import NODES, NodeObject
-from webhook.cluster.tally import Tally
+from webhook.cluster.stores import Tally
 from webhook.cluster.watches import Watches
 from webhook.kube.connection import Connection
 from webhook.kube.reflector import DEFAULT_TIMING, Timing

@@ -20,15 +20,6 @@ from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import Workload
 from policies.needs import Fact, needed_facts
 from policies.policy import Policy
-from webhook.cluster.catalogues import (
-    DEVICE_CLASSES,
-    NAMESPACES,
-    RUNTIME_CLASSES,
-    DeviceClassStore,
-    NamedObject,
-    NamespaceStore,
-    RuntimeClassStore,
-)
 from webhook.cluster.claims import (
     DEFAULT_LOOKUP_TIMING,
     ClaimLookup,
@@ -37,15 +28,13 @@ from webhook.cluster.claims import (
     LookupTiming,
     claims_named,
 )
-from webhook.cluster.nodes import NODES, NodeStore
-from webhook.cluster.templates import (
-    MACHINE_DEPLOYMENTS,
-    NODE_CLAIMS,
-    NODE_POOLS,
-    TemplateStore,
-    of_machine_deployment,
-    of_node_claim,
-    of_node_pool,
+from webhook.cluster.nodes import NODES
+from webhook.cluster.state import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    RUNTIME_CLASSES,
+    ClusterState,
+    NamedObject,
 )
 from webhook.cluster.watches import Watches
 from webhook.kube.connection import Connection
@@ -104,13 +93,7 @@ class ClusterFacts:
         self._watches = Watches(
             connection, restarted=observer.watch_restarted, clock=clock, timing=timing
         )
-        self._nodes = NodeStore(policy)
-        self._namespaces = NamespaceStore()
-        self._runtime_classes = RuntimeClassStore()
-        self._device_classes = DeviceClassStore()
-        self._node_pools = TemplateStore(of_node_pool)
-        self._node_claims = TemplateStore(of_node_claim)
-        self._machine_deployments = TemplateStore(of_machine_deployment)
+        self.state = ClusterState(policy)
         self._claims = ClaimLookup(
             connection, looked_up=observer.claim_looked_up, timing=lookup_timing
         )
@@ -122,15 +105,14 @@ class ClusterFacts:
         """Watch what this policy needs from now on."""
         self._needed = needed_facts(policy)
         self._resolves_claims = bool(policy.pools_of_class)
-        need = self._watches.need
-        need(NODES, self._nodes)
-        need(NODE_POOLS, self._node_pools)
-        need(NODE_CLAIMS, self._node_claims)
-        need(MACHINE_DEPLOYMENTS, self._machine_deployments)
-        need(NAMESPACES, self._namespaces, "namespaces" in self._needed)
-        need(RUNTIME_CLASSES, self._runtime_classes, "runtimeclasses" in self._needed)
-        need(DEVICE_CLASSES, self._device_classes, "deviceclasses" in self._needed)
-        if self._nodes.use(policy):
+        need, state = self._watches.need, self.state
+        need(NODES, state.nodes)
+        for collection, store in state.template_stores:
+            need(collection, store)
+        need(NAMESPACES, state.namespaces, "namespaces" in self._needed)
+        need(RUNTIME_CLASSES, state.runtime_classes, "runtimeclasses" in self._needed)
+        need(DEVICE_CLASSES, state.device_classes, "deviceclasses" in self._needed)
+        if state.nodes.use(policy):
             # Which resources are devices has changed, and of nodes only devices are kept.
             self._watches.relist(NODES)
 
@@ -194,19 +176,8 @@ class ClusterFacts:
         ``seconds`` is the time left to respond. Nothing is awaited unless the object, or the one
         before it, names claims.
         """
-        facts = Facts(
-            nodes=self._nodes.index if self._watches.has(NODES) else None,
-            templates=(
-                *self._node_pools.templates,
-                *self._node_claims.templates,
-                *self._machine_deployments.templates,
-            ),
-            namespace_labels=await self._labels_of(request.namespace, seconds / 2),
-            runtime_classes=self._runtime_classes.known
-            if self._watches.has(RUNTIME_CLASSES)
-            else None,
-            extended_resource_classes=self._device_classes.by_extended_resource,
-        )
+        labels = await self._labels_of(request.namespace, seconds / 2)
+        facts = replace(self.state.facts(self._watches.listed), namespace_labels=labels)
         if not self._resolves_claims:
             return facts
         names = [*claims_named(obj, request), *_claims_of_old(request)]
@@ -226,7 +197,7 @@ class ClusterFacts:
         A namespace is often created just before its first Pod: one that the watch does not know yet
         is read.
         """
-        labels = self._namespaces.labels(namespace)
+        labels = self.state.namespaces.all.get(namespace)
         if labels is not None or not self._watches.has(NAMESPACES) or not is_subdomain(namespace):
             return labels
         path = f"{NAMESPACES.path}/{namespace}"

@@ -32,8 +32,13 @@ class TaintObject(msgspec.Struct, frozen=True):
     value: str = ""
 
 
+class NodeMetadata(Metadata, frozen=True, rename="camel"):
+    uid: str = ""
+
+
 class NodeSpec(msgspec.Struct, frozen=True):
     taints: list[TaintObject] | None = None
+    unschedulable: bool | None = None
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -43,7 +48,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
 class NodeObject(msgspec.Struct, frozen=True):
     """The fields that are read of a Node."""
 
-    metadata: Metadata
+    metadata: NodeMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

@@ -6,8 +6,8 @@ Sources: ``sigs.k8s.io/karpenter/pkg/apis/v1``, and the annotations for scaling 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -177,33 +177,6 @@ MACHINE_DEPLOYMENTS = Collection(
     MachineDeploymentObject,
     **_RARE,
 )
-
-
-class TemplateStore(Generic[ItemT]):
-    """The node templates of a collection."""
-
-    def __init__(self, read: Callable[[ItemT], NodeTemplate | None]) -> None:
-        self.templates: tuple[NodeTemplate, ...] = ()
-        self._read: Callable[[ItemT], NodeTemplate | None] = read
-        self._by_key: dict[str, NodeTemplate] = {}
-
-    def put(self, item: ItemT, /) -> None:
-        template = self._read(item)
-        if template is None:
-            self.remove(item.metadata.key)
-        elif self._by_key.get(item.metadata.key) != template:
-            self._by_key[item.metadata.key] = template
-            self.templates = tuple(self._by_key.values())
-
-    def remove(self, name: str, /) -> None:
-        if self._by_key.pop(name, None) is not None:
-            self.templates = tuple(self._by_key.values())
-
-    def names(self) -> Iterable[str]:
-        return self._by_key.keys()
-
-    def __len__(self) -> int:
-        return len(self._by_key)
 
 
 def template_of(obj: JSONObject) -> NodeTemplate | None:

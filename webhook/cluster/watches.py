@@ -82,6 +82,11 @@ class Watches:
         for reflector in self._reflectors.values():
             await reflector.load()
 
+    @property
+    def listed(self) -> set[str]:
+        """The names of the collections that have been listed completely."""
+        return {name for name, reflector in self._reflectors.items() if reflector.synced}
+
     def has(self, collection: Collection[Any]) -> bool:
         """Return whether the collection has been listed completely."""
         reflector = self._reflectors.get(collection.name)

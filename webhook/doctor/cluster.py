@@ -9,9 +9,7 @@ from policies.kubernetes.nodes import NodeIndex
 from policies.needs import Fact, needed_facts
 from policies.policy import Policy
 from webhook.audit.inventory import Inventory
-from webhook.audit.nodes import node_findings
-from webhook.audit.pools import pool_states
-from webhook.audit.templates import label_problems
+from webhook.audit.pools import label_problems, node_findings, pool_states
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, fail, ok, skip, warn
 from webhook.kube.client import FORBIDDEN, KubeApi

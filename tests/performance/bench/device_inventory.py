@@ -21,7 +21,7 @@ from clusters import policy
 from fake_apiserver import NODES, FakeApiServer, eventually
 from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.holders import Holding, PodObject, of_pod
-from webhook.cluster.tally import Tally
+from webhook.cluster.stores import Tally
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.reflector import Timing

@@ -43,7 +43,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 def reasons_by_object(audit: Audit) -> dict[str, list[str]]:
     """Return the reasons of findings, by the object in whose report they are."""
     return {
-        f"{each.workload.kind.kind} {each.workload.owned.name}": [
+        f"{each.kind.kind} {each.owned.name}": [
             finding.reason for finding in each.decision.findings
         ]
         for each in audit.subjects
@@ -52,7 +52,7 @@ def reasons_by_object(audit: Audit) -> dict[str, list[str]]:
 
 
 def subject(audit: Audit, name: str) -> Subject:
-    [one] = [each for each in audit.subjects if each.workload.owned.name == name]
+    [one] = [each for each in audit.subjects if each.owned.name == name]
     return one
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fake_apiserver import eventually
 from hostile import (
     HostileServer,
     claim_with_selectors,
+    peak_of,
     pod_with_capabilities,
     pod_with_less_than_signs,
 )
@@ -21,10 +20,8 @@ from webhook.cluster.holders import CLAIMS, PODS
 MIB = 1024 * 1024
 OBJECTS = 15
 
-# The program prints its peak memory when its standard input ends.
 LEADER = """
 import asyncio, sys
-from pathlib import Path
 from policies.document.shipped import shipped_policy
 from webhook.cluster.device_inventory import DeviceInventory
 from webhook.kube.connection import Connection
@@ -34,7 +31,7 @@ async def main():
     inventory = DeviceInventory(Connection(kubeconfig(Path(sys.argv[1]))), shipped_policy())
     await inventory.follow(True)
     await asyncio.to_thread(sys.stdin.read)
-    print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+    peak()
     await inventory.stop()
 
 asyncio.run(main())
@@ -56,20 +53,6 @@ async def test_a_leader_keeps_its_memory_with_large_objects(
 ) -> None:
     async with HostileServer({path: (OBJECTS, make())}).serving() as server:
         config = server.kubeconfig(tmp_path / "kubeconfig")
-        peak = await _peak_of_a_leader(server, path, config)
+        peak = await peak_of(LEADER, config, lambda: path in server.watched)
     assert peak < 150 * MIB
     assert server.lists[path].count(1) == OBJECTS  # the first list only: no watch was lost
-
-
-async def _peak_of_a_leader(server: HostileServer, path: str, config: Path) -> int:
-    leader = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        LEADER,
-        str(config),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    await eventually(lambda: path in server.watched, "the watch", within=60)
-    output, _ = await leader.communicate(b"")
-    return int(output) * 1024

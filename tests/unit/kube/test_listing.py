@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fake_apiserver import NODES, FakeApiServer
-from webhook.cluster.catalogues import NamedObject
+from webhook.cluster.state import NamedObject
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import OversizedAnswerError, UnexpectedAnswerError

@@ -20,8 +20,8 @@ from clusters import around_a_pod, gpu_node, node, policy
 from fake_apiserver import FakeApiServer
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
-from webhook.cluster.catalogues import DeviceClassObject, DeviceClassSpec, DeviceClassStore
 from webhook.cluster.nodes import NodeObject, NodeStore, node_of
+from webhook.cluster.state import ClusterState, DeviceClassObject, DeviceClassSpec
 from webhook.kube.backoff import Backoff
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import in_cluster, kubeconfig
@@ -82,19 +82,19 @@ def device_class(name: str, created: str, resource: str | None) -> DeviceClassOb
 
 
 def test_the_newest_device_class_of_a_resource_wins_then_the_lower_name() -> None:
-    store = DeviceClassStore()
+    store = ClusterState(policy()).device_classes
     early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     store.put(device_class("b", late, "example.com/gpu"))
-    assert store.by_extended_resource == {"example.com/gpu": "b"}
+    assert store.all == {"example.com/gpu": "b"}
     store.put(device_class("a", early, "example.com/gpu"))
-    assert store.by_extended_resource == {"example.com/gpu": "b"}, "the newer one"
+    assert store.all == {"example.com/gpu": "b"}, "the newer one"
     store.put(device_class("c", late, "example.com/gpu"))
-    assert store.by_extended_resource == {"example.com/gpu": "b"}, "the lower name of two as new"
+    assert store.all == {"example.com/gpu": "b"}, "the lower name of two as new"
     store.remove("b")
-    assert store.by_extended_resource == {"example.com/gpu": "c"}
+    assert store.all == {"example.com/gpu": "c"}
     store.put(device_class("c", late, None))
     store.put(device_class("d", late, "example.com/nic"))
-    assert store.by_extended_resource == {"example.com/gpu": "a", "example.com/nic": "d"}
+    assert store.all == {"example.com/gpu": "a", "example.com/nic": "d"}
 
 
 def test_delays_double_up_to_a_cap_and_are_shortened_by_up_to_half() -> None:

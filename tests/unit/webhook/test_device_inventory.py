@@ -29,7 +29,7 @@ from webhook.cluster.holders import (
     of_pod,
 )
 from webhook.cluster.nodes import NodeObject
-from webhook.cluster.tally import Tally
+from webhook.cluster.stores import Tally
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
 from webhook.metrics.cluster import ClusterMetrics

@@ -10,8 +10,9 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from reviewing import default_policy
-from webhook.audit.templates import label_problems
-from webhook.cluster.templates import TemplateStore, of_machine_deployment, template_of
+from webhook.audit.pools import label_problems
+from webhook.cluster.state import ClusterState
+from webhook.cluster.templates import template_of
 from webhook.doctor.cluster import check_policy
 from webhook.doctor.installation import Installation
 
@@ -145,12 +146,12 @@ def test_the_store_drops_a_template_when_its_annotations_are_removed() -> None:
 
     from webhook.cluster.templates import MachineDeploymentObject
 
-    store = TemplateStore(of_machine_deployment)
+    store = ClusterState(default_policy()).machine_deployments
     given = machine_deployment(gpu_type="nvidia.com/gpu", gpu_count="1")
     store.put(msgspec.convert(given, MachineDeploymentObject))
-    assert [template.name for template in store.templates] == ["MachineDeployment infra/gpu"]
+    assert [template.name for template in store.all] == ["MachineDeployment infra/gpu"]
     store.put(msgspec.convert(machine_deployment(), MachineDeploymentObject))
-    assert (store.templates, len(store)) == ((), 0)
+    assert (store.all, len(store)) == ((), 0)
 
 
 TAINTED: JSON = {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}

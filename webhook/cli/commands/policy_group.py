@@ -107,7 +107,7 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
             cure = "Keep cluster facts on (clusterFacts in the chart), and check with --cluster"
             click.echo(f"Warning: {without}. {cure}.", err=True)
     if cluster:
-        from webhook.audit.templates import label_problems
+        from webhook.audit.pools import label_problems
         from webhook.cli.policy.discover.node_sources import from_cluster
 
         known = with_api(kubeconfig, from_cluster, context)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from webhook.audit.names import name_problem
+from policies.kubernetes.quantity import is_subdomain
 from webhook.cli.policy.policy_choice import PolicyChoice, choose_policy
 
 # For completion only: the reader reports files that do not exist or are not readable.
@@ -18,8 +18,12 @@ paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH.
 def valid_name(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     """Return the name of an object, or the names of a repeatable option, if they are valid."""
     for name in [value] if isinstance(value, str) else value or ():
-        if problem := name_problem(name):
-            raise click.BadParameter(f"{problem}.")
+        # A name becomes part of a URL, where a slash or a question mark would change the request.
+        if not is_subdomain(name):
+            raise click.BadParameter(
+                f"{name!r} is not a valid name: use up to 253 lower-case letters, digits, '-' and "
+                "'.', with a letter or a digit at both ends."
+            )
     return value
 
 

@@ -15,7 +15,6 @@ from policies.decision import Decision
 from policies.finding import ACTIONS, Finding
 from policies.kubernetes.objects import JSONObject
 from policies.registry import RULES
-from webhook.audit.names import some
 from webhook.cli.manifests.evaluate import Result, Verdict
 from webhook.cli.report.difference import Marked
 from webhook.doctor.line import Line as DoctorLine
@@ -23,7 +22,7 @@ from webhook.documents.documents import Document
 from webhook.documents.errors import ManifestError
 from webhook.documents.fields import locate
 from webhook.documents.objects import Manifest
-from webhook.wording import counted
+from webhook.wording import counted, some
 
 # Their modules import the client for the API server, which only these two commands need.
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
         yield from self.audit.exceptions
         for subject in self.audit.subjects:
             if subject.remark:
-                yield f"{place_of(subject)} counts by itself: {subject.remark}"
+                yield f"{subject.place} counts by itself: {subject.remark}"
 
 
 class DoctorReport(msgspec.Struct, frozen=True):
@@ -225,12 +224,6 @@ def results_of(audit: Audit) -> Iterator[Result]:
         yield _of_subject(subject)
 
 
-def place_of(subject: Subject) -> str:
-    """Return the place of an object: ``ml/jobs.batch/train``."""
-    owned = subject.workload.owned
-    return f"{owned.namespace}/{subject.workload.kind.title}/{owned.name}"
-
-
 def pool_summary(state: PoolState) -> str:
     """Return the numbers of a pool as one clause."""
     return (
@@ -241,13 +234,13 @@ def pool_summary(state: PoolState) -> str:
 
 
 def _of_subject(subject: Subject) -> Result:
-    workload, decision = subject.workload, subject.decision
-    manifest = _manifest(place_of(subject), workload.obj)
-    namespace = workload.owned.namespace
+    kind, owned, decision = subject.kind, subject.owned, subject.decision
+    obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": owned.name}}
+    manifest = _manifest(subject.place, obj)
     if subject.error:
         error = ManifestError(subject.error)
-        return Result(manifest, "invalid", namespace=namespace, error=error)
-    return Result(manifest, decision.verdict, decision, namespace)
+        return Result(manifest, "invalid", namespace=owned.namespace, error=error)
+    return Result(manifest, subject.verdict, decision, owned.namespace)
 
 
 def _manifest(path: str, obj: JSONObject) -> Manifest:

@@ -21,7 +21,6 @@ from webhook.cli.report.content import (
     Outcome,
     SuitesReport,
     finding_place,
-    place_of,
 )
 from webhook.doctor.line import STATUSES
 from webhook.documents.documents import sentence
@@ -51,7 +50,7 @@ def audit(report: AuditReport) -> Iterator[str]:
         pools=[_pool(state) for state in found.pools],
         # The topmost owners of Pods, and the objects that only name an owner.
         owners=[
-            {"path": place_of(subject), "pods": subject.pods, "remark": subject.remark}
+            {"path": subject.place, "pods": subject.pods, "remark": subject.remark}
             for subject in found.subjects
             if subject.pods or subject.remark
         ],
@@ -223,7 +222,7 @@ def _node(node: PoolNode) -> dict[str, Any]:
             }
             for holding in node.holdings
         ],
-        "trespassers": [pod.workload.owned.full_name for pod in node.trespassers],
+        "trespassers": [pod.owned.full_name for pod in node.trespassers],
     }
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
-from webhook.audit.names import some
 from webhook.cli.policy.discover.sites import Site, sites_of
 from webhook.cli.policy.discover.vendors import (
     CAPACITY_TAINTS,
@@ -20,6 +19,7 @@ from webhook.cli.policy.discover.vendors import (
     VENDORS,
     Vendor,
 )
+from webhook.wording import some
 
 _LONGEST_NAME = 63
 # Labels of other domains are the administrator's own.

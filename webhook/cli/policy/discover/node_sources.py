@@ -12,8 +12,8 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Taint
 from webhook.cli.cluster_facts import no_nodes, read_objects
-from webhook.cluster.catalogues import DEVICE_CLASSES, NAMESPACES, NamedObject
 from webhook.cluster.nodes import NODES, NodeObject
+from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, NamedObject
 from webhook.cluster.templates import devices_in, list_templates, template_of
 from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.errors import NOT_FOUND, ApiError

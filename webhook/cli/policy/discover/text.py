@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
-from webhook.audit.names import some
 from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.cli.policy.discover.drafts import Draft, PoolDraft
 from webhook.cli.policy.discover.vendors import INSTANCE_TYPE
-from webhook.wording import counted, printable
+from webhook.wording import counted, printable, some
 
 _WIDTH = 98
 _ALWAYS_EXEMPT = ("kube-system", "gpufence-system", "node-feature-discovery")

@@ -1,0 +1,121 @@
+"""What is known of a cluster, and the facts that follow from it.
+
+A replica keeps the state up to date with watches, an audit lists each collection once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Names
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from policies.facts import Facts
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.policy import Policy
+from webhook.cluster.nodes import NODES, NodeStore
+from webhook.cluster.stores import ValueStore
+from webhook.cluster.templates import (
+    MACHINE_DEPLOYMENTS,
+    NODE_CLAIMS,
+    NODE_POOLS,
+    of_machine_deployment,
+    of_node_claim,
+    of_node_pool,
+)
+from webhook.kube.collection import Collection
+from webhook.kube.wire import Metadata
+
+
+class NamedObject(msgspec.Struct, frozen=True):
+    """An object of which only the metadata is read."""
+
+    metadata: Metadata
+
+
+class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
+    extended_resource_name: str | None = None
+
+
+class DeviceClassObject(msgspec.Struct, frozen=True):
+    """``resource.k8s.io/v1`` ``DeviceClass``."""
+
+    metadata: Metadata
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+NAMESPACES = Collection("namespaces", "/api/v1/namespaces", NamedObject)
+RUNTIME_CLASSES = Collection("runtimeclasses", "/apis/node.k8s.io/v1/runtimeclasses", NamedObject)
+DEVICE_CLASSES = Collection(
+    "deviceclasses", "/apis/resource.k8s.io/v1/deviceclasses", DeviceClassObject, optional=True
+)
+
+
+class ClusterState:
+    """The stores of a cluster's collections: what placement depends on."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.nodes = NodeStore(policy)
+        self.namespaces = ValueStore(_labels, _by_name)
+        self.runtime_classes = ValueStore(_labels, frozenset[str])
+        self.device_classes = ValueStore(_itself, _by_extended_resource)
+        self.node_pools = ValueStore(of_node_pool, _templates)
+        self.node_claims = ValueStore(of_node_claim, _templates)
+        self.machine_deployments = ValueStore(of_machine_deployment, _templates)
+
+    @property
+    def template_stores(self) -> tuple[tuple[Collection[Any], ValueStore[Any, Any, Any]], ...]:
+        """The collections of node templates, and their stores. No cluster needs to have them."""
+        return (
+            (NODE_POOLS, self.node_pools),
+            (NODE_CLAIMS, self.node_claims),
+            (MACHINE_DEPLOYMENTS, self.machine_deployments),
+        )
+
+    def facts(self, known: Names[str]) -> Facts:
+        """Return the facts of the whole cluster, by the names of the ``known`` collections.
+
+        A collection is known once it was listed completely.
+        """
+        return Facts(
+            nodes=self.nodes.index if NODES.name in known else None,
+            templates=(
+                *self.node_pools.all,
+                *self.node_claims.all,
+                *self.machine_deployments.all,
+            ),
+            runtime_classes=self.runtime_classes.all if RUNTIME_CLASSES.name in known else None,
+            extended_resource_classes=self.device_classes.all,
+        )
+
+
+def _labels(item: NamedObject) -> Mapping[str, str]:
+    return item.metadata.labels or {}
+
+
+def _itself(item: DeviceClassObject) -> DeviceClassObject:
+    return item
+
+
+def _by_name(labels: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+    return labels
+
+
+def _templates(by_name: Mapping[str, NodeTemplate]) -> tuple[NodeTemplate, ...]:
+    return tuple(by_name.values())
+
+
+def _by_extended_resource(classes: Mapping[str, DeviceClassObject]) -> Mapping[str, str]:
+    """Return the DeviceClass of each extended resource: the newest one, then the lower name.
+
+    Source: ``k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache``.
+    """
+    # Timestamps are RFC 3339 in UTC and whole seconds, and sort as text.
+    by_name = sorted(classes.values(), key=lambda item: item.metadata.name, reverse=True)
+    by_age = sorted(by_name, key=lambda item: item.metadata.creation_timestamp or "")
+    return {
+        resource: item.metadata.name
+        for item in by_age
+        if (resource := item.spec.extended_resource_name)
+    }
