@@ -6,7 +6,7 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.decoding import MalformedObjectError
+from policies.kubernetes.editor import Operation
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cli.manifests.files import (
@@ -30,11 +31,12 @@ from webhook.cli.manifests.files import (
 )
 from webhook.documents.documents import Document, read_documents, unreadable
 from webhook.documents.errors import ManifestError
-from webhook.documents.fields import field_value, locate
+from webhook.documents.fields import field_value, locate, pointer
 from webhook.documents.files import display_name, read_text
 from webhook.documents.objects import Manifest, read_objects
 
 Verdict = Literal["allowed", "mutated", "denied", "unknown", "skipped", "invalid"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Complete = Callable[[Request, Facts, JSONObject], Facts]
 """Adds facts about the cluster to those about one object."""
 
@@ -44,15 +46,6 @@ _PLACEHOLDER = re.compile(
     r"\$\{[^}]*\}|\$\([^)]*\)|\$[A-Z_][A-Z0-9_]*|\{\{.*\}\}|<[^<>]+>|%[A-Z_]+%", re.DOTALL
 )
 _MISSING_CURE = "Add it as the API documents it, or remove the object"
-
-VERDICTS: tuple[Verdict, ...] = (
-    "allowed",
-    "mutated",
-    "denied",
-    "unknown",
-    "skipped",
-    "invalid",
-)
 
 
 class Result(msgspec.Struct, eq=False):
@@ -70,6 +63,13 @@ class Result(msgspec.Struct, eq=False):
     namespace: str = ""
     error: ManifestError | None = None
     note: str = ""
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations of the mutations, on the whole document."""
+        place = pointer(self.manifest.path)
+        operations = self.decision.operations if self.decision else ()
+        return [replace(operation, path=place + operation.path) for operation in operations]
 
     @property
     def api_version(self) -> str:

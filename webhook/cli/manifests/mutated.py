@@ -14,7 +14,6 @@ from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.yaml_writer import to_yaml
 from webhook.documents.documents import Document
-from webhook.documents.fields import pointer
 from webhook.wording import printable
 
 
@@ -22,16 +21,9 @@ def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
     """Yield each document with its objects mutated."""
     operations: dict[Document, list[Operation]] = {}
     for result in results:
-        manifest = result.manifest
-        of_document = operations.setdefault(manifest.document, [])
-        if result.decision is not None:
-            place = pointer(manifest.path)
-            of_document += [
-                Operation(f"{place}{operation.path}", operation.value)
-                for operation in result.decision.operations
-            ]
-    for document, all_operations in operations.items():
-        yield patched(document.value, tuple(all_operations))
+        operations.setdefault(result.manifest.document, []).extend(result.operations)
+    for document, of_document in operations.items():
+        yield patched(document.value, tuple(of_document))
 
 
 def write_documents(documents: Iterable[Any], *, as_json: bool) -> None:

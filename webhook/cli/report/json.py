@@ -24,7 +24,6 @@ from webhook.cli.report.content import (
 )
 from webhook.doctor.line import STATUSES
 from webhook.documents.documents import sentence
-from webhook.documents.fields import pointer
 
 if TYPE_CHECKING:
     from webhook.audit.pools import PoolNode, PoolState
@@ -153,10 +152,7 @@ def _entry(result: Result) -> dict[str, Any]:
             {"path": field_path(part.path), "reason": part.reason}
             for part in (decision.unjudged if decision else ())
         ],
-        "patch": [
-            {"op": "add", "path": pointer(manifest.path) + operation.path, "value": operation.value}
-            for operation in (decision.operations if decision else ())
-        ],
+        "patch": msgspec.to_builtins(result.operations),
     }
     if result.note:
         entry["note"] = result.note
