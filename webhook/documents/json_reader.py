@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from webhook.documents.errors import HELM_CURE, ManifestError, looks_like_template
+from webhook.documents.scalars import INT64_MIN, UINT64_MAX
 from webhook.documents.yaml_reader import (
     DUPLICATE_CURE,
     MAX_DEPTH,
@@ -22,8 +23,6 @@ from webhook.documents.yaml_reader import (
     read_yaml,
 )
 
-_INT64_MIN = -(2**63)
-_UINT64_MAX = 2**64 - 1
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LINE_WITH_BRACKET = re.compile(r"^[{\[]", re.MULTILINE)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -112,7 +111,7 @@ def _integer(digits: str) -> int | float:
     """Follow the API server: an integer that does not fit 64 bits is a float."""
     if len(digits) < 19:
         return int(digits)
-    if len(digits) < 21 and _INT64_MIN <= (value := int(digits)) <= _UINT64_MAX:
+    if len(digits) < 21 and INT64_MIN <= (value := int(digits)) <= UINT64_MAX:
         return value
     return _float(digits)
 

@@ -43,8 +43,9 @@ _BASES = {"hexadecimal": 16, "octal": 8, "binary": 2, "decimal": 10}
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 # strconv.ParseFloat, which parses these, accepts an underscore between two digits.
 _UNDERSCORES = re.compile(r"(?:[^_]|(?<=[0-9])_(?=[0-9]))*", re.ASCII)
-_INT64_MIN = -(2**63)
-_UINT64_MAX = 2**64 - 1
+INT64_MIN = -(2**63)
+UINT64_MAX = 2**64 - 1
+"""Integers of Kubernetes are between the two; others are floats."""
 # int() fails for 4,300 digits and more; floats end before.
 _MAX_DIGITS = 4000
 
@@ -125,7 +126,7 @@ def resolve_plain(text: str) -> Scalar:
     if match and match.lastgroup and len(plain) < _MAX_DIGITS:
         digits = match[match.lastgroup]
         value = int(f"{match['sign']}{digits}", _BASES[match.lastgroup])
-        if _INT64_MIN <= value <= _UINT64_MAX and not (value > -_INT64_MIN - 1 and match["sign"]):
+        if INT64_MIN <= value <= UINT64_MAX and not (value > -INT64_MIN - 1 and match["sign"]):
             return value
     return _float(plain, text)
 

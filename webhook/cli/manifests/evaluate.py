@@ -21,6 +21,7 @@ from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.editor import Operation
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
+from webhook.cel.scope import NAMESPACE_LABEL
 from webhook.cli.manifests.files import (
     NOTHING,
     Exclusion,
@@ -229,8 +230,6 @@ def _metadata(value: JSONObject) -> JSONObject:
 
 def _labels(namespace: JSONObject) -> JSONObject:
     """Return the labels that a namespace with this metadata has in a cluster."""
-    from webhook.cel.scope import NAMESPACE_LABEL  # Few files hold a namespace.
-
     labels = namespace.get("labels")
     written = labels if isinstance(labels, dict) else {}
     return {**written, NAMESPACE_LABEL: _text(namespace.get("name"))}
