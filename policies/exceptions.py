@@ -30,7 +30,7 @@ def useless_exceptions(policy: Policy, today: date | None) -> Iterator[tuple[int
 
 def _actions(entry: ExceptionEntry, policy: Policy) -> Iterable[Mapping[str, Action]]:
     if entry.namespaces.prefixes:
-        return (policy.actions, *policy.overrides.values())
+        return policy.action_sets
     return [policy.actions_in(namespace) for namespace in entry.namespaces.exact]
 
 

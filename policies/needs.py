@@ -65,5 +65,4 @@ def _admits_by_label(pool: Pool) -> bool:
 
 
 def _is_on(rule: str, policy: Policy) -> bool:
-    actions = (policy.actions, *policy.overrides.values())
-    return any(action.get(rule) != "off" for action in actions)
+    return any(actions.get(rule) != "off" for actions in policy.action_sets)

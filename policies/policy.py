@@ -1,33 +1,144 @@
-"""The policy as the rules read it: sets, tuples and tables, made once from the document."""
+"""The policy: what a document may hold, what each field means, and what the rules read.
+
+Each class is a part of the document. A field's annotation validates it, and the text below it
+describes it in the JSON schema and in the reference. ``policies.document`` validates documents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from policies.finding import Action
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
-from policies.kubernetes.names import NameSet
+from policies.kubernetes.field_types import (
+    Before,
+    Day,
+    Label,
+    LabelValue,
+    NamespaceNames,
+    NamespacePattern,
+    NonEmpty,
+    NotEmpty,
+    ObjectNames,
+    Part,
+    Positive,
+    QualifiedName,
+    ResourceNames,
+    SchedulerName,
+    SubdomainName,
+    UserID,
+    described,
+)
+from policies.kubernetes.names import NO_NAMES, NameSet
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Alternative, Taint, accepts
+from policies.suggestions import unknown
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, ValidationInfo
+    from pydantic_core import CoreSchema
 
 ProfileLevel = Literal["baseline", "restricted"]
 FailurePolicy = Literal["Fail", "Ignore"]
 """What API servers do with Pods that use GPU nodes while no replica answers: deny or allow."""
 
+_Key = TypeVar("_Key")
+
+
+class RuleName:
+    """The name of a rule. The context of a validation has the rules that exist."""
+
+    def __get_pydantic_core_schema__(self, _type: Any, _: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        text = core_schema.str_schema(strict=True)
+        return core_schema.with_info_after_validator_function(
+            self._known, text, metadata={"is_rule": True}
+        )
+
+    def _known(self, name: str, info: ValidationInfo) -> str:
+        if name not in (rules := (info.context or {})["rules"]):
+            raise ValueError(unknown("rule", name, rules))
+        return name
+
+
+def _action(value: Any) -> Any:
+    # In YAML 1.1, which Kubernetes reads, an unquoted off is the boolean false.
+    return "off" if value is False else value
+
+
+RuleId = Annotated[str, RuleName()]
+RuleAction = Annotated[Action, Before(_action)]
+
 
 @dataclass(frozen=True, slots=True)
-class AllowedNamespaces:
-    """The namespaces that may request a pool: by name, or by labels that they carry."""
+class LabelRequirement(Part):
+    """A requirement on a label, as in the label selectors of Kubernetes."""
 
-    names: NameSet = field(default_factory=NameSet)
-    match_labels: Mapping[str, str] = field(default_factory=dict)
-    match_expressions: tuple[Requirement, ...] = ()
-    deny_unknown: bool = False
-    """Whether a namespace is denied if its labels decide and are unknown."""
+    __pydantic_config__ = described(
+        **{
+            "if": {"properties": {"operator": {"enum": ["In", "NotIn"]}}},
+            "then": {"required": ["values"], "properties": {"values": {"minItems": 1}}},
+            "else": {"properties": {"values": {"maxItems": 0}}},
+        }
+    )
+
+    key: QualifiedName
+    """The label's key."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """In and NotIn compare the label's value with values. A namespace without the label meets NotIn
+    and DoesNotExist."""
+    values: tuple[LabelValue, ...] = ()
+    """The values, for In and NotIn only."""
+
+    def __post_init__(self) -> None:
+        if bool(self.values) != (self.operator in ("In", "NotIn")):
+            problem = (
+                "has values; remove them" if self.values else "has no values; add at least one"
+            )
+            raise ValueError(f"{problem} (operator {self.operator})")
+
+    def __str__(self) -> str:
+        """Return the requirement as kubectl writes it."""
+        values = ", ".join(self.values)
+        forms = {
+            "In": f"{self.key} in ({values})",
+            "NotIn": f"{self.key} notin ({values})",
+            "Exists": self.key,
+            "DoesNotExist": f"!{self.key}",
+        }
+        return forms[self.operator]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedNamespaces(Part):
+    """The namespaces that may request a pool: by name, or by labels."""
+
+    __pydantic_config__ = described(
+        anyOf=[
+            {"required": ["names"], "properties": {"names": {"minItems": 1}}},
+            {"required": ["matchLabels"], "properties": {"matchLabels": {"minProperties": 1}}},
+            {"required": ["matchExpressions"], "properties": {"matchExpressions": {"minItems": 1}}},
+        ]
+    )
+
+    names: NamespaceNames = NO_NAMES
+    """Names of namespaces, or prefixes followed by *."""
+    match_labels: Mapping[QualifiedName, LabelValue] = field(default_factory=dict)
+    """Labels that a namespace must have, all of them."""
+    match_expressions: tuple[LabelRequirement, ...] = ()
+    """Requirements that the labels of a namespace must meet, in addition to matchLabels."""
+    unknown: Literal["allow", "deny"] = "allow"
+    """Whether to allow a namespace whose labels are unknown."""
+
+    def __post_init__(self) -> None:
+        if not (self.names or self.by_labels):
+            raise ValueError("is empty; set names, matchLabels or matchExpressions")
 
     @property
     def by_labels(self) -> bool:
@@ -36,8 +147,13 @@ class AllowedNamespaces:
 
     def accepts_labels(self, labels: Mapping[str, str]) -> bool:
         """Return whether a namespace with these labels meets the label selector."""
-        selector = Alternative(self.match_labels, self.match_expressions, (), "")
-        return self.by_labels and accepts(selector, "", labels)
+        expressions = tuple(
+            Requirement(key=each.key, operator=each.operator, values=list(each.values))
+            for each in self.match_expressions
+        )
+        return self.by_labels and accepts(
+            Alternative(self.match_labels, expressions, (), ""), "", labels
+        )
 
     def __str__(self) -> str:
         parts = []
@@ -45,36 +161,25 @@ class AllowedNamespaces:
             parts.append(f"namespaces {', '.join(self.names.patterns)}")
         if self.by_labels:
             labels = [f"{key}={value}" for key, value in sorted(self.match_labels.items())]
-            labels += map(_describe, self.match_expressions)
+            labels += map(str, self.match_expressions)
             parts.append(f"namespaces with the labels {', '.join(labels)}")
         return " and ".join(parts)
 
 
-def _describe(requirement: Requirement) -> str:
-    """Return a requirement on a label as kubectl writes it."""
-    key, values = requirement.key or "", ", ".join(requirement.values or ())
-    forms = {
-        "In": f"{key} in ({values})",
-        "NotIn": f"{key} notin ({values})",
-        "Exists": key,
-        "DoesNotExist": f"!{key}",
-    }
-    return forms[requirement.operator or ""]
-
-
 @dataclass(frozen=True, slots=True)
-class AnnotationRequest:
-    """Annotations by which a Pod requests a device of one scheduler.
+class AnnotationRequest(Part):
+    """Annotations by which a Pod requests a device of a scheduler."""
 
-    They request nothing of another scheduler, which does not read them.
-    """
-
-    annotations: tuple[str, ...]
-    scheduler_name: str
-    container_annotation: str = ""
-    """The annotation that names the container with the device; without it, the first has it."""
-    count_annotation: str = ""
-    """The annotation with the number of devices; without it, the number is one."""
+    annotations: Annotated[tuple[QualifiedName, ...], NotEmpty()]
+    """Keys of annotations. Each of them is a request if its value is a positive number."""
+    scheduler_name: SchedulerName
+    """The scheduler that reads the annotations. For Pods with another schedulerName, they are no
+    request."""
+    container_annotation: QualifiedName | None = None
+    """The annotation that names the container with the device. The default is the first
+    container."""
+    count_annotation: QualifiedName | None = None
+    """The annotation with the number of devices. The default is one device."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -83,24 +188,56 @@ class AnnotationRequest:
         return frozenset(filter(None, keys))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pool:
-    """A set of GPU nodes: what they offer, the taints that fence them, the labels on them."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Pool(Part):
+    """A set of GPU nodes."""
 
-    name: str
-    resources: NameSet
-    device_classes: frozenset[str]
-    taints: tuple[Taint, ...]
-    node_selector: Mapping[str, str]
-    shared_resources: NameSet
-    runtime_class: str | None = None
-    allowed_namespaces: AllowedNamespaces | None = None
-    """The namespaces that may request the pool's devices; ``None`` for every namespace."""
-    largest_request: int | None = None
-    """How many devices one Pod may request; ``None`` for any number."""
-    fractional_resources: NameSet = field(default_factory=NameSet)
-    """The resources that are an amount of a device (its memory), and no number of devices."""
+    __pydantic_config__ = described(
+        anyOf=[
+            {"required": ["resources"], "properties": {"resources": {"minItems": 1}}},
+            {"required": ["deviceClasses"], "properties": {"deviceClasses": {"minItems": 1}}},
+        ]
+    )
+
+    name: Label
+    """A short name: lower-case letters, digits and '-', up to 63."""
+    resources: ResourceNames = NO_NAMES
+    """Extended resources of the nodes: exact names, or a prefix followed by *. Pools with the same
+    resource must differ in nodeSelector."""
+    shared_resources: ResourceNames = NO_NAMES
+    """Resources of the pool that are shares of a device (time-slicing, MPS). A container may
+    request one."""
+    fractional_resources: ResourceNames = NO_NAMES
+    """Resources of the pool that are an amount of a device, such as its memory in MiB. They make a
+    GPU Pod, and do not count as devices."""
     annotation_requests: tuple[AnnotationRequest, ...] = ()
+    """Annotations by which Pods request a device of a scheduler."""
+    device_classes: frozenset[SubdomainName] = frozenset()
+    """DeviceClasses (DRA) of the nodes' devices."""
+    taints: tuple[Taint, ...] = ()
+    """The taints of the nodes."""
+    node_selector: Annotated[Mapping[QualifiedName, LabelValue], NotEmpty()]
+    """The labels that identify the nodes, all of them."""
+    runtime_class: SubdomainName | None = None
+    """The RuntimeClass for GPU Pods that set none."""
+    allowed_namespaces: AllowedNamespaces | None = None
+    """The namespaces that may request the pool. The default is all namespaces."""
+    largest_request: Positive | None = None
+    """The largest number of the pool's devices that one Pod may request."""
+
+    def __post_init__(self) -> None:
+        if not self.resources and not self.device_classes:
+            raise ValueError("offers no devices; set resources or deviceClasses")
+        for kind, names in (
+            ("shared", self.shared_resources),
+            ("fractional", self.fractional_resources),
+        ):
+            for name in names.patterns:
+                if self.resources.overlap(NameSet([name])) is None:
+                    raise ValueError(
+                        f"has the {kind} resource {name!r}, which is not in resources; add it "
+                        "there as well"
+                    )
 
     def contains(self, node: Node) -> bool:
         """Return whether the node belongs to the pool: it carries all of the pool's labels."""
@@ -116,43 +253,64 @@ class Pool:
             return f"{self.resources.prefixes[0]}...: 1 under resources.limits"
         return f"a resource claim on device class {min(self.device_classes)}"
 
+    def shared_device(self, other: Pool) -> str | None:
+        """Return the name of a resource or device class that both pools offer, if there is one."""
+        classes = sorted(self.device_classes & other.device_classes)
+        return self.resources.overlap(other.resources) or next(iter(classes), None)
+
 
 @dataclass(frozen=True, slots=True)
-class Hardening:
-    """What is filled into the security context of a GPU Pod, and the profile it must meet.
-
-    ``None`` for an ID leaves it to the image.
-    """
+class Hardening(Part):
+    """The security context of GPU Pods, and the Pod Security profile that they must meet."""
 
     level: ProfileLevel = "restricted"
-    run_as_user: int | None = 65532
-    run_as_group: int | None = None
-    fs_group: int | None = None
+    """The Pod Security profile that GPU Pods must meet."""
+    run_as_user: UserID | None = 65532
+    """The user ID for Pods that set none. null does not set it."""
+    run_as_group: UserID | None = None
+    """The group ID for Pods that set none. null does not set it."""
+    fs_group: UserID | None = None
+    """The group that owns volumes, for Pods that set none. null does not set it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exemptions:
-    """The Pods that the policy does not apply to: the three kinds that Pod Security has."""
+class Exemptions(Part):
+    """The Pods to which the policy does not apply."""
 
-    namespaces: frozenset[str] = frozenset()
-    usernames: frozenset[str] = frozenset()
-    runtime_classes: frozenset[str] = frozenset()
+    namespaces: frozenset[SubdomainName] = frozenset()
+    """Names of namespaces."""
+    usernames: frozenset[NonEmpty] = frozenset()
+    """Names of users or service accounts."""
+    runtime_classes: frozenset[SubdomainName] = frozenset()
+    """Names of the RuntimeClasses of Pods."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExceptionEntry:
-    """Findings that do not count: of which rules, where, of what, why, until when.
+class Override(Part):
+    """Other actions for some namespaces."""
 
-    An empty set of rules, kinds or names stands for all. ``expires`` is the first day on which the
-    exception no longer counts.
-    """
+    namespaces: Annotated[tuple[NamespacePattern, ...], NotEmpty()]
+    """Names of namespaces, or prefixes followed by *."""
+    rules: Annotated[Mapping[RuleId, RuleAction], NotEmpty()]
+    """The action of each rule in these namespaces."""
 
-    rules: frozenset[str]
-    namespaces: NameSet
-    kinds: frozenset[str]
-    names: NameSet
-    reason: str
-    expires: date | None = None
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionEntry(Part):
+    """Findings that do not count, optionally until a date."""
+
+    rules: frozenset[RuleId] = frozenset()
+    """Names of rules. The default is all rules."""
+    namespaces: Annotated[NamespaceNames, NotEmpty()]
+    """Names of namespaces, or prefixes followed by *."""
+    kinds: frozenset[NonEmpty] = frozenset()
+    """Kinds of objects, for example Deployment. The default is all kinds."""
+    names: ObjectNames = NO_NAMES
+    """Names of objects: exact, or a prefix followed by *. The default is all objects."""
+    reason: NonEmpty
+    """The reason for the exception."""
+    expires: Day | None = None
+    """The first day on which the exception no longer applies: YYYY-MM-DD."""
 
     def covers(self, rule: str, namespace: str, kind: str, name: str) -> bool:
         """Return whether the exception is about this finding, expired or not."""
@@ -167,68 +325,105 @@ class ExceptionEntry:
         return self.expires is not None and today is not None and today >= self.expires
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Policy:
-    """A FencePolicy, ready for use."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Policy(Part):
+    """The policy document of gpufence, without its version and kind."""
 
-    pools: tuple[Pool, ...]
-    hardening: Hardening = Hardening()
-    actions: Mapping[str, Action] = field(default_factory=dict)
-    exemptions: Exemptions = Exemptions()
-    overrides: Mapping[str, Mapping[str, Action]] = field(default_factory=dict)
-    """The actions of the namespaces that have actions of their own, every rule among them.
-
-    A key is the name of a namespace, or a prefix followed by ``*``. The name counts more than a
-    prefix, and a longer prefix more than a shorter one.
-    """
-    exceptions: tuple[ExceptionEntry, ...] = ()
     failure_policy: FailurePolicy = "Fail"
+    """Whether API servers reject (Fail) or admit (Ignore) GPU Pods, and Pods that use GPU nodes,
+    while no replica answers."""
+    pools: Annotated[tuple[Pool, ...], NotEmpty()]
+    """The pools of GPU nodes."""
+    hardening: Hardening = Hardening()
+    """The security settings of GPU Pods."""
+    rules: Mapping[RuleId, RuleAction] = field(default_factory=dict)
+    """The action of each rule: enforce, warn, audit or off."""
+    exemptions: Exemptions = Exemptions()
+    """The Pods to which the policy does not apply."""
+    overrides: tuple[Override, ...] = ()
+    """Other actions for some namespaces. The last matching entry counts."""
+    exceptions: tuple[ExceptionEntry, ...] = ()
+    """Findings that do not count, optionally until a date."""
     custom_workloads: tuple[CustomWorkloads, ...] = WELL_KNOWN
-    """The custom resources that API servers send when they are created."""
-    pools_of_class: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
-    """By DeviceClass, the pools that offer its devices."""
-    pools_by_key: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
-    """By the key of a label or of a taint, the pools whose nodes have it."""
-    pools_of_annotations: Mapping[AnnotationRequest, tuple[Pool, ...]] = field(
-        init=False, default_factory=dict
-    )
-    """By the annotations that request a device, the pools that offer it."""
-    _pools_of_name: Mapping[str, tuple[Pool, ...]] = field(init=False, default_factory=dict)
-    _pools_by_prefix: tuple[Pool, ...] = field(init=False, default=())
-    _override_prefixes: tuple[str, ...] = field(init=False, default=())
+    """Custom resources whose pod templates gpufence checks at creation. The default is a list of
+    well-known ones."""
 
     def __post_init__(self) -> None:
-        classes: dict[str, tuple[Pool, ...]] = {}
-        keys: dict[str, tuple[Pool, ...]] = {}
-        names: dict[str, tuple[Pool, ...]] = {}
-        annotations: dict[AnnotationRequest, tuple[Pool, ...]] = {}
         for pool in self.pools:
-            for name in pool.device_classes:
-                classes[name] = (*classes.get(name, ()), pool)
-            for key in {*pool.node_selector, *(taint.key for taint in pool.taints)}:
-                keys[key] = (*keys.get(key, ()), pool)
-            for annotation in pool.annotation_requests:
-                annotations[annotation] = (*annotations.get(annotation, ()), pool)
-            for name in pool.resources.exact:
-                names[name] = tuple(pool for pool in self.pools if name in pool.resources)
-        object.__setattr__(self, "pools_of_class", classes)
-        object.__setattr__(self, "pools_by_key", keys)
-        object.__setattr__(self, "pools_of_annotations", annotations)
-        object.__setattr__(self, "_pools_of_name", names)
-        by_prefix = tuple(pool for pool in self.pools if pool.resources.prefixes)
-        object.__setattr__(self, "_pools_by_prefix", by_prefix)
-        patterns = (pattern for pattern in self.overrides if pattern.endswith("*"))
-        prefixes = sorted((pattern[:-1] for pattern in patterns), key=len, reverse=True)
-        object.__setattr__(self, "_override_prefixes", tuple(prefixes))
+            if pool.runtime_class in self.exemptions.runtime_classes:
+                raise ValueError(
+                    f"sets the RuntimeClass {pool.runtime_class!r} for pool {pool.name!r}, and "
+                    "exempts it in exemptions.runtimeClasses; remove one of the two"
+                )
+        for index, pool in enumerate(self.pools):
+            for other in self.pools[:index]:
+                _require_difference(other, pool)
+
+    @cached_property
+    def pools_of_class(self) -> Mapping[str, tuple[Pool, ...]]:
+        """By DeviceClass, the pools that offer its devices."""
+        return _by({pool: pool.device_classes for pool in self.pools})
+
+    @cached_property
+    def pools_by_key(self) -> Mapping[str, tuple[Pool, ...]]:
+        """By the key of a label or of a taint, the pools whose nodes have it."""
+        return _by(
+            {
+                pool: {*pool.node_selector, *(taint.key for taint in pool.taints)}
+                for pool in self.pools
+            }
+        )
+
+    @cached_property
+    def pools_of_annotations(self) -> Mapping[AnnotationRequest, tuple[Pool, ...]]:
+        """By the annotations that request a device, the pools that offer it."""
+        return _by({pool: pool.annotation_requests for pool in self.pools})
+
+    @cached_property
+    def _pools_of_name(self) -> Mapping[str, tuple[Pool, ...]]:
+        names = {name for pool in self.pools for name in pool.resources.exact}
+        return {
+            name: tuple(pool for pool in self.pools if name in pool.resources) for name in names
+        }
+
+    @cached_property
+    def _pools_by_prefix(self) -> tuple[Pool, ...]:
+        return tuple(pool for pool in self.pools if pool.resources.prefixes)
+
+    @cached_property
+    def overridden(self) -> Mapping[str, Mapping[str, Action]]:
+        """The actions of the namespaces that have actions of their own, every rule among them.
+
+        A key is the name of a namespace, or a prefix followed by ``*``. The name counts more than a
+        prefix, and a longer prefix more than a shorter one.
+        """
+        actions = {}
+        for pattern in [name for override in self.overrides for name in override.namespaces]:
+            actions[pattern] = dict(self.rules)
+            for override in self.overrides:
+                # A prefix covers every pattern that starts with it.
+                if pattern in NameSet(override.namespaces):
+                    actions[pattern] |= override.rules
+        return actions
+
+    @cached_property
+    def _override_prefixes(self) -> tuple[str, ...]:
+        prefixes = [pattern[:-1] for pattern in self.overridden if pattern.endswith("*")]
+        return tuple(sorted(prefixes, key=len, reverse=True))
+
+    @property
+    def action_sets(self) -> tuple[Mapping[str, Action], ...]:
+        """The actions of the rules, and those of each namespace that has actions of its own."""
+        return (self.rules, *self.overridden.values())
 
     def actions_in(self, namespace: str) -> Mapping[str, Action]:
         """Return each rule's action for objects of the namespace."""
-        actions = self.overrides.get(namespace)
+        actions = self.overridden.get(namespace)
         if actions is None:
             for prefix in self._override_prefixes:
                 if namespace.startswith(prefix):
-                    return self.overrides[f"{prefix}*"]
-            return self.actions
+                    return self.overridden[f"{prefix}*"]
+            return self.rules
         return actions
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
@@ -254,3 +449,26 @@ class Policy:
                 return pool
         fenced = (pool for pool in pools if node.is_fenced_by(pool.taints))
         return next(fenced, pools[0] if pools else None)
+
+
+def _by(keys: Mapping[Pool, Iterable[_Key]]) -> dict[_Key, tuple[Pool, ...]]:
+    """Return the pools by their keys, in the order of the policy."""
+    found: dict[_Key, tuple[Pool, ...]] = {}
+    for pool, own in keys.items():
+        for key in own:
+            found[key] = (*found.get(key, ()), pool)
+    return found
+
+
+def _require_difference(other: Pool, pool: Pool) -> None:
+    """Raise a ValueError if labels do not tell two pools with the same devices apart."""
+    if pool.name == other.name:
+        raise ValueError(f"has two pools named {pool.name!r}; give each its own name")
+    shared = other.shared_device(pool)
+    wide, narrow = sorted((other, pool), key=lambda pool: len(pool.node_selector))
+    if shared and wide.node_selector.items() <= narrow.node_selector.items():
+        raise ValueError(
+            f"has {shared!r} in two pools, {other.name!r} and {pool.name!r}, but "
+            f"every node of {narrow.name!r} is also a node of {wide.name!r}; add a "
+            f"label to the nodeSelector of {wide.name!r} that tells them apart"
+        )

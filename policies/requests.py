@@ -185,7 +185,7 @@ def may_request(pool: Pool, request: Request, facts: Facts) -> bool:
         return False
     labels = facts.namespace_labels
     if labels is None:
-        return not (allowed.deny_unknown or request.fail_closed)
+        return not (allowed.unknown == "deny" or request.fail_closed)
     return allowed.accepts_labels(labels)
 
 
@@ -305,7 +305,7 @@ def _amounts(pod: Pod, request: AnnotationRequest) -> Iterator[tuple[str, str]]:
 
 def _container(pod: Pod, request: AnnotationRequest) -> Container | None:
     """Return the container that gets the device of a request by annotation."""
-    name = (pod.metadata.annotations or {}).get(request.container_annotation)
+    name = (pod.metadata.annotations or {}).get(request.container_annotation or "")
     for container in pod.containers():
         if container.kind == "ephemeralContainers":
             continue
@@ -318,7 +318,7 @@ def _count(pod: Pod, request: AnnotationRequest) -> int:
     """Return how many devices the Pod requests by annotations; a part of a device counts as one."""
     if request.scheduler_name != pod.spec.scheduler_name or not any(_amounts(pod, request)):
         return 0
-    count = (pod.metadata.annotations or {}).get(request.count_annotation) or ""
+    count = (pod.metadata.annotations or {}).get(request.count_annotation or "") or ""
     return int(count) if _COUNT.fullmatch(count) else 1
 
 

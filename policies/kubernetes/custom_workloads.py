@@ -6,14 +6,20 @@ kind. An API server sends only the resources that are registered; these are the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated
+
+from policies.kubernetes.field_types import CustomGroup, Label, NotEmpty, Part
 
 
-class CustomWorkloads(NamedTuple):
-    """Resources of one API group, by their names in URLs: ``pytorchjobs``."""
+@dataclass(frozen=True, slots=True)
+class CustomWorkloads(Part):
+    """Custom resources that embed pod templates."""
 
-    group: str
-    resources: tuple[str, ...]
+    group: CustomGroup
+    """The API group, without a version: kubeflow.org."""
+    resources: Annotated[tuple[Label, ...], NotEmpty()]
+    """The plural resource names: pytorchjobs."""
 
 
 WELL_KNOWN: tuple[CustomWorkloads, ...] = (

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
 class NameSet:
     """A set of names, some of them open at the end."""
 
-    exact: frozenset[str] = frozenset()
-    prefixes: tuple[str, ...] = ()
+    __slots__ = ("exact", "prefixes")
 
-    @classmethod
-    def of(cls, patterns: Iterable[str]) -> NameSet:
-        """Return the set that ``patterns`` name: each exact, or a prefix followed by ``*``."""
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        """Make the set that ``patterns`` name: each exact, or a prefix followed by ``*``."""
         given = list(patterns)
-        return cls(
-            frozenset(name for name in given if not name.endswith("*")),
-            tuple(name[:-1] for name in given if name.endswith("*")),
-        )
+        self.exact = frozenset(name for name in given if not name.endswith("*"))
+        self.prefixes = tuple(name[:-1] for name in given if name.endswith("*"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NameSet) and self.patterns == other.patterns
+
+    def __hash__(self) -> int:
+        return hash((self.exact, self.prefixes))
+
+    def __repr__(self) -> str:
+        return f"NameSet({self.patterns})"
 
     def __contains__(self, name: str) -> bool:
         return name in self.exact or (bool(self.prefixes) and name.startswith(self.prefixes))
@@ -44,3 +47,6 @@ class NameSet:
             if any(p.startswith(prefix) or prefix.startswith(p) for p in other.prefixes):
                 return f"{prefix}*"
         return None
+
+
+NO_NAMES = NameSet()

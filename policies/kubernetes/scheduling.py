@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Annotated
 
 import msgspec
 
 from policies.kubernetes.core_v1 import NodeSelectorTerm, PodSpec, Requirement, Toleration
+from policies.kubernetes.field_types import LabelValue, OneOf, Part, QualifiedName
 from policies.kubernetes.quantity import is_label_value, is_qualified_name
 
-TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+TaintEffect = Annotated[str, OneOf("NoSchedule", "PreferNoSchedule", "NoExecute")]
 
 
-class Taint(NamedTuple):
-    """A taint of a node. A ``value`` of ``None`` stands for any value."""
+@dataclass(frozen=True, slots=True, order=True)
+class Taint(Part):
+    """A taint of the pool's nodes."""
 
-    key: str
-    effect: str
-    value: str | None = None
+    key: QualifiedName
+    """The taint's key."""
+    effect: TaintEffect = "NoSchedule"
+    """NoSchedule, PreferNoSchedule or NoExecute."""
+    value: LabelValue | None = None
+    """The taint's value. Without it, every value matches."""
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"={self.value}"

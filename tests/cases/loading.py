@@ -10,8 +10,7 @@ from typing import Any, get_args
 import yaml
 
 from policies.decision import Decision
-from policies.document.model import default_policy_text, parse_policy
-from policies.document.shipped import PRESETS
+from policies.document import parse_policy
 from policies.engine import decide
 from policies.facts import Facts, Operation, Request
 from policies.finding import Finding
@@ -21,6 +20,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
 from policies.registry import RULES, Mutation
+from policies.shipped import PRESETS, default_policy_text
 
 HERE = Path(__file__).parent
 
@@ -158,7 +158,7 @@ def policy_document(name: str) -> JSONObject:
 
 
 def compiled(document: JSONObject) -> Policy:
-    return parse_policy(document).compile()
+    return parse_policy(document)
 
 
 def load_all(text: str) -> list[JSONObject]:

@@ -298,11 +298,9 @@ def of_pools(count: int) -> Policy:
     others = tuple(
         Pool(
             name=f"pool-{n}",
-            resources=NameSet.of([f"vendor-{n}.example/gpu"]),
-            device_classes=frozenset(),
+            resources=NameSet([f"vendor-{n}.example/gpu"]),
             taints=(Taint(f"vendor-{n}.example/gpu", "NoSchedule"),),
             node_selector={f"vendor-{n}.example/present": "true"},
-            shared_resources=NameSet(),
         )
         for n in range(count - 1)
     )
@@ -323,9 +321,9 @@ def test_an_exception_expires_on_its_date_without_recompilation(
 ) -> None:
     entry = ExceptionEntry(
         rules=frozenset({"pool-trespass"}),
-        namespaces=NameSet.of(["default"]),
+        namespaces=NameSet(["default"]),
         kinds=frozenset({"Pod"}),
-        names=NameSet.of(["pod-*"]),
+        names=NameSet(["pod-*"]),
         reason="moves soon",
         expires=TODAY + timedelta(days=days),
     )
@@ -342,8 +340,8 @@ def test_a_rule_on_warn_warns_and_a_rule_on_audit_does_not(
     control_plane: ControlPlane, action: Action, warned: bool
 ) -> None:
     policy = policies()["one taint"]
-    actions = {**policy.actions, "pool-trespass": action}
-    with in_tree(control_plane, replace(policy, actions=actions)) as line:
+    rules = {**policy.rules, "pool-trespass": action}
+    with in_tree(control_plane, replace(policy, rules=rules)) as line:
         output = control_plane.kubectl(
             "create", "--dry-run=server", "-f", "-", stdin=json.dumps(TRESPASSER)
         ).stderr

@@ -21,7 +21,7 @@ from controlplane.versions import CLAIMS
 from deploy import kubelet
 from deploy.chart import Helm, Values
 from deploy.installation import Installation, installation
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 
 pytestmark = [
     pytest.mark.skipif(

@@ -24,7 +24,8 @@ from controlplane.objects import node, taint
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from controlplane.webhooks import unregister, wait_until_called
-from policies.document.model import default_policy_text, parse_policy
+from policies.document import parse_policy
+from policies.shipped import default_policy_text
 from webhook.registration.configurations import Registration, configurations
 
 pytestmark = [pytest.mark.usefixtures("server")]
@@ -86,7 +87,7 @@ def server(
                 ca_bundle=base64.b64encode(running.authority).decode(),
                 with_nodes=True,
             )
-            wanted = configurations(parse_policy(document()).compile(), registration)
+            wanted = configurations(parse_policy(document()), registration)
             unregister(control_plane)
             control_plane.kubectl.apply(*wanted)
             try:

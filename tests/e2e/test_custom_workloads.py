@@ -13,7 +13,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence, running
 from controlplane.poll import until
 from controlplane.webhooks import calls
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 
 JSON = dict[str, Any]
 

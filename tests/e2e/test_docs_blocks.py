@@ -20,7 +20,8 @@ from controlplane.gpufence import COMMAND
 from controlplane.objects import node, taint
 from docs.blocks import LIFE, VALUES, Block, agrees, blocks, fence_policies, pages
 from paths import PROJECT
-from policies.document.model import default_policy_text, parse_policy
+from policies.document import parse_policy
+from policies.shipped import default_policy_text
 from running import Run
 
 PAGES = [page for page in pages() if page not in LIFE]

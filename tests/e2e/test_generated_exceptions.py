@@ -20,7 +20,7 @@ from controlplane.fence import Fence, running
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node
 from controlplane.poll import until
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 
 JSON = dict[str, Any]
 

@@ -22,8 +22,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from laws.profile import live_law as law
-from policies.document.model import default_policy_text, parse_policy
-from policies.document.shipped import preset_text
+from policies.document import parse_policy
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
@@ -31,6 +30,7 @@ from policies.kubernetes.names import NameSet
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
+from policies.shipped import default_policy_text, preset_text
 from release.recorder import MARK, Recorder
 from strategies import JSON, facts
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
@@ -52,14 +52,13 @@ def ten_pools() -> Policy:
     others = tuple(
         Pool(
             name=f"pool-{index}",
-            resources=NameSet.of([f"vendor-{index}.example/gpu", f"vendor-{index}.example/part-*"]),
+            resources=NameSet([f"vendor-{index}.example/gpu", f"vendor-{index}.example/part-*"]),
             device_classes=frozenset({f"gpu.vendor-{index}.example"}),
             taints=(
                 Taint(f"vendor-{index}.example/gpu", "NoSchedule"),
                 Taint(("gpu", "dedicated", "amd.com/gpu")[index % 3], "NoExecute", "true"),
             ),
             node_selector={"node-type": "gpu", f"vendor-{index}.example/present": "true"},
-            shared_resources=NameSet(),
         )
         for index in range(9)
     )
@@ -68,7 +67,7 @@ def ten_pools() -> Policy:
 
 def _default() -> Policy:
     document = yaml.safe_load(default_policy_text())
-    return parse_policy({**document, "exemptions": {}}).compile()
+    return parse_policy({**document, "exemptions": {}})
 
 
 def without_classes() -> Policy:
@@ -80,7 +79,7 @@ def without_classes() -> Policy:
 def kai() -> Policy:
     """Return the policy for the KAI Scheduler, whose annotations request devices."""
     document = yaml.safe_load(preset_text("kai"))
-    return parse_policy({**document, "exemptions": {}}).compile()
+    return parse_policy({**document, "exemptions": {}})
 
 
 def two_models() -> Policy:

@@ -13,7 +13,7 @@ import yaml
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import COMMAND
 from controlplane.objects import node
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 
 pytestmark = [pytest.mark.timeout(600)]
 

@@ -25,11 +25,12 @@ from controlplane.poll import until
 from laws.profile import live_law as law
 from pod_security_strategies import creatable_pods
 from policies.decision import Decision
-from policies.document.model import default_policy_text, parse_policy
+from policies.document import parse_policy
 from policies.engine import decide
 from policies.facts import Request
 from policies.kubernetes.templates import templates
 from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
+from policies.shipped import default_policy_text
 from strategies import JSON
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.cel.scope import NAMESPACE_LABEL
@@ -44,7 +45,7 @@ AMD_POOL = {
 }
 DOCUMENT: JSON = yaml.safe_load(default_policy_text())
 DOCUMENT["pools"].append(AMD_POOL)
-POLICY = parse_policy(DOCUMENT).compile()
+POLICY = parse_policy(DOCUMENT)
 RULE = re.compile(r"^- ([a-z-]+): ", re.MULTILINE)
 TOKEN_VOLUME = re.compile(r"kube-api-access-\w+")
 PODS = "/api/v1/namespaces/{}/pods"

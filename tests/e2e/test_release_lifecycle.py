@@ -12,7 +12,7 @@ from cryptography import x509
 
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 from release.release import KINDS, NAME, WEBHOOKS, Release, release
 from release.replica import Replica
 

@@ -22,7 +22,7 @@ from controlplane.fence import Fence, running
 from controlplane.objects import node, taint
 from controlplane.poll import until
 from controlplane.webhooks import calls
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 
 pytestmark = [pytest.mark.timeout(900)]
 

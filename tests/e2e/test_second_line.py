@@ -16,7 +16,7 @@ from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 from release.release import NAME, Release, release
 from webhook.cel.admission_policies import BINDING_KIND, POLICY_KIND
 from webhook.registration.second_line import PATHS

@@ -14,7 +14,7 @@ from cryptography import x509
 from controlplane.api import Api, ApiError, Object
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 from release.load import GPU_POD, Load
 from release.release import WEBHOOKS, Release, release
 from release.replica import Replica

@@ -20,7 +20,7 @@ from controlplane.objects import node, taint
 from controlplane.poll import until
 from controlplane.versions import RESIZE, SUSPENDED_JOBS
 from controlplane.webhooks import wait_until_called
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 
 JSON = dict[str, Any]
 

@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from certs.files import issue
 from controlplane.gpufence import COMMAND
-from policies.document.shipped import COMPILED
+from policies.shipped import DEFAULT
 
 # 20, and fewer in `make unit`, like the examples of the laws.
 POINTS = settings().max_examples // 5
@@ -28,7 +28,7 @@ def started(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start ``gpufence serve`` as PID 1; yield what runs it, and its PID outside."""
     command = [
         *("unshare", "--pid", "--fork", "--kill-child", str(COMMAND), "serve"),
-        f"--policy={COMPILED.with_suffix('.yaml')}",
+        f"--policy={DEFAULT}",
         f"--tls-cert={directory / 'tls.crt'}",
         f"--tls-key={directory / 'tls.key'}",
         *("--register=false", "--host=127.0.0.1", "--port=0", "--metrics-host=127.0.0.1"),

@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from fake_apiserver import FakeApiServer
-from policies.document.model import parse_policy
+from policies.document import parse_policy
 from policies.facts import Facts, Request
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
@@ -67,7 +67,7 @@ def policy(**pool: Any) -> Policy:
     """Return the default policy with other fields for its pool."""
     document = default_document()
     document["pools"][0] |= pool
-    return parse_policy(document).compile()
+    return parse_policy(document)
 
 
 def node(

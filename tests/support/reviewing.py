@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
-from policies.document.model import default_policy_text, parse_policy
+from policies.document import parse_policy
 from policies.policy import Policy
+from policies.shipped import default_policy_text
 
 JSON = dict[str, Any]
 
@@ -34,7 +35,7 @@ def default_policy(**rules: str) -> Policy:
     """Return the policy that ships with gpufence, with other actions for some of its rules."""
     document = default_document()
     document["rules"] |= {rule.replace("_", "-"): action for rule, action in rules.items()}
-    return parse_policy(document).compile()
+    return parse_policy(document)
 
 
 def plain_pod() -> JSON:

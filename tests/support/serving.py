@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 
 from certs.errors import CertificateError
-from policies.document.shipped import shipped_policy
 from webhook.http.listener import ListenError
-from webhook.server.policy_reload import FixedPolicy
 from webhook.server.replica import ServeOptions, serve
 
 if __name__ == "__main__":
@@ -17,7 +15,7 @@ if __name__ == "__main__":
     for key in ("tls_cert", "tls_key"):
         options[key] = Path(options[key])
     try:
-        status = serve(ServeOptions(policy=FixedPolicy(shipped_policy()), **options))
+        status = serve(ServeOptions(**options))
     except (CertificateError, ListenError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
     sys.exit(status)

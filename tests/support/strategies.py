@@ -16,7 +16,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pod_security_strategies import CONTAINER_CONTEXTS, POD_CONTEXTS
-from policies.document.model import parse_policy
+from policies.document import parse_policy
 from policies.facts import Facts
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node
@@ -483,7 +483,7 @@ def _model(
 
 def _policy(*pools: JSON, **fields: Any) -> Policy:
     document = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy", "pools": list(pools)}
-    return parse_policy(document | fields).compile()
+    return parse_policy(document | fields)
 
 
 def policies() -> dict[str, Policy]:

@@ -9,11 +9,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from paths import CHART, DEPLOY, PROJECT
-from policies.document.model import FencePolicy, default_policy_text, parse_policy
-from policies.document.shipped import COMPILED, compiled_text
+from policies.document import FencePolicy, json_schema
+from policies.shipped import default_policy_text
 
 # A chart reads no file outside of its own directory, and Flux follows no link that leads out.
 COPIES = {
@@ -28,17 +26,11 @@ BACKEND = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-cla
 def texts() -> dict[Path, str]:
     """Return the content of every generated file."""
     return {
-        COMPILED: policy_text(),
         DEPLOY / "build-requirements.txt": backend_text(),
         CHART / "values.yaml": values_text(),
         CHART / "values.schema.json": schema_text(),
         **{copy: source.read_text() for copy, source in COPIES.items()},
     }
-
-
-def policy_text() -> str:
-    """Return the compiled default policy, which loads without pydantic."""
-    return compiled_text(parse_policy(yaml.safe_load(default_policy_text())).compile())
 
 
 def values_text() -> str:
@@ -50,7 +42,7 @@ def values_text() -> str:
 def schema_text() -> str:
     """Return values.schema.json, with the schema of the policy document as its definitions."""
     schema = json.loads((CHART / "values.schema.json").read_text())
-    policy = FencePolicy.model_json_schema(by_alias=True)
+    policy = json_schema(FencePolicy)
     definitions = {**policy.pop("$defs"), "FencePolicy": policy}
     schema["$defs"] = _as_values(definitions)
     return json.dumps(schema, indent=2) + "\n"

@@ -119,7 +119,7 @@ def add(root: Path, name: str) -> list[Path]:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     _register(root / "policies" / "registry.py", stem)
-    policy = root / "policies" / "document" / "default.yaml"
+    policy = root / "policies" / "default.yaml"
     policy.write_text(_after_last_rule(policy.read_text(), f"  {name}: warn\n"))
     suite, page = root / SUITE_FILE, root / PAGE
     suite.write_text(suite.read_text() + SUITE.format(name=name))

@@ -185,8 +185,8 @@ def other_action(rule: str, action: Action, policy: Policy) -> str | None:
 
     None where the rule has the action in no namespace, and empty where it has it in every one.
     """
-    has = {name: actions[rule] == action for name, actions in policy.overrides.items()}
-    here = policy.actions[rule] == action
+    has = {name: actions[rule] == action for name, actions in policy.overridden.items()}
+    here = policy.rules[rule] == action
     if not (here or any(has.values())):
         return None
     if here and all(has.values()):
@@ -197,7 +197,7 @@ def other_action(rule: str, action: Action, policy: Policy) -> str | None:
     groups = [({name for name in exact if has[name] == same}, same) for same in (True, False)]
     groups += [({name}, has[name]) for name in prefixes]
     choices = [
-        f"{is_in('request.namespace', NameSet.of(group))} ? {_literal(not same)}"
+        f"{is_in('request.namespace', NameSet(group))} ? {_literal(not same)}"
         for group, same in groups
         if group
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies.candidates import describe
 from policies.context import Context
@@ -312,7 +312,7 @@ def _untolerated(pod: Pod, taints: tuple[Taint, ...]) -> Taint | None:
     tolerations = pod.spec.tolerations or []
     for taint in taints:
         if taint.effect in FENCING_EFFECTS and not any(tolerates(t, taint) for t in tolerations):
-            return taint._replace(value=taint.value or None)
+            return replace(taint, value=taint.value or None)
     return None
 
 

@@ -24,7 +24,7 @@ class SuggestingGroup(click.Group):
         name = args[0]
         names = self.list_commands(ctx)
         if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
-            from policies.document.suggestions import did_you_mean
+            from policies.suggestions import did_you_mean
 
             near = did_you_mean(name, names) or f"Commands: {', '.join(names)}."
             ctx.fail(f"{name!r} is not a command of {ctx.command_path}. {near}")

@@ -15,15 +15,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.document.fence_test import KIND, CaseSpec, ExpectSpec, SuiteSpec, parse_suite
-from policies.document.model import PolicyError
+from policies.document import PolicyError
 from policies.facts import Facts, Request
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
+from webhook.cli.fence_test import KIND, Case, Expected, FenceTest, parse_suite
 from webhook.cli.manifests.evaluate import Result, evaluate, read_manifests
 from webhook.cli.manifests.files import is_directory, is_special_file
-from webhook.cli.policy.policy_file import compiled_policy, located
 from webhook.cli.report.content import Failure, Outcome
 from webhook.cli.report.difference import difference
 from webhook.cluster.nodes import node_of
@@ -31,6 +30,7 @@ from webhook.documents.documents import Document, load_documents, sentence
 from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.fields import ABSENT, field_value, locate
 from webhook.documents.objects import Manifest
+from webhook.documents.policy_files import load_policy, located
 
 NAMES = ("gpufence-test.yaml", "gpufence-test.yml")
 """The names of suite files. Names that end in one of these after a dot count as well."""
@@ -43,7 +43,7 @@ class Suite:
     """A suite, and the document that it is read from."""
 
     document: Document
-    spec: SuiteSpec
+    spec: FenceTest
 
     @property
     def directory(self) -> Path:
@@ -89,7 +89,7 @@ def read(path: str) -> list[Suite]:
     return [Suite(document, _spec(document)) for document in documents]
 
 
-def _spec(document: Document) -> SuiteSpec:
+def _spec(document: Document) -> FenceTest:
     try:
         return parse_suite(document.value)
     except PolicyError as error:
@@ -113,7 +113,7 @@ def policy_of(suite: Suite) -> Policy:
         InputError: the policy cannot be read, or is invalid.
     """
     path = suite.spec.policy
-    return compiled_policy(None if path is None else str(suite.directory / path))
+    return load_policy(None if path is None else str(suite.directory / path))
 
 
 def run(suite: Suite, policy: Policy) -> Iterator[Outcome]:
@@ -129,7 +129,7 @@ def run(suite: Suite, policy: Policy) -> Iterator[Outcome]:
         yield Outcome(path, line, case.name, failures, exercised=_exercised(result))
 
 
-def _judged(suite: Suite, number: int, case: CaseSpec, policy: Policy) -> Result:
+def _judged(suite: Suite, number: int, case: Case, policy: Policy) -> Result:
     """Decide on the object of a case, with the objects in its cluster.
 
     Raises:
@@ -206,7 +206,7 @@ def _raise_errors(manifests: Iterable[tuple[Manifest, ManifestError | None]]) ->
         raise InputError(problems)
 
 
-def _subject(case: CaseSpec, judged: Sequence[Result]) -> Result:
+def _subject(case: Case, judged: Sequence[Result]) -> Result:
     """Return the object of a case.
 
     Raises:
@@ -230,7 +230,7 @@ def _name(result: Result) -> str:
     return f"{result.kind}/{result.name}"
 
 
-def _failures(expect: ExpectSpec, result: Result) -> Iterator[Failure]:
+def _failures(expect: Expected, result: Result) -> Iterator[Failure]:
     decision = result.decision
     if decision is None:
         return

@@ -127,10 +127,7 @@ def _of_pods(policy: Policy, registration: Registration) -> Iterator[JSONObject]
 
 def _denies_trespass(policy: Policy) -> bool:
     """Return whether the policy denies trespassing Pods, in any namespace."""
-    return any(
-        actions[check_pool_trespass.ID] == "enforce"
-        for actions in (policy.actions, *policy.overrides.values())
-    )
+    return any(actions[check_pool_trespass.ID] == "enforce" for actions in policy.action_sets)
 
 
 def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
@@ -144,8 +141,8 @@ def _custom_workloads(policy: Policy, registration: Registration) -> JSONObject:
         policy,
         registration,
         rules=[
-            rule(group, "*", ["CREATE", "UPDATE"], resources)
-            for group, resources in policy.custom_workloads
+            rule(custom.group, "*", ["CREATE", "UPDATE"], custom.resources)
+            for custom in policy.custom_workloads
         ],
         condition=changes_spec(),
         condition_name="changes-the-spec",

@@ -22,6 +22,7 @@ from policies.needs import needed_facts
 from webhook.admission.handler import Admission
 from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.facts import ClusterFacts
+from webhook.documents.policy_files import policy_name
 from webhook.http.edge import Edge, operations_handler
 from webhook.http.listener import OPERATIONS, REVIEWS, Listener, listen, port_of
 from webhook.http.tls import ServedCertificate
@@ -35,7 +36,7 @@ from webhook.metrics.controllers import ControllerMetrics
 from webhook.metrics.devices import DeviceMetrics
 from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.server.periodic_task import PeriodicTask
-from webhook.server.policy_reload import PolicySource, ReloadingPolicy
+from webhook.server.policy_reload import ReloadingPolicy
 
 T = TypeVar("T")
 
@@ -49,9 +50,8 @@ _FIRST_RETRY_SECONDS = 1.0
 class ServeOptions:
     """The options of ``gpufence serve``, as plain values. Port 0 selects a free port."""
 
-    policy: PolicySource
-    policy_name: str = "default"
-    """The name of the policy in the log and the metrics: the path of its file, or ``default``."""
+    policy: str | None = None
+    """The path of the policy file, or ``-`` for standard input. Without it, the default policy."""
     tls_cert: Path | None = None
     """Required, with ``tls_key``, unless ``controller`` names a Secret."""
     tls_key: Path | None = None
@@ -85,7 +85,7 @@ def serve(options: ServeOptions) -> int:
 
     Raises:
         CertificateError: (certs.errors) the key pair cannot be used.
-        PolicyUnusableError: (webhook.server.policy_reload) the policy cannot be read or is invalid.
+        InputError: (webhook.documents.errors) the policy cannot be read or is invalid.
         ListenError: (webhook.http.listener) the replica cannot listen on an address.
         ConfigurationError: (webhook.kube.errors) the cluster's configuration cannot be read.
     """
@@ -101,16 +101,14 @@ def serve(options: ServeOptions) -> int:
 
 async def _serve(options: ServeOptions) -> None:
     signals = _Signals()
-    policy = await signals.unless_stopped(ReloadingPolicy.load(options.policy))
-    if policy is not None:
-        replica = _Replica(options, policy)
-        try:
-            if await signals.unless_stopped(replica.start()):
-                replica.start_tasks()
-                await signals.first.wait()
-                await replica.drain(signals)
-        finally:
-            await replica.close()
+    replica = _Replica(options, ReloadingPolicy(options.policy))
+    try:
+        if await signals.unless_stopped(replica.start()):
+            replica.start_tasks()
+            await signals.first.wait()
+            await replica.drain(signals)
+    finally:
+        await replica.close()
     event(_log, logging.INFO, "stopped")
 
 
@@ -148,7 +146,7 @@ class _Replica:
         self._policy = policy
         self._clock = ServerClock()
         self._serving = False
-        self._metrics = Metrics(policy.current, options.policy_name)
+        self._metrics = Metrics(policy.current, policy_name(options.policy))
         counters = ControllerMetrics(self._metrics.registry)
         counters.track_policy(lambda: policy.generation, lambda: policy.problem)
         self._facts, self._devices = _cluster_state(options, policy, self._metrics, self._clock)
@@ -205,7 +203,7 @@ class _Replica:
             port=port_of(reviews),
             metricsHost=options.metrics_host,
             metricsPort=port_of(operations),
-            policy=options.policy_name,
+            policy=policy_name(options.policy),
             certificateExpires=self._certificate.expires.isoformat(),
         )
         return True

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
-
 from gpufence_docs.tables import code, entry, plain, table
-from policies.document import fence_test
-from policies.document import model as policy
-from policies.kubernetes import custom_workloads
+from policies.document import FencePolicy, json_schema, schema_document
+from policies.kubernetes.custom_workloads import WELL_KNOWN
 from policies.registry import RULES
+from policies.shipped import default_policy_text
+from webhook.cli.fence_test import FenceTest
 
 Schema = dict[str, Any]
 _LIMITS = {
@@ -31,20 +29,20 @@ Patterns are left out: those of names are Kubernetes' own.
 
 def markdown() -> str:
     """Return a table of fields for the policy document and for each of its parts."""
-    return _tables(policy.FencePolicy, policy) + _well_known()
+    return _tables(FencePolicy) + _well_known()
 
 
 def fence_test_markdown() -> str:
     """Return a table of fields for a test suite and for each of its parts."""
-    return _tables(fence_test.SuiteSpec, fence_test)
+    return _tables(FenceTest)
 
 
 def write_schemas(directory: Path) -> None:
     """Write the JSON schemas of the documents, for editors."""
     directory.mkdir(exist_ok=True)
     schemas = {
-        "fence-policy": policy.schema_document(),
-        "fence-test": fence_test.SuiteSpec.model_json_schema(by_alias=True),
+        "fence-policy": schema_document(),
+        "fence-test": json_schema(FenceTest),
     }
     for name, schema in schemas.items():
         text = json.dumps(schema, indent=2) + "\n"
@@ -53,16 +51,16 @@ def write_schemas(directory: Path) -> None:
             path.write_text(text)
 
 
-def _tables(model: type[BaseModel], module: ModuleType) -> str:
-    root = model.model_json_schema(by_alias=True)
+def _tables(kind: type) -> str:
+    root = json_schema(kind)
     parts: Schema = root["$defs"]
-    order = [(model.__name__, root), *_in_order(root, parts)]
-    return "\n".join(_part(name, schema, parts, module) for name, schema in order) + "\n"
+    order = [(kind.__name__, root), *_in_order(root, parts)]
+    return "\n".join(_part(name, schema, parts) for name, schema in order) + "\n"
 
 
 def default_markdown() -> str:
     """Return the default policy with its comments."""
-    return f"```yaml\n{policy.default_policy_text()}```\n"
+    return f"```yaml\n{default_policy_text()}```\n"
 
 
 def _in_order(root: Schema, parts: Schema) -> list[tuple[str, Schema]]:
@@ -80,7 +78,7 @@ def _in_order(root: Schema, parts: Schema) -> list[tuple[str, Schema]]:
     return list(ordered.items())
 
 
-def _part(name: str, schema: Schema, parts: Schema, module: ModuleType) -> str:
+def _part(name: str, schema: Schema, parts: Schema) -> str:
     required = set(schema.get("required", ()))
     rows = []
     for key, property_ in schema["properties"].items():
@@ -90,16 +88,10 @@ def _part(name: str, schema: Schema, parts: Schema, module: ModuleType) -> str:
         )
         if "description" not in described:
             raise ValueError(f"the model has no description of {name}.{key}")
-        default = "required" if key in required else _default(module, name, key)
+        default = "required" if key in required else _default(key, property_)
         facts = (_type(property_), default, _limits(property_))
         rows.append((code(key), entry(plain(described["description"]), *facts)))
-    heading = _title(name)
-    return f"## {heading}\n\n{schema['description']}\n\n" + table(("field", "description"), rows)
-
-
-def _title(part: str) -> str:
-    """Return the name of a part in prose: its class without the suffix."""
-    return part.removesuffix("Spec")
+    return f"## {name}\n\n{schema['description']}\n\n" + table(("field", "description"), rows)
 
 
 def _reference(property_: Schema) -> str:
@@ -113,7 +105,7 @@ def _type(schema: Schema) -> str:
     if "type" not in schema and not schema.keys() & {"$ref", "anyOf", "enum", "const"}:
         return "a path, or an object"
     if "$ref" in schema:
-        title = _title(_reference(schema))
+        title = _reference(schema)
         return f"[{title}](#{title.lower()})"
     if "anyOf" in schema:
         return " or ".join(_type(part) for part in schema["anyOf"])
@@ -133,22 +125,20 @@ def _type(schema: Schema) -> str:
     return str(schema.get("format") or schema["type"])
 
 
-def _default(module: ModuleType, part: str, key: str) -> str:
-    """Return the default of a field. The schema contains only some of the defaults."""
-    model: type[BaseModel] = getattr(module, part)
-    [field] = [field for field in model.model_fields.values() if field.alias == key]
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, BaseModel):
-        return "optional"
-    if isinstance(value, list) and value:
+def _default(key: str, schema: Schema) -> str:
+    """Return the default of a field. The schema has only those that are no list and no map."""
+    if key == "customWorkloads":
         return "default [the well-known ones](#well-known-custom-workloads)"
-    return f"default {code(json.dumps(value))}"
+    if "default" not in schema and "$ref" in schema:
+        return "optional"
+    empty: list[Any] | dict[str, Any] = [] if schema.get("type") == "array" else {}
+    return f"default {code(json.dumps(schema.get('default', empty)))}"
 
 
 def _well_known() -> str:
     rows = [
-        (code(group), ", ".join(code(name) for name in names))
-        for group, names in custom_workloads.WELL_KNOWN
+        (code(custom.group), ", ".join(code(name) for name in custom.resources))
+        for custom in WELL_KNOWN
     ]
     return f"## Well-known custom workloads\n\n{table(('group', 'resources'), rows)}"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpufence_docs.tables import table
-from policies.document.shipped import shipped_policy
 from policies.registry import CHECKS, MUTATIONS, RULES, Check, Mutation
+from policies.shipped import shipped_policy
 from webhook.cli.commands.explain import rule_markdown
 
 

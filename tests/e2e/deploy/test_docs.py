@@ -18,9 +18,9 @@ from deploy.chart import Helm, Object, Values, memory
 from deploy.installation import Installation, installation
 from docs.blocks import LIFE, VALUES, blocks, fence_policies, pages
 from paths import PROJECT
-from policies.document.model import default_policy_text, parse_policy
-from policies.document.shipped import PRESETS
+from policies.document import parse_policy
 from policies.registry import CHECKS
+from policies.shipped import PRESETS, default_policy_text
 
 LIFECYCLE_BLOCKS = [block for name in LIFE for block in blocks(name)]
 YAML = [block for block in LIFECYCLE_BLOCKS if block.language == "yaml"]

@@ -26,7 +26,7 @@ from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Helm, Object, Values, memory
 from deploy.installation import KINDS, Installation, installation
 from deploy.series import exported
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 from webhook.registration.second_line import PATHS
 
 pytestmark = [

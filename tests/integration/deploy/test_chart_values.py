@@ -14,8 +14,8 @@ import pytest
 from deploy.chart import Helm, Values, one
 from gpufence_docs.chart import ELSEWHERE, values
 from paths import CHART
-from policies.document.shipped import preset_text
 from policies.kubernetes.strategic_merge import merge
+from policies.shipped import preset_text
 from webhook.cli.main import cli
 
 AUDIT: Values = {"audit": {"enabled": True}}

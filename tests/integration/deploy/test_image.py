@@ -57,7 +57,7 @@ def test_the_wheel_contains_only_the_three_packages(image: Path) -> None:
         "certs",
     }
     data = {name for name in names if not name.endswith(".py") and ".dist-info/" not in name}
-    assert data >= {"policies/document/default.yaml", "policies/py.typed"}
+    assert data >= {"policies/default.yaml", "policies/py.typed"}
     assert not [name for name in names if "__pycache__" in name]
 
 

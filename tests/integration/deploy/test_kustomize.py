@@ -86,7 +86,7 @@ def test_check_mode_does_not_change_the_kustomize_output(kustomize: Path, tmp_pa
 
 
 def test_kustomize_accepts_a_policy_as_function_config(kustomize: Path, tmp_path: Path) -> None:
-    policy = yaml.safe_load((PROJECT / "policies" / "document" / "default.yaml").read_text())
+    policy = yaml.safe_load((PROJECT / "policies" / "default.yaml").read_text())
     policy["rules"]["pool-trespass"] = "warn"
     annotations = function("check")["metadata"]["annotations"]
     policy["metadata"] = {

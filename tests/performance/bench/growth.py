@@ -13,12 +13,13 @@ import yaml
 
 from bench import pods
 from bench.engine import microseconds
-from policies.document.model import default_policy_text, parse_policy
+from policies.document import parse_policy
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.editor import patched
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.policy import Policy
+from policies.shipped import default_policy_text
 
 JSON = dict[str, Any]
 Cost = Callable[[int], float]
@@ -133,4 +134,4 @@ def _document() -> JSON:
 
 
 def _policy(changes: JSON) -> Policy:
-    return parse_policy({**_document(), **changes}).compile()
+    return parse_policy({**_document(), **changes})

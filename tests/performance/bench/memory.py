@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import reviews
 from bench.contestants import GPUFENCE, load, running
 from bench.serving import CONNECTIONS
-from policies.document.shipped import PRESETS
+from policies.shipped import PRESETS
 
 REQUESTS = 1_000_000
 _STEPS = 10

@@ -15,7 +15,7 @@ from certs.files import write_pairs
 from certs.keypair import KeyPair
 from certs.names import Names
 from fake_apiserver import NODES, FakeApiServer
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 from soak.traffic import HOST
 
 POLICY_USERS = (65532, 65533)

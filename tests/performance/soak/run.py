@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import engine, reviews
 from fake_apiserver import DEVICE_CLASSES, NAMESPACES, NODES, RUNTIME_CLASSES, FakeApiServer
-from policies.document.model import parse_policy
+from policies.document import parse_policy
 from reviewing import encode, review, trespassing_pod
 from soak import churn
 from soak.abuse import Abuse
@@ -37,7 +37,7 @@ def expected_reviews() -> list[ExpectedReview]:
     """Return reviews with the responses under each of the policies."""
     admissions = []
     for user in churn.POLICY_USERS:
-        policy = parse_policy(churn.policy_document(user)).compile()
+        policy = parse_policy(churn.policy_document(user))
         admissions.append(Admission(policy, Metrics(policy, "soak"), date.today))
     requests = [
         (engine.PATHS[endpoint], reviews.body(case, endpoint))

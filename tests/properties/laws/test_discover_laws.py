@@ -8,7 +8,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from laws.profile import law
-from policies.document.model import parse_policy
+from policies.document import parse_policy
 from policies.engine import decide
 from policies.kubernetes.core_v1 import PodSpec, Requirement
 from policies.kubernetes.decoding import convert
@@ -117,7 +117,7 @@ def test_mutated_gpu_pods_fit_every_node_of_a_discovered_pool(
     assume(made.pools)
     text = policy_text(made, nodes, len(templates), None)
     [document] = read_documents("policy.yaml", text)
-    policy = parse_policy(document.value).compile()
+    policy = parse_policy(document.value)
     event(f"pools: {len(made.pools)}")
     for pool in made.pools:
         for site in pool.sites:
@@ -140,7 +140,7 @@ def test_a_pod_that_fits_a_template_fits_it_after_mutation(
     assume(sites)
     text = policy_text(made, nodes, len(templates), None)
     [document] = read_documents("policy.yaml", text)
-    policy = parse_policy(document.value).compile()
+    policy = parse_policy(document.value)
     pool, site = data.draw(st.sampled_from(sites))
     template = site.source
     assert isinstance(template, NodeTemplate)

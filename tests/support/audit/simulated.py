@@ -8,8 +8,8 @@ from typing import Any
 
 from audit import fleet
 from fake_apiserver import FakeApiServer
-from policies.document.shipped import shipped_policy
 from policies.policy import Policy
+from policies.shipped import shipped_policy
 from webhook.audit.cluster_audit import Audit, audit
 from webhook.audit.kinds import POD, WORKLOADS
 from webhook.kube.client import KubeApi

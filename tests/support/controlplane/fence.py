@@ -14,7 +14,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.gpufence import QUICK_RELOAD, Server
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
-from policies.document.model import parse_policy
+from policies.document import parse_policy
 from webhook.registration.configurations import Registration, configurations
 
 Document = dict[str, Any]
@@ -38,7 +38,7 @@ class Fence:
         """Apply the configurations, for the server or for another `url`."""
         bundle = base64.b64encode(self.server.authority).decode()
         registration = Registration(url=url or self.server.url, ca_bundle=bundle)
-        objects = configurations(parse_policy(self.policy).compile(), registration)
+        objects = configurations(parse_policy(self.policy), registration)
         self._cluster.kubectl.apply(*objects)
 
     @contextmanager

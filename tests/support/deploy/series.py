@@ -8,8 +8,9 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from policies.document.model import default_policy_text, parse_policy
+from policies.document import parse_policy
 from policies.policy import Policy
+from policies.shipped import default_policy_text
 from webhook.cluster.holders import Holding, Offer
 from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics
@@ -30,7 +31,7 @@ def exported() -> dict[str, set[str]]:
 
 def registry() -> CollectorRegistry:
     """Return a registry with every metric that a replica can expose."""
-    policy = parse_policy(yaml.safe_load(default_policy_text())).compile()
+    policy = parse_policy(yaml.safe_load(default_policy_text()))
     metrics = Metrics(policy, "test")
     metrics.track_certificate(lambda: 0.0)
     metrics.track_in_flight(lambda: 0)

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from paths import PROJECT
-from policies.document.model import KIND, FencePolicy
+from policies.document import KIND, FencePolicy, json_schema
 
 LIFE = tuple(
     f"docs/operate/{name}.md"
@@ -37,7 +37,7 @@ VALUES = "# values: "
 """The start of a block with values of the chart, which tests/e2e/deploy/test_docs.py installs."""
 NOTES = {"file", "exit", "cluster", "verdict", "policy", "not run"}
 ELLIPSIS = "..."
-_POLICY_KEYS = {field.alias for field in FencePolicy.model_fields.values()}
+_POLICY_KEYS = set(json_schema(FencePolicy)["properties"])
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from audit.fleet import LABELS, TAINT, pod_spec
 from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, workload
 from cases.loading import policy_document
 from controlplane.objects import node
-from policies.document.model import parse_policy
-from policies.document.shipped import shipped_policy
+from policies.document import parse_policy
 from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry
+from policies.shipped import shipped_policy
 from reviewing import default_document
 from webhook.audit.cluster_audit import Audit
 from webhook.audit.subjects import Subject
@@ -188,9 +188,9 @@ async def test_exemptions_and_exceptions_apply_to_pods_on_gpu_nodes(
     policy = shipped_policy()
     entry = ExceptionEntry(
         rules=frozenset({"pool-trespass"}),
-        namespaces=NameSet.of(["web"]),
+        namespaces=NameSet(["web"]),
         kinds=frozenset(),
-        names=NameSet.of(["legacy"]),
+        names=NameSet(["legacy"]),
         reason="moves in January",
         expires=TODAY.replace(day=22),
     )
@@ -205,13 +205,13 @@ async def test_exemptions_and_exceptions_apply_to_pods_on_gpu_nodes(
 async def test_exceptions_that_cover_nothing_are_reported(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add("Pod", pod("web", pod_spec(**REACHING)))
     entry = ExceptionEntry(
-        frozenset({"pool-trespass"}), NameSet.of(["web"]), frozenset(), NameSet(), "moving"
+        rules=frozenset({"pool-trespass"}), namespaces=NameSet(["web"]), reason="moving"
     )
     exceptions = (
         entry,
-        replace(entry, names=NameSet.of(["api"])),
+        replace(entry, names=NameSet(["api"])),
         replace(entry, expires=TODAY, reason="spring"),
-        replace(entry, namespaces=NameSet.of(["kube-system"])),
+        replace(entry, namespaces=NameSet(["kube-system"])),
     )
     audit = await cluster.audit(tmp_path, replace(shipped_policy(), exceptions=exceptions))
     assert reasons_by_object(audit) == {}
@@ -270,7 +270,7 @@ async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device(
     part = pod("part", pod_spec(1), node="gpu")
     part["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpumem": "3000"}
     cluster.add("Pod", part)
-    policy = parse_policy(policy_document("fractions")).compile()
+    policy = parse_policy(policy_document("fractions"))
     try:
         audit = await cluster.audit(tmp_path, policy)
     finally:
@@ -300,7 +300,7 @@ async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node(tmp_
         for model in ("a100", "h100")
     ]
     await cluster.api.start()
-    audit = await cluster.audit(tmp_path, parse_policy(document).compile())
+    audit = await cluster.audit(tmp_path, parse_policy(document))
     await cluster.api.stop()
     a100, h100 = audit.pools
     assert (list(a100.nodes), list(h100.nodes)) == (["a100"], ["h100"])

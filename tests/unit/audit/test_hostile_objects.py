@@ -20,7 +20,7 @@ DEPLOYMENTS = WORKLOADS[0].path
 AUDIT = """
 import asyncio, sys
 from datetime import date
-from policies.document.shipped import shipped_policy
+from policies.shipped import shipped_policy
 from webhook.audit.cluster_audit import audit
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from policies.document.model import parse_policy
+from policies.document import parse_policy
 from policies.excluded_namespaces import ALWAYS_EXCLUDED
 from policies.finding import Action
 from policies.kubernetes.names import NameSet
-from policies.policy import ExceptionEntry, Policy
+from policies.policy import ExceptionEntry, Override, Policy
 from reviewing import default_document, default_policy
 from webhook.cel.admission_policies import (
     BINDING_KIND,
@@ -39,7 +39,7 @@ def policy_with_actions(**actions: Action) -> Policy:
     """The default policy with other actions; an underscore stands for a dash."""
     policy = default_policy()
     chosen = {rule.replace("_", "-"): action for rule, action in actions.items()}
-    return replace(policy, actions={**policy.actions, **chosen})
+    return replace(policy, rules={**policy.rules, **chosen})
 
 
 def test_each_rule_has_a_policy_with_a_description_and_a_deny_binding() -> None:
@@ -67,15 +67,13 @@ def test_a_rule_with_another_action_has_a_policy_of_that_name(
 
 def test_rules_that_are_off_have_no_policy() -> None:
     policy = default_policy()
-    assert not by_name(replace(policy, actions={**policy.actions, **OFF}))
+    assert not by_name(replace(policy, rules={**policy.rules, **OFF}))
 
 
 def test_a_namespace_override_applies_to_the_policy_of_its_action() -> None:
     policy = default_policy()
-    overrides: dict[str, dict[str, Action]] = {
-        "lab": {**policy.actions, "device-leak": "warn", "pool-trespass": "off"}
-    }
-    found = by_name(replace(policy, overrides=overrides))
+    lab = Override(("lab",), {"device-leak": "warn", "pool-trespass": "off"})
+    found = by_name(replace(policy, overrides=(lab,)))
     for name, has_action in (
         ("trespass", False),
         ("device-leak", False),
@@ -96,7 +94,7 @@ def test_law_compiled_prefix_overrides_agree_with_the_engine(rule: str, action: 
             {"namespaces": ["la*"], "rules": {"device-leak": "warn"}},
         ]
     }
-    policy = parse_policy(document).compile()
+    policy = parse_policy(document)
     elsewhere = other_action(rule, action, policy)
     for namespace in ("team-x", "team-a-1", "team-a-2", "team", "lab", "labs", "a"):
         expected = policy.actions_in(namespace)[rule] != action
@@ -146,9 +144,9 @@ def test_exempt_users_and_runtime_classes_are_match_conditions() -> None:
 def policy_with_exception(**fields: Any) -> Policy:
     given = {
         "rules": frozenset({"pool-trespass"}),
-        "namespaces": NameSet.of(["legacy"]),
+        "namespaces": NameSet(["legacy"]),
         "kinds": frozenset({"Deployment"}),
-        "names": NameSet.of(["web-*"]),
+        "names": NameSet(["web-*"]),
         "reason": "moves next month",
         "expires": date(2027, 3, 1),
     }
@@ -201,9 +199,8 @@ def test_static_policies_have_the_static_suffix_and_no_params() -> None:
 def test_all_names_lists_the_name_of_every_possible_object() -> None:
     policy = default_policy()
     others: tuple[Action, ...] = ("warn", "audit")
-    overrides = {
-        str(action): {**policy.actions, **dict.fromkeys(COMPILED_RULES, action)}
-        for action in others
-    }
+    overrides = tuple(
+        Override((action,), dict.fromkeys(COMPILED_RULES, action)) for action in others
+    )
     made = {name for _, name in by_name(replace(policy, overrides=overrides), name="fence")}
     assert made == set(all_names("fence"))

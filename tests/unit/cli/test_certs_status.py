@@ -12,7 +12,7 @@ from certs.keypair import KeyPair, parse_certificates
 from certs.names import Names
 from certs.secret import Stored, read_secret, write_secret
 from fake_apiserver import FakeKubeApi
-from policies.document.shipped import shipped_policy
+from policies.shipped import shipped_policy
 from webhook.cli.commands.certs import publish_next, shown
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration, configurations

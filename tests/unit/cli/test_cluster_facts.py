@@ -21,7 +21,7 @@ from fake_apiserver import (
     RUNTIME_CLASSES,
     FakeApiServer,
 )
-from policies.document.model import default_policy_text
+from policies.shipped import default_policy_text
 from running import Outcome, Run
 
 JSON = dict[str, Any]

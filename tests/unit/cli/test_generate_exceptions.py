@@ -12,8 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.document.model import default_policy_text, parse_policy
+from policies.document import parse_policy
 from policies.facts import Request
+from policies.shipped import default_policy_text
 from reviewing import default_document
 from running import BROKEN, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from strategies import JSON, workloads
@@ -55,7 +56,7 @@ def checked(
     *objects: JSON, exceptions: list[JSON] | None = None, today: date = TODAY, namespace: str = "ml"
 ) -> list[Result]:
     document = default_document() | {"exceptions": exceptions or []}
-    policy = parse_policy(document).compile()
+    policy = parse_policy(document)
     return list(evaluate(manifests(*objects), policy, Request(namespace=namespace, today=today)))
 
 
@@ -213,7 +214,7 @@ def test_a_finding_with_an_expired_exception_names_the_exception() -> None:
 def test_no_exceptions_are_generated_for_warnings() -> None:
     document = default_document()
     document["rules"]["pool-trespass"] = "warn"
-    policy = parse_policy(document).compile()
+    policy = parse_policy(document)
     results = evaluate(
         manifests(obj("v1", "Pod", "web")), policy, Request(namespace="ml", today=TODAY)
     )

@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from policies.document.model import SCHEMA_ID, default_policy_text
-from policies.document.shipped import PRESETS
+from policies.document import SCHEMA_ID
 from policies.rules.check_unknown_device_resource import ACCELERATORS
+from policies.shipped import PRESETS, default_policy_text
 from running import Run
 from webhook.cli.commands import policy_group
 

@@ -295,7 +295,7 @@ def test_a_suite_with_an_invalid_field_is_an_error_and_other_suites_run(
     ("text", "problem"),
     [
         ("", "gpufence-test.yaml: is empty."),
-        ("- a\n", "the suite: must be a mapping with kind: FenceTest."),
+        ("- a\n", "the suite: must be a mapping with kind: FenceTest, but is ['a']."),
         ("a: [", "gpufence-test.yaml:1"),
     ],
     ids=["empty", "a list", "invalid YAML"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fake_apiserver import FakeKubeApi
-from policies.document.shipped import shipped_policy
+from policies.shipped import shipped_policy
 from webhook.cli.commands.unregister import break_glass
 from webhook.registration.configurations import Registration, configurations
 from webhook.registration.leader_election import PAUSED, lease_path

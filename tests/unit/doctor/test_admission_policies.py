@@ -7,8 +7,8 @@ from datetime import date
 
 import pytest
 
-from policies.document.shipped import shipped_policy
 from policies.kubernetes.objects import JSONObject
+from policies.shipped import shipped_policy
 from webhook.cel.admission_policies import (
     BINDING_KIND,
     POLICY_KIND,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
-from policies.document.shipped import COMPILED, shipped_policy
 from policies.kubernetes.objects import JSONObject
+from policies.shipped import DEFAULT, shipped_policy
 from webhook.cli.commands.doctor import diagnosed
 from webhook.doctor.line import Line
 from webhook.documents.errors import InputError
@@ -40,7 +40,7 @@ def diagnose_containers(
     if registered is not None:
         for each in configurations(shipped_policy(), registered):
             api.objects[f"{KINDS[each['kind']]}/gpufence"] = each
-    policy = str(COMPILED.with_suffix(".yaml"))
+    policy = str(DEFAULT)
     return asyncio.run(diagnosed(api, "fence", "gpufence", policy, try_in))
 
 

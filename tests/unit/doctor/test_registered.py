@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies.document.shipped import shipped_policy
+from policies.shipped import shipped_policy
 from webhook.doctor import registered
 from webhook.doctor.installation import Deployed, Installation
 from webhook.doctor.line import Line, Status

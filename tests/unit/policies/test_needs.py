@@ -13,6 +13,7 @@ from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.needs import needed_facts
+from policies.policy import Override
 
 JSON = dict[str, Any]
 
@@ -116,7 +117,7 @@ def test_needed_facts_depend_on_pools_and_enabled_rules() -> None:
         "deviceclasses",
     }
     assert "requests for pool nvidia are denied" in needed_facts(BY_LABEL)["namespaces"]
-    off = replace(plain, actions={**plain.actions, "pool-trespass": "off", "missing-device": "off"})
+    off = replace(plain, rules={**plain.rules, "pool-trespass": "off", "missing-device": "off"})
     assert needed_facts(off) == {}
-    warned = {"ml": {**off.actions, "pool-trespass": "warn"}}
-    assert set(needed_facts(replace(off, overrides=warned))) == {"nodes"}
+    warned = Override(("ml",), {"pool-trespass": "warn"})
+    assert set(needed_facts(replace(off, overrides=(warned,)))) == {"nodes"}

@@ -60,7 +60,7 @@ selections = st.builds(
 
 
 def pool_of(labels: dict[str, str]) -> Pool:
-    return Pool("p", NameSet.of(["example.com/gpu"]), frozenset(), (), labels, NameSet())
+    return Pool(name="p", resources=NameSet(["example.com/gpu"]), node_selector=labels)
 
 
 def names(found: Iterable[Node]) -> list[str]:

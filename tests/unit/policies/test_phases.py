@@ -13,6 +13,7 @@ from policies.engine import decide, mutate
 from policies.facts import Request
 from policies.finding import ACTIONS, Action
 from policies.kubernetes.decoding import MalformedObjectError
+from policies.policy import Override
 from policies.registry import MUTATIONS, RULES
 from reviewing import default_policy, gpu_pod
 
@@ -20,11 +21,13 @@ DEFAULT = default_policy()
 RULE_ACTIONS = st.fixed_dictionaries({rule.id: st.sampled_from(ACTIONS) for rule in RULES})
 
 
-@given(RULE_ACTIONS, st.dictionaries(st.just("ml"), RULE_ACTIONS))
+@given(RULE_ACTIONS, st.lists(RULE_ACTIONS, max_size=1))
 def test_mutate_returns_the_operations_of_decide(
-    actions: dict[str, Action], overrides: dict[str, dict[str, Action]]
+    rules: dict[str, Action], overridden: list[dict[str, Action]]
 ) -> None:
-    policy = replace(DEFAULT, actions=actions, overrides=overrides)
+    policy = replace(
+        DEFAULT, rules=rules, overrides=tuple(Override(("ml",), each) for each in overridden)
+    )
     pod = gpu_pod()
     pod["spec"]["volumes"] = [{"name": "gpu", "hostPath": {"path": "/dev/nvidia0"}}]
     for namespace in ("ml", "shop"):
@@ -45,7 +48,7 @@ def test_the_object_after_a_mutation_is_that_of_a_policy_without_the_later_mutat
             for count in range(len(MUTATIONS) + 1):
                 done = [mutation.id for mutation in MUTATIONS[:count]]
                 off: dict[str, Action] = {rule.id: "off" for rule in RULES}
-                on = {rule: DEFAULT.actions[rule] for rule in done}
-                shortened = replace(DEFAULT, actions=off | on, overrides={})
+                on = {rule: DEFAULT.rules[rule] for rule in done}
+                shortened = replace(DEFAULT, rules=off | on, overrides=())
                 assert decision.mutated_by(done) == decide(obj, shortened).mutated, path
     assert changed > 50

@@ -90,7 +90,8 @@ def annotated(value: str, **annotations: str) -> JSON:
 
 
 def findings(raw: JSON, level: Level = "restricted") -> list[Finding]:
-    return list(check(pod_of(raw), Context(Policy((), Hardening(level)), Request(), Facts())))
+    policy = Policy(pools=(), hardening=Hardening(level))
+    return list(check(pod_of(raw), Context(policy, Request(), Facts())))
 
 
 def reasons(raw: JSON, level: Level = "restricted") -> tuple[str, ...]:
@@ -703,7 +704,7 @@ class TestRestricted:
         path = ("spec", "jobTemplate", "spec", "template", "spec")
         seen = pod_of(template, Template({}, path, "CronJob"))
         assert [
-            finding.path for finding in check(seen, Context(Policy(()), Request(), Facts()))
+            finding.path for finding in check(seen, Context(Policy(pools=()), Request(), Facts()))
         ] == [
             f"spec.jobTemplate.spec.template.metadata.annotations[{APP_ARMOR}train]",
             "spec.jobTemplate.spec.template.spec.hostPID",

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from cases.loading import policy_document
 from paths import CHART
-from policies.document.model import FencePolicy, PolicyError, parse_policy
+from policies.document import FencePolicy, PolicyError, json_schema, parse_policy
 from policies.registry import RULES
 
 JSON = dict[str, Any]
@@ -20,7 +20,7 @@ JSON = dict[str, Any]
 CHART = json.loads((CHART / "values.schema.json").read_text())
 # Each as a validator, because jsonschema.validate also validates the schema, each time.
 SCHEMAS = {
-    "gpufence policy schema": Draft202012Validator(FencePolicy.model_json_schema(by_alias=True)),
+    "gpufence policy schema": Draft202012Validator(json_schema(FencePolicy)),
     "the chart's values": Draft202012Validator(
         {"$ref": "#/$defs/FencePolicy", "$defs": CHART["$defs"]}
     ),

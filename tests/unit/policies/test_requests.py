@@ -10,7 +10,7 @@ from hypothesis import given
 import strategies
 from cases.loading import policy_document
 from policies.context import Context
-from policies.document.model import parse_policy
+from policies.document import parse_policy
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.quantity import parse_quantity
@@ -23,7 +23,7 @@ TWO_POOLS = strategies.policies()["two pools"]
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
-SHARED = parse_policy(policy_document("fractions")).compile()
+SHARED = parse_policy(policy_document("fractions"))
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 
-POLICY = Policy(())
+
+def hardening(*settings: Any, **others: Any) -> Policy:
+    """Return a policy without pools, with this hardening."""
+    return Policy(pools=(), hardening=Hardening(*settings, **others))
+
+
+POLICY = Policy(pools=())
 POLICIES = st.builds(
-    lambda user, group, volumes: Policy((), Hardening("restricted", user, group, volumes)),
+    lambda user, group, volumes: hardening("restricted", user, group, volumes),
     st.sampled_from([None, 65532, 1000]),
     st.sampled_from([None, 3000]),
     st.sampled_from([None, 2000]),
@@ -107,7 +113,7 @@ class TestBarePod:
         ]
 
     def test_a_bare_pod_gets_the_ids_of_the_policy(self) -> None:
-        policy = Policy((), Hardening(run_as_user=1000, run_as_group=3000, fs_group=2000))
+        policy = hardening(run_as_user=1000, run_as_group=3000, fs_group=2000)
         assert hardened(pod(), policy)["spec"]["securityContext"] == {
             "runAsNonRoot": True,
             "runAsUser": 1000,
@@ -117,16 +123,16 @@ class TestBarePod:
         }
 
     def test_no_user_is_set_if_the_policy_has_a_null_user(self) -> None:
-        after = hardened(pod(), Policy((), Hardening(run_as_user=None)))
+        after = hardened(pod(), hardening(run_as_user=None))
         assert after["spec"]["securityContext"] == {"runAsNonRoot": True, **SECCOMP}
 
     def test_a_bare_windows_pod_gets_only_run_as_non_root(self) -> None:
-        after = hardened(pod(os=WINDOWS), Policy((), Hardening(run_as_group=1, fs_group=1)))
+        after = hardened(pod(os=WINDOWS), hardening(run_as_group=1, fs_group=1))
         assert after == pod({"runAsNonRoot": True}, os=WINDOWS)
         assert list(check(pod_of(after), context(POLICY))) == []
 
     def test_a_bare_pod_is_unchanged_with_level_baseline(self) -> None:
-        policy = Policy((), Hardening("baseline", fs_group=2000))
+        policy = hardening("baseline", fs_group=2000)
         assert hardened(pod(), policy) == pod()
 
 
@@ -151,7 +157,7 @@ class TestExistingFields:
         ],
     )
     def test_existing_pod_level_fields_are_kept(self, context: JSON, expected: JSON) -> None:
-        policy = Policy((), Hardening(run_as_group=3000, fs_group=2000))
+        policy = hardening(run_as_group=3000, fs_group=2000)
         groups = {"runAsGroup": 3000, "fsGroup": 2000}
         assert hardened(pod(context), policy)["spec"]["securityContext"] == {**groups, **expected}
 
@@ -254,7 +260,7 @@ class TestDebugContainer:
         ]
 
     def test_a_debug_container_gets_the_ids_of_the_policy(self) -> None:
-        policy = Policy((), Hardening(run_as_user=None, run_as_group=3000, fs_group=2000))
+        policy = hardening(run_as_user=None, run_as_group=3000, fs_group=2000)
         given = {"runAsUser": 5, "capabilities": {"add": ["SYS_PTRACE"]}}
         assert mutated_debug_containers(pod(), container(given, "debug"), policy=policy) == [
             container(
@@ -292,7 +298,7 @@ class TestDebugContainer:
         ) == [container(name="debug")]
 
     def test_a_debug_container_is_unchanged_with_level_baseline(self) -> None:
-        policy = Policy((), Hardening("baseline"))
+        policy = hardening("baseline")
         assert mutated_debug_containers(pod(), container(name="debug"), policy=policy) == [
             container(name="debug")
         ]

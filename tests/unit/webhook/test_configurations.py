@@ -55,7 +55,7 @@ def test_custom_resources_are_sent_with_failure_policy_ignore() -> None:
     custom = webhooks(default_policy())[CUSTOM]
     assert custom["failurePolicy"] == "Ignore"
     sent = {rule["apiGroups"][0]: tuple(rule["resources"]) for rule in custom["rules"]}
-    assert sent == dict(WELL_KNOWN)
+    assert sent == {custom.group: custom.resources for custom in WELL_KNOWN}
     assert "pytorchjobs" in sent["kubeflow.org"]
     for rule in custom["rules"]:
         assert rule["apiVersions"] == ["*"]

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from clusters import FAST, Clock, gpu_node, node, policy
 from fake_apiserver import NODES, FakeApiServer, eventually
-from policies.document.model import parse_policy
+from policies.document import parse_policy
 from policies.policy import Policy
 from reviewing import default_document
 from webhook.cluster.device_inventory import KEEP_SECONDS, DeviceInventory
@@ -425,7 +425,7 @@ def two_models() -> Policy:
         }
         for name in ("a100", "h100")
     ]
-    return parse_policy(document).compile()
+    return parse_policy(document)
 
 
 def test_resources_that_no_node_offers_are_exported_as_the_policy_pattern() -> None:

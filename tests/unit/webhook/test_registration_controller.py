@@ -444,9 +444,9 @@ async def test_exceptions_in_admission_policies_expire_by_api_server_time(
     """The clock of the replica may be wrong."""
     exception = ExceptionEntry(
         rules=frozenset({"pool-trespass"}),
-        namespaces=NameSet.of(["legacy"]),
+        namespaces=NameSet(["legacy"]),
         kinds=frozenset(),
-        names=NameSet.of(["web-*"]),
+        names=NameSet(["web-*"]),
         reason="moves next month",
         expires=NOW.date() + timedelta(days=10),
     )

@@ -12,6 +12,7 @@ import pytest
 from cryptography import x509
 
 from certs.files import issue
+from policies.shipped import default_policy_text
 from reviewing import UID, encode, gpu_pod, patch_of, plain_pod, review
 from served_process import get, read_response, readiness, ready_server, request, server
 
@@ -33,11 +34,15 @@ async def test_reviews_are_answered_over_tls(pair: Path) -> None:
         assert "_created" not in metrics
 
 
-async def test_the_ready_line_reports_ports_policy_and_certificate_expiry(pair: Path) -> None:
-    async with ready_server(pair, policy_name="policy.yaml") as running:
+async def test_the_ready_line_reports_ports_policy_and_certificate_expiry(
+    pair: Path, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(default_policy_text())
+    async with ready_server(pair, policy=str(policy)) as running:
         ready = running.ready
         assert ready["port"] != ready["metricsPort"]
-        assert (ready["host"], ready["policy"]) == ("127.0.0.1", "policy.yaml")
+        assert (ready["host"], ready["policy"]) == ("127.0.0.1", str(policy))
         leaf = x509.load_pem_x509_certificate((pair / "tls.crt").read_bytes())
         assert ready["certificateExpires"] == leaf.not_valid_after_utc.isoformat()
 

@@ -19,11 +19,11 @@ from webhook.cli.options.cluster import context_option, kubeconfig_option, with_
 from webhook.cli.options.common import namespaced_name, policy_option
 from webhook.cli.options.outputs import color_option, output_option, reject_overwriting_inputs
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.cli.policy.policy_file import compiled_policy, read_policy
 from webhook.cli.report.content import AuditReport, results_of
 from webhook.cli.report.output import Output, report_writer
 from webhook.cli.report.terminal import Color
 from webhook.documents.errors import InputError
+from webhook.documents.policy_files import load_policy, read_policy
 from webhook.kube.client import KubeApi
 
 
@@ -120,9 +120,7 @@ async def _audit(
     now: datetime,
 ) -> tuple[Audit, str]:
     """Return the audit, and the name of the cluster."""
-    policy = (
-        compiled_policy(policy_path) if policy_of is None else await _installed(api, *policy_of)
-    )
+    policy = load_policy(policy_path) if policy_of is None else await _installed(api, *policy_of)
     return await run(api, policy, now.date()), await api.host()
 
 
@@ -151,4 +149,4 @@ async def _installed(api: KubeApi, namespace: str, name: str) -> Policy:
     if text is None:
         state = "does not exist" if config_map is None else "has no policy.yaml"
         raise InputError([f"{where} {state}. Name an installed release, or use --policy."])
-    return read_policy(where, text).compile()
+    return read_policy(where, text)

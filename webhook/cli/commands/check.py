@@ -9,9 +9,9 @@ from datetime import UTC, date, datetime
 import click
 from msgspec.structs import replace
 
-from policies.document.suggestions import did_you_mean
 from policies.facts import Request
 from policies.registry import RULES
+from policies.suggestions import did_you_mean
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.manifests.evaluate import (
     Result,
@@ -37,13 +37,13 @@ from webhook.cli.options.outputs import (
 from webhook.cli.options.times import parse_date
 from webhook.cli.policy.generated_exceptions import default_expiry, write_exceptions
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.cli.policy.policy_file import compiled_policy
 from webhook.cli.report.content import CheckReport
 from webhook.cli.report.output import STDOUT, TEXT, Output, report_writer
 from webhook.cli.report.terminal import Color, watched
 from webhook.documents.documents import sentence
 from webhook.documents.errors import InputError
 from webhook.documents.files import STDIN
+from webhook.documents.policy_files import load_policy
 from webhook.wording import counted, printable
 
 
@@ -197,7 +197,7 @@ def check(
         raise click.UsageError(
             f"A report and the exceptions both go to {exceptions_path}. Name two files."
         )
-    policy = compiled_policy(policy_choice.path)
+    policy = load_policy(policy_choice.path)
     tally = _Tally()
 
     def watch(sources: Sequence[Source]) -> Iterable[Source]:

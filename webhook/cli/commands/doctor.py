@@ -21,7 +21,6 @@ from webhook.cli.options.outputs import color_option, output_option, reject_over
 from webhook.cli.options.registration import DEFAULT_NAME
 from webhook.cli.options.replica_arguments import read_arguments
 from webhook.cli.options.serve_cluster import names_of
-from webhook.cli.policy.policy_file import compiled_policy, read_policy
 from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.output import Output, report_writer
 from webhook.cli.report.terminal import Color
@@ -29,6 +28,7 @@ from webhook.doctor.doctor import diagnose
 from webhook.doctor.installation import Installation, examine
 from webhook.doctor.line import Line
 from webhook.documents.errors import InputError
+from webhook.documents.policy_files import load_policy, read_policy
 from webhook.kube.client import KubeApi
 
 
@@ -126,7 +126,7 @@ def _set_policy(
     """Set the policy: from the file, or from the ConfigMap of the release."""
     if policy_path is not None:
         installed.forbidden.pop("policy", None)
-        installed.policy, installed.policy_source = compiled_policy(policy_path), policy_path
+        installed.policy, installed.policy_source = load_policy(policy_path), policy_path
         return
     where = f"ConfigMap {installed.namespace}/{installed.name}-policy"
     text = ((config_map or {}).get("data") or {}).get("policy.yaml")
@@ -136,6 +136,6 @@ def _set_policy(
         )
         return
     try:
-        installed.policy, installed.policy_source = read_policy(where, text).compile(), where
+        installed.policy, installed.policy_source = read_policy(where, text), where
     except InputError as error:
         installed.policy_problem = " ".join(error.lines)

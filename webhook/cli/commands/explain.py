@@ -12,10 +12,10 @@ from typing import Literal
 import click
 from click.shell_completion import CompletionItem
 
-from policies.document.suggestions import did_you_mean
 from policies.facts import Request
 from policies.policy import Policy
 from policies.registry import RULES, Check, Mutation
+from policies.suggestions import did_you_mean
 from webhook.cli import explanation
 from webhook.cli.errors import EXIT_INPUT
 from webhook.cli.manifests.evaluate import no_objects_message, read_manifests
@@ -23,10 +23,10 @@ from webhook.cli.options.cluster import ClusterContext, cluster_context_options
 from webhook.cli.options.common import namespace_option, policy_option
 from webhook.cli.options.outputs import color_option
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.cli.policy.policy_file import compiled_policy
 from webhook.cli.report import terminal
 from webhook.cli.report.text import Line
 from webhook.documents.errors import InputError
+from webhook.documents.policy_files import load_policy
 from webhook.wording import printable
 
 Rule = Mutation | Check
@@ -92,7 +92,7 @@ def explain(
     cluster. Without an argument, gpufence lists the rules.
     """
     policy_choice.announce()
-    policy = compiled_policy(policy_choice.path)
+    policy = load_policy(policy_choice.path)
     if subject is None:
         _write_list(policy, namespace, output, color)
         return 0

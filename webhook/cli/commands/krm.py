@@ -91,9 +91,9 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
     from webhook.cli.manifests.evaluate import evaluate
     from webhook.cli.manifests.mutated import mutated_documents, report_denied, write_documents
     from webhook.cli.options.function_config import read_function_config
-    from webhook.cli.policy.policy_file import compiled_policy
     from webhook.documents.files import STDIN
     from webhook.documents.objects import read_objects
+    from webhook.documents.policy_files import load_policy
 
     document = _read()
     config = read_function_config(document.value.get("functionConfig"))
@@ -102,7 +102,7 @@ def krm(policy_choice: PolicyChoice, namespace: str | None, mode: Mode | None) -
         policy_choice.announce()
     if path == STDIN and config.policy is None:
         raise click.UsageError("The ResourceList is on standard input. Name a policy file.")
-    policy = config.policy or compiled_policy(path)
+    policy = config.policy or load_policy(path)
     manifests = [
         manifest
         for manifest in read_objects(document)

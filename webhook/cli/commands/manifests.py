@@ -78,7 +78,7 @@ def manifests(
     if admission_policies:
         _print(_admission_policies(policy_choice, registration, static=static))
         return
-    from webhook.cli.policy.policy_file import load_policy
+    from webhook.documents.policy_files import load_policy
     from webhook.registration.configurations import configurations
 
     if not registration.is_addressed:
@@ -95,7 +95,7 @@ def manifests(
     else:
         registration = replace(registration, ca_bundle=_bundle(ca_file))
     policy_choice.announce()
-    policy = load_policy(policy_choice.path).compile()
+    policy = load_policy(policy_choice.path)
     _print(configurations(policy, registration))
 
 
@@ -103,7 +103,7 @@ def _admission_policies(
     policy_choice: PolicyChoice, registration: Registration, *, static: bool
 ) -> Iterable[JSONObject]:
     from webhook.cel.admission_policies import Target, admission_policies
-    from webhook.cli.policy.policy_file import load_policy
+    from webhook.documents.policy_files import load_policy
 
     target = Target(
         name=registration.name,
@@ -112,7 +112,7 @@ def _admission_policies(
         static=static,
     )
     policy_choice.announce()
-    return admission_policies(load_policy(policy_choice.path).compile(), target)
+    return admission_policies(load_policy(policy_choice.path), target)
 
 
 def _print(documents: Iterable[JSONObject]) -> None:

@@ -18,9 +18,9 @@ from webhook.cli.options.common import (
     policy_option,
 )
 from webhook.cli.policy.policy_choice import PolicyChoice
-from webhook.cli.policy.policy_file import compiled_policy
 from webhook.documents.documents import sentence
 from webhook.documents.errors import InputError
+from webhook.documents.policy_files import load_policy
 from webhook.wording import printable
 
 
@@ -69,7 +69,7 @@ def mutate(
     unchanged ones as well. Keys keep their order. Comments are dropped, and anchors are expanded.
     """
     policy_choice.announce()
-    policy = compiled_policy(policy_choice.path)
+    policy = load_policy(policy_choice.path)
     manifests = read_manifests(paths, Exclusion(exclude))
     request = Request(namespace=namespace, today=datetime.now(UTC).date())
     with cluster_context.facts(policy) as complete:

@@ -51,16 +51,21 @@ Examples:
 )
 def show(policy_path: str | None, preset: str | None) -> None:
     """Print a policy with its comments."""
-    from policies.document.shipped import preset_text
-    from webhook.cli.policy.policy_file import load_policy, policy_text
+    from policies.shipped import default_policy_text, preset_text
+    from webhook.documents.files import decode
+    from webhook.documents.policy_files import decode_policy, read_content
 
     if preset is not None:
         if policy_path is not None:
             raise click.UsageError("--preset and --policy exclude each other.")
         click.echo(preset_text(preset), nl=False)
         return
-    load_policy(policy_path)
-    click.echo(policy_text(policy_path), nl=False)
+    if policy_path is None:
+        click.echo(default_policy_text(), nl=False)
+        return
+    content = read_content(policy_path)
+    decode_policy(policy_path, content)
+    click.echo(decode(content), nl=False)
 
 
 @policy.command(
@@ -90,10 +95,10 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
         raise click.UsageError("--kubeconfig and --context need --cluster.")
     from policies.exceptions import useless_exceptions
     from policies.needs import needed_facts
-    from webhook.cli.policy.policy_file import compiled_policy, policy_name
+    from webhook.documents.policy_files import load_policy, policy_name
     from webhook.wording import counted
 
-    policy = compiled_policy(file)
+    policy = load_policy(file)
     pools = [pool.name for pool in policy.pools]
     names = ", ".join(pools)
     click.echo(f"{policy_name(file)}: valid, with {counted(len(pools), 'pool')}: {names}")
@@ -145,7 +150,7 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
     from webhook.cli.policy.discover.drafts import draft
     from webhook.cli.policy.discover.node_sources import from_cluster, from_file
     from webhook.cli.policy.discover.text import policy_text
-    from webhook.cli.policy.policy_file import read_policy
+    from webhook.documents.policy_files import read_policy
 
     if nodes is not None and (kubeconfig or context):
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
@@ -172,6 +177,6 @@ def schema() -> None:
     """Print the JSON schema of policies, for editors and CI."""
     import json
 
-    from policies.document.model import schema_document
+    from policies.document import schema_document
 
     click.echo(json.dumps(schema_document(), indent=2))

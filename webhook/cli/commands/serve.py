@@ -113,17 +113,13 @@ def serve(
     the certificate when their files change.
     """
     from certs.errors import CertificateError
-    from webhook.cli.policy.policy_file import policy_name
-    from webhook.cli.policy.policy_source import policy_source
     from webhook.http.listener import ListenError
     from webhook.kube.errors import ConfigurationError
-    from webhook.server.policy_reload import PolicyUnusableError
     from webhook.server.replica import ServeOptions
     from webhook.server.replica import serve as run
 
     options = ServeOptions(
-        policy=policy_source(policy_path),
-        policy_name=policy_name(policy_path),
+        policy=policy_path,
         tls_cert=tls_cert,
         tls_key=tls_key,
         client_ca_file=client_ca_file,
@@ -141,5 +137,5 @@ def serve(
     )
     try:
         return run(options)
-    except (CertificateError, ConfigurationError, ListenError, PolicyUnusableError) as error:
+    except (CertificateError, ConfigurationError, ListenError) as error:
         raise InputError([str(error)]) from error

@@ -106,7 +106,7 @@ def _unexercised(outcomes: Iterable[Outcome], policies: Iterable[Policy]) -> lis
     on = {
         rule
         for policy in policies
-        for actions in (policy.actions, *policy.overrides.values())
+        for actions in policy.action_sets
         for rule, action in actions.items()
         if action != "off"
     }

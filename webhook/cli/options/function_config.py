@@ -72,12 +72,12 @@ def _mode(value: Any) -> Mode | None:
 
 
 def _policy(config: JSONObject) -> Policy:
-    from policies.document.model import PolicyError, parse_policy
+    from policies.document import PolicyError, parse_policy
 
     # Orchestrators need metadata, which a policy does not have.
     document = {key: value for key, value in config.items() if key != "metadata"}
     try:
-        return parse_policy(document).compile()
+        return parse_policy(document)
     except PolicyError as error:
         raise _problems(error.problems) from error
 

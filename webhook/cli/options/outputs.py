@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from policies.document.suggestions import did_you_mean
+from policies.suggestions import did_you_mean
 from webhook.cli.report.output import FORMATS, STDOUT, TEXT, Command, Output
 from webhook.documents.files import display_name
 

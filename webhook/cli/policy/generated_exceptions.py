@@ -76,7 +76,7 @@ class Subject(NamedTuple):
         return (
             self.namespace == other.namespace
             and (not self.kinds or other.kind in self.kinds)
-            and other.name.removesuffix("*") in NameSet.of(self.names)
+            and other.name.removesuffix("*") in NameSet(self.names)
         )
 
 

@@ -24,7 +24,7 @@ class PolicyChoice(NamedTuple):
     @property
     def title(self) -> str:
         """The policy's name in reports: ``policy.yaml, from GPUFENCE_POLICY``."""
-        from webhook.cli.policy.policy_file import policy_name
+        from webhook.documents.policy_files import policy_name
 
         name = policy_name(self.path)
         return f"{name}, from {self.setting}" if self.setting else name
@@ -68,7 +68,7 @@ def _project_file() -> Path | None:
 
 
 def _policy_of(project: Path) -> str:
-    from policies.document.suggestions import unknown
+    from policies.suggestions import unknown
     from webhook.documents.documents import load_documents
 
     name = os.path.relpath(project)

@@ -186,28 +186,8 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* Rejects values that 0.2 removed, and names what replaces them. */}}
-{{- define "gpufence.earlierValues" -}}
-{{- $replacements := dict
-      "workers" "replicas"
-      "webhook.clientAuthority" "webhook.clientCA"
-      "metrics.estate" "metrics.devices"
-      "certificates.leafLifetime" "certificates.lifetime"
-      "certificates.authorityLifetime" "certificates.caLifetime" -}}
-{{- range $path, $name := $replacements -}}
-{{- $values := $.Values -}}
-{{- range splitList "." $path | initial -}}
-{{- $values = get $values . -}}
-{{- end -}}
-{{- if hasKey $values (splitList "." $path | last) -}}
-{{- fail (printf "%s was removed in gpufence 0.2: set %s instead" $path $name) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* Rejects values that a schema cannot. */}}
 {{- define "gpufence.valuesFit" -}}
-{{- include "gpufence.earlierValues" . -}}
 {{- if eq (int .Values.webhook.port) (int .Values.metrics.port) -}}
 {{- fail (printf "webhook.port and metrics.port are both %d: give each a port of its own" (int .Values.metrics.port)) -}}
 {{- end -}}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from policies.document.shipped import preset_text
 from policies.registry import RULES
+from policies.shipped import preset_text
 from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run, manifest
 
 TODAY = date(2026, 11, 21)

@@ -14,8 +14,8 @@ from pkgutil import iter_modules
 
 import pytest
 
-from policies.document.shipped import shipped_policy
 from policies.facts import Request
+from policies.shipped import shipped_policy
 from running import FAULTS, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command
 from webhook.cli import report
 from webhook.cli.manifests.evaluate import Result, evaluate

@@ -35,7 +35,7 @@ VENDORS = (
     Vendor(
         "nvidia",
         "nvidia.com/gpu",
-        NameSet.of(["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*"]),
+        NameSet(["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*"]),
         "nvidia.com/gpu",
         products=(
             "nvidia.com/gpu.product",
@@ -65,7 +65,7 @@ VENDORS = (
     Vendor(
         "amd",
         "amd.com/gpu",
-        NameSet.of(
+        NameSet(
             ["amd.com/gpu", "amd.com/spx_*", "amd.com/dpx_*", "amd.com/qpx_*", "amd.com/cpx_*"]
         ),
         "amd.com/gpu",
@@ -77,7 +77,7 @@ VENDORS = (
     Vendor(
         "intel",
         "gpu.intel.com/xe",
-        NameSet.of(["gpu.intel.com/i915", "gpu.intel.com/xe"]),
+        NameSet(["gpu.intel.com/i915", "gpu.intel.com/xe"]),
         "gpu.intel.com/gpu",
         products=("gpu.intel.com/product",),
         marks=(("intel.feature.node.kubernetes.io/gpu", "true"),),
@@ -87,7 +87,7 @@ VENDORS = (
     Vendor(
         "gaudi",
         "habana.ai/gaudi",
-        NameSet.of(["habana.ai/gaudi"]),
+        NameSet(["habana.ai/gaudi"]),
         "habana.ai/gaudi",
         marks=(
             ("intel.feature.node.kubernetes.io/gaudi", "true"),
@@ -99,14 +99,14 @@ VENDORS = (
     Vendor(
         "tpu",
         "google.com/tpu",
-        NameSet.of(["google.com/tpu"]),
+        NameSet(["google.com/tpu"]),
         "google.com/tpu",
         products=("cloud.google.com/gke-tpu-accelerator",),
     ),
     Vendor(
         "neuron",
         "aws.amazon.com/neuron",
-        NameSet.of(
+        NameSet(
             ["aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice"]
         ),
         "aws.amazon.com/neuron",

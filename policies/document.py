@@ -1,0 +1,239 @@
+"""Policy documents: ``apiVersion: gpufence.dev/v1alpha1``, ``kind: FencePolicy``.
+
+This module validates documents, says what is wrong with them, and prints their JSON schema. All of
+it follows from ``policies.policy``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
+from policies.kubernetes.field_types import (
+    LabelValue,
+    Part,
+    QualifiedName,
+    SubdomainName,
+    camel_case,
+)
+from policies.policy import Policy
+from policies.registry import RULES
+from policies.suggestions import unknown
+
+API_VERSION = "gpufence.dev/v1alpha1"
+KIND = "FencePolicy"
+SCHEMA_ID = "https://gpufence.dev/schemas/fence-policy.json"
+
+_TITLES = {rule.id: rule.page.partition("\n")[0] for rule in RULES}
+_DEFAULT_ACTIONS = {rule.id: rule.default for rule in RULES}
+_MAPPINGS = ("matchLabels", "nodeSelector", "rules", "values")
+"""The fields whose keys are free."""
+
+_Document = TypeVar("_Document")
+
+
+class PolicyError(ValueError):
+    """The document is not valid; ``problems`` has a sentence for each problem."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata(Part):
+    """The metadata of the document, for other tools. gpufence ignores them."""
+
+    name: SubdomainName | None = None
+    """The name of the document."""
+    labels: Mapping[QualifiedName, LabelValue] = field(default_factory=dict)
+    """Labels."""
+    annotations: Mapping[QualifiedName, str] = field(default_factory=dict)
+    """Annotations."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Head(Part):
+    api_version: Literal["gpufence.dev/v1alpha1"]
+    """The document's version."""
+    kind: Literal["FencePolicy"]
+    """The document's kind."""
+    metadata: Metadata | None = None
+    """The metadata of the document, for other tools."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FencePolicy(Policy, _Head):
+    """The policy document of gpufence."""
+
+
+def parse_policy(document: Any) -> Policy:
+    """Validate a document that was read from YAML or JSON. Each rule has an action in the result.
+
+    Raises:
+        PolicyError: the document is invalid.
+    """
+    policy = validated(document, FencePolicy, "the policy")
+    return replace(policy, rules=_DEFAULT_ACTIONS | dict(policy.rules))
+
+
+def validated(document: Any, kind: type[_Document], root: str) -> _Document:
+    """Return a document as an object of its class; ``root`` stands for the document in messages.
+
+    Raises:
+        PolicyError: the document is invalid.
+    """
+    if not isinstance(document, Mapping):
+        problem = f"must be a mapping with kind: {kind.__name__}, but is {document!r:.60}"
+        raise PolicyError([f"{root}: {problem}"])
+    try:
+        adapter: TypeAdapter[_Document] = _adapter(kind)  # type: ignore[arg-type]
+        return adapter.validate_python(document, context={"rules": _TITLES})
+    except ValidationError as error:
+        raise PolicyError(_sentence(one, kind, root) for one in error.errors()) from error
+
+
+def schema_document() -> dict[str, Any]:
+    """Return the JSON schema of policy documents."""
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, "$id": SCHEMA_ID, "title": KIND} | json_schema(FencePolicy)
+
+
+def json_schema(kind: type) -> dict[str, Any]:
+    """Return the JSON schema of a kind of documents."""
+    return _adapter(kind).json_schema(schema_generator=_Schema)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+class _Schema(GenerateJsonSchema):
+    """Adds what documents have: described fields, keys that are names, and rules."""
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
+        made = super().dataclass_schema(schema)
+        part: type = schema["cls"]
+        for name, text in _descriptions(part).items():
+            made["properties"][camel_case(name)]["description"] = text
+        return made
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> dict[str, Any]:
+        made = super().dict_schema(schema)
+        if "patternProperties" in made:
+            made["additionalProperties"] = False
+        elif "enum" in made.get("propertyNames", ()):
+            # For propertyNames, helm reports a wrong path.
+            names, value = made.pop("propertyNames")["enum"], made["additionalProperties"]
+            made["properties"] = {name: value | {"description": _TITLES[name]} for name in names}
+            made["additionalProperties"] = False
+        return made
+
+    def frozenset_schema(self, schema: core_schema.FrozenSetSchema) -> dict[str, Any]:
+        made = super().frozenset_schema(schema)
+        # A document may name one thing twice.
+        del made["uniqueItems"]
+        return made
+
+    def function_after_schema(
+        self, schema: core_schema.AfterValidatorFunctionSchema
+    ) -> dict[str, Any]:
+        made = super().function_after_schema(schema)
+        return made | {"enum": [*_TITLES]} if "is_rule" in schema.get("metadata", ()) else made
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
+        if isinstance(schema.get("default"), str | int | None) and "default" in schema:
+            return super().default_schema(schema)
+        return self.generate_inner(schema["schema"])
+
+
+@cache
+def _descriptions(part: type) -> dict[str, str]:
+    """Return the text below each field of a dataclass, its bases included."""
+    descriptions: dict[str, str] = {}
+    for base in reversed(part.__mro__):
+        if is_dataclass(base):
+            module = ast.parse(inspect.getsource(sys.modules[base.__module__]))
+            [tree] = [
+                node
+                for node in module.body
+                if isinstance(node, ast.ClassDef) and node.name == base.__name__
+            ]
+            for above, below in zip(tree.body, tree.body[1:], strict=False):
+                match above, below:
+                    case (
+                        ast.AnnAssign(target=ast.Name(name)),
+                        ast.Expr(ast.Constant(str() as text)),
+                    ):
+                        descriptions[name] = inspect.cleandoc(text).replace("\n", " ")
+    return descriptions
+
+
+def _sentence(error: Any, document: type, root: str) -> str:
+    """Turn one of pydantic's errors into a sentence: where, what, and what is accepted."""
+    location = [step for step in error["loc"] if step != "[key]"]
+    where, found = _path(location) or root, error["input"]
+    match error["type"]:
+        case "unexpected_keyword_argument":
+            accepted = _accepted_keys(document, location[:-1])
+            return f"{where}: {unknown('field', location[-1], accepted)}"
+        case "missing":
+            return f"{where}: this field is required"
+        case "value_error":
+            return f"{where}: {error['ctx']['error']}"
+        case "literal_error":
+            return f"{where}: is {found!r:.60}, but must be {error['ctx']['expected']}"
+        case "too_short" | "string_too_short":
+            return f"{where}: is empty; add at least one entry"
+        case "string_type":
+            quote = "; put the value in quotes" if isinstance(found, bool | int | float) else ""
+            return f"{where}: must be a string, but is {found!r:.60}{quote}"
+        case "int_type":
+            return f"{where}: must be a whole number, but is {found!r:.60}"
+        case "greater_than_equal" | "less_than_equal":
+            bound = "at least" if error["type"].startswith("greater") else "at most"
+            limit = error["ctx"].get("ge", error["ctx"].get("le"))
+            return f"{where}: must be {bound} {limit}, but is {found}"
+        case "dataclass_type" | "dict_type" | "mapping_type":
+            return f"{where}: must be a mapping, but is {found!r:.60}"
+        case "list_type" | "tuple_type" | "frozen_set_type":
+            return f"{where}: must be a list, but is {found!r:.60}"
+        case _:
+            text = error["msg"]
+            return f"{where}: {text[0].lower()}{text[1:]} (found {found!r:.60})"
+
+
+def _path(location: list[str | int]) -> str:
+    """Return the path as Kubernetes prints it: free keys of a mapping are in brackets."""
+    text, previous = "", None
+    for step in location:
+        in_brackets = isinstance(step, int) or previous in _MAPPINGS
+        text += f"[{step}]" if in_brackets else f".{step}"
+        previous = step
+    return text.removeprefix(".")
+
+
+def _accepted_keys(document: type, location: list[str | int]) -> list[str]:
+    """Return the keys of the part of the document at ``location``."""
+    part = document
+    for step in location:
+        for name, annotation in get_type_hints(part).items():
+            if step == camel_case(name):
+                part = _part_in(annotation) or part
+    return [camel_case(each.name) for each in fields(part)]
+
+
+def _part_in(annotation: Any) -> type | None:
+    if is_dataclass(annotation):
+        return annotation  # type: ignore[return-value]
+    return next(filter(None, map(_part_in, get_args(annotation))), None)

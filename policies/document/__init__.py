@@ -1,1 +1,0 @@
-"""The FencePolicy document, its schema, and the default policy."""

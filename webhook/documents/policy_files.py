@@ -1,0 +1,86 @@
+"""Policies from files, and the default policy. All commands and replicas read policies here."""
+
+from __future__ import annotations
+
+from policies.policy import Policy
+from policies.shipped import shipped_policy
+from webhook.documents.documents import Document, sentence, unreadable, valid_documents
+from webhook.documents.errors import InputError, ManifestError
+from webhook.documents.fields import locate
+from webhook.documents.files import decode, display_name, read_bytes
+from webhook.wording import printable
+
+DEFAULT_NAME = "default"
+"""The name of the default policy."""
+
+
+def policy_name(path: str | None) -> str:
+    """Return the policy's name in messages, logs and metrics."""
+    return DEFAULT_NAME if path is None else display_name(path)
+
+
+def load_policy(path: str | None) -> Policy:
+    """Return the policy of a file, or without a path the default policy.
+
+    Raises:
+        InputError: the file cannot be read or is not a valid policy; one line for each problem.
+    """
+    if path is None:
+        return shipped_policy()
+    return decode_policy(path, read_content(path))
+
+
+def read_content(path: str) -> bytes:
+    """Return the content of a policy file.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        return read_bytes(path)
+    except ManifestError as error:
+        raise _unreadable(path, error) from error
+
+
+def decode_policy(path: str, content: bytes) -> Policy:
+    """Return the policy in the content of a file.
+
+    Raises:
+        InputError: the content is not a valid policy; one line for each problem.
+    """
+    try:
+        text = decode(content)
+    except ManifestError as error:
+        raise _unreadable(path, error) from error
+    return read_policy(policy_name(path), text)
+
+
+def read_policy(name: str, text: str) -> Policy:
+    """Return the policy in a text; ``name`` is its name in error messages.
+
+    Raises:
+        InputError: the text is not a valid policy; one line for each problem.
+    """
+    # pydantic takes long to import, and the default policy does not need it.
+    from policies.document import PolicyError, parse_policy
+
+    documents = valid_documents(name, text)
+    if len(documents) != 1:
+        problem = f"must hold one document of kind FencePolicy, but holds {len(documents)}"
+        cure = "To start from the default policy, run gpufence policy show"
+        raise InputError([f"{name}: {problem}. {cure}."])
+    try:
+        return parse_policy(documents[0].value)
+    except PolicyError as error:
+        raise InputError(located(documents[0], problem) for problem in error.problems) from error
+
+
+def located(document: Document, problem: str) -> str:
+    """Return a problem, which starts with a field path, with its place in the file."""
+    position = locate(document, (), problem.partition(": ")[0])
+    place = f"{document.path}:{position.line}" if position else document.path
+    return f"{place}: {problem}."
+
+
+def _unreadable(path: str, error: ManifestError) -> InputError:
+    return InputError([printable(sentence(unreadable(policy_name(path), error), error))])
