@@ -9,18 +9,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from policies.policy import Policy
+from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.holders import (
     CLAIMS,
     PODS,
     ClaimObject,
     Holding,
-    Offer,
     PodObject,
     of_claim,
-    of_node,
     of_pod,
 )
-from webhook.cluster.nodes import NODES, NodeObject
+from webhook.cluster.nodes import NODES, NodeStore, Offer
 from webhook.cluster.stores import Tally
 from webhook.cluster.watches import Watches
 from webhook.kube.connection import Connection
@@ -33,6 +32,8 @@ KEEP_SECONDS = 60.0
 class DeviceInventory:
     """Counts the devices of the policy's pools. ``restarted`` is called when a watch fails.
 
+    It reads what nodes offer from the ``facts``, and watches the nodes itself only without them.
+
     It does not count the devices of a resource that only a DeviceClass ties to a pool, or requests
     of claims that name no number (``webhook.cluster.holders.of_claim``).
     """
@@ -41,6 +42,7 @@ class DeviceInventory:
         self,
         connection: Connection,
         policy: Policy,
+        facts: ClusterFacts | None = None,
         *,
         restarted: Callable[[str], None] = lambda _name: None,
         clock: Callable[[], float] = time.monotonic,
@@ -48,6 +50,7 @@ class DeviceInventory:
     ) -> None:
         self.policy = policy
         self._connection = connection
+        self._facts = facts
         self._clock = clock
         self._running = False
         self._exported = False
@@ -55,7 +58,7 @@ class DeviceInventory:
         self._watches = Watches(connection, restarted=restarted, clock=clock, timing=timing)
         self._pods = Tally[PodObject, Holding](lambda pod: of_pod(pod, self.policy))
         self._claims = Tally[ClaimObject, Holding](lambda claim: of_claim(claim, self.policy))
-        self._nodes = Tally[NodeObject, Offer](lambda node: of_node(node, self.policy))
+        self._nodes = NodeStore(policy)
 
     def use(self, policy: Policy) -> None:
         """Count the devices of this policy's pools.
@@ -63,8 +66,9 @@ class DeviceInventory:
         The old counts remain until the new ones are complete.
         """
         before, self.policy = self.policy, policy
+        self._nodes.use(policy)
         if self._running and _devices(before) != _devices(policy):
-            for collection in (PODS, CLAIMS, NODES):
+            for collection in (PODS, CLAIMS) if self._facts else (PODS, CLAIMS, NODES):
                 self._watches.relist(collection)
 
     async def follow(self, exported: bool) -> None:
@@ -101,12 +105,16 @@ class DeviceInventory:
     def holdings(self) -> Iterator[tuple[Holding, int]]:
         """Yield the devices that are held or pending; none until all collections are listed."""
         if self._exported and self._watches.has(PODS) and self._watches.has(CLAIMS):
-            yield from self._pods.totals.items()
-            yield from self._claims.totals.items()
+            yield from self._pods.sums.items()
+            yield from self._claims.sums.items()
 
     def allocatable(self) -> Mapping[Offer, int]:
         """Return the devices of all nodes; none until the nodes are listed."""
-        return self._nodes.totals if self._exported and self._watches.has(NODES) else {}
+        if not self._exported:
+            return {}
+        if self._facts is not None:
+            return self._facts.offers()
+        return self._nodes.offers if self._watches.has(NODES) else {}
 
     def staleness(self) -> dict[str, float | None]:
         """Return the seconds since the last event of each collection, ``None`` for never."""
@@ -119,7 +127,7 @@ class DeviceInventory:
     def _need(self, needed: bool) -> None:
         self._watches.need(PODS, self._pods, needed)
         self._watches.need(CLAIMS, self._claims, needed)
-        self._watches.need(NODES, self._nodes, needed)
+        self._watches.need(NODES, self._nodes, needed and self._facts is None)
 
 
 def _devices(policy: Policy) -> set[object]:

@@ -28,7 +28,7 @@ from webhook.cluster.claims import (
     LookupTiming,
     claims_named,
 )
-from webhook.cluster.nodes import NODES
+from webhook.cluster.nodes import NODES, Offer
 from webhook.cluster.state import (
     DEVICE_CLASSES,
     NAMESPACES,
@@ -165,6 +165,10 @@ class ClusterFacts:
     def objects(self) -> dict[str, int]:
         """Return the number of known objects of each collection."""
         return self._watches.objects()
+
+    def offers(self) -> Mapping[Offer, int]:
+        """Return the devices that all nodes offer; none until the nodes are listed."""
+        return self.state.nodes.offers if self._watches.has(NODES) else {}
 
     def claim_problem(self) -> str:
         """Return the error of the last claim lookup; empty if it succeeded."""

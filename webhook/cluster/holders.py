@@ -1,4 +1,4 @@
-"""Devices that Pods and resource claims hold or wait for, and devices that Nodes offer.
+"""Devices that Pods and resource claims hold or wait for.
 
 Sources: ``k8s.io/api/core/v1`` and ``k8s.io/api/resource/v1``. Little is read of each: a Pod has
 some 8 KB, and there are tens of thousands.
@@ -17,7 +17,6 @@ from policies.kubernetes.core_v1 import ResourceRequirements
 from policies.kubernetes.peak import device_peak
 from policies.policy import Policy, Pool
 from policies.requests import pools_of_resource
-from webhook.cluster.nodes import NodeObject, node_from
 from webhook.kube.collection import Collection
 from webhook.kube.wire import Identity
 
@@ -35,15 +34,6 @@ class Holding(NamedTuple):
     scheduled: bool
     node: str = ""
     """The node of the Pod, if several pools offer the resource."""
-
-
-class Offer(NamedTuple):
-    """Devices of a resource that a node offers as a node of a pool."""
-
-    resource: str
-    pool: str
-    node: str = ""
-    """The node, if several pools offer the resource."""
 
 
 class ContainerDevices(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -168,17 +158,6 @@ def of_claim(claim: ClaimObject, policy: Policy) -> Counter[Holding]:
                 name = requests[device.request].device_class_name
                 holdings[Holding(name, namespace, True)] += 1
     return Counter({key: n for key, n in holdings.items() if key.device in policy.pools_of_class})
-
-
-def of_node(node: NodeObject, policy: Policy) -> Counter[Offer]:
-    """Return the devices that a Node offers."""
-    offers: Counter[Offer] = Counter()
-    known = node_from(node, policy)
-    for resource, count in (known.allocatable or {}).items():
-        if policy.counts(resource) and (pool := policy.pool_of_device(resource, known)):
-            several = len(policy.pools_of_resource(resource)) > 1
-            offers[Offer(resource, pool.name, known.name if several else "")] = count
-    return +offers
 
 
 def _is_counted(resource: str, policy: Policy) -> bool:

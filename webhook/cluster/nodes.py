@@ -6,9 +6,10 @@ none of these fields and are dropped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +18,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
+from webhook.cluster.stores import Totals
 from webhook.kube.collection import Collection
 from webhook.kube.wire import Metadata
 
@@ -77,17 +79,40 @@ def devices_of(status: NodeStatus, policy: Policy) -> dict[str, int]:
     }
 
 
+class Offer(NamedTuple):
+    """Devices of a resource that a node offers as a node of a pool."""
+
+    resource: str
+    pool: str
+    node: str = ""
+    """The node, if several pools offer the resource."""
+
+
+def offers_of(node: Node, policy: Policy) -> Counter[Offer]:
+    """Return the devices that a node offers."""
+    offers: Counter[Offer] = Counter()
+    for resource, count in (node.allocatable or {}).items():
+        if policy.counts(resource) and (pool := policy.pool_of_device(resource, node)):
+            several = len(policy.pools_of_resource(resource)) > 1
+            offers[Offer(resource, pool.name, node.name if several else "")] = count
+    return +offers
+
+
 class NodeStore:
-    """Keeps a NodeIndex, in place."""
+    """Keeps a NodeIndex, in place, and the sum of what its nodes offer."""
 
     def __init__(self, policy: Policy) -> None:
         self.index = NodeIndex()
+        self._offers = Totals[Offer]()
         self._policy = policy
         self._shared: dict[str, str] = {}
 
     def use(self, policy: Policy) -> bool:
-        """Keep the devices of this policy's pools; return whether these changed."""
+        """Keep the devices of this policy's pools; return whether their resources changed."""
         before, self._policy = self._policy, policy
+        if before.pools != policy.pools:
+            for node in self.index:
+                self._offers.set(node.name, offers_of(node, policy))
         return {pool.resources for pool in before.pools} != {
             pool.resources for pool in policy.pools
         }
@@ -96,15 +121,22 @@ class NodeStore:
         node = node_from(item, self._policy)
         if node != self.index.get(node.name):
             self.index.update(replace(node, labels=self._share(node.labels)))
+            self._offers.set(node.name, offers_of(node, self._policy))
 
     def remove(self, name: str, /) -> None:
         self.index.remove(name)
+        self._offers.set(name, {})
 
     def names(self) -> Iterable[str]:
         return [node.name for node in self.index]
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @property
+    def offers(self) -> Mapping[Offer, int]:
+        """The devices of all nodes."""
+        return self._offers.sums
 
     def _share(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the labels with strings that are shared between nodes.

@@ -51,10 +51,7 @@ class ClusterMetrics:
         self._lookups.labels(result).inc()
 
     def track(self, *followed: Followed) -> None:
-        """Export the size and age of each collection.
-
-        If two sources watch it, the first one counts.
-        """
+        """Export the size and age of each collection."""
         for source in followed:
             for resource in source.objects():
                 self._restarts.labels(resource)
@@ -63,8 +60,7 @@ class ClusterMetrics:
 
 class _Known(Collector):
     def __init__(self, followed: Sequence[Followed]) -> None:
-        # The last value of a key remains.
-        self._followed = followed[::-1]
+        self._followed = followed
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         objects = GaugeMetricFamily(

@@ -10,7 +10,8 @@ from prometheus_client.registry import Collector
 
 from policies.policy import Policy, Pool
 from webhook.cluster.device_inventory import DeviceInventory
-from webhook.cluster.holders import Holding, Offer, pools_of
+from webhook.cluster.holders import Holding, pools_of
+from webhook.cluster.nodes import Offer
 
 MOST_NAMESPACES = 200
 """Further namespaces, those with the fewest devices, are summed up as one."""

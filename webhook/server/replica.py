@@ -331,7 +331,10 @@ def _cluster_state(
         policy.followers.append(facts.use)
     if options.devices is not None:
         devices = DeviceInventory(
-            Connection(options.devices, clock), policy.current, restarted=counters.watch_restarted
+            Connection(options.devices, clock),
+            policy.current,
+            facts,
+            restarted=counters.watch_restarted,
         )
         policy.followers.append(devices.use)
         metrics.registry.register(DeviceMetrics(devices))

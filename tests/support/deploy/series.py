@@ -11,7 +11,8 @@ from prometheus_client.core import Metric
 from policies.document import parse_policy
 from policies.policy import Policy
 from policies.shipped import default_policy_text
-from webhook.cluster.holders import Holding, Offer
+from webhook.cluster.holders import Holding
+from webhook.cluster.nodes import Offer
 from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics
 from webhook.metrics.controllers import ControllerMetrics

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from clusters import FAST, Clock, gpu_node, node, policy
 from fake_apiserver import NODES, FakeApiServer, eventually
@@ -19,20 +18,18 @@ from policies.document import parse_policy
 from policies.policy import Policy
 from reviewing import default_document
 from webhook.cluster.device_inventory import KEEP_SECONDS, DeviceInventory
+from webhook.cluster.facts import ClusterFacts
 from webhook.cluster.holders import (
     ClaimObject,
     Holding,
-    Offer,
     PodObject,
     of_claim,
-    of_node,
     of_pod,
 )
-from webhook.cluster.nodes import NodeObject
+from webhook.cluster.nodes import NodeObject, Offer, node_from, offers_of
 from webhook.cluster.stores import Tally
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
-from webhook.metrics.cluster import ClusterMetrics
 from webhook.metrics.devices import MOST_NAMESPACES, OTHER_NAMESPACES, DeviceMetrics
 
 JSON = dict[str, Any]
@@ -87,6 +84,11 @@ def counted(obj: JSON) -> dict[Holding, int]:
 
 def claimed(obj: JSON) -> dict[Holding, int]:
     return dict(of_claim(msgspec.convert(obj, ClaimObject), policy()))
+
+
+def offered(obj: JSON, by: Policy | None = None) -> Counter[Offer]:
+    pools = by or policy()
+    return offers_of(node_from(msgspec.convert(obj, NodeObject), pools), pools)
 
 
 # What is counted of one object.
@@ -161,14 +163,14 @@ def test_admin_access_and_extended_resource_claims_are_not_counted() -> None:
 
 def test_a_node_offers_only_the_devices_of_pools() -> None:
     obj = node("a", allocatable={GPU: "8", MIG: "0", "example.com/nic": "2"})
-    assert of_node(msgspec.convert(obj, NodeObject), policy()) == {Offer(GPU, "nvidia"): 8}
+    assert offered(obj) == {Offer(GPU, "nvidia"): 8}
 
 
 def test_fractional_resources_are_not_counted_as_devices() -> None:
     memory = "volcano.sh/vgpu-memory"
     pools = policy(resources=[GPU, memory], sharedResources=[], fractionalResources=[memory])
     offering = node("a", allocatable={GPU: "8", memory: "81920"})
-    assert of_node(msgspec.convert(offering, NodeObject), pools) == {Offer(GPU, "nvidia"): 8}
+    assert offered(offering, pools) == {Offer(GPU, "nvidia"): 8}
     both = pod("a", container({GPU: "1", memory: "3000"}))
     assert of_pod(msgspec.convert(both, PodObject), pools) == {Holding(GPU, "ml", True): 1}
 
@@ -180,9 +182,9 @@ def test_pods_with_one_name_in_two_namespaces_are_counted_separately() -> None:
     tally = Tally[PodObject, Holding](lambda obj: of_pod(obj, policy()))
     for namespace in ("one", "two"):
         tally.put(msgspec.convert(gpu_pod("same", 2, namespace=namespace), PodObject))
-    assert tally.totals == {Holding(GPU, "one", True): 2, Holding(GPU, "two", True): 2}
+    assert tally.sums == {Holding(GPU, "one", True): 2, Holding(GPU, "two", True): 2}
     tally.remove("one/same")
-    assert tally.totals == {Holding(GPU, "two", True): 2}
+    assert tally.sums == {Holding(GPU, "two", True): 2}
     assert list(tally.names()) == ["two/same"]
 
 
@@ -190,10 +192,10 @@ def test_a_changed_pod_is_counted_once_and_a_pod_without_devices_dropped() -> No
     tally = Tally[PodObject, Holding](lambda obj: of_pod(obj, policy()))
     for obj in (gpu_pod("p", 2, bound=False), gpu_pod("p", 2), gpu_pod("p", 2)):
         tally.put(msgspec.convert(obj, PodObject))
-    assert tally.totals == {Holding(GPU, "ml", True): 2}
+    assert tally.sums == {Holding(GPU, "ml", True): 2}
     tally.put(msgspec.convert(pod("p", container()), PodObject))
     tally.put(msgspec.convert(pod("plain", container()), PodObject))
-    assert not tally.totals
+    assert not tally.sums
     assert len(tally) == 0
 
 
@@ -247,7 +249,7 @@ async def test_only_objects_with_devices_are_kept_and_counted(
     async with inventory_of(api, tmp_path) as inventory:
         await wait_for_holdings(inventory, EVERYTHING)
         await eventually(lambda: inventory.allocatable() == {Offer(GPU, "nvidia"): 8}, "the node")
-        assert inventory.objects() == {"pods": 5, "resourceclaims": 1, "nodes": 1}
+        assert inventory.objects() == {"pods": 5, "resourceclaims": 1, "nodes": 2}
         assert set(inventory.staleness()) == {"pods", "resourceclaims", "nodes"}
         unfinished = "status.phase!=Succeeded,status.phase!=Failed"
         assert {asked.query["fieldSelector"] for asked in api.lists(PODS)} == {unfinished}
@@ -255,6 +257,31 @@ async def test_only_objects_with_devices_are_kept_and_counted(
         await eventually(lambda: api.watching(PODS), "a watch")
         assert api.watches(PODS)[0].query["fieldSelector"] == unfinished
         assert "fieldSelector" not in api.lists(NODES)[0].query
+
+
+async def test_a_replica_with_cluster_facts_watches_nodes_once(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    load = kubeconfig(api.kubeconfig(tmp_path / "kubeconfig"))
+    facts = ClusterFacts(Connection(load), policy(), timing=FAST)
+    inventory = DeviceInventory(Connection(load), policy(), facts, timing=FAST)
+    await inventory.follow(True)
+    assert inventory.allocatable() == {}, "the nodes are not listed"
+    await facts.start()
+    await eventually(lambda: inventory.allocatable() == {Offer(GPU, "nvidia"): 8}, "the node")
+    await eventually(lambda: api.watching(NODES), "a watch")
+    assert len(api.lists(NODES)) == 1
+    api.put(NODES, gpu_node("gpu-2"))
+    await eventually(lambda: inventory.allocatable() == {Offer(GPU, "nvidia"): 16}, "two nodes")
+    renamed = policy(name="renamed")
+    facts.use(renamed)
+    inventory.use(renamed)
+    assert inventory.allocatable() == {Offer(GPU, "renamed"): 16}
+    api.remove(NODES, "gpu-1")
+    await eventually(lambda: inventory.allocatable() == {Offer(GPU, "renamed"): 8}, "one node")
+    assert api.watching(NODES) == 1
+    await inventory.stop()
+    await facts.stop()
 
 
 async def test_no_devices_are_reported_before_the_list_is_complete(
@@ -394,15 +421,15 @@ def test_the_node_determines_the_pool_of_a_resource_in_several_pools() -> None:
         node("b", labels={"model": "h100"}, allocatable={GPU: "4"}),
         node("unlabeled", taints=[{"key": "h100", "effect": "NoSchedule"}], allocatable={GPU: "1"}),
     ]
-    offered = Counter[Offer]()
+    offers = Counter[Offer]()
     for node_object in nodes:
-        offered += of_node(msgspec.convert(node_object, NodeObject), models)
+        offers += offered(node_object, models)
     held = Counter[Holding]()
     for name, count in (("a", 5), ("b", 3), ("unlabeled", 1), ("", 2)):
         obj = gpu_pod(f"on-{name}", count, bound=False)
         obj["spec"]["nodeName"] = name
         held += of_pod(msgspec.convert(obj, PodObject), models)
-    known = Known(held, offered)
+    known = Known(held, offers)
     known.policy = models
     assert known.samples() == {
         (ALLOCATABLE, "a100", GPU): 8,
@@ -444,25 +471,3 @@ def test_namespaces_with_the_fewest_devices_are_exported_as_one_series() -> None
     assert samples[REQUESTED, "nvidia", GPU, "n0801", "true"] == 801
     assert samples[REQUESTED, "nvidia", GPU, OTHER_NAMESPACES, "true"] == sum(range(1, 801))
     assert sum(samples.values()) == sum(range(1, 1001))
-
-
-async def test_nodes_watched_by_facts_and_inventory_are_exported_once() -> None:
-    class Following:
-        def __init__(self, **objects: int) -> None:
-            self._objects = objects
-
-        def objects(self) -> dict[str, int]:
-            return self._objects
-
-        def staleness(self) -> dict[str, float | None]:
-            return dict.fromkeys(self._objects, 1.0)
-
-    registry = CollectorRegistry()
-    ClusterMetrics(registry).track(Following(nodes=100, namespaces=3), Following(nodes=5, pods=9))
-    shown = Counter(
-        (sample.labels["resource"], sample.value)
-        for family in registry.collect()
-        if family.name == "gpufence_cluster_objects"
-        for sample in family.samples
-    )
-    assert shown == {("nodes", 100.0): 1, ("namespaces", 3.0): 1, ("pods", 9.0): 1}
