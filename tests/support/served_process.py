@@ -77,7 +77,6 @@ async def server(
         "tls_key": str(pair / "tls.key"),
         "host": "127.0.0.1",
         "port": 0,
-        "metrics_host": "127.0.0.1",
         "metrics_port": 0,
         "drain_seconds": 0,
     }

@@ -29,7 +29,7 @@ from webhook.http.tls import ServedCertificate
 from webhook.kube.clock import ServerClock
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load
-from webhook.logs import LogFormat, configured, event
+from webhook.logs import configured, event
 from webhook.metrics.admission import Metrics
 from webhook.metrics.cluster import ClusterMetrics
 from webhook.metrics.controllers import ControllerMetrics
@@ -62,26 +62,23 @@ class ServeOptions:
     """The cluster whose nodes, classes and claims the policy considers."""
     devices: Load | None = None
     """The cluster whose devices the metrics count."""
-    host: str = "0.0.0.0"  # noqa: S104 - clients connect to the address of the Pod
+    host: str = "0.0.0.0"  # noqa: S104 - API servers and kubelets connect to the Pod
     port: int = 9443
-    metrics_host: str = "0.0.0.0"  # noqa: S104 - the kubelet probes the address of the Pod
     metrics_port: int = 8080
     drain_seconds: float = 5.0
     """How long the replica keeps serving after SIGTERM, unready, while clients learn of it."""
-    grace_seconds: float = 10.0
-    """How long the replica then waits for the requests in flight."""
     reload_seconds: float = 2.0
     """The interval between two looks at the policy and the key pair."""
     timeout_seconds: float = 10.0
-    """``timeoutSeconds`` of the webhook configurations: no request may take longer."""
-    log_format: LogFormat = "json"
+    """``timeoutSeconds`` of the webhook configurations: no request may take longer, so this is also
+    how long the replica waits for the last ones when it stops."""
 
 
 def serve(options: ServeOptions) -> int:
     """Serve until SIGTERM or SIGINT, drain, and return the exit status (0).
 
-    A second signal ends the drain. The log goes to standard error. The event ``ready`` has the
-    bound ports in ``port`` and ``metricsPort``.
+    A second signal ends the drain. The log goes to standard error, as text to a terminal and as
+    JSON otherwise. The event ``ready`` has the bound ports in ``port`` and ``metricsPort``.
 
     Raises:
         CertificateError: (certs.errors) the key pair cannot be used.
@@ -92,7 +89,7 @@ def serve(options: ServeOptions) -> int:
     # Without this, every counter has a second series with its start time, which rate() ignores.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     with (
-        configured(options.log_format, sys.stderr),
+        configured("text" if sys.stderr.isatty() else "json", sys.stderr),
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(_serve(options))
@@ -185,7 +182,7 @@ class _Replica:
         if self._facts is not None:
             await self._facts.start()
         # The plain port first, so that probes succeed while the certificate is not available.
-        operations = listen(options.metrics_host, options.metrics_port, "metrics-port")
+        operations = listen(options.host, options.metrics_port, "metrics-port")
         pages = operations_handler(self._metrics, self._unready, self._problems)
         self._listen(Listener(pages, OPERATIONS, self._metrics.connection_rejected), operations)
         if self._first_certificates is not None:
@@ -201,7 +198,6 @@ class _Replica:
             "ready",
             host=options.host,
             port=port_of(reviews),
-            metricsHost=options.metrics_host,
             metricsPort=port_of(operations),
             policy=policy_name(options.policy),
             certificateExpires=self._certificate.expires.isoformat(),
@@ -227,7 +223,7 @@ class _Replica:
                 await signals.second.wait()
         # aiohttp stops reading when it closes: a body that is still arriving would be lost.
         with suppress(TimeoutError):
-            async with asyncio.timeout(options.grace_seconds):
+            async with asyncio.timeout(options.timeout_seconds):
                 await self._edge.finished()
 
     async def close(self) -> None:

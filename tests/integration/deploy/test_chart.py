@@ -99,8 +99,6 @@ def test_a_policy_document_keeps_nulls_and_dates(helm: Helm) -> None:
     [
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
-        ({"certificates": {"leafLifetime": "24h"}}, "set certificates.lifetime instead"),
-        ({"certificates": {"authorityLifetime": "24h"}}, "set certificates.caLifetime instead"),
         ({"audit": {"output": "sarif"}}, "/audit/output"),
         ({"priorityQuota": "yes"}, "/priorityQuota"),
         ({"autoscaling": {"minReplicas": 0}}, "/autoscaling/minReplicas"),
@@ -282,12 +280,14 @@ def test_the_chart_contains_no_webhook_configuration(helm: Helm, values: Values)
 def test_the_drain_fits_into_the_grace_period(helm: Helm, values: Values) -> None:
     objects = helm.objects(values)
     options = dict(each.split("=", 1) for each in arguments(objects)[1:] if "=" in each)
-    needed = float(options["--drain-seconds"]) + float(options["--grace-seconds"])
+    needed = float(options["--drain-seconds"]) + float(options["--timeout-seconds"])
     assert pod(objects)["terminationGracePeriodSeconds"] >= needed + 5
 
 
 def test_the_termination_grace_period_grows_with_the_drain(helm: Helm) -> None:
-    objects = helm.objects({"webhook": {"drainSeconds": 7.5, "graceSeconds": 25}})
+    objects = helm.objects(
+        {"webhook": {"drainSeconds": 7.5}, "registration": {"timeoutSeconds": 25}}
+    )
     assert pod(objects)["terminationGracePeriodSeconds"] == math.ceil(7.5) + 25 + 5
 
 

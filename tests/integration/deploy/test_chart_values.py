@@ -71,8 +71,6 @@ EFFECTS = {
     ),
     "webhook.port": Effect(10250, {REPLICA, *NETWORK}),
     "webhook.drainSeconds": Effect(30, {REPLICA}),
-    "webhook.graceSeconds": Effect(30, {REPLICA}),
-    "webhook.logFormat": Effect("text", {REPLICA}),
     "webhook.clientCA.secret": Effect("api-servers", {REPLICA}),
     "webhook.clientCA.configMap": Effect("api-servers", {REPLICA}),
     "webhook.clientCA.key": Effect("a.pem", {REPLICA}, {"webhook": {"clientCA": {"secret": "b"}}}),

@@ -119,7 +119,7 @@ def commands(
     return {
         GPUFENCE: lambda port: [
             *(COMMAND, "serve", "--host", HOST, "--port", str(port), *tls),
-            *("--metrics-host", HOST, "--metrics-port", "0", *flags),
+            *("--metrics-port", "0", *flags),
         ],
         CONSTANT: lambda port: [sys.executable, script, certificates, str(port), *responses],
         GO: lambda port: [peer, "-host", HOST, "-port", str(port), "-certs", certificates],

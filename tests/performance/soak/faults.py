@@ -32,10 +32,7 @@ from soak.cluster import Creations, fenced_cluster
 REPLICAS = 2
 ROUNDS = 2
 # The intervals of an installation; other tests use shorter ones.
-FLAGS = (
-    *("--poll-seconds", "5", "--lease-seconds", "15"),
-    *("--node-facts", "--device-metrics"),
-)
+FLAGS = ("--poll-seconds", "5", "--lease-seconds", "15", "--node-facts", "--device-metrics")
 
 
 @dataclass

@@ -75,7 +75,7 @@ async def replica(directory: Path, flags: Sequence[str | Path] = ()) -> AsyncIte
         server = await asyncio.create_subprocess_exec(
             *(COMMAND, "serve", "--policy", policy),
             *("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key"),
-            *("--host", HOST, "--port", "0", "--metrics-host", HOST, "--metrics-port", "0"),
+            *("--host", HOST, "--port", "0", "--metrics-port", "0"),
             *flags,
             stderr=errors,
             env=os.environ | image_environment(),

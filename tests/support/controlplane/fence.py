@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from controlplane.cluster import ControlPlane
-from controlplane.gpufence import QUICK_RELOAD, Server
+from controlplane.gpufence import QUICK, Server
 from controlplane.poll import until
 from controlplane.webhooks import unregister, wait_until_called
 from policies.document import parse_policy
@@ -32,7 +32,9 @@ class Fence:
         self._cluster = cluster
         self._file = directory / "policy.yaml"
         self._file.write_text(yaml.safe_dump(policy))
-        self.server = Server(directory, ["--policy", str(self._file)], QUICK_RELOAD)
+        self.server = Server(
+            directory, ["--policy", str(self._file), "--reload-seconds", "0.05"], QUICK
+        )
 
     def register(self, url: str = "") -> None:
         """Apply the configurations, for the server or for another `url`."""

@@ -73,7 +73,7 @@ class OneProcess:
         self._command = [
             "serve",
             *("--host", HOST, "--port", port),
-            *("--metrics-host", HOST, "--metrics-port", metrics_port),
+            *("--metrics-port", metrics_port),
             *("--register", "true", "--url", f"https://localhost:{port}"),
             *("--namespace", NAMESPACE, "--owner", f"clusterrole/{RELEASE}"),
             *("--drain-seconds", "0"),

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.api import ApiError
 from controlplane.errors import ControlPlaneError
-from controlplane.gpufence import COMMAND
+from controlplane.gpufence import QUICK
 from controlplane.poll import until
 from controlplane.process import Process, runs
 from deploy.relay import Relay
@@ -208,7 +208,7 @@ class RunningPod:
         ]
         return Process(
             self.name,
-            [*enter, str(self._directory), str(COMMAND), *arguments],
+            [*enter, str(self._directory), *QUICK, *arguments],
             self._directory / "log",
             environ=environ,
             stop_within=min(float(self.spec["terminationGracePeriodSeconds"]), self._longest_grace),

@@ -20,7 +20,7 @@ from cryptography import x509
 
 from controlplane.cluster import ControlPlane
 from controlplane.errors import ControlPlaneError
-from controlplane.gpufence import COMMAND
+from controlplane.gpufence import QUICK
 from controlplane.ports import free_ports
 from controlplane.process import Process
 
@@ -45,14 +45,14 @@ class Replica:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.port, self.metrics_port = free_ports(2)
-        command = [str(COMMAND)]
+        command = list(QUICK)
         if clock_ahead:
             command = [sys.executable, str(WRONG_CLOCK), str(clock_ahead.total_seconds())]
         self.command = [
             *command,
             "serve",
             *("--host", "127.0.0.1", "--port", str(self.port)),
-            *("--metrics-host", "127.0.0.1", "--metrics-port", str(self.metrics_port)),
+            *("--metrics-port", str(self.metrics_port)),
             *("--kubeconfig", str(cluster.kubeconfig), "--register=true", "--url", url),
             *("--poll-seconds", "0.5", "--lease-seconds", "3", "--drain-seconds", "1"),
             *flags,

@@ -9,6 +9,7 @@ import datetime as dt
 import sys
 import time
 from datetime import tzinfo
+from pathlib import Path
 from typing import Any, Self
 
 _SHIFT = float(sys.argv.pop(1))
@@ -30,6 +31,8 @@ class _Datetime(dt.datetime, metaclass=_Shifted):
 time.time = lambda: _time() + _SHIFT
 dt.datetime = _Datetime  # type: ignore[misc]
 
-from webhook.cli.main import main  # noqa: E402
+sys.path.append(str(Path(__file__).parents[1]))
+
+from controlplane.quick import main  # noqa: E402
 
 sys.exit(main())

@@ -9,7 +9,7 @@ import pytest
 from certs.authority import create_authority, issue_leaf
 from certs.names import Names
 from certs.secret import Stored
-from webhook.cli.options.serve_cluster import names_of
+from webhook.cli.commands.serve import names_of
 from webhook.doctor.installation import Installation
 from webhook.doctor.line import Line, ok
 from webhook.doctor.replicas import check_certificate, check_running

@@ -179,8 +179,8 @@ async def test_a_request_in_flight_is_finished_before_exit(pair: Path) -> None:
         other_writer.close()
 
 
-async def test_an_unfinished_request_delays_exit_only_for_the_grace_period(pair: Path) -> None:
-    async with ready_server(pair, grace_seconds=0.1) as running:
+async def test_an_unfinished_request_delays_exit_only_for_the_timeout(pair: Path) -> None:
+    async with ready_server(pair, timeout_seconds=0.5) as running:
         _, writer = await running.connect()
         # Its caller would wait for half a minute.
         writer.write(request(GOOD, upto=100).replace(b"/validate", b"/validate?timeout=30s"))

@@ -9,6 +9,7 @@ import click
 
 from certs.errors import CertificateError
 from policies.kubernetes.objects import JSONObject
+from webhook.cli.commands.serve import names_of, read_arguments
 from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.options.cluster import (
     context_option,
@@ -19,8 +20,6 @@ from webhook.cli.options.cluster import (
 from webhook.cli.options.common import valid_name
 from webhook.cli.options.outputs import color_option, output_option, reject_overwriting_inputs
 from webhook.cli.options.registration import DEFAULT_NAME
-from webhook.cli.options.replica_arguments import read_arguments
-from webhook.cli.options.serve_cluster import names_of
 from webhook.cli.report.content import DoctorReport
 from webhook.cli.report.output import Output, report_writer
 from webhook.cli.report.terminal import Color

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
-from webhook.cli.options.common import policy_file_option
-from webhook.cli.options.serve_cluster import cluster_options
+from webhook.cli.options.cluster import access, is_inside, kubeconfig_option
+from webhook.cli.options.common import policy_file_option, valid_name
+from webhook.cli.options.registration import registration_options
+from webhook.cli.options.times import parse_duration
 from webhook.documents.errors import InputError
 
 if TYPE_CHECKING:
-    from webhook.kube.credentials import Load
+    from datetime import timedelta
+
+    from certs.names import Names
+    from webhook.doctor.installation import Deployed
+    from webhook.registration.configurations import Registration
     from webhook.registration.controller import ControllerOptions
+    from webhook.registration.registrar import Owner
 
 _PORT = click.IntRange(0, 65535)
-_SECONDS = click.FloatRange(min=0)
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def _owner(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+    from webhook.registration.registrar import Owner
+
+    try:
+        return None if value is None else Owner.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command(
@@ -54,57 +72,109 @@ Examples:
     default="0.0.0.0",  # noqa: S104 - a Pod is reached on its own address
     show_default=True,
     metavar="ADDRESS",
-    help="Address for reviews (/mutate and /validate), over TLS.",
+    help="Address to listen on.",
 )
-@click.option("--port", type=_PORT, default=9443, show_default=True, help="Port for reviews.")
 @click.option(
-    "--metrics-host",
-    default="0.0.0.0",  # noqa: S104 - the kubelet probes it there
+    "--port",
+    type=_PORT,
+    default=9443,
     show_default=True,
-    metavar="ADDRESS",
-    help="Address for /healthz, /readyz and /metrics, without TLS.",
+    help="Port for reviews (/mutate and /validate), over TLS.",
 )
 @click.option(
-    "--metrics-port", type=_PORT, default=8080, show_default=True, help="Port for metrics."
+    "--metrics-port",
+    type=_PORT,
+    default=8080,
+    show_default=True,
+    help="Port for /healthz, /readyz and /metrics, without TLS.",
 )
 @click.option(
     "--drain-seconds",
-    type=_SECONDS,
+    type=click.FloatRange(min=0),
     default=5.0,
     show_default=True,
-    help="Time after SIGTERM in which gpufence is not ready but still serves requests.",
+    help="Time after SIGTERM in which gpufence is not ready but still serves requests. Then it "
+    "completes those in flight.",
+)
+@registration_options
+@click.option(
+    "--register",
+    type=click.BOOL,
+    default=None,
+    metavar="true|false",
+    help="Write the webhook configurations. The default is true inside a cluster. With false, "
+    "apply the output of gpufence manifests.",
 )
 @click.option(
-    "--grace-seconds",
-    type=_SECONDS,
-    default=10.0,
-    show_default=True,
-    help="Time after that in which gpufence completes requests in flight.",
+    "--admission-policies/--no-admission-policies",
+    default=True,
+    help="Whether to write ValidatingAdmissionPolicies as well, which API servers evaluate without "
+    "a replica. With --no-admission-policies, existing ones are deleted.",
+)
+@kubeconfig_option
+@click.option(
+    "--namespace",
+    callback=valid_name,
+    metavar="NAME",
+    help="Namespace of Lease and Secret. The default is the service account's namespace.",
 )
 @click.option(
-    "--log-format",
-    type=click.Choice(["json", "text"]),
-    default="json",
-    show_default=True,
-    help="Log format, on standard error.",
+    "--owner",
+    callback=_owner,
+    metavar="KIND/NAME",
+    help="Cluster-scoped object of the release that owns the configurations, for example "
+    "clusterrole/gpufence. They are deleted with it.",
 )
-@cluster_options
+@click.option(
+    "--secret",
+    default="gpufence-certificates",
+    show_default=True,
+    callback=valid_name,
+    metavar="NAME",
+    help="Secret with the CA and the certificate. Not used with --tls-cert.",
+)
+@click.option(
+    "--ca-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="CA of --tls-cert (PEM), for the configurations. Without it, another controller writes "
+    "the CA, for example cert-manager's injector.",
+)
+@click.option(
+    "--certificate-lifetime",
+    callback=parse_duration,
+    default="8760h",
+    show_default=True,
+    metavar="TIME",
+    help="Lifetime of the certificate; renewed after 2/3.",
+)
+@click.option(
+    "--ca-lifetime",
+    callback=parse_duration,
+    default="87600h",
+    show_default=True,
+    metavar="TIME",
+    help="Lifetime of the CA; replaced after 2/3.",
+)
+@click.option(
+    "--device-metrics/--no-device-metrics",
+    default=False,
+    help="Export metrics of the devices that nodes offer and that Pods and claims hold. Only the "
+    "leader exports them; with --register=false, every replica does.",
+)
 def serve(
+    registration: Registration,
     policy_path: str | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     client_ca_file: Path | None,
-    controller: ControllerOptions | None,
-    facts: Load | None,
-    devices: Load | None,
-    timeout_seconds: int,
     host: str,
     port: int,
-    metrics_host: str,
     metrics_port: int,
     drain_seconds: float,
-    grace_seconds: float,
-    log_format: Literal["json", "text"],
+    kubeconfig: Path | None,
+    device_metrics: bool,
+    **registering: Any,
 ) -> int:
     """Run the admission webhook.
 
@@ -115,27 +185,130 @@ def serve(
     from certs.errors import CertificateError
     from webhook.http.listener import ListenError
     from webhook.kube.errors import ConfigurationError
-    from webhook.server.replica import ServeOptions
-    from webhook.server.replica import serve as run
+    from webhook.server import replica
 
-    options = ServeOptions(
-        policy=policy_path,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        client_ca_file=client_ca_file,
-        controller=controller,
-        facts=facts,
-        devices=devices,
-        timeout_seconds=timeout_seconds,
-        host=host,
-        port=port,
-        metrics_host=metrics_host,
-        metrics_port=metrics_port,
-        drain_seconds=drain_seconds,
-        grace_seconds=grace_seconds,
-        log_format=log_format,
-    )
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key need each other.")
+    to_cluster = access(kubeconfig)
     try:
-        return run(options)
+        controller = _controller(
+            registration, to_cluster, files=tls_cert is not None, **registering
+        )
+        has_cluster = controller is not None or kubeconfig is not None or is_inside()
+        options = replica.ServeOptions(
+            policy=policy_path,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            client_ca_file=client_ca_file,
+            controller=controller,
+            facts=to_cluster if has_cluster and registration.with_nodes else None,
+            devices=to_cluster if device_metrics else None,
+            timeout_seconds=registration.timeout_seconds,
+            host=host,
+            port=port,
+            metrics_port=metrics_port,
+            drain_seconds=drain_seconds,
+        )
+        return replica.serve(options)
     except (CertificateError, ConfigurationError, ListenError) as error:
         raise InputError([str(error)]) from error
+
+
+def _controller(
+    registration: Registration,
+    load: Any,
+    *,
+    files: bool,
+    register: bool | None,
+    admission_policies: bool,
+    namespace: str | None,
+    owner: Owner | None,
+    secret: str,
+    ca_file: Path | None,
+    certificate_lifetime: timedelta,
+    ca_lifetime: timedelta,
+) -> ControllerOptions | None:
+    """Return what the replica writes to its cluster; None if it writes nothing."""
+    register = is_inside() if register is None else register
+    if files and not register:
+        return None
+    if not registration.is_addressed:
+        raise click.UsageError(
+            "Specify how API servers reach gpufence: --service NAMESPACE/NAME or --url URL. To "
+            "serve without a cluster, use --tls-cert, --tls-key and --register=false."
+        )
+    from certs.secret import Timing
+    from webhook.registration.certificates import SecretName
+    from webhook.registration.controller import ControllerOptions
+
+    namespace = namespace or _own_namespace(registration)
+    return ControllerOptions(
+        load=load,
+        namespace=namespace,
+        registration=registration,
+        register=register,
+        admission_policies=admission_policies,
+        owner=owner,
+        secret=None if files else SecretName(namespace, secret),
+        names=None if files else names_of(registration),
+        timing=Timing(authority=ca_lifetime, leaf=certificate_lifetime),
+        ca_file=ca_file,
+    )
+
+
+def names_of(registration: Registration) -> Names:
+    """Return the names in the certificate: those by which API servers call gpufence."""
+    from certs.names import Names
+
+    if registration.service is not None:
+        namespace, name, _ = registration.service
+        return Names.parse([f"{name}.{namespace}.svc"])
+    host = urlsplit(registration.url).hostname or ""
+    is_address = ":" in host or host.replace(".", "").isdecimal()
+    return Names.parse([], [host]) if is_address else Names.parse([host])
+
+
+def _own_namespace(registration: Registration) -> str:
+    try:
+        return (_SERVICE_ACCOUNT / "namespace").read_text().strip()
+    except OSError:
+        return registration.service[0] if registration.service else "gpufence-system"
+
+
+def read_arguments(arguments: list[str]) -> Deployed:
+    """Parse the arguments of a replica's container.
+
+    Raises:
+        InputError: this version does not know the arguments.
+    """
+    try:
+        context = serve.make_context(
+            "serve",
+            [argument for argument in arguments if argument != "serve"],
+            # --help prints, and a replica of another version may have other options.
+            help_option_names=[],
+            ignore_unknown_options=True,
+            allow_extra_args=True,
+        )
+        deployed: Deployed = _deployed(**context.params)
+    except (click.ClickException, InputError) as error:
+        problem = f"the Deployment does not run a known gpufence serve: {error}"
+        cure = "Run the doctor of the installed version"
+        raise InputError([f"{problem}. {cure}."]) from error
+    return deployed
+
+
+@registration_options
+def _deployed(
+    registration: Registration,
+    secret: str,
+    tls_cert: Path | None,
+    register: bool | None,
+    admission_policies: bool,
+    **_others: Any,
+) -> Deployed:
+    from webhook.doctor.installation import Deployed
+
+    # Without the option, a replica in a cluster registers.
+    registers = register is not False
+    return Deployed(registration, "" if tls_cert else secret, registers, admission_policies)

@@ -207,8 +207,6 @@ true
 - --port={{ .Values.webhook.port }}
 - --metrics-port={{ .Values.metrics.port }}
 - --drain-seconds={{ .Values.webhook.drainSeconds }}
-- --grace-seconds={{ .Values.webhook.graceSeconds }}
-- --log-format={{ .Values.webhook.logFormat }}
 {{- if include "gpufence.verifiesClients" . }}
 - --client-ca-file=/etc/gpufence/clients/{{ .Values.webhook.clientCA.key }}
 {{- end }}
