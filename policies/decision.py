@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from policies.finding import Finding
-from policies.kubernetes.editor import Operation, patched
+from policies.kubernetes.editor import PatchOperation, patched
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Unjudged
 
@@ -24,7 +24,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     source: JSONObject | bytes = b""
     """The object: as parsed, as JSON text, or empty for a Pod that was decoded into its type."""
-    operations: tuple[Operation, ...] = ()
+    operations: tuple[PatchOperation, ...] = ()
     findings: tuple[Finding, ...] = ()
     exemption: str = ""
     pools: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Decision(msgspec.Struct, frozen=True):
     known: tuple[Finding, ...] = ()
     """On UPDATE, findings that the old object already had: they do not count."""
     missing_facts: tuple[str, ...] = ()
-    """The cluster facts (``policies.needs``) that are unknown and that may change the verdict."""
+    """The cluster facts (``policies.context``) that are unknown and that may change the verdict."""
     unjudged: tuple[Unjudged, ...] = ()
     """The parts of the object whose Pods are judged only when they are created."""
 

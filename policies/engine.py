@@ -6,32 +6,34 @@ both, for files and audits. All three follow one checklist, so they come to one 
 
 from __future__ import annotations
 
-from collections.abc import Container
+import json
+from collections.abc import Container, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-from policies import updates
-from policies.context import Context
+from policies.context import Context, missing_facts
 from policies.decision import Decision
-from policies.evaluator import check_pod, mutate_pod
-from policies.exceptions import apply_exceptions
-from policies.exemptions import exemption
+from policies.exemptions import apply_exceptions, exemption, may_move, split_known
 from policies.facts import Facts, Request
-from policies.finding import Finding
-from policies.kubernetes.core_v1 import Pod as PodObject
+from policies.finding import Action, Finding
+from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.decoding import MalformedObjectError, OversizedObjectError
-from policies.kubernetes.editor import Operation
+from policies.kubernetes.editor import Editor, PatchOperation
 from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
-from policies.needs import missing_facts
 from policies.policy import Policy
+from policies.registry import MUTATIONS, checks_for, mutations_for
 
 MOST_FINDINGS = 10_000
 """The list is not truncated: findings that are left out would not count."""
 
 _TOO_MANY = f"it has more than {MOST_FINDINGS:,} findings, which is the limit"
 _DELETED = "it is being deleted"
+_MUTATIONS = [mutation.id for mutation in MUTATIONS]
+_REPORTED = frozenset({"warn", "audit"})
+"""The actions with which a mutation adds nothing and reports what it would add."""
 
 Object = JSONObject | PodObject | Workload
 """What is decided on: parsed JSON, or what was made of it before."""
@@ -55,7 +57,7 @@ class _Scope(msgspec.Struct, frozen=True):
 
 def mutate(
     obj: Object, policy: Policy, request: Request = NO_REQUEST, facts: Facts = NO_FACTS
-) -> tuple[Operation, ...]:
+) -> tuple[PatchOperation, ...]:
     """Return what the policy adds to the object, as JSON Patch operations.
 
     Raises:
@@ -68,7 +70,7 @@ def mutate(
     pods = workload.pods()
     if not pods or exemption(pods, policy, request):
         return ()
-    operations: list[Operation] = []
+    operations: list[PatchOperation] = []
     for pod in pods:
         operations += mutate_pod(pod, Context.of(pod, policy, request, facts)).operations
     return tuple(operations)
@@ -123,7 +125,7 @@ def _decide(obj: Workload, scope: _Scope) -> Decision:
         return decision
     try:
         stored = Workload(old)
-        if updates.may_move(obj.pods(), stored):
+        if may_move(obj.pods(), stored):
             return decision
         if stored.is_being_deleted:
             return Decision(obj.raw or {}, exemption=_DELETED)
@@ -133,7 +135,7 @@ def _decide(obj: Workload, scope: _Scope) -> Decision:
         known = _judge(stored.with_metadata(obj), scope).findings
     except MalformedObjectError:
         known = ()
-    new, known = updates.split_known(decision.findings, known)
+    new, known = split_known(decision.findings, known)
     return replace(decision, findings=new, known=known)
 
 
@@ -147,7 +149,7 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
         return Decision(original, exemption=reason)
     if not pods:
         return Decision(original, has_template=False, unjudged=obj.unjudged)
-    changes: list[tuple[str, Operation]] = []
+    changes: list[tuple[str, PatchOperation]] = []
     findings: list[Finding] = []
     pools: dict[str, None] = {}
     missing: dict[str, None] = {}
@@ -161,7 +163,7 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
             if obj.is_core_workload:
                 context = replace(context, written_devices=pod.device_resources())
             changes += mutate_pod(pod, context).changes
-        for finding in check_pod(pod, context, obj.role):
+        for finding in _check_pod(pod, context, obj.role(pod)):
             findings.append(finding)
             if len(findings) > MOST_FINDINGS:
                 raise OversizedObjectError("", _TOO_MANY)
@@ -178,3 +180,59 @@ def _judge(obj: Workload, scope: _Scope) -> Decision:
         missing_facts=tuple(missing),
         unjudged=obj.unjudged,
     )
+
+
+def mutate_pod(pod: Pod, context: Context) -> Editor:
+    """Apply the enforced mutations to the Pod, and return what they added."""
+    editor = Editor(pod)
+    actions = context.policy.actions_in(context.request.namespace)
+    for mutation in mutations_for(pod, context):
+        if actions[mutation.id] == "enforce":
+            editor.apply(mutation.additions(pod, context), mutation.id)
+    pod.changed()
+    return editor
+
+
+def _check_pod(pod: Pod, context: Context, role: str) -> Iterator[Finding]:
+    """Yield the findings of the Pod, with the actions that the policy has for their rules.
+
+    If the object has several kinds of Pods, a finding names the ``role`` of its Pod.
+    """
+    actions = context.policy.actions_in(context.request.namespace)
+    about = f"; this is about {role}" if role else ""
+    for finding in _findings(pod, context, actions):
+        yield replace(finding, detail=finding.detail + about) if about else finding
+
+
+def _findings(pod: Pod, context: Context, actions: Mapping[str, Action]) -> Iterator[Finding]:
+    if not _REPORTED.isdisjoint(map(actions.__getitem__, _MUTATIONS)):
+        yield from _additions_to_report(pod, context, actions)
+    for rule in checks_for(pod, context):
+        action = actions[rule.id]
+        if action == "off":
+            continue
+        for finding in rule.check(pod, context):
+            yield finding if action == "enforce" else replace(finding, action=action)
+
+
+def _additions_to_report(
+    pod: Pod, context: Context, actions: Mapping[str, Action]
+) -> Iterator[Finding]:
+    """Yield a finding for each mutation that would add something and may only report it."""
+    for mutation in mutations_for(pod, context):
+        action = actions[mutation.id]
+        if action not in _REPORTED:
+            continue
+        trial = Editor(pod, dry_run=True)
+        trial.apply(mutation.additions(pod, context))
+        if trial.recorded:
+            missing = [f"{field}: {json.dumps(value)}" for field, value in trial.recorded]
+            yield Finding(
+                mutation.id,
+                pod.at("spec"),
+                f"the Pod lacks {mutation.summary}",
+                f"gpufence does not add {'; '.join(missing)}, because the policy sets "
+                f"{mutation.id} to {action}",
+                "Add these fields to the manifest",
+                action,
+            )

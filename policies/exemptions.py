@@ -1,12 +1,39 @@
-"""Objects that the policy does not apply to."""
+"""What does not count: exempt objects, exceptions, and findings of a stored object."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+
+from msgspec.structs import replace
 
 from policies.facts import Request
+from policies.finding import Action, Finding
+from policies.kubernetes.core_v1 import PodSpec
+from policies.kubernetes.decoding import MalformedObjectError
 from policies.kubernetes.pod import Pod
-from policies.policy import Policy
+from policies.kubernetes.workload import Workload
+from policies.policy import ExceptionEntry, Policy
+
+ALWAYS_EXCLUDED = frozenset(
+    {
+        "kube-system",
+        "calico-system",
+        "kube-flannel",
+        "openshift-multus",
+        "openshift-ovn-kubernetes",
+        "tigera-operator",
+    }
+)
+"""The namespaces that gpufence's webhook configurations exclude, whatever the policy says.
+
+API servers send no admission requests from them. Files and a live cluster are therefore judged
+with these namespaces excluded; the webhook itself judges every request that it receives.
+
+A cluster needs them to start again. Besides kube-system, these are the network plugins whose agents
+run in a namespace of their own. Their Pods tolerate every taint, and a new node needs them
+before it can run a replica of gpufence.
+"""
 
 
 def exemption(
@@ -28,3 +55,106 @@ def exemption(
     if request.namespace in excluded:
         return f"API servers do not call gpufence for namespace {request.namespace}"
     return ""
+
+
+def useless_exceptions(policy: Policy, today: date | None) -> Iterator[tuple[int, str]]:
+    """Yield the index of each exception that can cover no finding, and why."""
+    for index, entry in enumerate(policy.exceptions):
+        if entry.has_expired(today):
+            yield index, f"expired on {entry.expires}"
+        elif not entry.namespaces.prefixes and (
+            entry.namespaces.exact <= policy.exemptions.namespaces
+        ):
+            yield index, "covers nothing: its namespaces are exempt"
+        elif entry.rules and all(
+            actions[rule] == "off" for actions in _actions(entry, policy) for rule in entry.rules
+        ):
+            yield index, "covers nothing: its rules are off in its namespaces"
+
+
+def _actions(entry: ExceptionEntry, policy: Policy) -> Iterable[Mapping[str, Action]]:
+    if entry.namespaces.prefixes:
+        return policy.action_sets
+    return [policy.actions_in(namespace) for namespace in entry.namespaces.exact]
+
+
+def apply_exceptions(
+    findings: Iterable[Finding], obj: Workload, policy: Policy, request: Request
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Return the findings that count, and those that an exception covers.
+
+    A finding whose last exception has expired counts; its detail names the exception.
+    """
+    if not policy.exceptions:
+        return tuple(findings), ()
+    counting: list[Finding] = []
+    excepted: list[Finding] = []
+    for finding in findings:
+        entries = [
+            entry
+            for entry in policy.exceptions
+            if entry.covers(finding.rule, request.namespace, obj.kind, obj.name)
+        ]
+        if any(not entry.has_expired(request.today) for entry in entries):
+            excepted.append(finding)
+        elif entries:
+            last = max(entries, key=lambda entry: entry.expires or date.max)
+            note = f"; its exception ({last.reason}) expired on {last.expires}"
+            counting.append(replace(finding, detail=finding.detail + note))
+        else:
+            counting.append(finding)
+    return tuple(counting), tuple(excepted)
+
+
+def may_move(pods: Sequence[Pod], old: Workload) -> bool:
+    """Return whether the update lets a waiting Pod with claims be placed on other nodes.
+
+    Its claims may resolve to other devices than at its creation, so a finding of the old Pod was
+    perhaps never reported.
+    """
+    pod = pods[0]
+    if pod.kind != "Pod" or not pod.spec.resource_claims:
+        return False
+    try:
+        before = old.pod_spec()
+    except MalformedObjectError:
+        return False
+    return (
+        before is not None and not before.node_name and _placement(pod.spec) != _placement(before)
+    )
+
+
+def _placement(spec: PodSpec) -> tuple[object, ...]:
+    return spec.tolerations, spec.node_selector, spec.affinity, spec.scheduling_gates
+
+
+def split_known(
+    findings: Iterable[Finding], before: Iterable[Finding]
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Return the new findings and the known ones.
+
+    Each finding ``before`` accounts for one finding of the same subject matter.
+    """
+    left: dict[tuple[str, ...], list[Finding]] = {}
+    for old in before:
+        left.setdefault(_subject_matter(old), []).append(old)
+    new: list[Finding] = []
+    known: list[Finding] = []
+    for finding in findings:
+        alike = left.get(_subject_matter(finding), [])
+        same = next((old for old in alike if finding.subjects <= old.subjects), None)
+        if same is None:
+            new.append(finding)
+        else:
+            known.append(finding)
+            alike.remove(same)
+    return tuple(new), tuple(known)
+
+
+def _subject_matter(finding: Finding) -> tuple[str, ...]:
+    """Return what a finding has in common with the same finding of the old object.
+
+    Subjects are compared apart; without subjects, the detail tells. Paths do not count: an entry
+    that moved in its list is not a new finding.
+    """
+    return finding.rule, finding.reason, "" if finding.subjects else finding.detail

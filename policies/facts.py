@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.core_v1 import Pod
+from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, ObjectKey
@@ -24,7 +24,7 @@ class Request(msgspec.Struct, frozen=True):
     username: str = ""
     operation: Operation = "CREATE"
     subresource: str = ""
-    old: JSONObject | Pod | None = None
+    old: JSONObject | PodObject | None = None
     """On UPDATE, the object as it is stored."""
     today: date | None = None
     """The day that decides whether exceptions have expired; ``None`` lets none expire."""

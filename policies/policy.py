@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from policies.finding import Action
 from policies.kubernetes.core_v1 import Requirement
-from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.field_types import (
     Before,
     Day,
@@ -34,6 +33,7 @@ from policies.kubernetes.field_types import (
     UserID,
     described,
 )
+from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.kubernetes.names import NO_NAMES, NameSet
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Alternative, Taint, accepts

@@ -10,10 +10,16 @@ import msgspec
 
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.core_v1 import Pod as PodObject
+from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.decoding import MalformedObjectError, convert
-from policies.kubernetes.peak import device_peak
-from policies.kubernetes.pod import Container, ContainerKind, DeviceResource, Pod, ResourceSide
+from policies.kubernetes.pod import (
+    Container,
+    ContainerKind,
+    DeviceResource,
+    Pod,
+    ResourceSide,
+    device_peak,
+)
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, parse_quantity
 from policies.policy import AnnotationRequest, Policy, Pool
 

@@ -108,7 +108,7 @@ class ResourceRequirements(Type):
     claims: list[ResourceClaimUse] | None = None
 
 
-class Container(Type):
+class ContainerSpec(Type):
     """A container, init container or ephemeral container."""
 
     name: str | None = None
@@ -206,9 +206,9 @@ class PodOS(Type):
 
 class PodSpec(Type):
     volumes: list[Volume] | None = None
-    init_containers: list[Container] | None = None
-    containers: list[Container] | None = None
-    ephemeral_containers: list[Container] | None = None
+    init_containers: list[ContainerSpec] | None = None
+    containers: list[ContainerSpec] | None = None
+    ephemeral_containers: list[ContainerSpec] | None = None
     node_selector: dict[str, str | None] | None = None
     node_name: str | None = None
     host_network: bool | None = None
@@ -256,7 +256,7 @@ class PodStatus(Type):
     resource_claim_statuses: list[PodResourceClaimStatus] | None = None
 
 
-class Pod(PodTemplate):
+class PodObject(PodTemplate):
     api_version: str | None = None
     kind: str | None = None
     status: PodStatus | None = None

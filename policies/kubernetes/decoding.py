@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from policies.kubernetes.core_v1 import Container, PodSpec, PodTemplate
+from policies.kubernetes.core_v1 import ContainerSpec, PodSpec, PodTemplate
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import REQUIRED_TERMS, required_terms
@@ -145,7 +145,7 @@ def _reject_terms(found: str, limit: int) -> NoReturn:
     raise OversizedObjectError(REQUIRED_TERMS, f"has {found}; gpufence accepts up to {limit:,}")
 
 
-def _check_containers(containers: list[Container] | None, kind: str) -> None:
+def _check_containers(containers: list[ContainerSpec] | None, kind: str) -> None:
     for index, container in enumerate(containers or ()):
         resources = container.resources
         if resources is not None:

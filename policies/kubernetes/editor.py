@@ -32,7 +32,7 @@ class Addition(msgspec.Struct, frozen=True, gc=False):
     value: Any
 
 
-class Operation(msgspec.Struct, frozen=True, tag_field="op", tag="add"):
+class PatchOperation(msgspec.Struct, frozen=True, tag_field="op", tag="add"):
     """An ``add`` operation of a JSON Patch (RFC 6902) on the whole object."""
 
     path: str
@@ -53,29 +53,29 @@ class Editor:
         """Mutations, paths below the spec, and parsed JSON. A path that ends with ``-`` appends."""
 
     @property
-    def operations(self) -> list[Operation]:
+    def operations(self) -> list[PatchOperation]:
         """The operations on the object; none if the Pod's parts have no place there."""
         return [operation for _, operation in self.changes]
 
     @property
-    def changes(self) -> list[tuple[str, Operation]]:
+    def changes(self) -> list[tuple[str, PatchOperation]]:
         """The operations on the object, each with the mutation that it comes from."""
         template = self._pod.template
         if not template.editable:
             return []
         if template.kind == "Pod":
             return [
-                (rule, Operation(f"/spec{_pointer(path)}", value))
+                (rule, PatchOperation(f"/spec{_pointer(path)}", value))
                 for rule, path, value in self._added
             ]
-        changes: list[tuple[str, Operation]] = []
+        changes: list[tuple[str, PatchOperation]] = []
         inherited = dict(template.inherited)
         for rule, path, value in self._added:
             if path[0] in inherited and len(path) > 1:
                 # The Pod gets a field of its own: what it inherits, and what is added to that.
                 own = clone(inherited.pop(str(path[0])))
-                changes.append((rule, Operation(_pointer(template.place(path[:1])), own)))
-            changes.append((rule, Operation(_pointer(template.place(path)), value)))
+                changes.append((rule, PatchOperation(_pointer(template.place(path[:1])), own)))
+            changes.append((rule, PatchOperation(_pointer(template.place(path)), value)))
         return changes
 
     @property
@@ -125,7 +125,7 @@ class Editor:
                 self._add(present, (*path, name), getattr(value, attributes[name]))
 
 
-def patched(obj: JSONObject, operations: tuple[Operation, ...]) -> JSONObject:
+def patched(obj: JSONObject, operations: tuple[PatchOperation, ...]) -> JSONObject:
     """Return the object with the operations applied; the object itself is not changed."""
     if not operations:
         return obj

@@ -5,10 +5,10 @@ Rules use this walker, so that no rule misses init or ephemeral containers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -20,6 +20,7 @@ from policies.kubernetes.core_v1 import (
     SecurityContext,
 )
 from policies.kubernetes.nodes import NodeIndex, NodeSet
+from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.scheduling import Alternative, alternatives
 from policies.kubernetes.template import Template
 
@@ -37,7 +38,7 @@ _NO_METADATA = ObjectMeta()
 class Container(msgspec.Struct, frozen=True, gc=False):
     """A container of any kind, and its place in the Pod."""
 
-    spec: core_v1.Container
+    spec: core_v1.ContainerSpec
     kind: ContainerKind
     position: int
     security_context: SecurityContext
@@ -192,7 +193,7 @@ def new_debug_containers(pod: Pod, old: PodSpec | None) -> list[Container]:
 
 
 def _collect(
-    specs: list[core_v1.Container], kind: ContainerKind, containers: list[Container]
+    specs: list[core_v1.ContainerSpec], kind: ContainerKind, containers: list[Container]
 ) -> None:
     containers += [
         Container(spec, kind, position, spec.security_context or NO_CONTEXT)
@@ -213,3 +214,45 @@ def _collect_devices(
     for name, quantity in requests.items():
         if "/" in name and name not in limits:
             found.append(DeviceResource(container, name, {"requests": quantity}))
+
+
+class RequestingContainer(Protocol):
+    """What the peak depends on: ``core_v1.ContainerSpec`` has it."""
+
+    @property
+    def resources(self) -> ResourceRequirements | None: ...
+
+    @property
+    def restart_policy(self) -> str | None: ...
+
+
+def device_peak(
+    init_containers: Iterable[RequestingContainer] | None,
+    containers: Iterable[RequestingContainer] | None,
+    resource: str,
+) -> int:
+    """Return how many devices of one extended resource the scheduler reserves for the Pod.
+
+    Containers and sidecars run together; another init container runs before them, along with the
+    sidecars that were started by then.
+
+    Raises:
+        InvalidQuantityError: (policies.kubernetes.quantity) what is requested is no quantity.
+    """
+    sidecars = peak = 0
+    for container in init_containers or ():
+        count = _count(container, resource)
+        if container.restart_policy == "Always":
+            sidecars += count
+            peak = max(peak, sidecars)
+        else:
+            peak = max(peak, sidecars + count)
+    running = sum(_count(container, resource) for container in containers or ())
+    return max(peak, sidecars + running)
+
+
+def _count(container: RequestingContainer, resource: str) -> int:
+    if container.resources is None:
+        return 0
+    limits, requests = container.resources.limits or {}, container.resources.requests or {}
+    return -(-parse_quantity(requests.get(resource, limits.get(resource))) // NANOS)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.objects import JSONObject, mapping, mappings
 
 Path = tuple[str | int, ...]
 """The steps from the root of an object to a value: keys of mappings and indexes of lists."""
@@ -108,3 +108,20 @@ def below(path: str, step: str | int) -> str:
     """
     in_brackets = isinstance(step, int) or not step or _NOT_IN_A_NAME.search(step)
     return f"{path}[{step}]" if in_brackets else f"{path}.{step}"
+
+
+def mounted_volumes(spec: JSONObject) -> frozenset[str]:
+    """Return the names of the volumes that the containers and init containers of a Pod mount."""
+    return frozenset(
+        str(mount.get("name"))
+        for kind in ("containers", "initContainers")
+        for _, container in mappings(spec.get(kind))
+        for _, mount in mappings(container.get("volumeMounts"))
+    )
+
+
+def names_device(container: JSONObject) -> bool:
+    """Return whether a container's resources name a device, or use a claim."""
+    resources = mapping(container.get("resources"))
+    named = [*mapping(resources.get("limits")), *mapping(resources.get("requests"))]
+    return bool(resources.get("claims")) or any("/" in str(name) for name in named)

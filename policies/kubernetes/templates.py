@@ -13,128 +13,24 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from policies.kubernetes.composed import COMPOSERS
-from policies.kubernetes.composed.values import descend, mapping, mappings, names_device
-from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.template import Path, Template, Unjudged
+from policies.kubernetes.kinds import (
+    COMPLETED_BY,
+    CORE_WORKLOADS,
+    GROUPS_WITHOUT_PODS,
+    KINDS_OF_OPERATORS,
+    KINDS_WITHOUT_PODS,
+    NAMED_FIELDS,
+    NAMED_LISTS,
+    NAMED_REPLICAS,
+    POD_SPEC_FIELDS,
+)
+from policies.kubernetes.objects import JSONObject, descend, mapping, mappings
+from policies.kubernetes.template import Path, Template, Unjudged, names_device
 
 MAX_DEPTH = 24
 """How deep custom resources are searched; the ecosystem's deepest template is at 12."""
 
-_SPEC_TEMPLATE = ("spec", "template")
-# By API group and kind, in any version: manifests outlive versions.
-_CORE_WORKLOADS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("", "PodTemplate"): ("template",),
-    ("", "ReplicationController"): _SPEC_TEMPLATE,
-    ("apps", "DaemonSet"): _SPEC_TEMPLATE,
-    ("apps", "Deployment"): _SPEC_TEMPLATE,
-    ("apps", "ReplicaSet"): _SPEC_TEMPLATE,
-    ("apps", "StatefulSet"): _SPEC_TEMPLATE,
-    ("extensions", "DaemonSet"): _SPEC_TEMPLATE,
-    ("extensions", "Deployment"): _SPEC_TEMPLATE,
-    ("extensions", "ReplicaSet"): _SPEC_TEMPLATE,
-    ("batch", "Job"): _SPEC_TEMPLATE,
-    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
-}
-# Groups whose objects make no Pods: the built-in ones (k8s.io/client-go/kubernetes/scheme), except
-# for the workloads above, and those that only describe other objects.
-_GROUPS_WITHOUT_PODS = frozenset(
-    {
-        "",
-        "apps",
-        "autoscaling",
-        "batch",
-        "extensions",
-        "policy",
-        "kustomize.config.k8s.io",
-        "admissionregistration.k8s.io",
-        "apiextensions.k8s.io",
-        "apiregistration.k8s.io",
-        "authentication.k8s.io",
-        "authorization.k8s.io",
-        "certificates.k8s.io",
-        "coordination.k8s.io",
-        "discovery.k8s.io",
-        "events.k8s.io",
-        "flowcontrol.apiserver.k8s.io",
-        "networking.k8s.io",
-        "node.k8s.io",
-        "rbac.authorization.k8s.io",
-        "resource.k8s.io",
-        "scheduling.k8s.io",
-        "storage.k8s.io",
-        # These describe Pods, or hold patterns of Pods.
-        "auto.gke.io",
-        "constraints.gatekeeper.sh",
-        "gateway.networking.k8s.io",
-        "gpufence.dev",
-        "karpenter.sh",
-        "kyverno.io",
-        "mutations.gatekeeper.sh",
-        "policies.kyverno.io",
-        "templates.gatekeeper.sh",
-    }
-)
-_KINDS_WITHOUT_PODS = frozenset({("kueue.x-k8s.io", "ResourceFlavor")})
 _NOT_SEARCHED = frozenset({"apiVersion", "kind", "metadata", "status"})
-_KINDS_OF_OPERATORS = {
-    "amd.com": frozenset({"DeviceConfig"}),
-    "apps.nvidia.com": frozenset(
-        {
-            "NIMBuild",
-            "NIMCache",
-            "NIMPipeline",
-            "NIMService",
-            "NemoCustomizer",
-            "NemoDatastore",
-            "NemoEntitystore",
-            "NemoEvaluator",
-            "NemoGuardrail",
-        }
-    ),
-    # With a workloadRef, its Pods are those of a Deployment.
-    "argoproj.io": frozenset({"Rollout"}),
-    "inference.llmaz.io": frozenset({"Playground"}),
-    "kai.scheduler": frozenset({"Config", "SchedulingShard"}),
-    "kaito.sh": frozenset({"InferenceSet", "MultiRoleInference", "RAGEngine", "Workspace"}),
-    "kubeai.org": frozenset({"Model"}),
-    "kubevirt.io": frozenset(
-        {"VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"}
-    ),
-    "machinelearning.seldon.io": frozenset({"SeldonDeployment"}),
-    "mlops.seldon.io": frozenset({"Server"}),
-    "monitoring.coreos.com": frozenset(
-        {"Alertmanager", "Prometheus", "PrometheusAgent", "ThanosRuler"}
-    ),
-    "nvidia.com": frozenset(
-        {
-            "ClusterPolicy",
-            "DynamoComponentDeployment",
-            "DynamoGraphDeployment",
-            "DynamoGraphDeploymentRequest",
-            "NVIDIADriver",
-        }
-    ),
-    "ome.io": frozenset({"BenchmarkJob", "InferenceService"}),
-    # A RayJob that selects a RayCluster has a submitter Pod.
-    "ray.io": frozenset({"RayJob"}),
-    # The DRA driver runs a DaemonSet for each.
-    "resource.nvidia.com": frozenset({"ComputeDomain"}),
-    "run.ai": frozenset(
-        {"DistributedWorkload", "InferenceWorkload", "InteractiveWorkload", "TrainingWorkload"}
-    ),
-    "serving.kserve.io": frozenset({"InferenceGraph", "LocalModelCache"}),
-    "sparkoperator.k8s.io": frozenset({"SparkConnect"}),
-    "tekton.dev": frozenset({"ClusterTask", "Pipeline", "PipelineRun", "Task", "TaskRun"}),
-    "virtualservers.coreweave.com": frozenset({"VirtualServer"}),
-}
-"""Kinds, by API group, that make Pods without any field of a Pod in them."""
-_COMPLETED_BY = {
-    "ClusterServingRuntime": "an InferenceService completes its containers",
-    "ClusterTrainingRuntime": "a TrainJob completes its containers",
-    "ServingRuntime": "an InferenceService completes its containers",
-    "TrainingRuntime": "a TrainJob completes its containers",
-}
-"""Kinds of templates for other objects, which may add devices to their Pods."""
 _FROM_PRESET = "its operator creates Pods that this object does not describe"
 _FRAGMENT = "gpufence does not know how its operator creates Pods"
 _DEVICES = "gpufence does not know which Pods get these devices"
@@ -169,7 +65,7 @@ def templates(obj: JSONObject) -> tuple[Template, ...]:
 
 def is_core_workload(obj: JSONObject) -> bool:
     """Return whether the API server validates the object's pod template itself, before webhooks."""
-    return _key(obj) in _CORE_WORKLOADS
+    return _key(obj) in CORE_WORKLOADS
 
 
 def _key(obj: JSONObject) -> tuple[str, str]:
@@ -181,7 +77,7 @@ def _key(obj: JSONObject) -> tuple[str, str]:
 def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unjudged]:
     """Yield the templates of an object at a path of another one, or of the outermost one."""
     key = _key(obj)
-    if path := _CORE_WORKLOADS.get(key):
+    if path := CORE_WORKLOADS.get(key):
         template = descend(obj, path)
         # Patches in files leave out the template, or its spec. Webhooks reject such an object.
         if isinstance(template, dict) and template.get("spec") is not None:
@@ -190,7 +86,7 @@ def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unju
         yield from compose(obj, at)
     elif at:
         yield from _in_mapping(obj, at, kind)
-    elif not (key[0] in _GROUPS_WITHOUT_PODS or key in _KINDS_WITHOUT_PODS):
+    elif not (key[0] in GROUPS_WITHOUT_PODS or key in KINDS_WITHOUT_PODS):
         # Most kinds have a spec, Kaito's do not.
         parts = [
             part
@@ -198,7 +94,7 @@ def _in_object(obj: JSONObject, at: Path, kind: str) -> Iterator[Template | Unju
             if field not in _NOT_SEARCHED
             for part in _search(value, (field,), kind)
         ]
-        if not parts and key[1] in _KINDS_OF_OPERATORS.get(key[0], ()):
+        if not parts and key[1] in KINDS_OF_OPERATORS.get(key[0], ()):
             parts.append(Unjudged(("spec",), _FROM_PRESET))
         yield from parts
 
@@ -226,7 +122,7 @@ def _in_mapping(value: JSONObject, path: Path, kind: str) -> Iterator[Template |
         yield _judgeable(Template({"spec": value}, path, kind))
         # An inline spec can contain others: KServe's workerSpec.
         for key, item in value.items():
-            if key not in _POD_SPEC_FIELDS:
+            if key not in POD_SPEC_FIELDS:
                 yield from _search(item, (*path, key), kind)
     else:
         yield from _fragments(value, path)
@@ -241,7 +137,7 @@ def _judgeable(template: Template) -> Template | Unjudged:
     """
     if _has_devices(template):
         return template
-    if reason := _COMPLETED_BY.get(template.kind):
+    if reason := COMPLETED_BY.get(template.kind):
         return Unjudged(template.spec_path, reason)
     if all("image" in container for container in template.raw["spec"]["containers"]):
         return template
@@ -286,7 +182,7 @@ def _kind(obj: JSONObject, outer: str) -> str:
     group, kind = _key(obj)
     if (group, kind) == ("", "Pod"):
         return outer
-    if kind in ("Pod", "DaemonSet") and (group, kind) not in _CORE_WORKLOADS:
+    if kind in ("Pod", "DaemonSet") and (group, kind) not in CORE_WORKLOADS:
         return f"{kind}.{group}"
     return kind
 
@@ -343,27 +239,24 @@ def _placement_field(value: JSONObject) -> str:
     return "nodeSelector" if is_selector else ""
 
 
-_POD_SPEC_FIELDS = frozenset(
-    {
-        "affinity",
-        "containers",
-        "dnsConfig",
-        "ephemeralContainers",
-        "hostAliases",
-        "imagePullSecrets",
-        "initContainers",
-        "nodeSelector",
-        "os",
-        "overhead",
-        "readinessGates",
-        "resourceClaims",
-        "resources",
-        "schedulingGates",
-        "securityContext",
-        "tolerations",
-        "topologySpreadConstraints",
-        "volumes",
-        "workloadRef",
-    }
-)
-"""The fields of a Pod's spec that are mappings or lists (``k8s.io/api/core/v1``, ``PodSpec``)."""
+def role(obj: JSONObject, path: Path) -> str:
+    """Return whose template is at ``path``; an empty string if the kind has no name for it."""
+    value: Any = obj
+    title = ""
+    for before, step in zip(("", *path), path, strict=False):
+        value = _step(value, step)
+        if before in NAMED_LISTS and isinstance(value, dict):
+            what, key = NAMED_LISTS[before]
+            title = f'{what} "{value[key]}"' if value.get(key) else title
+        elif str(before).endswith(NAMED_REPLICAS):
+            title = f"the {step} replicas"
+        else:
+            title = NAMED_FIELDS.get(str(step), title)
+    return title
+
+
+def _step(value: Any, step: str | int) -> Any:
+    """Return what is one step below; None if an operator composes what is there from nothing."""
+    if isinstance(value, dict):
+        return value.get(step)
+    return value[step] if isinstance(value, list) and isinstance(step, int) else None

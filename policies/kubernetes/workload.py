@@ -17,9 +17,8 @@ from policies.kubernetes.decoding import (
 )
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.roles import role
 from policies.kubernetes.template import Unjudged
-from policies.kubernetes.templates import find, is_core_workload
+from policies.kubernetes.templates import find, is_core_workload, role
 
 
 class _Object(msgspec.Struct):
@@ -37,18 +36,18 @@ class Workload:
 
     __slots__ = ("_pod", "_pods", "api_version", "kind", "metadata", "raw", "unjudged")
 
-    def __init__(self, obj: JSONObject | core_v1.Pod) -> None:
+    def __init__(self, obj: JSONObject | core_v1.PodObject) -> None:
         """Read the object's metadata.
 
         Raises:
             MalformedObjectError: the metadata is malformed.
         """
-        self._pod: core_v1.Pod | None = None
+        self._pod: core_v1.PodObject | None = None
         self.unjudged: tuple[Unjudged, ...] = ()
         """The parts whose Pods cannot be judged; known after ``pods``."""
         self._pods: tuple[Pod, ...] | None = None
         self.raw: JSONObject | None = None
-        if isinstance(obj, core_v1.Pod):
+        if isinstance(obj, core_v1.PodObject):
             self._pod = obj
             metadata = obj.metadata
             self.api_version: Any = obj.api_version

@@ -86,9 +86,8 @@ from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import REQUIRED_TERMS
 from policies.policy import Policy, Pool
-from policies.reach import belongs_to, named_node
+from policies.reach import belongs_to, largest_offers, named_node
 from policies.requests import DeviceRequest, device_peaks
-from policies.supply import largest_offers
 
 ID = "unschedulable-gpu-pod"
 

@@ -9,7 +9,7 @@ import msgspec
 
 from policies.kubernetes import scheduling
 from policies.kubernetes.core_v1 import PodSpec, PodTemplate, Requirement, Toleration
-from policies.kubernetes.editor import Editor, Operation
+from policies.kubernetes.editor import Editor, PatchOperation
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.scheduling import Alternative, Taint
 from policies.kubernetes.template import Template
@@ -38,7 +38,7 @@ def toleration(raw: JSON) -> Toleration:
     return msgspec.convert(raw, Toleration)
 
 
-def operations_of(pod: Pod, additions: Any) -> tuple[Operation, ...]:
+def operations_of(pod: Pod, additions: Any) -> tuple[PatchOperation, ...]:
     """Return the operations that additions to the Pod make."""
     editor = Editor(pod)
     editor.apply(additions)

@@ -16,7 +16,7 @@ from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.decoding import MalformedObjectError
-from policies.kubernetes.editor import Operation
+from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.templates import is_core_workload
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
@@ -159,7 +159,7 @@ class Admission:
 
 
 def _mutate(
-    request: review.AdmissionRequest, operations: tuple[Operation, ...]
+    request: review.AdmissionRequest, operations: tuple[PatchOperation, ...]
 ) -> tuple[response.Response, Result]:
     """Patch the Pod.
 

@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from policies.kubernetes.editor import Operation
+from policies.kubernetes.editor import PatchOperation
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -65,7 +65,7 @@ def allowed(
     return Response(uid, True, audit_annotations=annotations or {}, warnings=warnings or [])
 
 
-def patched(uid: str, operations: Sequence[Operation]) -> Response:
+def patched(uid: str, operations: Sequence[PatchOperation]) -> Response:
     """Allow the request with a patch; without operations, unchanged."""
     if not operations:
         return allowed(uid)

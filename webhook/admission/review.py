@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from policies.facts import Operation, Request
-from policies.kubernetes.core_v1 import Pod
+from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from webhook.admission.response import API_VERSION, KIND
@@ -78,8 +78,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     dry_run: bool | None = None
-    object: JSONObject | Pod | None = None
-    old_object: JSONObject | Pod | None = None
+    object: JSONObject | PodObject | None = None
+    old_object: JSONObject | PodObject | None = None
 
     def to_engine(self, today: date) -> Request:
         """Return the request as the engine takes it."""
@@ -101,8 +101,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
 class _PodRequest(AdmissionRequest, frozen=True, rename="camel"):
     """A request for a Pod: decoding skips the fields that no rule reads."""
 
-    object: Pod | None = None
-    old_object: Pod | None = None
+    object: PodObject | None = None
+    old_object: PodObject | None = None
 
 
 class _AnyRequest(AdmissionRequest, frozen=True, rename="camel"):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from policies.exceptions import useless_exceptions
+from policies.exemptions import useless_exceptions
 from policies.kubernetes.claims import Claim, read_claim
 from policies.kubernetes.objects import JSONObject, ObjectKey
 from policies.policy import Policy

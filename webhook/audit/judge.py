@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.decision import Decision
 from policies.engine import decide
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Request
 from policies.finding import Finding
 from policies.kubernetes import core_v1
@@ -50,7 +50,7 @@ class _Item(msgspec.Struct, frozen=True):
 
 
 _items = msgspec.json.Decoder(_Item)
-_pods = msgspec.json.Decoder(core_v1.Pod)
+_pods = msgspec.json.Decoder(core_v1.PodObject)
 
 
 class Judge:

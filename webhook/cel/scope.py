@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.exemptions import ALWAYS_EXCLUDED
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from policies.candidates import describe
 from policies.context import Context
 from policies.decision import Decision
-from policies.evaluator import mutate_pod
+from policies.engine import mutate_pod
 from policies.facts import Facts, Request
 from policies.finding import Action
 from policies.kubernetes.nodes import Node
@@ -30,9 +30,9 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.workload import Workload
 from policies.policy import ExceptionEntry, Policy, Pool
+from policies.reach import nodes_of, shortages
 from policies.registry import CHECKS, MUTATIONS, RULES, Mutation
 from policies.requests import device_peaks, ignored_annotations
-from policies.supply import nodes_of, shortages
 from webhook.cli.manifests.evaluate import Complete, Result, evaluate
 from webhook.cli.report.difference import difference
 from webhook.cli.report.text import (

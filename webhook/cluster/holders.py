@@ -14,7 +14,7 @@ import msgspec
 
 from policies.facts import Facts
 from policies.kubernetes.core_v1 import ResourceRequirements
-from policies.kubernetes.peak import device_peak
+from policies.kubernetes.pod import device_peak
 from policies.policy import Policy, Pool
 from policies.requests import pools_of_resource
 from webhook.kube.collection import Collection

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 
+from policies.context import Fact, needed_facts
 from policies.kubernetes.nodes import NodeIndex
-from policies.needs import Fact, needed_facts
 from policies.policy import Policy
 from webhook.audit.inventory import Inventory
 from webhook.audit.pools import label_problems, node_findings, pool_states

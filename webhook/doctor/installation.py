@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from certs.secret import Stored, read_secret
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.exemptions import ALWAYS_EXCLUDED
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject

@@ -18,7 +18,7 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from certs.reload import Source, file_source
-from policies.needs import needed_facts
+from policies.context import needed_facts
 from webhook.admission.handler import Admission
 from webhook.cluster.device_inventory import DeviceInventory
 from webhook.cluster.facts import ClusterFacts

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpufence_docs.tables import code, entry, plain, table
 from policies.document import FencePolicy, json_schema, schema_document
-from policies.kubernetes.custom_workloads import WELL_KNOWN
+from policies.kubernetes.kinds import WELL_KNOWN
 from policies.registry import RULES
 from policies.shipped import default_policy_text
 from webhook.cli.fence_test import FenceTest

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from policies.kubernetes.composed import argo, flink, kserve, spark, trainer
+from policies.kubernetes.composed import argo, flink, runtimes, spark
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.template import Path, Template, Unjudged
 
@@ -21,10 +21,10 @@ COMPOSERS: Mapping[tuple[str, str], Composer] = {
     for group, kinds, compose in (
         (argo.GROUP, argo.KINDS, argo.compose),
         (flink.GROUP, flink.KINDS, flink.compose),
-        (kserve.GROUP, kserve.SERVICES, kserve.compose_service),
-        (kserve.GROUP, kserve.LLM_SERVICES, kserve.compose_llm_service),
+        (runtimes.SERVING_GROUP, runtimes.SERVICES, runtimes.compose_service),
+        (runtimes.SERVING_GROUP, runtimes.LLM_SERVICES, runtimes.compose_llm_service),
         (spark.GROUP, spark.KINDS, spark.compose),
-        (trainer.GROUP, trainer.KINDS, trainer.compose),
+        (runtimes.TRAINER_GROUP, runtimes.TRAIN_JOBS, runtimes.compose_train_job),
     )
     for kind in kinds
 }

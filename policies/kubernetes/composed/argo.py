@@ -12,11 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from policies.kubernetes.composed.values import descend, mapping, mappings, mounted_volumes
 from policies.kubernetes.decoding import OversizedObjectError
-from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.strategic_merge import MERGE_KEYS, merge
-from policies.kubernetes.template import Path, Template, Unjudged, field_path
+from policies.kubernetes.objects import (
+    MERGE_KEYS,
+    JSONObject,
+    descend,
+    mapping,
+    mappings,
+    merge,
+)
+from policies.kubernetes.template import Path, Template, Unjudged, field_path, mounted_volumes
 
 GROUP = "argoproj.io"
 KINDS: dict[str, tuple[str, ...]] = {

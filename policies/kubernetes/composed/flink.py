@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.composed.values import descend, mapping, mappings
-from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.strategic_merge import merge
+from policies.kubernetes.objects import JSONObject, descend, mapping, mappings, merge
 from policies.kubernetes.template import Path, Template, Unjudged, field_path
 
 GROUP = "flink.apache.org"

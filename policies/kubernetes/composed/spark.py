@@ -9,10 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.composed.values import descend, mapping, mappings, mounted_volumes
-from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.strategic_merge import merge
-from policies.kubernetes.template import Path, Template, Unjudged, below, field_path
+from policies.kubernetes.objects import (
+    JSONObject,
+    descend,
+    mapping,
+    mappings,
+    merge,
+)
+from policies.kubernetes.template import (
+    Path,
+    Template,
+    Unjudged,
+    below,
+    field_path,
+    mounted_volumes,
+)
 
 GROUP = "sparkoperator.k8s.io"
 KINDS: dict[str, tuple[str, ...]] = {

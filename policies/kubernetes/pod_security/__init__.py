@@ -25,7 +25,6 @@ from policies.kubernetes.pod_security.host import (
     host_probes_and_host_lifecycle,
     restricted_volumes,
 )
-from policies.kubernetes.pod_security.identity import run_as_non_root, run_as_user
 from policies.kubernetes.pod_security.privileges import (
     allow_privilege_escalation,
     capabilities_baseline,
@@ -33,10 +32,11 @@ from policies.kubernetes.pod_security.privileges import (
     privileged,
     proc_mount_baseline,
     proc_mount_restricted,
+    run_as_non_root,
+    run_as_user,
     windows_host_process,
 )
-from policies.kubernetes.pod_security.view import PodView, view
-from policies.kubernetes.pod_security.violation import Violation
+from policies.kubernetes.pod_security.view import PodView, Violation, view
 
 Level = Literal["baseline", "restricted"]
 Control = Callable[[PodView], Violation | None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from policies.kubernetes.core_v1 import SecurityContext, SELinuxOptions
-from policies.kubernetes.pod_security.view import PodView
-from policies.kubernetes.pod_security.violation import (
+from policies.kubernetes.pod_security.view import (
     Offenders,
+    PodView,
     Violation,
     listing,
     offenders,

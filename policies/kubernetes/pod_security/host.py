@@ -6,9 +6,9 @@ import re
 
 from policies.kubernetes.core_v1 import Volume, host_path, volume_name
 from policies.kubernetes.pod import Container
-from policies.kubernetes.pod_security.view import PodView
-from policies.kubernetes.pod_security.violation import (
+from policies.kubernetes.pod_security.view import (
     Offenders,
+    PodView,
     Violation,
     listing,
     quote,

@@ -1,6 +1,9 @@
-"""What the controls read, looked up once for all of them."""
+"""What the controls read and return, and the phrases that they share."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -49,3 +52,108 @@ def view(pod: Pod) -> PodView:
         pod.is_windows,
         spec.host_users is False,
     )
+
+
+class Violation(NamedTuple):
+    """A control that a Pod fails.
+
+    ``reason`` is in the words of the official library. ``path`` is the first offending field, below
+    the Pod. ``found`` and ``accepted`` name the values, ``remediation`` what to set instead.
+    ``subjects`` has an entry for each fault, with its container and value
+    (``web: SYS_ADMIN``, ``the Pod: hostIPC``): an update with a further fault is a new finding.
+    """
+
+    reason: str
+    path: str
+    found: str
+    accepted: str
+    remediation: str
+    subjects: frozenset[str]
+
+
+class Offenders(NamedTuple):
+    """The Pod's own security context, or containers, or both, that violate a control."""
+
+    pod: PodView | None
+    containers: list[Container]
+
+    @property
+    def who(self) -> str:
+        """The subject of a sentence: ``the Pod and containers "a" and "b"``."""
+        return " and ".join(
+            [*(["the Pod"] if self.pod else []), *([self.named] if self.containers else [])]
+        )
+
+    @property
+    def named(self) -> str:
+        return name_containers(self.containers)
+
+    def verb(self, one: str, several: str) -> str:
+        """Return the form of a verb that goes with ``who``."""
+        return several if len(self.containers) + bool(self.pod) > 1 else one
+
+    def contexts(self) -> Iterator[SecurityContext]:
+        """Yield the offending security contexts, in visiting order."""
+        if self.pod:
+            yield self.pod.context
+        for container in self.containers:
+            yield container.security_context
+
+    def subjects(self, values: Callable[[SecurityContext], Iterable[str]]) -> frozenset[str]:
+        """Return each offender with each of the values in its security context."""
+        contexts = [("the Pod", self.pod.context)] if self.pod else []
+        contexts += [(container.name, container.security_context) for container in self.containers]
+        return subjects((who, value) for who, context in contexts for value in values(context))
+
+    def path(self, field: str) -> str:
+        """Return the path of the first offender's ``field`` of the security context."""
+        where = "spec" if self.pod else self.containers[0].field
+        return f"{where}.securityContext.{field}"
+
+    def remediation(self, text: str) -> str:
+        """Return the remediation, and what to do about containers that ``kubectl debug`` added.
+
+        Its profile clears the security context and sets what ``restricted`` requires (kubectl
+        pkg/cmd/debug/profiles.go, restrictedProfile).
+        """
+        kinds = {container.kind for container in self.containers}
+        if "ephemeralContainers" not in kinds:
+            return text
+        if self.pod is None and len(kinds) == 1:
+            return "Start the debug container with kubectl debug --profile=restricted"
+        return f"{text}. Start debug containers with kubectl debug --profile=restricted"
+
+
+def offenders(pod: PodView, bad: Callable[[SecurityContext], bool]) -> Offenders | None:
+    """Return the Pod and the containers whose security context is bad, if there are any."""
+    if True not in map(bad, pod.contexts):
+        return None
+    containers = [container for container in pod.judged if bad(container.security_context)]
+    return Offenders(pod if bad(pod.context) else None, containers)
+
+
+def subjects(faults: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return the subjects of a violation: the offender, and its fault."""
+    return frozenset(f"{who}: {what}" for who, what in faults)
+
+
+def name_containers(containers: Iterable[Container]) -> str:
+    """Return ``container "a"`` or ``containers "a" and "b"``."""
+    names = [container.name for container in containers]
+    return f"{'container' if len(names) == 1 else 'containers'} {quote(names)}"
+
+
+def listing(items: Iterable[str], last: str = "and") -> str:
+    """Return ``a``, ``a and b`` or ``a, b and c``."""
+    *head, tail = items
+    return f"{', '.join(head)} {last} {tail}" if head else tail
+
+
+def sentence(text: str) -> str:
+    """Return the text with a capital letter at its start."""
+    return text[:1].upper() + text[1:]
+
+
+def quote(items: Iterable[str], last: str = "and") -> str:
+    """Return ``"a"``, ``"a" and "b"`` or ``"a", "b" and "c"``."""
+    return listing([f'"{item}"' for item in items], last)

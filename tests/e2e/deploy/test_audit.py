@@ -23,7 +23,7 @@ from controlplane.versions import CLAIMS
 from deploy.account import as_account
 from deploy.chart import Helm, Object, Values, one
 from deploy.report_definitions import KINDS, definitions
-from policies.kubernetes.custom_workloads import WELL_KNOWN
+from policies.kubernetes.kinds import WELL_KNOWN
 from webhook.cli.main import cli
 
 VALUES: Values = {"audit": {"enabled": True}}

@@ -18,7 +18,7 @@ from deploy.chart import NAMESPACE, Helm, Object, Values, one
 from deploy.variants import DOCUMENT, VARIANTS
 from paths import CHART
 from policies.document import PolicyError, parse_policy
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.exemptions import ALWAYS_EXCLUDED
 from policies.shipped import default_policy_text
 from webhook.cli.main import cli
 

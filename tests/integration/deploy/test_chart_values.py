@@ -14,7 +14,7 @@ import pytest
 from deploy.chart import Helm, Values, one
 from gpufence_docs.chart import ELSEWHERE, values
 from paths import CHART
-from policies.kubernetes.strategic_merge import merge
+from policies.kubernetes.objects import merge
 from policies.shipped import preset_text
 from webhook.cli.main import cli
 

@@ -17,7 +17,7 @@ from laws.profile import law
 from policies.engine import decide, mutate, validate
 from policies.facts import Facts
 from policies.kubernetes import core_v1
-from policies.kubernetes.editor import Operation, clone
+from policies.kubernetes.editor import PatchOperation, clone
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from strategies import JSON
@@ -66,8 +66,8 @@ def test_typed_pods_equal_the_pods_of_the_patched_object(
 def test_a_typed_pod_gets_the_same_decision_as_its_json(
     pod: JSON, policy: Policy, facts: Facts
 ) -> None:
-    def decoded() -> core_v1.Pod:
-        return msgspec.json.decode(json.dumps(pod), type=core_v1.Pod)
+    def decoded() -> core_v1.PodObject:
+        return msgspec.json.decode(json.dumps(pod), type=core_v1.PodObject)
 
     assert mutate(decoded(), policy, facts=facts) == mutate(pod, policy, facts=facts)
     typed, parsed = (validate(each, policy, facts=facts) for each in (decoded(), pod))
@@ -94,7 +94,7 @@ def test_unknown_fields_are_kept_and_change_no_decision(
     assert as_text(patched) == as_text(today.mutated)
 
 
-def applied(obj: JSON, operations: tuple[Operation, ...]) -> JSON:
+def applied(obj: JSON, operations: tuple[PatchOperation, ...]) -> JSON:
     patched: JSON = jsonpatch.apply_patch(obj, msgspec.to_builtins(operations))
     return patched
 

@@ -29,8 +29,8 @@ from policies.kubernetes.scheduling import (
 )
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy, Pool
+from policies.reach import largest_offers
 from policies.rules import check_pool_trespass
-from policies.supply import largest_offers
 from strategies import JSON, as_node
 
 pytestmark = pytest.mark.timeout(3600)

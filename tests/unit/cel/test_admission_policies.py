@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from policies.document import parse_policy
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.exemptions import ALWAYS_EXCLUDED
 from policies.finding import Action
 from policies.kubernetes.names import NameSet
 from policies.policy import ExceptionEntry, Override, Policy

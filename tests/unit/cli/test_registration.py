@@ -11,7 +11,7 @@ import yaml
 
 from fake_apiserver import FakeApiServer
 from paths import PROJECT
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.exemptions import ALWAYS_EXCLUDED
 from running import Run
 
 SERVICE = ("--service", "gpufence-system/gpufence")

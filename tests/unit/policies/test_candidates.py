@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from cases.loading import compiled, policy_document
-from policies.context import Context
+from policies.context import Context, missing_facts
 from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
-from policies.needs import missing_facts
 from policies.policy import Policy
 from policies.rules.set_pool_node_affinity import MOST_NEW_TERMS
 from strategies import JSON

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from clusters import policy
+from policies.context import needed_facts
 from policies.engine import decide, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.needs import needed_facts
 from policies.policy import Override
 
 JSON = dict[str, Any]

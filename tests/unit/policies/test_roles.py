@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from policies.engine import decide
-from policies.kubernetes.roles import role
-from policies.kubernetes.templates import templates
+from policies.kubernetes.templates import role, templates
 from strategies import JSON, policies
 
 POD: JSON = {

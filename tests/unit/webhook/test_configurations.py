@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.engine import validate
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
-from policies.kubernetes.custom_workloads import WELL_KNOWN, CustomWorkloads
+from policies.exemptions import ALWAYS_EXCLUDED
+from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
 from policies.policy import FailurePolicy, Policy
 from reviewing import default_document, default_policy, plain_pod
 from webhook.cel.match_conditions import device_directory

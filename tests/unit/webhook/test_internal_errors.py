@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from policies import evaluator, registry
+from policies import engine, registry
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.editor import Addition
@@ -42,7 +42,7 @@ def break_check(monkeypatch: pytest.MonkeyPatch) -> Break:
             raise bug
 
         broken = Check("pool-trespass", "", check)
-        monkeypatch.setattr(evaluator, "checks_for", lambda _pod, _context: (broken,))
+        monkeypatch.setattr(engine, "checks_for", lambda _pod, _context: (broken,))
 
     return put
 

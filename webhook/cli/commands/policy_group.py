@@ -93,8 +93,8 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
     """Validate a policy; FILE may be - for standard input."""
     if (kubeconfig or context) and not cluster:
         raise click.UsageError("--kubeconfig and --context need --cluster.")
-    from policies.exceptions import useless_exceptions
-    from policies.needs import needed_facts
+    from policies.context import needed_facts
+    from policies.exemptions import useless_exceptions
     from webhook.documents.policy_files import load_policy, policy_name
     from webhook.wording import counted
 

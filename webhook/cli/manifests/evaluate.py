@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from policies.decision import Decision
 from policies.engine import decide
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.exemptions import ALWAYS_EXCLUDED
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.claims import read_claims
 from policies.kubernetes.decoding import MalformedObjectError
-from policies.kubernetes.editor import Operation
+from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cel.scope import NAMESPACE_LABEL
@@ -66,7 +66,7 @@ class Result(msgspec.Struct, eq=False):
     note: str = ""
 
     @property
-    def operations(self) -> list[Operation]:
+    def operations(self) -> list[PatchOperation]:
         """The operations of the mutations, on the whole document."""
         place = pointer(self.manifest.path)
         operations = self.decision.operations if self.decision else ()

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from policies.kubernetes.editor import Operation, patched
+from policies.kubernetes.editor import PatchOperation, patched
 from webhook.cli.errors import EXIT_FOUND
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.manifests.yaml_writer import to_yaml
@@ -19,7 +19,7 @@ from webhook.wording import printable
 
 def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
     """Yield each document with its objects mutated."""
-    operations: dict[Document, list[Operation]] = {}
+    operations: dict[Document, list[PatchOperation]] = {}
     for result in results:
         operations.setdefault(result.manifest.document, []).extend(result.operations)
     for document, of_document in operations.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from policies.excluded_namespaces import ALWAYS_EXCLUDED
+from policies.exemptions import ALWAYS_EXCLUDED
 from running import (
     BROKEN,
     CONFIG_MAP,

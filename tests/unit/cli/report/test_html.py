@@ -16,7 +16,7 @@ from audit.simulated import Cluster, pod
 from controlplane.objects import node
 from policies.decision import Decision
 from policies.finding import Finding
-from policies.kubernetes.editor import Operation
+from policies.kubernetes.editor import PatchOperation
 from running import GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.report import html
@@ -87,7 +87,7 @@ def hostile_result(string: str) -> Result:
         "kind": string,
         "metadata": {"name": string, "namespace": string, "annotations": {string: string}},
     }
-    changed = (Operation("/spec", {string: string}),)
+    changed = (PatchOperation("/spec", {string: string}),)
     finding = Finding(string, string, string, string, string)
     document = Document(string, 0, 1, "", 1)
     manifest = Manifest(document, None, (), 1, obj)

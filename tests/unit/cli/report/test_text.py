@@ -9,7 +9,7 @@ from typing import Any
 
 from policies.decision import Decision
 from policies.finding import Finding
-from policies.kubernetes.editor import Operation
+from policies.kubernetes.editor import PatchOperation
 from running import BROKEN, CONFIG_MAP, GPU_POD, PLAIN_POD, TRESPASSER, Run
 from webhook.cli.manifests.evaluate import Result
 from webhook.cli.report import text
@@ -72,7 +72,7 @@ def test_a_finding_has_position_path_reason_detail_and_remediation() -> None:
 def test_a_mutation_is_shown_as_a_diff_with_context_lines() -> None:
     (one,) = manifests(GPU_POD)
     before = value(one)
-    decision = Decision(before, (Operation("/spec/tolerations", [{"operator": "Exists"}]),))
+    decision = Decision(before, (PatchOperation("/spec/tolerations", [{"operator": "Exists"}]),))
     assert lines(Result(one, "mutated", decision, "ml")) == [
         "mutated  Pod ml/train  a.yaml:1",
         "  @@",

@@ -1,22 +1,24 @@
-"""KServe: a runtime or a preset provides the model server's container, unless it is written.
+"""KServe and Kubeflow Trainer: a runtime or a preset, another object, has the containers.
 
 Sources: kserve/kserve, ``pkg/apis/serving/v1beta1`` (``predictor.go``, ``component.go``),
 ``pkg/controller/v1beta1/inferenceservice/components/predictor.go`` (the runtime is the base, the
 service is merged over it), ``pkg/apis/serving/v1alpha1/llm_inference_service_types.go``,
-``pkg/controller/v1alpha2/llmisvc/managed_dra.go``.
+``pkg/controller/v1alpha2/llmisvc/managed_dra.go``; kubeflow/trainer,
+``pkg/apis/trainer/v1alpha1/trainjob_types.go`` (``ResourcesPerNode``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.kubernetes.composed.values import descend, mapping, mappings, names_device
-from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.template import Path, Template, Unjudged
+from policies.kubernetes.objects import JSONObject, descend, mapping, mappings
+from policies.kubernetes.template import Path, Template, Unjudged, names_device
 
-GROUP = "serving.kserve.io"
+SERVING_GROUP = "serving.kserve.io"
 SERVICES = ("InferenceService",)
 LLM_SERVICES = ("LLMInferenceService", "LLMInferenceServiceConfig")
+TRAINER_GROUP = "trainer.kubeflow.org"
+TRAIN_JOBS = ("TrainJob",)
 
 _SERVER = "kserve-container"
 _COMPONENTS = ("predictor", "transformer", "explainer")
@@ -107,6 +109,22 @@ def compose_llm_service(obj: JSONObject, at: Path) -> Iterator[Template | Unjudg
                 yield Unjudged(path, _FROM_PRESET)
     if not found and obj["kind"] == "LLMInferenceService":
         yield Unjudged((*at, "spec"), _FROM_PRESET)
+
+
+def compose_train_job(obj: JSONObject, at: Path) -> Iterator[Template | Unjudged]:
+    """Yield what is known of the trainer's Pods, if they request devices.
+
+    The TrainJob sets the resources of each of its nodes, and patches the template of its runtime.
+    """
+    path = (*at, "spec", "trainer")
+    trainer = mapping(descend(obj, ("spec", "trainer")))
+    container = {"name": "node", "resources": mapping(trainer.get("resourcesPerNode"))}
+    if names_device(container):
+        # They replace the resources of the runtime's container of that name.
+        aliases = {"containers[0].resources": ".resourcesPerNode"}
+        spec = {"containers": [container]}
+        yield Template({"spec": spec}, path, obj["kind"], aliases, devices_only=True)
+    yield Unjudged((*at, "spec", "runtimeRef"), "the pod template is part of the training runtime")
 
 
 def _completed_by(obj: JSONObject, spec: JSONObject) -> str:
