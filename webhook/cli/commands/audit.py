@@ -20,7 +20,7 @@ from webhook.cli.options.common import namespaced_name, policy_option
 from webhook.cli.options.outputs import color_option, output_option, reject_overwriting_inputs
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import AuditReport, results_of
-from webhook.cli.report.output import Output, report_writer
+from webhook.cli.report.output import Output, check_writable, write_reports
 from webhook.cli.report.terminal import Color
 from webhook.documents.errors import InputError
 from webhook.documents.policy_files import load_policy, read_policy
@@ -94,10 +94,11 @@ def audit(
 
     reject_overwriting_inputs(outputs, [policy_choice.path, kubeconfig])
     name = policy_choice.title if policy_of is None else "/".join(policy_of)
-    with report_writer("audit", outputs, color) as write:
-        result, host = with_api(kubeconfig, work, context)
-        results = list(results_of(result))
-        write(AuditReport(results, name, now, quiet, audit=result, cluster=host))
+    check_writable(outputs)
+    result, host = with_api(kubeconfig, work, context)
+    results = list(results_of(result))
+    report = AuditReport(results, name, now, quiet, audit=result, cluster=host)
+    write_reports("audit", report, outputs, color)
     if policy_reports:  # Last, so that a failure does not hide the report.
         with_api(kubeconfig, partial(_publish, result=result, now=now), context)
     return EXIT_FOUND if _counts(results, fail_on) else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 
 import click
@@ -15,7 +15,6 @@ from policies.suggestions import did_you_mean
 from webhook.cli.errors import EXIT_FOUND, EXIT_INPUT
 from webhook.cli.manifests.evaluate import (
     Result,
-    Verdict,
     evaluate,
     no_objects_message,
     read_manifests,
@@ -38,7 +37,7 @@ from webhook.cli.options.times import parse_date
 from webhook.cli.policy.generated_exceptions import default_expiry, write_exceptions
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import CheckReport
-from webhook.cli.report.output import STDOUT, TEXT, Output, report_writer
+from webhook.cli.report.output import STDOUT, TEXT, Output, check_writable, write_reports
 from webhook.cli.report.terminal import Color, watched
 from webhook.documents.documents import sentence
 from webhook.documents.errors import InputError
@@ -198,113 +197,79 @@ def check(
             f"A report and the exceptions both go to {exceptions_path}. Name two files."
         )
     policy = load_policy(policy_choice.path)
-    tally = _Tally()
 
     def watch(sources: Sequence[Source]) -> Iterable[Source]:
         inputs = [policy_choice.path, cluster_context.nodes, *(source.path for source in sources)]
         cure = "Name another file for the report, or --exclude the input"
         reject_overwriting_inputs(outputs, inputs, cure)
-        return watched("Reading", not quiet)(sources)
+        return watched(sources, "Reading", enabled=not quiet)
 
-    with report_writer("check", outputs, color) as write:
-        manifests = read_manifests(paths, Exclusion(exclude), watch, lenient=not strict)
-        with cluster_context.facts(policy) as complete:
-            request = Request(namespace=namespace, today=today)
-            results: Iterable[Result]
-            results = evaluate(manifests, policy, request, complete)
-            results = tally.counting(_only(rules, results) if rules else results)
-            # A single report streams the results; anything more needs all of them.
-            if until is not None or len(outputs) != 1:
-                results = list(results)
-            write(CheckReport(results, policy_choice.title, now, quiet))
-    tally.print_skipped()
-    tally.print_unknown(strict)
-    tally.print_missing_facts()
-    if Output(TEXT) not in outputs:
-        tally.print_errors()
-    if not tally.verdicts:
+    check_writable(outputs)
+    manifests = read_manifests(paths, Exclusion(exclude), watch, lenient=not strict)
+    with cluster_context.facts(policy) as complete:
+        request = Request(namespace=namespace, today=today)
+        results = list(evaluate(manifests, policy, request, complete))
+    for result in results if rules else ():
+        _keep_only(rules, result)
+    write_reports("check", CheckReport(results, policy_choice.title, now, quiet), outputs, color)
+    unknown = sum(bool(result.decision and result.decision.unjudged) for result in results)
+    _print_notes(results, unknown, strict)
+    errors = [result for result in results if result.error is not None]
+    if Output(TEXT) not in outputs:  # The text report has them.
+        for result in errors:
+            _print_error(result)
+    if not results:
         if STDIN in paths:
             raise InputError([no_objects_message(paths)])
         if not allow_empty:
             cure = "Check the tool that wrote them, or add --allow-empty"
             raise InputError([no_objects_message(paths, cure)])
+    denied = any(result.verdict == "denied" for result in results)
     if exceptions_path is not None and until is not None:
         write_exceptions(exceptions_path, results, today, until)
-        tally.verdicts.discard("denied")
-    if tally.errors:
+        denied = False
+    if errors:
         return EXIT_INPUT
-    failed = (
-        "denied" in tally.verdicts
-        or (fail_on == "warn" and tally.warned)
-        or (strict and tally.unknown)
-    )
+    warned = any(f.action == "warn" for result in results for f in result.findings)
+    failed = denied or (fail_on == "warn" and warned) or (strict and unknown)
     return EXIT_FOUND if failed else 0
 
 
-def _only(rules: frozenset[str], results: Iterable[Result]) -> Iterator[Result]:
-    """Yield the results with the findings of these rules only."""
-    for result in results:
-        if result.decision is not None:
-            findings = tuple(f for f in result.decision.findings if f.rule in rules)
-            excepted = tuple(f for f in result.decision.excepted if f.rule in rules)
-            result.decision = replace(result.decision, findings=findings, excepted=excepted)
-            result.verdict = result.decision.verdict
-        yield result
+def _keep_only(rules: frozenset[str], result: Result) -> None:
+    """Drop the findings of other rules."""
+    if result.decision is not None:
+        findings = tuple(f for f in result.decision.findings if f.rule in rules)
+        excepted = tuple(f for f in result.decision.excepted if f.rule in rules)
+        result.decision = replace(result.decision, findings=findings, excepted=excepted)
+        result.verdict = result.decision.verdict
 
 
-class _Tally:
-    """What the exit status depends on, and the error messages."""
+def _print_notes(results: Sequence[Result], unknown: int, strict: bool) -> None:
+    """Write to standard error what is skipped, not judged, or also depends on the cluster."""
+    if skipped := sum(bool(result.note) for result in results):
+        documents = counted(skipped, "document")
+        cure = "To report them as errors, add --strict"
+        _print_note(f"skipped {documents} with placeholders or without apiVersion. {cure}.")
+    if unknown:
+        have = "has" if unknown == 1 else "have"
+        what = f"{counted(unknown, 'object')} {have} Pods that gpufence cannot judge before"
+        cure = "" if strict else " To fail on them, add --strict."
+        _print_note(f"{what} they are created.{cure}")
+    missing = Counter(
+        fact for r in results if r.decision is not None for fact in r.decision.missing_facts
+    )
+    for fact, number in missing.items():
+        _print_note(f"{counted(number, 'object')}: {_MISSING_FACTS[fact]}.")
 
-    def __init__(self) -> None:
-        self.verdicts: set[Verdict] = set()
-        self.warned = False
-        self.errors: list[str] = []
-        self.skipped = self.unknown = 0
-        self.missing_facts: Counter[str] = Counter()
 
-    def counting(self, results: Iterable[Result]) -> Iterator[Result]:
-        """Yield the results and count them."""
-        for result in results:
-            self.verdicts.add(result.verdict)
-            self.skipped += bool(result.note)
-            self.unknown += bool(result.decision and result.decision.unjudged)
-            if result.error is not None:
-                self.errors.append(sentence(result.manifest.document, result.error))
-            if result.decision is not None:
-                self.warned |= any(f.action == "warn" for f in result.decision.findings)
-                self.missing_facts.update(result.decision.missing_facts)
-            yield result
+def _print_note(text: str) -> None:
+    click.echo(f"Note: {text}", err=True)
 
-    def print_skipped(self) -> None:
-        """Write to standard error how many templates and patches are skipped."""
-        if self.skipped:
-            documents = counted(self.skipped, "document")
-            cure = "To report them as errors, add --strict"
-            click.echo(
-                f"Note: skipped {documents} with placeholders or without apiVersion. {cure}.",
-                err=True,
-            )
 
-    def print_unknown(self, strict: bool) -> None:
-        """Write to standard error how many objects have Pods that are not judged."""
-        if self.unknown:
-            have = "has" if self.unknown == 1 else "have"
-            text = (
-                f"{counted(self.unknown, 'object')} {have} Pods that gpufence cannot judge before "
-                "they are created"
-            )
-            cure = "" if strict else " To fail on them, add --strict."
-            click.echo(f"Note: {text}.{cure}", err=True)
-
-    def print_missing_facts(self) -> None:
-        """Write to standard error how many verdicts also depend on the cluster."""
-        for fact, number in self.missing_facts.items():
-            click.echo(f"Note: {counted(number, 'object')}: {_MISSING_FACTS[fact]}.", err=True)
-
-    def print_errors(self) -> None:
-        """Write the errors to standard error, if no text report on standard output has them."""
-        for error in self.errors:
-            click.echo(f"Error: {printable(error)}", err=True)
+def _print_error(result: Result) -> None:
+    if result.error is not None:
+        text = sentence(result.manifest.document, result.error)
+        click.echo(f"Error: {printable(text)}", err=True)
 
 
 def _until(path: str | None, expires: date | None, today: date) -> date | None:

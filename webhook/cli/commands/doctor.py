@@ -21,7 +21,7 @@ from webhook.cli.options.common import valid_name
 from webhook.cli.options.outputs import color_option, output_option, reject_overwriting_inputs
 from webhook.cli.options.registration import DEFAULT_NAME
 from webhook.cli.report.content import DoctorReport
-from webhook.cli.report.output import Output, report_writer
+from webhook.cli.report.output import Output, check_writable, write_reports
 from webhook.cli.report.terminal import Color
 from webhook.doctor.doctor import diagnose
 from webhook.doctor.installation import Installation, examine
@@ -92,9 +92,9 @@ def doctor(
         return await diagnosed(api, namespace, name, policy_path, try_in)
 
     reject_overwriting_inputs(outputs, [policy_path, kubeconfig])
-    with report_writer("doctor", outputs, color) as write:
-        lines = with_api(kubeconfig, work, context)
-        write(DoctorReport(lines))
+    check_writable(outputs)
+    lines = with_api(kubeconfig, work, context)
+    write_reports("doctor", DoctorReport(lines), outputs, color)
     return EXIT_FOUND if any(line.status == "fail" for line in lines) else 0
 
 

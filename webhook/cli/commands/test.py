@@ -16,7 +16,7 @@ from webhook.cli.options.outputs import (
     reject_overwriting_inputs,
 )
 from webhook.cli.report.content import Outcome, SuitesReport
-from webhook.cli.report.output import Output, report_writer
+from webhook.cli.report.output import Output, check_writable, write_reports
 from webhook.cli.report.terminal import Color
 from webhook.cli.suites import find, policy_of, read, run
 from webhook.documents.errors import InputError
@@ -78,20 +78,20 @@ def test(
     outcomes: list[Outcome] = []
     policies: list[Policy] = []
     problems: list[str] = []
-    with report_writer("suites", outputs, color) as write:
-        for path in files:
-            try:
-                suites = [(suite, policy_of(suite)) for suite in read(path)]
-            except InputError as error:
-                problems += error.lines
-                continue
-            for suite, policy in suites:
-                policies.append(policy)
-                outcomes += run(suite, policy)
-        if problems and not outcomes:
-            raise InputError(problems)
-        unexercised = _unexercised(outcomes, policies)
-        write(SuitesReport(len(policies), outcomes, unexercised))
+    check_writable(outputs)
+    for path in files:
+        try:
+            suites = [(suite, policy_of(suite)) for suite in read(path)]
+        except InputError as error:
+            problems += error.lines
+            continue
+        for suite, policy in suites:
+            policies.append(policy)
+            outcomes += run(suite, policy)
+    if problems and not outcomes:
+        raise InputError(problems)
+    unexercised = _unexercised(outcomes, policies)
+    write_reports("suites", SuitesReport(len(policies), outcomes, unexercised), outputs, color)
     if problems:
         raise InputError(problems)
     states = {outcome.state for outcome in outcomes}

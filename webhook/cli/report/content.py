@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -48,7 +48,7 @@ class CheckReport(msgspec.Struct, frozen=True):
     A quiet report leaves out what needs no attention. Only the format ``text`` can be quiet.
     """
 
-    results: Iterable[Result]
+    results: Sequence[Result]
     policy: str
     created: datetime
     quiet: bool = False

@@ -24,8 +24,12 @@ from webhook.documents.documents import explanation
 _COMMANDS: dict[Action, str] = {"enforce": "error", "warn": "warning", "audit": "notice"}
 
 
-def check(report: CheckReport) -> Iterator[str]:
-    """Yield a line for each finding, and for each broken object."""
+def check(report: CheckReport) -> str:
+    """Return a line for each finding, and for each broken object."""
+    return "".join(_commands(report))
+
+
+def _commands(report: CheckReport) -> Iterator[str]:
     for result in report.results:
         if result.error is not None:
             text = explanation(result.manifest.document, result.error)

@@ -55,20 +55,20 @@ class _Number(NamedTuple):
     bad: bool = False
 
 
-def check(report: CheckReport) -> Iterator[str]:
-    """Yield the page of a check."""
-    results = list(report.results)
+def check(report: CheckReport) -> str:
+    """Return the page of a check."""
     subtitle = f"{report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
-    yield from _page("gpufence check", subtitle, _verdict_numbers(results), _sections(results))
+    numbers = _verdict_numbers(report.results)
+    return _page("gpufence check", subtitle, numbers, _sections(report.results))
 
 
-def audit(report: AuditReport) -> Iterator[str]:
-    """Yield the page of an audit, with a picture of the pools."""
-    results, pools = list(report.results), report.audit.pools
+def audit(report: AuditReport) -> str:
+    """Return the page of an audit, with a picture of the pools."""
+    pools = report.audit.pools
     subtitle = f"{report.cluster}, {report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
     unfenced = {n.name for s in pools for n in s.nodes.values() if not n.has_taint}
     numbers = [
-        *_verdict_numbers(results),
+        *_verdict_numbers(report.results),
         _Number(report.audit.pods, "running Pods"),
         _Number(sum(state.free for state in pools), "devices free"),
         _Number(sum(state.trespassers for state in pools), "trespassers", bad=True),
@@ -76,16 +76,16 @@ def audit(report: AuditReport) -> Iterator[str]:
     ]
     sections = {
         "pools": pools,
-        **_sections(results),
+        **_sections(report.results),
         "notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
     }
-    yield from _page("gpufence audit", subtitle, numbers, sections)
+    return _page("gpufence audit", subtitle, numbers, sections)
 
 
 def _page(
     title: str, subtitle: str, numbers: Sequence[_Number], sections: Mapping[str, Sequence[Any]]
-) -> Iterator[str]:
-    """Yield a page. Each section shows what it gets; only findings stay if there are none."""
+) -> str:
+    """Return a page. Each section shows what it gets; only findings stay if there are none."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -112,7 +112,7 @@ def _page(
         for name in ("page.css", "page.js")
     )
     shown = {name: items for name, items in sections.items() if items or name == "findings"}
-    yield from environment.get_template("page.html").generate(
+    page = environment.get_template("page.html").render(
         title=title,
         subtitle=subtitle,
         numbers=numbers,
@@ -122,7 +122,7 @@ def _page(
         style_hash=_hash(style),
         script_hash=_hash(script),
     )
-    yield "\n"
+    return f"{page}\n"
 
 
 def _printable(value: Any) -> Any:

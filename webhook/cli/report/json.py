@@ -1,19 +1,15 @@
-"""The reports for programs: JSON, indented by two spaces.
-
-The results of a check are written one by one, to save memory; the summary comes last.
-"""
+"""The reports for programs: JSON, indented by two spaces."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
-from webhook.cli.manifests.evaluate import VERDICTS, Result, Verdict
+from webhook.cli.manifests.evaluate import VERDICTS, Result
 from webhook.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -31,13 +27,13 @@ if TYPE_CHECKING:
 API_VERSION = "gpufence.dev/v1alpha1"
 
 
-def check(report: CheckReport) -> Iterator[str]:
-    """Yield a CheckReport, object by object."""
+def check(report: CheckReport) -> str:
+    """Return a CheckReport."""
     return _results("CheckReport", report)
 
 
-def audit(report: AuditReport) -> Iterator[str]:
-    """Yield an AuditReport: a CheckReport with the state of the pools."""
+def audit(report: AuditReport) -> str:
+    """Return an AuditReport: a CheckReport with the state of the pools."""
     found = report.audit
     return _results(
         "AuditReport",
@@ -56,8 +52,8 @@ def audit(report: AuditReport) -> Iterator[str]:
     )
 
 
-def suites(report: SuitesReport) -> Iterator[str]:
-    """Yield a TestReport."""
+def suites(report: SuitesReport) -> str:
+    """Return a TestReport."""
     states = Counter(outcome.state for outcome in report.outcomes)
     summary = {
         "cases": len(report.outcomes),
@@ -66,11 +62,11 @@ def suites(report: SuitesReport) -> Iterator[str]:
         "errors": states["error"],
         "unexercisedRules": list(report.unexercised),
     }
-    yield _document("TestReport", summary=summary, cases=list(map(_case, report.outcomes)))
+    return _document("TestReport", summary=summary, cases=list(map(_case, report.outcomes)))
 
 
-def doctor(report: DoctorReport) -> Iterator[str]:
-    """Yield a DoctorReport."""
+def doctor(report: DoctorReport) -> str:
+    """Return a DoctorReport."""
     counts = Counter(line.status for line in report.lines)
     lines = [
         {
@@ -82,55 +78,29 @@ def doctor(report: DoctorReport) -> Iterator[str]:
         for line in report.lines
     ]
     summary = {status: counts[status] for status in STATUSES}
-    yield _document("DoctorReport", summary=summary, lines=lines)
+    return _document("DoctorReport", summary=summary, lines=lines)
 
 
-def streamed(
-    before: dict[str, Any],
-    results: Iterable[Any],
-    after: Callable[[], dict[str, Any]],
-    indent: str = "",
-) -> Iterator[str]:
-    """Yield an object: the fields ``before``, the list of results, and the fields ``after`` it.
-
-    All lines but the first start with ``indent``.
-    """
-    end = f"\n{indent}}}"
-    yield f'{_text(before, indent).removesuffix(end)},\n{indent}  "results": ['
-    start = f"\n{indent}    "
-    for result in results:
-        yield start + _text(result, f"{indent}    ")
-        start = f",\n{indent}    "
-    close = "]" if start.startswith("\n") else f"\n{indent}  ]"
-    yield f"{close},{_text(after(), indent).removeprefix('{')}"
+def formatted(value: Any) -> str:
+    """Return a value as JSON, with a line feed at its end."""
+    return f"{msgspec.json.format(msgspec.json.encode(value), indent=2).decode()}\n"
 
 
 def _document(kind: str, **fields: Any) -> str:
-    return f"{_text({'apiVersion': API_VERSION, 'kind': kind, **fields}, '')}\n"
+    return formatted({"apiVersion": API_VERSION, "kind": kind, **fields})
 
 
-def _text(value: Any, indent: str) -> str:
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    # Strings have no line breaks: JSON escapes them.
-    return text.replace("\n", f"\n{indent}") if indent else text
-
-
-def _results(kind: str, report: CheckReport, **fields: Any) -> Iterator[str]:
-    """Yield a report of some kind, with more ``fields`` than those of a CheckReport."""
-    verdicts: Counter[Verdict] = Counter()
-
-    def entries() -> Iterator[dict[str, Any]]:
-        for result in report.results:
-            verdicts[result.verdict] += 1
-            yield _entry(result)
-
-    def summary() -> dict[str, Any]:
-        counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
-        return {"summary": {"objects": verdicts.total(), **counts}}
-
-    head = {"apiVersion": API_VERSION, "kind": kind, "policy": report.policy, **fields}
-    yield from streamed(head, entries(), summary)
-    yield "\n"
+def _results(kind: str, report: CheckReport, **fields: Any) -> str:
+    """Return a report of some kind, with more ``fields`` than those of a CheckReport."""
+    verdicts = Counter(result.verdict for result in report.results)
+    counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
+    return _document(
+        kind,
+        policy=report.policy,
+        **fields,
+        results=[_entry(result) for result in report.results],
+        summary={"objects": len(report.results), **counts},
+    )
 
 
 def _entry(result: Result) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
@@ -27,27 +27,23 @@ from webhook.cli.report.difference import Marked
 from webhook.documents.documents import explanation, place
 from webhook.wording import printable
 
-_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
-
 # Characters that XML 1.0 cannot hold, even as a reference, and that ``printable`` leaves.
 _NO_CHARACTER = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
-def check(report: CheckReport) -> Iterator[str]:
-    """Yield the document of a check or of an audit, file by file."""
-    yield f'{_HEAD}<testsuites name="gpufence">\n'
+def check(report: CheckReport) -> str:
+    """Return the document of a check or of an audit."""
+    root = ET.Element("testsuites", name="gpufence")
     for path, group in groupby(report.results, key=lambda result: result.manifest.document.path):
-        suite = _of_file(path, list(group))
-        ET.indent(suite, level=1)
-        yield f"  {ET.tostring(suite, encoding='unicode')}\n"
-    yield "</testsuites>\n"
+        root.append(_of_file(path, list(group)))
+    return _document(root)
 
 
 audit = check
 
 
-def suites(report: SuitesReport) -> Iterator[str]:
-    """Yield the document of all test suites."""
+def suites(report: SuitesReport) -> str:
+    """Return the document of all test suites."""
     root = ET.Element("testsuites", name="gpufence test")
     for path, group in groupby(report.outcomes, key=lambda outcome: outcome.path):
         outcomes = list(group)
@@ -56,8 +52,12 @@ def suites(report: SuitesReport) -> Iterator[str]:
         root.append(suite)
         for outcome in outcomes:
             _add_outcome(_case_element(suite, _xml_text(outcome.name)), outcome)
+    return _document(root)
+
+
+def _document(root: ET.Element) -> str:
     ET.indent(root)
-    yield f"{_HEAD}{ET.tostring(root, encoding='unicode')}\n"
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
 def _of_file(path: str, results: list[Result]) -> ET.Element:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from policies.finding import Finding
-from webhook.cli.manifests.evaluate import Result, Verdict
+from webhook.cli.manifests.evaluate import Result
 from webhook.cli.report.content import (
     CheckReport,
     Place,
@@ -39,59 +38,44 @@ _MARKS = re.compile(r"[\\`*_{}\[\]<>()#+!|~&$-]")
 _LINKING = re.compile(r"@|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
-def check(report: CheckReport) -> Iterator[str]:
-    """Yield the comment, once all results are known."""
-    verdicts: Counter[Verdict] = Counter()
-    rows = _Rows()
-    for result in report.results:
-        verdicts[result.verdict] += 1
-        if result.error is not None:
-            text = explanation(result.manifest.document, result.error)
-            rows.add("invalid", _row("invalid", result, object_place(result), "", text))
-        for finding in result.findings:
-            rows.add(finding.action, _finding_row(result, finding))
-    counts = "".join(text for text, _ in verdict_counts(verdicts))
-    yield f"### gpufence: {counted(verdicts.total(), 'object')}{counts}\n"
-    kept, left_out = rows.fitting(MAX_CHARACTERS - _RESERVED)
+def check(report: CheckReport) -> str:
+    """Return the comment about a check or an audit."""
+    rows = [row for result in report.results for row in _rows(result)]
+    rows.sort(key=lambda row: _ORDER.index(row[0]))
+    counts = verdict_counts(Counter(result.verdict for result in report.results))
+    objects = counted(len(report.results), "object")
+    comment = f"### gpufence: {objects}{''.join(text for text, _ in counts)}\n"
+    kept = _fitting([row for _, row in rows])
     if kept:
-        yield "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
-        yield from kept
-    if left_out:
+        comment += "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
+        comment += "".join(kept)
+    if left_out := len(rows) - len(kept):
         more = counted(left_out, "more row")
-        yield f"\nOmitted: {more}, because a comment holds {MAX_CHARACTERS:,} characters.\n"
+        comment += f"\nOmitted: {more}, because a comment holds {MAX_CHARACTERS:,} characters.\n"
+    return comment
 
 
 audit = check
 
 
-class _Rows:
-    """Rows by severity, no more of each than a comment can show."""
-
-    def __init__(self) -> None:
-        self._rows: dict[Severity, list[str]] = {severity: [] for severity in _ORDER}
-        self._lengths: Counter[Severity] = Counter()
-        self._count = 0
-
-    def add(self, severity: Severity, row: str) -> None:
-        self._count += 1
-        if self._lengths[severity] + len(row) <= MAX_CHARACTERS:
-            self._lengths[severity] += len(row)
-            self._rows[severity].append(row)
-
-    def fitting(self, characters: int) -> tuple[list[str], int]:
-        """Return the most severe rows that fit, and how many rows are left out."""
-        kept: list[str] = []
-        for row in (row for severity in _ORDER for row in self._rows[severity]):
-            if len(row) > characters:
-                break
-            characters -= len(row)
-            kept.append(row)
-        return kept, self._count - len(kept)
+def _fitting(rows: Sequence[str]) -> Sequence[str]:
+    """Return the first rows that a comment can hold."""
+    left = MAX_CHARACTERS - _RESERVED
+    for count, row in enumerate(rows):
+        left -= len(row)
+        if left < 0:
+            return rows[:count]
+    return rows
 
 
-def _finding_row(result: Result, finding: Finding) -> str:
-    place = finding_place(result, finding)
-    return _row(finding.action, result, place, finding.rule, paragraph(finding))
+def _rows(result: Result) -> Iterator[tuple[Severity, str]]:
+    """Yield a row for each finding and for an error, with its severity."""
+    if result.error is not None:
+        text = explanation(result.manifest.document, result.error)
+        yield "invalid", _row("invalid", result, object_place(result), "", text)
+    for finding in result.findings:
+        place = finding_place(result, finding)
+        yield finding.action, _row(finding.action, result, place, finding.rule, paragraph(finding))
 
 
 def _row(severity: Severity, result: Result, place: Place, rule: str, text: str) -> str:

@@ -28,7 +28,7 @@ from webhook.cli.report.content import (
     repository_path,
     rule_page,
 )
-from webhook.cli.report.json import streamed
+from webhook.cli.report.json import formatted
 from webhook.documents.documents import explanation
 
 SCHEMA = (
@@ -41,27 +41,22 @@ _INDEXES = {rule.id: index for index, rule in enumerate(RULES)}
 _LONGEST_DESCRIPTION = 1024  # that GitHub shows
 
 
-def check(report: CheckReport) -> Iterator[str]:
-    """Yield the log, finding by finding; broken manifests come last."""
-    notifications: list[dict[str, Any]] = []
+def check(report: CheckReport) -> str:
+    """Return the log."""
+    errors = [result for result in report.results if result.error is not None]
+    invocation: dict[str, Any] = {"executionSuccessful": not errors}
+    if errors:
+        invocation["toolExecutionNotifications"] = list(map(_notification, errors))
     run = {
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {
             _ROOT: {"description": {"text": "The working directory of gpufence."}}
         },
+        "results": list(_results(report.results)),
+        "invocations": [invocation],
     }
-
-    def invocations() -> dict[str, Any]:
-        invocation: dict[str, Any] = {"executionSuccessful": not notifications}
-        if notifications:
-            invocation["toolExecutionNotifications"] = notifications
-        return {"invocations": [invocation]}
-
-    yield f'{{\n  "$schema": "{SCHEMA}",\n  "version": "2.1.0",\n  "runs": [\n    '
-    results = _results(report.results, notifications)
-    yield from streamed(run, results, invocations, indent="    ")
-    yield "\n  ]\n}\n"
+    return formatted({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _driver() -> dict[str, Any]:
@@ -91,23 +86,20 @@ def _why(page: str) -> str:
     return " ".join(section.partition("\n## ")[0].split())
 
 
-def _results(
-    results: Iterable[Result], notifications: list[dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """Yield a result for each finding, and add a notification for each broken object."""
+def _notification(result: Result) -> dict[str, Any]:
+    """Return the notification about a broken object."""
+    text = explanation(result.manifest.document, result.error) if result.error else ""
+    location = _location(result, object_place(result))
+    return {"level": "error", "message": {"text": text}, "locations": [location]}
+
+
+def _results(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
+    """Yield a result for each finding."""
     occurrences: Counter[str] = Counter()
     for result in results:
-        if result.error is not None:
-            text = explanation(result.manifest.document, result.error)
-            location = _location(result, object_place(result))
-            notifications.append(
-                {"level": "error", "message": {"text": text}, "locations": [location]}
-            )
-        if result.decision is None:
-            continue
-        for finding in result.decision.findings:
+        for finding in result.findings:
             yield _result(result, finding, occurrences) | {"suppressions": []}
-        for finding in result.decision.excepted:
+        for finding in result.decision.excepted if result.decision else ():
             text = "An exception in the policy covers this finding."
             suppression = {"kind": "external", "status": "accepted", "justification": text}
             yield _result(result, finding, occurrences) | {"suppressions": [suppression]}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, TextIO, TypeVar
 
 from webhook.cli.report.text import Line, Role
@@ -13,10 +12,9 @@ from webhook.cli.report.text import Line, Role
 Color = Literal["auto", "always", "never"]
 T = TypeVar("T")
 
-PATIENCE = 1.0
-"""Seconds before the progress bar appears: most runs are shorter."""
+MANY = 100
+"""The number of items that take a while."""
 
-_REFRESH = 0.1
 
 _STYLES: dict[Role, str] = {
     "": "none",
@@ -87,32 +85,12 @@ def write(lines: Iterable[Line], stream: TextIO, color: Color) -> None:
             stream.write(f"{' ' * line.indent}{render(part)}\n")
 
 
-def watched(what: str, enabled: bool) -> Callable[[Sequence[T]], Iterable[T]]:
-    """Return a function that yields the items of a sequence, with a progress bar on a terminal."""
-    if not enabled or sys.stderr is None or not sys.stderr.isatty():
-        return iter
-    return lambda items: _with_bar(items, what)
+def watched(items: Sequence[T], what: str, *, enabled: bool) -> Iterable[T]:
+    """Return the items of a sequence; a long one shows a progress bar on a terminal."""
+    if not enabled or len(items) < MANY or sys.stderr is None or not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track
 
-
-def _with_bar(items: Sequence[T], what: str) -> Iterator[T]:
-    started = shown = time.monotonic()
-    bar = None
-    try:
-        for done, item in enumerate(items):
-            now = time.monotonic()
-            if bar is None and now - started > PATIENCE:
-                from rich.console import Console
-                from rich.progress import Progress
-
-                # The bar redraws only on refresh(), and disappears before the report.
-                bar = Progress(console=Console(stderr=True), transient=True, auto_refresh=False)
-                task = bar.add_task(what, total=len(items))
-                bar.start()
-            if bar is not None and now - shown > _REFRESH:
-                shown = now
-                bar.update(task, completed=done)
-                bar.refresh()
-            yield item
-    finally:
-        if bar is not None:
-            bar.stop()
+    # The bar disappears before the report.
+    return track(items, what, console=Console(stderr=True), transient=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -12,7 +12,7 @@ from policies.decision import Decision
 from policies.finding import Finding
 from policies.kubernetes.template import field_path
 from policies.kubernetes.templates import is_core_workload
-from webhook.cli.manifests.evaluate import Result, Verdict
+from webhook.cli.manifests.evaluate import Result
 from webhook.cli.report.content import (
     AuditReport,
     CheckReport,
@@ -89,14 +89,9 @@ def line(text: str, role: Role = "", *, indent: int = 0) -> Line:
 
 
 def check(report: CheckReport) -> Iterator[Line]:
-    """Yield a verdict on each object, why, and what changes, as the results come in."""
-    verdicts: Counter[Verdict] = Counter()
-    rules: dict[str, None] = {}
-    warnings = length = 0
+    """Yield a verdict on each object, why, and what changes."""
+    length = 0
     for result in report.results:
-        verdicts[result.verdict] += 1
-        rules |= dict.fromkeys(finding.rule for finding in result.findings)
-        warnings += sum(finding.action == "warn" for finding in result.findings)
         if report.quiet and not result.findings and result.error is None:
             continue
         lines = _result_lines(result, quiet=report.quiet)
@@ -108,21 +103,18 @@ def check(report: CheckReport) -> Iterator[Line]:
         return
     if length == 1:
         yield Line()
-    spans: list[Span] = [(counted(verdicts.total(), "object"), "total"), *verdict_counts(verdicts)]
-    if warnings:
+    spans: list[Span] = [(counted(len(report.results), "object"), "total"), *_counts(report)]
+    if warnings := sum(f.action == "warn" for result in report.results for f in result.findings):
         spans += [("; ", ""), (counted(warnings, "warning"), "warn")]
-    yield Line((*spans, _policy(report)))
-    yield from _rule_hints(rules)
+    yield from _summary(spans, report.policy, report.results)
 
 
 def audit(report: AuditReport) -> Iterator[Line]:
     """Yield the pools, the findings by severity, and what is not audited."""
-    results = sorted(report.results, key=by_severity)
     if not report.quiet:
         yield from _pools(report)
-    rules: dict[str, None] = {}
+    results = sorted(report.results, key=by_severity)
     for result in results:
-        rules |= dict.fromkeys(finding.rule for finding in result.findings)
         if result.findings or result.error is not None:
             yield from _result_lines(result, quiet=True)
             yield Line()
@@ -133,9 +125,7 @@ def audit(report: AuditReport) -> Iterator[Line]:
     for skipped in report.audit.skipped:
         yield Line((("not audited  ", "warn"), (printable(skipped), "")))
     objects = f"{counted(len(results), 'object')} with {counted(report.audit.pods, 'running Pod')}"
-    counts = verdict_counts(Counter(result.verdict for result in results))
-    yield Line(((objects, "total"), *counts, _policy(report)))
-    yield from _rule_hints(rules)
+    yield from _summary([(objects, "total"), *_counts(report)], report.policy, results)
 
 
 def suites(report: SuitesReport) -> Iterator[Line]:
@@ -278,13 +268,14 @@ def _remark(result: Result) -> str:
     return ""
 
 
-def _policy(report: CheckReport) -> Span:
-    return printable(f" (policy: {report.policy})"), "aside"
+def _counts(report: CheckReport) -> Sequence[Span]:
+    return verdict_counts(Counter(result.verdict for result in report.results))
 
 
-def _rule_hints(rules: Iterable[str]) -> Iterator[Line]:
-    """Yield the commands that explain the rules."""
-    for rule in rules:
+def _summary(spans: Sequence[Span], policy: str, results: Iterable[Result]) -> Iterator[Line]:
+    """Yield the summary, and the commands that explain the rules that find something."""
+    yield Line((*spans, (printable(f" (policy: {policy})"), "aside")))
+    for rule in dict.fromkeys(finding.rule for result in results for finding in result.findings):
         if rule_page(rule):
             yield Line((("Explain the rule: ", "aside"), (f"gpufence explain {rule}", "")))
 

@@ -44,7 +44,7 @@ def lines(audit: Audit, results: list[Result], *, quiet: bool = False) -> list[s
 
 
 def written(audit: Audit, name: str, results: list[Result]) -> str:
-    return "".join(formatted("audit", name, content(audit, results)))
+    return str(formatted("audit", name, content(audit, results)))
 
 
 def test_the_text_report_has_pools_findings_and_skipped_resources(

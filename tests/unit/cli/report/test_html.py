@@ -96,8 +96,8 @@ def hostile_result(string: str) -> Result:
 
 @pytest.mark.parametrize("string", HOSTILE)
 def test_no_string_of_a_manifest_becomes_markup(string: str) -> None:
-    source = "".join(html.check(CheckReport([hostile_result(string)], string, NOW)))
-    harmless = Page("".join(html.check(CheckReport([hostile_result("x")], "x", NOW))))
+    source = html.check(CheckReport([hostile_result(string)], string, NOW))
+    harmless = Page(html.check(CheckReport([hostile_result("x")], "x", NOW)))
     page = Page(source)
     assert page.elements == harmless.elements
     assert page.acting == ["script"]
@@ -116,8 +116,8 @@ async def test_no_name_in_an_audited_cluster_becomes_markup(tmp_path: Path) -> N
     await cluster.api.start()
     audit = await cluster.audit(tmp_path)
     await cluster.api.stop()
-    content = AuditReport(results_of(audit), hostile, NOW, audit=audit, cluster=hostile)
-    page = Page("".join(html.audit(content)))
+    content = AuditReport(list(results_of(audit)), hostile, NOW, audit=audit, cluster=hostile)
+    page = Page(html.audit(content))
     # The findings' rules link to their pages.
     assert page.acting == [*["href"] * page.acting.count("href"), "script"]
     assert page.words.count(hostile) > 5

@@ -61,8 +61,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         finally:
             await cluster.api.stop()
         now = datetime(2026, 11, 22, tzinfo=UTC)
-        content = AuditReport(results_of(audit), "default", now, audit=audit, cluster="simulated")
-        return "".join(html.audit(content))
+        results = list(results_of(audit))
+        content = AuditReport(results, "default", now, audit=audit, cluster="simulated")
+        return html.audit(content)
 
     path = directory / "audit.html"
     path.write_text(asyncio.run(audited()), encoding="utf-8")

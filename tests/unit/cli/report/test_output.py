@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import subprocess
-from collections.abc import Iterator
-from datetime import UTC, date, datetime
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
 
-from policies.facts import Request
-from policies.shipped import shipped_policy
 from running import FAULTS, NO_QUANTITY, PLAIN_POD, TRESPASSER, Run, run_command
 from webhook.cli import report
-from webhook.cli.manifests.evaluate import Result, evaluate
-from webhook.cli.report.content import CheckReport
-from webhook.cli.report.output import FORMATS, Command, formatted
-from webhook.documents.documents import read_documents
-from webhook.documents.objects import read_objects
+from webhook.cli.report.output import FORMATS, Command
 
 CHECK = FORMATS["check"]
-COUNT = 50
 
 
 @pytest.mark.parametrize("command", FORMATS)
@@ -118,19 +108,6 @@ def test_reports_are_written_through_symbolic_and_hard_links(gpufence: Run, tmp_
     assert json.loads((tmp_path / "one").read_text())["version"] == "2.1.0"
 
 
-def test_a_report_file_that_cannot_be_replaced_is_written_in_place(
-    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EBUSY, "Device or resource busy")
-
-    monkeypatch.setattr(Path, "replace", refuse)
-    (tmp_path / "report.json").write_text("before")
-    assert gpufence("check", "-o", "json=report.json", "-", stdin=PLAIN_POD).status == 0
-    assert json.loads((tmp_path / "report.json").read_text())["summary"]["allowed"] == 1
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_reports_are_written_to_devices_and_pipes(gpufence: Run, tmp_path: Path) -> None:
     done = gpufence("check", "-o", "json=/dev/stdout", "-o", "text=/dev/null", "-", stdin=PLAIN_POD)
     assert (done.status, done.verdicts) == (0, ["allowed"])
@@ -151,27 +128,3 @@ def test_report_files_are_written_with_exceptions_on_standard_output(
     assert done.status == 0
     assert "exceptions:" in done.out
     assert "pool-trespass" in (tmp_path / "report.sarif").read_text()
-
-
-def files(taken: list[Result]) -> Iterator[Result]:
-    """Yield results of as many files, and note which of them were taken."""
-    for number in range(COUNT):
-        (document,) = read_documents(f"{number}.yaml", TRESPASSER)
-        manifests = list(read_objects(document))
-        (result,) = evaluate(manifests, shipped_policy(), Request(today=date(2026, 1, 1)))
-        taken.append(result)
-        yield result
-
-
-@pytest.mark.parametrize("name", ["json", "sarif", "junit", "github"])
-def test_reports_are_streamed_result_by_result(name: str) -> None:
-    taken: list[Result] = []
-    content = CheckReport(files(taken), "default", datetime(2026, 1, 1, tzinfo=UTC))
-    pieces = formatted("check", name, content)
-    for piece in pieces:
-        if "1.yaml" in piece:
-            break
-    assert 1 <= len(taken) <= 3
-    rest = "".join(pieces)
-    assert len(taken) == COUNT
-    assert f"{COUNT - 1}.yaml" in rest

@@ -89,22 +89,21 @@ class Terminal:
 def test_a_long_run_shows_a_progress_bar_on_standard_error_only(
     gpufence: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
-    monkeypatch.setattr(progress, "_REFRESH", -1.0)
+    monkeypatch.setattr(progress, "MANY", 1)
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     report = gpufence("check", "--output", "json", ".").report
     assert len(report["results"]) == 6
     assert "Reading" in terminal.text
-    assert "50%" in terminal.text
+    assert "100%" in terminal.text
     # It is wiped away at the end.
     assert terminal.text.endswith("\x1b[2K")
 
 
 @pytest.mark.usefixtures("tree")
 def test_a_quiet_run_shows_no_progress_bar(gpufence: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(progress, "MANY", 1)
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     gpufence("check", "--quiet", ".")
