@@ -27,7 +27,7 @@ from webhook.cluster.state import DEVICE_CLASSES, NAMESPACES, RUNTIME_CLASSES, C
 from webhook.kube.client import FORBIDDEN
 from webhook.kube.connection import Connection
 from webhook.kube.errors import NOT_FOUND, ApiError
-from webhook.kube.listing import list_all
+from webhook.kube.listing import list_all, list_optional
 from webhook.kube.wire import Identity
 
 _SERVER_ERROR = 500
@@ -143,12 +143,8 @@ class _Reader:
             items = await self._deciding(title, collection.path, collection.item, read, without)
             if items is not None:
                 known.add(collection.name)
-        for collection, store in state.template_stores:
-            try:
-                await list_all(self._connection, collection.path, collection.item, store.put)
-            except ApiError as error:
-                if error.status not in (FORBIDDEN, NOT_FOUND):
-                    raise
+        for templates_listed, store in state.template_stores:
+            await list_optional(self._connection, templates_listed, store)
         claims, templates = await self._claims(state) if self._policy.pools_of_class else ({}, {})
         inventory.nodes = state.nodes.index if NODES.name in known else None
         inventory.namespace_labels = state.namespaces.all

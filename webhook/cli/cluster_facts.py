@@ -18,16 +18,13 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
-from policies.kubernetes.node_templates import NodeTemplate
-from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
 from webhook.cli.manifests.evaluate import Complete, read_manifests
 from webhook.cluster.claims import LookupResult, LookupTiming
 from webhook.cluster.facts import ClusterFacts
-from webhook.cluster.nodes import node_of
-from webhook.cluster.templates import template_of
+from webhook.cluster.state import ClusterState
 from webhook.documents.documents import sentence
 from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.files import display_name
@@ -159,19 +156,12 @@ def facts_of_nodes(path: str, policy: Policy) -> Complete:
     Raises:
         InputError: the file cannot be read, is partly invalid, or holds no nodes.
     """
-    index, templates = NodeIndex(), list[NodeTemplate]()
-
-    def take(obj: JSONObject) -> None:
-        if (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Node"):
-            index.update(node_of(obj, policy))
-        elif template := template_of(obj):
-            templates.append(template)
-
-    read_objects(path, take)
-    if not index:
+    state = ClusterState(policy)
+    read_objects(path, state.put)
+    if not len(state.nodes):
         raise no_nodes(path)
-    known = tuple(templates)
-    return lambda _request, facts, _obj: replace(facts, nodes=index, templates=known)
+    nodes, templates = state.nodes.index, state.templates
+    return lambda _request, facts, _obj: replace(facts, nodes=nodes, templates=templates)
 
 
 def read_objects(path: str, take: Callable[[JSONObject], None]) -> None:

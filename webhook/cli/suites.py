@@ -16,16 +16,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from policies.document import PolicyError
-from policies.facts import Facts, Request
-from policies.kubernetes.nodes import NodeIndex
-from policies.kubernetes.objects import JSONObject
+from policies.facts import Request
 from policies.policy import Policy
 from webhook.cli.fence_test import KIND, Case, Expected, FenceTest, parse_suite
-from webhook.cli.manifests.evaluate import Result, evaluate, read_manifests
+from webhook.cli.manifests.evaluate import Complete, Result, evaluate, read_manifests
 from webhook.cli.manifests.files import is_directory, is_special_file
 from webhook.cli.report.content import Failure, Outcome
 from webhook.cli.report.difference import difference
-from webhook.cluster.nodes import node_of
+from webhook.cluster.state import ClusterState
 from webhook.documents.documents import Document, load_documents, sentence
 from webhook.documents.errors import InputError, ManifestError
 from webhook.documents.fields import ABSENT, field_value, locate
@@ -34,8 +32,6 @@ from webhook.documents.policy_files import load_policy, located
 
 NAMES = ("gpufence-test.yaml", "gpufence-test.yml")
 """The names of suite files. Names that end in one of these after a dot count as well."""
-
-_NODE = ("v1", "Node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +138,6 @@ def _judged(suite: Suite, number: int, case: Case, policy: Policy) -> Result:
     ]
     own = _manifests(suite, at, [case.manifest], key="manifest")
     namespace = case.namespace or suite.spec.namespace
-    known = _Known(cluster, policy)
     # Without a date no exception expires, so that a suite does not fail later by itself.
     today = case.today or suite.spec.today or date.min
     request = Request(
@@ -152,33 +147,28 @@ def _judged(suite: Suite, number: int, case: Case, policy: Policy) -> Result:
         old=case.old,
         today=today,
     )
-    judged = evaluate([*cluster, *own], policy, request, known.complete)
+    judged = evaluate([*cluster, *own], policy, request, _facts_of(cluster, policy))
     return _subject(case, list(judged)[len(cluster) :])
 
 
-class _Known:
-    """The cluster facts of a case, in addition to those from its manifests."""
+def _facts_of(cluster: Iterable[Manifest], policy: Policy) -> Complete:
+    """Return a function that adds the nodes and RuntimeClasses of a case's cluster to other facts.
 
-    def __init__(self, cluster: Iterable[Manifest], policy: Policy) -> None:
-        objects = [manifest.value or {} for manifest in cluster]
-        nodes = [obj for obj in objects if (obj.get("apiVersion"), obj.get("kind")) == _NODE]
-        self._nodes = _index(nodes, policy) if nodes else None
-        classes = [obj for obj in objects if obj.get("kind") == "RuntimeClass"]
-        names = frozenset(str((obj.get("metadata") or {}).get("name")) for obj in classes)
-        self._runtime_classes = names or None
-
-    def complete(self, _request: Request, facts: Facts, _obj: JSONObject) -> Facts:
-        return replace(facts, nodes=self._nodes, runtime_classes=self._runtime_classes)
-
-
-def _index(nodes: Iterable[JSONObject], policy: Policy) -> NodeIndex:
-    index = NodeIndex()
-    for node in nodes:
+    Raises:
+        InputError: an object of the cluster is invalid.
+    """
+    state = ClusterState(policy)
+    for manifest in cluster:
+        obj = manifest.value or {}
         try:
-            index.update(node_of(node, policy))
+            state.put(obj)
         except ValueError as problem:
-            raise InputError([f"a Node of the cluster is invalid: {problem}."]) from problem
-    return index
+            kind = obj.get("kind")
+            raise InputError([f"a {kind} of the cluster is invalid: {problem}."]) from problem
+    nodes, runtime_classes = state.nodes.index or None, state.runtime_classes.all or None
+    return lambda _request, facts, _obj: replace(
+        facts, nodes=nodes, templates=state.templates, runtime_classes=runtime_classes
+    )
 
 
 def _manifests(

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
@@ -58,24 +57,15 @@ class NodeObject(msgspec.Struct, frozen=True):
 NODES = Collection("nodes", "/api/v1/nodes", NodeObject)
 
 
-def node_of(obj: JSONObject, policy: Policy) -> Node:
-    """Return the placement fields of a Node in parsed JSON or YAML.
+def devices_of(status: NodeStatus, policy: Policy | None) -> dict[str, int]:
+    """Return the pools' devices that a Node offers: resource name to their number.
 
-    Raises:
-        ValueError: the object is no Node: a field is missing, or of another type.
+    Without a policy, every extended resource counts.
     """
-    node = node_from(msgspec.convert(obj, NodeObject), policy)
-    if not node.name:
-        raise ValueError("it has no name")
-    return node
-
-
-def devices_of(status: NodeStatus, policy: Policy) -> dict[str, int]:
-    """Return the pools' devices that a Node offers: resource name to their number."""
     return {
         name: parse_quantity(quantity) // NANOS
         for name, quantity in (status.allocatable or {}).items()
-        if "/" in name and policy.pools_of_resource(name)
+        if "/" in name and (policy is None or policy.pools_of_resource(name))
     }
 
 
@@ -101,7 +91,7 @@ def offers_of(node: Node, policy: Policy) -> Counter[Offer]:
 class NodeStore:
     """Keeps a NodeIndex, in place, and the sum of what its nodes offer."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy | None) -> None:
         self.index = NodeIndex()
         self._offers = Totals[Offer]()
         self._policy = policy
@@ -110,10 +100,10 @@ class NodeStore:
     def use(self, policy: Policy) -> bool:
         """Keep the devices of this policy's pools; return whether their resources changed."""
         before, self._policy = self._policy, policy
-        if before.pools != policy.pools:
+        if before is None or before.pools != policy.pools:
             for node in self.index:
                 self._offers.set(node.name, offers_of(node, policy))
-        return {pool.resources for pool in before.pools} != {
+        return before is None or {pool.resources for pool in before.pools} != {
             pool.resources for pool in policy.pools
         }
 
@@ -121,7 +111,8 @@ class NodeStore:
         node = node_from(item, self._policy)
         if node != self.index.get(node.name):
             self.index.update(replace(node, labels=self._share(node.labels)))
-            self._offers.set(node.name, offers_of(node, self._policy))
+            if self._policy is not None:
+                self._offers.set(node.name, offers_of(node, self._policy))
 
     def remove(self, name: str, /) -> None:
         self.index.remove(name)
@@ -152,7 +143,7 @@ class NodeStore:
         }
 
 
-def node_from(item: NodeObject, policy: Policy) -> Node:
+def node_from(item: NodeObject, policy: Policy | None) -> Node:
     """Return the placement fields of a Node."""
     return Node(
         item.metadata.name,

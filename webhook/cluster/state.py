@@ -1,6 +1,7 @@
 """What is known of a cluster, and the facts that follow from it.
 
-A replica keeps the state up to date with watches, an audit lists each collection once.
+A replica keeps the state up to date with watches, an audit lists each collection once, and commands
+read objects from files.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 
 from policies.facts import Facts
 from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cluster.nodes import NODES, NodeStore
 from webhook.cluster.stores import ValueStore
@@ -52,10 +54,25 @@ DEVICE_CLASSES = Collection(
 )
 
 
-class ClusterState:
-    """The stores of a cluster's collections: what placement depends on."""
+# The stores by group and kind.
+_COLLECTIONS: dict[tuple[str, str], tuple[Collection[Any], str]] = {
+    ("", "Node"): (NODES, "nodes"),
+    ("", "Namespace"): (NAMESPACES, "namespaces"),
+    ("node.k8s.io", "RuntimeClass"): (RUNTIME_CLASSES, "runtime_classes"),
+    ("resource.k8s.io", "DeviceClass"): (DEVICE_CLASSES, "device_classes"),
+    ("karpenter.sh", "NodePool"): (NODE_POOLS, "node_pools"),
+    ("karpenter.sh", "NodeClaim"): (NODE_CLAIMS, "node_claims"),
+    ("cluster.x-k8s.io", "MachineDeployment"): (MACHINE_DEPLOYMENTS, "machine_deployments"),
+}
 
-    def __init__(self, policy: Policy) -> None:
+
+class ClusterState:
+    """The stores of a cluster's collections: what placement depends on.
+
+    Without a policy, every extended resource of a node counts as a device.
+    """
+
+    def __init__(self, policy: Policy | None) -> None:
         self.nodes = NodeStore(policy)
         self.namespaces = ValueStore(_labels, _by_name)
         self.runtime_classes = ValueStore(_labels, frozenset[str])
@@ -63,6 +80,27 @@ class ClusterState:
         self.node_pools = ValueStore(of_node_pool, _templates)
         self.node_claims = ValueStore(of_node_claim, _templates)
         self.machine_deployments = ValueStore(of_machine_deployment, _templates)
+
+    def put(self, obj: JSONObject) -> None:
+        """Store an object in parsed JSON or YAML; other kinds are ignored.
+
+        Raises:
+            ValueError: the object has no name, or a field is missing or of another type.
+        """
+        group = str(obj.get("apiVersion")).rpartition("/")[0]
+        place = _COLLECTIONS.get((group, str(obj.get("kind"))))
+        if place is None:
+            return
+        collection, store = place
+        item = msgspec.convert(obj, collection.item)
+        if not item.metadata.name:
+            raise ValueError("it has no name")
+        getattr(self, store).put(item)
+
+    @property
+    def templates(self) -> tuple[NodeTemplate, ...]:
+        """The nodes that autoscalers can add."""
+        return (*self.node_pools.all, *self.node_claims.all, *self.machine_deployments.all)
 
     @property
     def template_stores(self) -> tuple[tuple[Collection[Any], ValueStore[Any, Any, Any]], ...]:
@@ -80,11 +118,7 @@ class ClusterState:
         """
         return Facts(
             nodes=self.nodes.index if NODES.name in known else None,
-            templates=(
-                *self.node_pools.all,
-                *self.node_claims.all,
-                *self.machine_deployments.all,
-            ),
+            templates=self.templates,
             runtime_classes=self.runtime_classes.all if RUNTIME_CLASSES.name in known else None,
             extended_resource_classes=self.device_classes.all,
         )

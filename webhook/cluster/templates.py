@@ -6,22 +6,17 @@ Sources: ``sigs.k8s.io/karpenter/pkg/apis/v1``, and the annotations for scaling 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.node_templates import NodeTemplate
-from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from webhook.cluster.nodes import TaintObject
-from webhook.kube.client import FORBIDDEN
-from webhook.kube.collection import Collection, ItemT
-from webhook.kube.connection import Connection
-from webhook.kube.errors import NOT_FOUND, ApiError
-from webhook.kube.listing import list_all
+from webhook.kube.collection import Collection
 from webhook.kube.wire import Metadata
 
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
@@ -177,48 +172,3 @@ MACHINE_DEPLOYMENTS = Collection(
     MachineDeploymentObject,
     **_RARE,
 )
-
-
-def template_of(obj: JSONObject) -> NodeTemplate | None:
-    """Return the node template in parsed JSON or YAML; ``None`` for an object of another kind.
-
-    Raises:
-        ValueError: a field is missing, or of another type.
-    """
-    group = str(obj.get("apiVersion")).partition("/")[0]
-    match group, obj.get("kind"):
-        case "karpenter.sh", "NodePool":
-            return of_node_pool(msgspec.convert(obj, NodePoolObject))
-        case "karpenter.sh", "NodeClaim":
-            return of_node_claim(msgspec.convert(obj, NodeClaimObject))
-        case "cluster.x-k8s.io", "MachineDeployment":
-            return of_machine_deployment(msgspec.convert(obj, MachineDeploymentObject))
-        case _:
-            return None
-
-
-async def list_templates(connection: Connection) -> list[NodeTemplate]:
-    """List the node templates of a cluster, as far as it has them and the account may list them.
-
-    Raises:
-        ClusterError: a request failed.
-    """
-    return [
-        *await _list(connection, NODE_POOLS, of_node_pool),
-        *await _list(connection, NODE_CLAIMS, of_node_claim),
-        *await _list(connection, MACHINE_DEPLOYMENTS, of_machine_deployment),
-    ]
-
-
-async def _list(
-    connection: Connection,
-    collection: Collection[ItemT],
-    read: Callable[[ItemT], NodeTemplate | None],
-) -> list[NodeTemplate]:
-    try:
-        templates = await list_all(connection, collection.path, collection.item, read)
-    except ApiError as error:
-        if error.status not in (FORBIDDEN, NOT_FOUND):
-            raise
-        return []
-    return [template for template in templates if template is not None]

@@ -12,12 +12,12 @@ from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from webhook.cluster.nodes import NODES, node_from
-from webhook.cluster.templates import list_templates
+from webhook.cluster.nodes import NODES
+from webhook.cluster.state import ClusterState
 from webhook.kube.client import FORBIDDEN, KubeApi
 from webhook.kube.endpoints import slices_query
 from webhook.kube.errors import ApiError
-from webhook.kube.listing import list_all
+from webhook.kube.listing import list_all, list_optional
 from webhook.registration.certificates import SecretName
 from webhook.registration.configurations import Registration
 from webhook.registration.leader_election import lease_path
@@ -68,7 +68,7 @@ class Installation:
     slices: list[JSONObject] = field(default_factory=list)
     lease: JSONObject | None = None
     nodes: NodeIndex | None = None
-    templates: list[NodeTemplate] = field(default_factory=list)
+    templates: tuple[NodeTemplate, ...] = ()
     other_releases: frozenset[str] = frozenset()
     """The namespaces of other releases in the cluster."""
     forbidden: dict[str, str] = field(default_factory=dict)
@@ -153,18 +153,19 @@ async def examine(
 
 
 async def _nodes(api: KubeApi, installed: Installation) -> None:
-    policy = installed.policy
-    if policy is None:
+    if installed.policy is None:
         return
+    state = ClusterState(installed.policy)
     try:
-        nodes = await list_all(api, NODES.path, NODES.item, lambda item: node_from(item, policy))
+        await list_all(api, NODES.path, NODES.item, state.nodes.put)
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
         installed.forbidden["nodes"] = str(error)
         return
-    installed.nodes = NodeIndex(nodes)
-    installed.templates = await list_templates(api)
+    for collection, store in state.template_stores:
+        await list_optional(api, collection, store)
+    installed.nodes, installed.templates = state.nodes.index, state.templates
 
 
 def containers_of(deployment: JSONObject) -> list[JSONObject]:

@@ -15,9 +15,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from webhook.kube.backoff import spread
+from webhook.kube.client import FORBIDDEN
+from webhook.kube.collection import Collection, Store
+from webhook.kube.collection import ItemT as StoredT
 from webhook.kube.connection import MOST_BYTES, Connection, Query
 from webhook.kube.errors import (
     GONE,
+    NOT_FOUND,
     ApiError,
     ClusterError,
     OversizedAnswerError,
@@ -165,6 +169,21 @@ async def list_all(
         f"{path}: the list expired {_ATTEMPTS} times before its end; the API server compacts "
         "faster than it lists: see --etcd-compaction-interval of kube-apiserver"
     )
+
+
+async def list_optional(
+    connection: Connection, collection: Collection[StoredT], store: Store[StoredT]
+) -> None:
+    """Store a collection, if the cluster has it and the account may list it.
+
+    Raises:
+        ClusterError: a request failed.
+    """
+    try:
+        await list_all(connection, collection.path, collection.item, store.put)
+    except ApiError as error:
+        if error.status not in (FORBIDDEN, NOT_FOUND):
+            raise
 
 
 async def _get(

@@ -20,7 +20,7 @@ from clusters import around_a_pod, gpu_node, node, policy
 from fake_apiserver import FakeApiServer
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import Taint
-from webhook.cluster.nodes import NodeObject, NodeStore, node_of
+from webhook.cluster.nodes import NodeObject, NodeStore
 from webhook.cluster.state import ClusterState, DeviceClassObject, DeviceClassSpec
 from webhook.kube.backoff import Backoff
 from webhook.kube.connection import Connection
@@ -31,6 +31,12 @@ from webhook.kube.wire import Metadata
 JSON = dict[str, Any]
 
 
+def node_of(obj: JSON) -> Node | None:
+    state = ClusterState(policy())
+    state.put({"apiVersion": "v1", "kind": "Node", **obj})
+    return next(iter(state.nodes.index), None)
+
+
 def test_a_node_keeps_labels_taints_and_devices_of_pools() -> None:
     obj = gpu_node("a")
     obj["status"]["allocatable"] |= {
@@ -38,7 +44,7 @@ def test_a_node_keeps_labels_taints_and_devices_of_pools() -> None:
         "example.com/nic": "4",
         "hugepages-2Mi": "0",
     }
-    assert node_of(obj, policy()) == Node(
+    assert node_of(obj) == Node(
         "a",
         {"kubernetes.io/hostname": "a", "nvidia.com/gpu.present": "true"},
         (Taint("nvidia.com/gpu", "NoSchedule", "present"),),
@@ -54,10 +60,10 @@ def test_a_node_with_numeric_quantities_or_only_a_name_is_accepted() -> None:
     spec: {taints: [{key: gpu, effect: NoSchedule}]}
     status: {allocatable: {nvidia.com/gpu: 8}}
     """
-    assert node_of(yaml.safe_load(text), policy()) == Node(
+    assert node_of(yaml.safe_load(text)) == Node(
         "a", {}, (Taint("gpu", "NoSchedule", ""),), {"nvidia.com/gpu": 8}
     )
-    assert node_of({"metadata": {"name": "a"}}, policy()) == Node("a", {}, (), None)
+    assert node_of({"metadata": {"name": "a"}}) == Node("a", {}, (), None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,7 @@ def test_a_node_with_numeric_quantities_or_only_a_name_is_accepted() -> None:
 )
 def test_an_invalid_node_is_reported(obj: JSON, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        node_of(obj, policy())
+        node_of(obj)
 
 
 def device_class(name: str, created: str, resource: str | None) -> DeviceClassObject:

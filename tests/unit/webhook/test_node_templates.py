@@ -12,7 +12,6 @@ from policies.kubernetes.scheduling import Taint
 from reviewing import default_policy
 from webhook.audit.pools import label_problems
 from webhook.cluster.state import ClusterState
-from webhook.cluster.templates import template_of
 from webhook.doctor.cluster import check_policy
 from webhook.doctor.installation import Installation
 
@@ -21,9 +20,14 @@ PRESENT = {"nvidia.com/gpu.present": "true"}
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 
 
+def templates(obj: JSON) -> tuple[NodeTemplate, ...]:
+    state = ClusterState(None)
+    state.put(obj)
+    return state.templates
+
+
 def template(obj: JSON) -> NodeTemplate:
-    found = template_of(obj)
-    assert found is not None
+    [found] = templates(obj)
     return found
 
 
@@ -136,9 +140,9 @@ def test_a_machine_deployment_promises_the_values_of_its_annotations() -> None:
     assert not found.promises({"topology.kubernetes.io/zone": "a"})
 
 
-def test_template_of_returns_none_without_annotations_or_for_other_kinds() -> None:
-    assert template_of(machine_deployment()) is None
-    assert template_of({"apiVersion": "v1", "kind": "Pod"}) is None
+def test_there_is_no_template_without_annotations_or_for_other_kinds() -> None:
+    assert templates(machine_deployment()) == ()
+    assert templates({"apiVersion": "v1", "kind": "Pod"}) == ()
 
 
 def test_the_store_drops_a_template_when_its_annotations_are_removed() -> None:
@@ -197,8 +201,8 @@ def test_doctor_reports_a_template_that_lacks_the_labels_of_its_pool() -> None:
     found = Installation("gpufence-system", "gpufence")
     found.policy = default_policy()
     found.nodes = NodeIndex([Node("n", PRESENT)])
-    found.templates = [template(node_pool(**TAINTED))]
+    found.templates = (template(node_pool(**TAINTED)),)
     warned = {line.check: line for line in check_policy(found) if line.status == "warn"}
     assert warned["node labels"].detail.startswith("NodePool gpu is for GPU nodes")
-    found.templates = [template(node_pool(labels=PRESENT, **TAINTED))]
+    found.templates = (template(node_pool(labels=PRESENT, **TAINTED)),)
     assert "node labels" not in {line.check for line in check_policy(found)}

@@ -116,7 +116,7 @@ def validate(file: str, cluster: bool, kubeconfig: Path | None, context: str | N
         from webhook.cli.policy.discover.node_sources import from_cluster
 
         known = with_api(kubeconfig, from_cluster, context)
-        for label_problem in label_problems(policy, known.index, known.templates):
+        for label_problem in label_problems(policy, known.nodes.index, known.templates):
             click.echo(f"Warning: {label_problem.problem}. {label_problem.remediation}.", err=True)
 
 
@@ -154,15 +154,17 @@ def discover(nodes: str | None, kubeconfig: Path | None, context: str | None) ->
 
     if nodes is not None and (kubeconfig or context):
         raise click.UsageError("--nodes excludes --kubeconfig and --context.")
-    sources = with_api(kubeconfig, from_cluster, context) if nodes is None else from_file(nodes)
-    drafted = draft(sources.nodes, sources.templates, sources.device_classes)
+    state = with_api(kubeconfig, from_cluster, context) if nodes is None else from_file(nodes)
+    known = list(state.nodes.index)
+    drafted = draft(known, state.templates, state.device_classes.names())
     for finding in drafted.findings:
         click.echo(f"Warning: {finding}.", err=True)
     if not drafted.pools:
         problem = "no node offers devices of a known vendor"
         cure = "Install the device plugin, or start from gpufence policy show"
         raise InputError([f"{problem}. {cure}."])
-    text = policy_text(drafted, sources.nodes, len(sources.templates), sources.namespaces)
+    namespaces = frozenset(state.namespaces.names()) if nodes is None else None
+    text = policy_text(drafted, known, len(state.templates), namespaces)
     read_policy("the discovered policy", text)
     click.echo(text, nl=False)
 
