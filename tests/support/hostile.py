@@ -63,12 +63,6 @@ def pod_with_labels() -> Callable[[int], bytes]:
     return filled(pod, f"{{{labels}}}")
 
 
-def pod_with_owner() -> Callable[[int], bytes]:
-    """A Pod whose owner has a kind of 1.4 MB."""
-    owner = {"apiVersion": "apps/v1", "kind": "FILLING", "name": "r", "uid": "r"}
-    return filled(_pod(_container(), ownerReferences=[{**owner, "controller": True}]), LARGE_TEXT)
-
-
 def pod_with_findings() -> Callable[[int], bytes]:
     """A Pod with 4,900 containers, each with findings."""
     container = json.dumps(_container(securityContext={"privileged": True}))
@@ -87,15 +81,6 @@ def gpu_deployment_with_less_than_signs() -> Callable[[int], bytes]:
     env = [{"name": "A", "value": "FILLING"}]
     gpu = {"limits": {"nvidia.com/gpu": "1"}}
     return filled(_deployment(_container(env=env, resources=gpu)), LARGE_TEXT)
-
-
-def deployment_with_selector() -> Callable[[int], bytes]:
-    """A Deployment whose selector has 100,000 values."""
-    deployment = _deployment(_container())
-    expression = {"key": "a", "operator": "NotIn", "values": "FILLING"}
-    deployment["spec"]["selector"] = {"matchExpressions": [expression]}
-    values = ",".join(f'"value-{number}"' for number in range(100_000))
-    return filled(deployment, f"[{values}]")
 
 
 def claim_with_selectors() -> Callable[[int], bytes]:

@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.kube.connection import Connection
 from webhook.kube.errors import NOT_FOUND, ApiError, UnexpectedAnswerError
+from webhook.kube.listing import get_again
 
 _SECONDS = 30.0
 _UNAVAILABLE = 503
@@ -162,7 +163,7 @@ class Discovery:
         )
 
     async def _get(self, path: str, shape: Any) -> Any:
-        body = await self._connection.get(path, seconds=_SECONDS)
+        body = await get_again(self._connection, path, seconds=_SECONDS)
         try:
             return msgspec.json.decode(body, type=shape)
         except msgspec.DecodeError as error:

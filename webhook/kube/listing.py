@@ -9,12 +9,13 @@ decoded one at a time. Memory holds one page, one item, and what the caller keep
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from webhook.kube.backoff import spread
+from webhook.kube.backoff import Backoff, spread
 from webhook.kube.client import FORBIDDEN
 from webhook.kube.collection import Collection, Store
 from webhook.kube.collection import ItemT as StoredT
@@ -26,6 +27,7 @@ from webhook.kube.errors import (
     ClusterError,
     OversizedAnswerError,
     UnexpectedAnswerError,
+    UnreachableError,
 )
 
 MOST_ITEMS = 500
@@ -42,6 +44,11 @@ _GROW = 2
 
 _SECONDS = 60.0
 _ATTEMPTS = 5
+
+# Too many requests; an internal error, such as a new leader of etcd; and a proxy without backend.
+_TRANSIENT = frozenset({429, 500, 502, 503, 504})
+_FIRST_DELAY = 0.5
+_LONGEST_DELAY = 5.0
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")
@@ -105,7 +112,7 @@ async def read_pages(
 ) -> AsyncIterator[Page[ItemT]]:
     """Yield the pages of the collection at ``path``, each requested within ``seconds``.
 
-    After 429, a page is requested again, up to ``attempts`` times, after the delay of the response.
+    Each page is requested up to ``attempts`` times, as by ``get_again``.
 
     Raises:
         ClusterError: a request failed, or a single object exceeds ``MOST_BYTES``.
@@ -115,7 +122,14 @@ async def read_pages(
         asked = {**query, "limit": str(limit), **({"continue": rest} if rest else {})}
         most_bytes = _MOST_PAGE_BYTES if limit > 1 else MOST_BYTES
         try:
-            body = await _get(connection, path, asked, seconds, most_bytes, attempts)
+            body = await get_again(
+                connection,
+                path,
+                asked,
+                seconds=seconds,
+                most_bytes=most_bytes,
+                attempts=attempts,
+            )
         except OversizedAnswerError:
             if limit == 1:
                 raise
@@ -186,15 +200,36 @@ async def list_optional(
             raise
 
 
-async def _get(
-    connection: Connection, path: str, query: Query, seconds: float, most_bytes: int, attempts: int
+async def get_again(
+    connection: Connection,
+    path: str,
+    query: Query | None = None,
+    *,
+    seconds: float = _SECONDS,
+    most_bytes: int = MOST_BYTES,
+    attempts: int = _ATTEMPTS,
 ) -> bytes:
-    """Get a page; after 429, again after the requested delay, as client-go does."""
-    for _ in range(attempts - 1):
+    """Return the body of a GET, and repeat the request if the API server is not able to answer.
+
+    That is after 429 and 5xx, with the delay of the response or a growing one. After a lost
+    connection, only pages that continue a list are requested again: a cluster that was never
+    reached is reported at once.
+
+    Raises:
+        ClusterError: the last of so many ``attempts`` failed.
+    """
+    backoff = Backoff(_FIRST_DELAY, _LONGEST_DELAY, steady=math.inf, spread=lambda: 0.0)
+    for attempt in range(1, attempts + 1):
         try:
             return await connection.get(path, query, seconds=seconds, most_bytes=most_bytes)
-        except ApiError as error:
-            if not error.retry_after:
+        except ClusterError as error:
+            if attempt == attempts or not _may_pass(error, query or {}):
                 raise
-            await asyncio.sleep(spread(error.retry_after))
-    return await connection.get(path, query, seconds=seconds, most_bytes=most_bytes)
+            await asyncio.sleep(spread(error.retry_after or backoff.after(0.0)))
+    raise AssertionError("unreachable")
+
+
+def _may_pass(error: ClusterError, query: Query) -> bool:
+    if isinstance(error, ApiError):
+        return error.status in _TRANSIENT
+    return isinstance(error, UnreachableError) and "continue" in query

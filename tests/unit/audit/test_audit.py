@@ -18,7 +18,10 @@ from policies.policy import ExceptionEntry
 from policies.shipped import shipped_policy
 from reviewing import default_document
 from webhook.audit.cluster_audit import Audit
+from webhook.audit.cluster_audit import audit as run
 from webhook.audit.subjects import Subject
+from webhook.kube.client import KubeApi
+from webhook.kube.credentials import kubeconfig
 from webhook.kube.errors import ApiError
 
 REACHING: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
@@ -421,8 +424,39 @@ async def test_an_unavailable_api_group_is_reported_as_skipped(
 
 async def test_a_failed_list_of_pods_fails_the_audit(cluster: Cluster, tmp_path: Path) -> None:
     cluster.api.errors[PODS] = (500, "etcdserver: leader changed")
-    with pytest.raises(ApiError, match="leader changed"):
+    with pytest.raises(ApiError, match="pods: etcdserver: leader changed"):
         await cluster.audit(tmp_path)
+    assert len(cluster.api.lists(PODS)) == 5
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_an_audit_continues_after_a_page_that_failed_once(
+    cluster: Cluster, tmp_path: Path, status: int
+) -> None:
+    for number in range(200):
+        cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
+    failed: list[int] = []
+
+    def fail_once(path: str, offset: int) -> None:
+        if (path, offset) == (PODS, 50) and not failed:
+            failed.append(offset)
+            raise ApiError(status, "try again")
+
+    cluster.api.before_page = fail_once
+    assert (await cluster.audit(tmp_path)).pods == 200
+    assert failed == [50]
+
+
+async def test_an_audit_reports_how_many_objects_it_has_read(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    for number in range(250):
+        cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
+    read: list[tuple[str, int]] = []
+    api = KubeApi(kubeconfig(cluster.api.kubeconfig(tmp_path / "kubeconfig")))
+    await run(api, shipped_policy(), TODAY, lambda title, count: read.append((title, count)))
+    await api.close()
+    assert read == [("pods", 100), ("pods", 200)]
 
 
 async def test_a_finding_is_reported_for_an_owner_whose_spec_is_a_list(

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from policies.policy import Policy
-from webhook.audit.cluster_audit import Audit
+from webhook.audit.cluster_audit import Audit, Progress
 from webhook.audit.cluster_audit import audit as run
 from webhook.audit.policy_reports import publish
 from webhook.cli.errors import EXIT_FOUND
@@ -21,7 +21,7 @@ from webhook.cli.options.outputs import color_option, output_option, reject_over
 from webhook.cli.policy.policy_choice import PolicyChoice
 from webhook.cli.report.content import AuditReport, results_of
 from webhook.cli.report.output import Output, check_writable, write_reports
-from webhook.cli.report.terminal import Color
+from webhook.cli.report.terminal import Color, reading
 from webhook.documents.errors import InputError
 from webhook.documents.policy_files import load_policy, read_policy
 from webhook.kube.client import KubeApi
@@ -53,7 +53,9 @@ Examples:
 @context_option
 @output_option("audit")
 @color_option
-@click.option("--quiet", "-q", is_flag=True, help="In text, show only findings and errors.")
+@click.option(
+    "--quiet", "-q", is_flag=True, help="In text, show only findings and errors. Show no progress."
+)
 @click.option(
     "--fail-on",
     type=click.Choice(["never", "enforce", "warn"]),
@@ -90,7 +92,8 @@ def audit(
     now = datetime.now(UTC)
 
     async def work(api: KubeApi) -> tuple[Audit, str]:
-        return await _audit(api, policy_choice.path, policy_of, now)
+        with reading(enabled=not quiet) as progress:
+            return await _audit(api, policy_choice.path, policy_of, now, progress)
 
     reject_overwriting_inputs(outputs, [policy_choice.path, kubeconfig])
     name = policy_choice.title if policy_of is None else "/".join(policy_of)
@@ -119,10 +122,11 @@ async def _audit(
     policy_path: str | None,
     policy_of: tuple[str, str] | None,
     now: datetime,
+    progress: Progress,
 ) -> tuple[Audit, str]:
     """Return the audit, and the name of the cluster."""
     policy = load_policy(policy_path) if policy_of is None else await _installed(api, *policy_of)
-    return await run(api, policy, now.date()), await api.host()
+    return await run(api, policy, now.date(), progress), await api.host()
 
 
 async def _publish(api: KubeApi, result: Audit, now: datetime) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, TextIO, TypeVar
 
 from webhook.cli.report.text import Line, Role
@@ -94,3 +95,16 @@ def watched(items: Sequence[T], what: str, *, enabled: bool) -> Iterable[T]:
 
     # The bar disappears before the report.
     return track(items, what, console=Console(stderr=True), transient=True)
+
+
+@contextmanager
+def reading(*, enabled: bool) -> Iterator[Callable[[str, int], None]]:
+    """Provide a function that shows on a terminal how many objects of a collection are read."""
+    if not enabled or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _title, _count: None
+        return
+    from rich.console import Console
+
+    # The line disappears before the report.
+    with Console(stderr=True).status("Reading") as status:
+        yield lambda title, count: status.update(f"Reading {title}: {count:,}")

@@ -1,0 +1,65 @@
+"""What is kept of the ownership of an object, whatever its author writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.audit.kinds import POD
+from webhook.audit.owners import ObjectMetadata, Owned, Owners
+
+JSON = dict[str, Any]
+DEPLOYMENT = ("apps", "Deployment")
+REPLICA_SET = ("apps", "ReplicaSet")
+LARGE = "x" * 1_000_000
+
+
+def read(owners: Owners, key: tuple[str, str], spec: JSON | None = None, **more: Any) -> Owned:
+    metadata = {"name": "web", "namespace": "team", "uid": key[1], **more}
+    return owners.owned(msgspec.convert(metadata, ObjectMetadata), key, spec or {})
+
+
+def owned_by(kind: str, **more: Any) -> list[JSON]:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": kind, "controller": True}
+    return [{**owner, **more}]
+
+
+def test_labels_are_dropped_once_the_owner_is_known() -> None:
+    owners, labels = Owners(), {"app": "web"}
+    selector = {"selector": {"matchLabels": labels}}
+    owners.add(REPLICA_SET, [read(owners, REPLICA_SET, selector)])
+    selected = read(owners, POD.key, labels=labels, ownerReferences=owned_by("ReplicaSet"))
+    other = read(owners, POD.key, labels={}, ownerReferences=owned_by("ReplicaSet"))
+    assert (selected.labels, owners.direct(selected) is not None) == (None, True)
+    assert (other.labels, owners.top(other)[1]) == (None, "forged")
+
+
+def test_labels_are_kept_for_an_owner_that_is_listed_later() -> None:
+    owners, labels = Owners(), {"app": "web"}
+    replica_set = read(owners, REPLICA_SET, labels=labels, ownerReferences=owned_by("Deployment"))
+    assert replica_set.labels == labels
+    deployment = read(owners, DEPLOYMENT, {"selector": {"matchLabels": labels}})
+    owners.add(DEPLOYMENT, [deployment])
+    assert owners.top(replica_set) == (deployment, "")
+
+
+def test_a_thousand_labels_are_never_kept() -> None:
+    labels = {f"label-{number}": "" for number in range(1000)}
+    pod = read(Owners(), POD.key, labels=labels, ownerReferences=owned_by("ReplicaSet"))
+    assert pod.labels is None
+
+
+def test_an_owner_reference_is_cut_to_the_length_of_a_name() -> None:
+    pod = read(Owners(), POD.key, ownerReferences=owned_by(LARGE, name=LARGE, uid=LARGE))
+    assert pod.owner is not None
+    assert {len(text) for text in (pod.owner.kind, pod.owner.name, pod.owner.uid)} == {253}
+
+
+def test_an_owner_with_a_large_selector_owns_nothing() -> None:
+    owners = Owners()
+    expression = {"key": "a", "operator": "NotIn", "values": [str(n) for n in range(1000)]}
+    spec = {"selector": {"matchExpressions": [expression]}}
+    owners.add(REPLICA_SET, [read(owners, REPLICA_SET, spec)])
+    pod = read(owners, POD.key, ownerReferences=owned_by("ReplicaSet"))
+    assert owners.top(pod) == (pod, "forged")
