@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import date
+from http import HTTPStatus
 from typing import Any, Literal, Protocol
 
 from policies.decision import Decision
@@ -20,7 +21,7 @@ from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.templates import is_core_workload
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from webhook.admission import messages, response, review
+from webhook.admission import messages, review
 from webhook.logs import event
 from webhook.metrics.admission import Metrics, Result, kind_label
 
@@ -74,40 +75,26 @@ class Admission:
         """Return the body of the response within ``seconds``: a review with the caller's uid.
 
         Raises:
-            BadReviewError: the body has no uid for a response.
+            BadReviewError: the body is no review that can be decided on.
         """
-        try:
-            request = review.decode(body)
-        except review.BadReviewError as error:
-            if not error.uid:
-                raise
-            self._metrics.count_response(endpoint, "bad_request")
-            event(
-                _log,
-                logging.WARNING,
-                "bad request",
-                path=endpoint,
-                uid=error.uid,
-                problem=str(error),
-            )
-            return response.encode(response.bad_request(error.uid, str(error)), error.api_version)
+        request = review.decode(body)
         answer, result = await self._respond(endpoint, request, seconds)
         kind = kind_label(request.kind.api_version, request.kind.kind)
         self._metrics.count_response(endpoint, result, request.operation, kind)
-        return response.encode(answer)
+        return review.encode(answer)
 
     async def _respond(
         self, endpoint: Endpoint, request: review.AdmissionRequest, seconds: float
-    ) -> tuple[response.Response, Result]:
+    ) -> tuple[review.Response, Result]:
         """Return the response, also for errors."""
         uid, kind = request.uid, request.kind.kind
         try:
             if request.operation not in _OPERATIONS or request.sub_resource not in _SUBRESOURCES:
-                return response.allowed(uid), "allowed"
+                return review.allowed(uid), "allowed"
             obj = review.object_of(request)
             if endpoint == "/mutate" and not request.is_pod:
                 # A mutated workload would show as drift in GitOps; its Pods are mutated instead.
-                return response.allowed(uid), "allowed"
+                return review.allowed(uid), "allowed"
             writing = request.to_engine(self._today())
             facts = _NO_FACTS
             if self._cluster is not None:
@@ -118,55 +105,62 @@ class Admission:
             return self._validate(request, obj, decision)
         except review.BadReviewError as error:
             _log_request(logging.WARNING, "bad request", endpoint, request, problem=str(error))
-            return response.bad_request(uid, str(error)), "bad_request"
+            return review.denied(uid, HTTPStatus.BAD_REQUEST, str(error)), "bad_request"
         except MalformedObjectError as error:
             fault, problem = error.fault, str(error)
         except Exception as error:
             if not (isinstance(error, RecursionError) and _is_deep(request.object)):
                 self._metrics.failed()
                 _log_request(logging.ERROR, "internal error", endpoint, request, failure=True)
-                return response.errored(uid, _internal_error_message(request)), "error"
+                message = _internal_error_message(request)
+                return review.denied(uid, HTTPStatus.INTERNAL_SERVER_ERROR, message), "error"
             fault, problem = MalformedObjectError.fault, "it is nested too deeply"
         _log_request(logging.INFO, "malformed object", endpoint, request, problem=problem)
         message = f"gpufence cannot check this {kind}, because it is {fault}: {problem}"
         if _is_custom(request):
             # Its operator defines its fields, and gpufence checks its Pods.
-            return response.allowed(uid, warnings=[messages.warning(message)]), "malformed"
-        return response.malformed(uid, message), "malformed"
+            return review.allowed(uid, warnings=[messages.warning(message)]), "malformed"
+        return review.denied(uid, HTTPStatus.UNPROCESSABLE_ENTITY, message), "malformed"
 
     def _validate(
         self, request: review.AdmissionRequest, obj: Workload, decision: Decision
-    ) -> tuple[response.Response, Result]:
+    ) -> tuple[review.Response, Result]:
         """Deny the request for enforced findings, and report the others."""
         if not decision.has_template and obj.is_core_workload:
             raise MalformedObjectError("", "it has no pod template")
         if decision.is_silent:
-            return response.allowed(request.uid), "allowed"
+            return review.allowed(request.uid), "allowed"
         findings = decision.findings
         annotations = messages.audit_annotations(decision)
         known = _reported_known(request, obj, decision.known)
         warnings = messages.warnings([f for f in findings if f.action == "warn"], known)
         self._metrics.count_findings(findings)
         if decision.allowed:
-            answer = response.allowed(request.uid, annotations=annotations, warnings=warnings)
+            answer = review.allowed(request.uid, annotations=annotations, warnings=warnings)
             return answer, "allowed"
         enforced = [finding for finding in findings if finding.action == "enforce"]
         rules = sorted({finding.rule for finding in enforced})
         _log_request(logging.INFO, "denied", "/validate", request, rules=rules)
         message = messages.denial(enforced, request.kind.kind)
-        answer = response.denied(request.uid, message, annotations=annotations, warnings=warnings)
+        answer = review.denied(
+            request.uid,
+            HTTPStatus.FORBIDDEN,
+            message,
+            annotations=annotations,
+            warnings=warnings,
+        )
         return answer, "denied"
 
 
 def _mutate(
     request: review.AdmissionRequest, operations: tuple[PatchOperation, ...]
-) -> tuple[response.Response, Result]:
+) -> tuple[review.Response, Result]:
     """Patch the Pod.
 
     No audit annotations: an API server calls again after another webhook has changed the Pod, and
     rejects a second annotation of the same name with another value.
     """
-    answer = response.patched(request.uid, operations)
+    answer = review.patched(request.uid, operations)
     return answer, "patched" if operations else "allowed"
 
 

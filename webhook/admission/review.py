@@ -1,22 +1,29 @@
-"""AdmissionReview requests of an API server.
+"""AdmissionReviews on the wire: the request of an API server, and the response to it.
 
-A Pod is decoded into its type; other objects remain raw JSON. Source of the wire format:
-``k8s.io/api/admission/v1``, ``types.go``.
+In a request, a Pod is decoded into its type; other objects remain raw JSON. Source of the wire
+format: ``k8s.io/api/admission/v1``, ``types.go``; of the handling in the API server:
+``k8s.io/apiserver``, ``pkg/admission/plugin/webhook/request/admissionreview.go`` and
+``pkg/admission/plugin/webhook/errors/statuserror.go``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import date
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from policies.facts import Operation, Request
 from policies.kubernetes.core_v1 import PodObject
+from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.workload import Workload
-from webhook.admission.response import API_VERSION, KIND
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
 
 LEADING_BYTES = 1024
 """The bytes at the start of a body that hold the uid and the kind."""
@@ -212,3 +219,80 @@ def _foreign(api_version: Any, kind: Any, uid: str) -> BadReviewError:
         beta = "admission.k8s.io/v1beta1"
         return BadReviewError(problem, uid, beta if api_version == beta else API_VERSION)
     return BadReviewError(f"the {KIND} has no request with a uid", uid)
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Why a request was denied (``metav1.Status``)."""
+
+    code: int
+    reason: str
+    message: str
+
+
+class Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An AdmissionResponse. ``patch`` holds JSON, which the wire carries in base64."""
+
+    uid: str
+    allowed: bool
+    status: Status | None = None
+    patch_type: str = ""
+    patch: bytes = b""
+    audit_annotations: dict[str, str] = {}
+    warnings: list[str] = []
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    response: Response
+
+
+_encoder = msgspec.json.Encoder()
+
+# What the API calls them (k8s.io/apimachinery, pkg/apis/meta/v1/types.go).
+_REASONS = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.FORBIDDEN: "Forbidden",
+    HTTPStatus.REQUEST_TIMEOUT: "Timeout",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid",
+    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+}
+
+
+def encode(response: Response, api_version: str = API_VERSION) -> bytes:
+    """Return the body of the response."""
+    return _encoder.encode(_Answer(api_version, KIND, response))
+
+
+def allowed(
+    uid: str, *, annotations: dict[str, str] | None = None, warnings: list[str] | None = None
+) -> Response:
+    """Allow the request unchanged."""
+    return Response(uid, True, audit_annotations=annotations or {}, warnings=warnings or [])
+
+
+def patched(uid: str, operations: Sequence[PatchOperation]) -> Response:
+    """Allow the request with a patch; without operations, unchanged."""
+    if not operations:
+        return allowed(uid)
+    return Response(uid, True, patch_type="JSONPatch", patch=_encoder.encode(operations))
+
+
+def denied(
+    uid: str,
+    code: HTTPStatus,
+    message: str,
+    *,
+    annotations: dict[str, str] | None = None,
+    warnings: list[str] | None = None,
+) -> Response:
+    """Deny the request; ``code`` says why, and becomes the status that the user gets."""
+    return Response(
+        uid,
+        False,
+        status=Status(code.value, _REASONS[code], message),
+        audit_annotations=annotations or {},
+        warnings=warnings or [],
+    )

@@ -28,7 +28,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 
-from webhook.admission import response, review
+from webhook.admission import review
 from webhook.admission.handler import ENDPOINTS, Admission, Endpoint
 from webhook.http.listener import Handler
 from webhook.logs import event
@@ -76,13 +76,16 @@ class _RefusedError(Exception):
         self,
         status: HTTPStatus,
         problem: str,
-        start: bytes | bytearray = b"",
+        uid: str = "",
+        *,
+        api_version: str = review.API_VERSION,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(problem)
         self.status = status
-        self.start = start
-        """The bytes of the body that have arrived."""
+        self.uid = uid
+        """The uid of the review, empty if it is unknown."""
+        self.api_version = api_version
         self.headers = headers
 
 
@@ -183,10 +186,12 @@ class Edge:
             if waits:
                 status = HTTPStatus.TOO_MANY_REQUESTS
                 problem = "gpufence is receiving too many large reviews; try again later"
-            raise _RefusedError(status, problem, body) from error
+            raise _RefusedError(status, problem, review.leading_uid(body)) from error
         except (web.RequestPayloadError, HttpProcessingError) as error:
             problem = "the framing of the body is not valid HTTP/1.1"
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, problem, body) from error
+            raise _RefusedError(
+                HTTPStatus.BAD_REQUEST, problem, review.leading_uid(body)
+            ) from error
 
     async def _answer(
         self, request: web.BaseRequest, endpoint: Endpoint, body: bytes, ends: float
@@ -205,7 +210,9 @@ class Edge:
             # call between two decisions empties the caches that the second one needs.
             await asyncio.sleep(0)
         except review.BadReviewError as error:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
+            raise _RefusedError(
+                HTTPStatus.BAD_REQUEST, str(error), error.uid, api_version=error.api_version
+            ) from error
         finally:
             self._busy.discard(connection)
         return self._response(request, answer)
@@ -214,14 +221,13 @@ class Edge:
         self, request: web.BaseRequest, endpoint: Endpoint, error: _RefusedError
     ) -> web.StreamResponse:
         """Deny the review if its uid arrived, or else respond with an HTTP error."""
-        status, problem = error.status, str(error)
-        uid = review.leading_uid(error.start)
+        status, problem, uid = error.status, str(error), error.uid
         is_overload = status is HTTPStatus.TOO_MANY_REQUESTS
         self._metrics.count_response(endpoint, "overloaded" if is_overload else "bad_request")
         event(
             _log,
             logging.WARNING,
-            "not reviewed",
+            "bad request",
             path=endpoint,
             status=status.value,
             uid=uid,
@@ -229,7 +235,9 @@ class Edge:
         )
         if not uid:
             return web.Response(status=status, text=f"{problem}\n", headers=error.headers)
-        return self._response(request, response.encode(response.refused(uid, status, problem)))
+        return self._response(
+            request, review.encode(review.denied(uid, status, problem), error.api_version)
+        )
 
     def _response(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         keeps = request.keep_alive and not self.draining
@@ -371,7 +379,7 @@ def _too_large(why: str, body: bytes | bytearray) -> _RefusedError:
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"gpufence cannot review this object, because the review {why}. Make the object smaller: "
         "move long values into a ConfigMap",
-        body,
+        review.leading_uid(body),
     )
 
 
