@@ -31,9 +31,8 @@ from webhook.kube.connection import Connection
 from webhook.kube.credentials import Load
 from webhook.logs import configured, event
 from webhook.metrics.admission import Metrics
-from webhook.metrics.cluster import ClusterMetrics
+from webhook.metrics.cluster import ClusterMetrics, DeviceMetrics
 from webhook.metrics.controllers import ControllerMetrics
-from webhook.metrics.devices import DeviceMetrics
 from webhook.registration.controller import ControllerOptions, RegistrationController
 from webhook.server.periodic_task import PeriodicTask
 from webhook.server.policy_reload import ReloadingPolicy

@@ -14,9 +14,8 @@ from policies.shipped import default_policy_text
 from webhook.cluster.holders import Holding
 from webhook.cluster.nodes import Offer
 from webhook.metrics.admission import Metrics
-from webhook.metrics.cluster import ClusterMetrics
+from webhook.metrics.cluster import ClusterMetrics, DeviceMetrics
 from webhook.metrics.controllers import ControllerMetrics
-from webhook.metrics.devices import DeviceMetrics
 
 
 def exported() -> dict[str, set[str]]:

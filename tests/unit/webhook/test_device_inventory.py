@@ -30,7 +30,7 @@ from webhook.cluster.nodes import NodeObject, Offer, node_from, offers_of
 from webhook.cluster.stores import Tally
 from webhook.kube.connection import Connection
 from webhook.kube.credentials import kubeconfig
-from webhook.metrics.devices import MOST_NAMESPACES, OTHER_NAMESPACES, DeviceMetrics
+from webhook.metrics.cluster import MOST_NAMESPACES, OTHER_NAMESPACES, DeviceMetrics
 
 JSON = dict[str, Any]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from paths import PROJECT
 from policies.decision import Decision
 from policies.finding import Action, Finding
 from webhook.admission.messages import DENIAL_LENGTH, audit_annotations, denial, warnings
@@ -46,12 +45,6 @@ def test_a_denial_starts_with_the_number_of_problems() -> None:
         "- pool-trespass: a Pod without a GPU request tolerates the taint of GPU nodes: "
         "it asks for nothing (at spec.tolerations[0])"
     )
-
-
-def test_a_denial_starts_as_documented() -> None:
-    page = PROJECT / "docs" / "get-started" / "denied.md"
-    assert denial([finding()], "Pod").startswith("gpufence found ")
-    assert "starts with `gpufence found`" in page.read_text()
 
 
 def test_a_long_denial_states_the_number_of_omitted_findings() -> None:
